@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// chromeEvent is one entry of Chrome's Trace Event Format. Times are microseconds.
+// chromeEvent is one entry of Chrome's Trace Event Format. Times are in microseconds.
 type chromeEvent struct {
 	Name     string         `json:"name"`
 	Category string         `json:"cat,omitempty"`
@@ -25,9 +25,9 @@ type chromeEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// ChromeJSON writes the Timeline in Chrome's Trace Event Format, which chrome://tracing,
-// Perfetto and speedscope read: a process a worker, or each that the workers were in where these were several, a
-// thread a track, memory as counters, and flow arrows from sends to receives.
+// ChromeJSON writes the Timeline in Chrome's Trace Event Format, which chrome://tracing, Perfetto and speedscope
+// read. It has a process for each worker, or for each process of the run if there were several. A track is a thread,
+// memory is a counter, and arrows lead from sends to receives.
 func ChromeJSON(w io.Writer, t *trace.Timeline) error {
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("report: chrome: %w", err)
@@ -106,7 +106,7 @@ func (c *chrome) slice(process, thread int, s *slice) {
 		}
 	}
 	c.write(e)
-	// An arrow starts and ends inside the boxes it joins.
+	// An arrow starts and ends inside the boxes that it connects.
 	if s.flowOut != "" {
 		c.write(chromeEvent{Name: "message", Category: "flow", Phase: "s", Process: process, Thread: thread,
 			TimeUS: microseconds(s.startNS), ID: s.flowOut})
@@ -117,8 +117,8 @@ func (c *chrome) slice(process, thread int, s *slice) {
 	}
 }
 
-// microseconds writes nanoseconds exactly, with three decimals: a float would move ends
-// of boxes past the starts of the next.
+// microseconds writes nanoseconds exactly, with three decimals. A float would move ends of boxes past the starts of
+// the next ones.
 func microseconds(ns int64) json.Number {
 	sign := ""
 	if ns < 0 {

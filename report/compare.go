@@ -11,11 +11,11 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Numbers is what a Timeline, or a prediction, says of a step. Lists are by worker;
-// a list that nobody knows is nil, a number that nobody knows is 0.
+// Numbers is what a Timeline, or a prediction, says about a step. Lists are by worker. A list is nil and a number is
+// 0 if unknown.
 type Numbers struct {
-	Steps            int       `json:"steps"`      // that step, busy time and bubble are all of
-	First            int       `json:"first_step"` // of these, from 1
+	Steps            int       `json:"steps"`      // number of steps that the step time, busy time and bubble cover
+	First            int       `json:"first_step"` // the first of them, counted from 1
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
@@ -24,16 +24,15 @@ type Numbers struct {
 	PeakBytes        []int64   `json:"peak_bytes"`
 	PeakActivations  []int     `json:"peak_activations"`
 
-	means bool // not medians
+	means bool // the numbers are means, not medians
 }
 
-// NumbersOf takes medians over the steps of a Timeline after the first skip; batch is the
-// samples of a step, 0 where that is not known. All numbers are of the same steps, those of which it is known who
-// computed how long; of all where that is known of none. A step takes what Timeline.Took says, from which samples per
-// second follow. The bubble is the median of the steps' own, as step times and busy times are: where steps differ
-// much, it is not what the medians of the others leave.
+// NumbersOf takes medians over the steps of a Timeline after the first skip. batch is the samples of a step; 0 if
+// unknown. All numbers cover the same steps: those with known busy times, or all if none has any. The time of a step
+// is what Timeline.Took says; samples per second follow from it. The bubble is the median of the steps' bubbles. If
+// steps differ much, it does not follow from the other medians.
 //
-// In a stream the numbers are means over what Timeline.Steady says, and the bubble is what these leave.
+// In a stream the numbers are means over what Timeline.Steady says, and the bubble follows from them.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	n := Numbers{PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
@@ -53,8 +52,8 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	return n
 }
 
-// bubbleOf is the part of a step's time, of all workers, in which they did not compute. In a stream, whose steps
-// overlap, a worker can compute for longer than a step takes: 0.
+// bubbleOf returns the fraction of a step's time, over all workers, in which they did not compute. It is 0 in a
+// stream whose workers compute for longer than a step, because its steps overlap.
 func bubbleOf(busyS []float64, stepS float64) float64 {
 	if stepS <= 0 || len(busyS) == 0 {
 		return 0
@@ -62,13 +61,13 @@ func bubbleOf(busyS []float64, stepS float64) float64 {
 	return max(0, 1-sum(busyS)/(float64(len(busyS))*stepS))
 }
 
-// over names the steps that the numbers are of.
+// over records which steps the numbers cover.
 func (n *Numbers) over(steps []trace.StepMark) {
 	n.Steps, n.First = len(steps), trace.StepNumber(steps[0].Step)
 	n.Last = trace.StepNumber(steps[len(steps)-1].Step)
 }
 
-// steady fills in a stream's time from step to step; false where no two of its steps follow each other.
+// steady fills in a stream's time from step to step. It returns false if no two recorded steps follow each other.
 func (n *Numbers) steady(t *trace.Timeline, skip int) bool {
 	steps, stepS, busyS := t.Steady(skip)
 	if len(steps) == 0 {
@@ -79,11 +78,11 @@ func (n *Numbers) steady(t *trace.Timeline, skip int) bool {
 	return true
 }
 
-// medians fills in the medians of steps and busy times, over the settled steps that have busy times. Where none has, it
-// fills in the median of all settled steps alone.
+// medians fills in the medians of step times and busy times, over the settled steps with busy times. If none has
+// any, it fills in only the median of all settled steps.
 func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	settled, lengths := t.Settled(skip), t.Took(skip)
-	if t.Stream { // of which no two steps follow each other: they overlap, and have their spans alone
+	if t.Stream { // no two steps follow each other, so only spans are known; they overlap
 		for k, s := range settled {
 			lengths[k] = s.EndS - s.StartS
 		}
@@ -114,7 +113,7 @@ func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	}
 }
 
-// numbersOfSteps takes medians over what a run has said of its steps, behind the first skip; nil where that is none.
+// numbersOfSteps takes medians over the steps that a run reported, after the first skip; nil if there are none.
 func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 	if steps = steps[min(skip, len(steps)):]; len(steps) == 0 {
 		return nil
@@ -128,7 +127,7 @@ func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 		took, bubbles = append(took, s.S), append(bubbles, bubbleOf(s.BusyS, s.S))
 		for w := range busy {
 			if len(s.BusyS) != len(busy) {
-				busy = nil // of a time when runs said less
+				busy = nil // of an older version, which reported less
 				break
 			}
 			busy[w] = append(busy[w], s.BusyS[w])
@@ -154,7 +153,7 @@ func sum(xs []float64) (all float64) {
 	return all
 }
 
-// which says which steps the numbers are of; "" for a single step.
+// which says which steps the numbers cover; "" for a single step.
 func (n *Numbers) which() string {
 	if n == nil || n.Steps < 2 {
 		return ""
@@ -167,7 +166,7 @@ func (n *Numbers) which() string {
 	return text
 }
 
-// average is which one the numbers are.
+// average returns "mean" or "median", whichever the numbers are.
 func (n *Numbers) average() string {
 	if n.means {
 		return "mean"
@@ -175,7 +174,7 @@ func (n *Numbers) average() string {
 	return "median"
 }
 
-// peaks is the highest memory sample of each worker, or nil where there are none.
+// peaks returns the highest memory sample of each worker; nil if there are none.
 func peaks(t *trace.Timeline) []int64 {
 	if len(t.Memory) == 0 {
 		return nil
@@ -187,7 +186,7 @@ func peaks(t *trace.Timeline) []int64 {
 	return out
 }
 
-// predictedOf is what the plan promised, as written in it: with the memory of evaluations, where there were any.
+// predictedOf returns the prediction in the plan. With evaluated, memory includes evaluations.
 func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	peaks := p.MemoryBytes
 	if evaluated {
@@ -201,7 +200,7 @@ func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	return n
 }
 
-// memoryNote says where a report's predicted memory is with evaluations, and a plan's without.
+// memoryNote explains a difference of predicted memory between report and plan: the report's includes evaluations.
 func (in Inputs) memoryNote() string {
 	predicted, _ := in.numbers()
 	if predicted == nil || in.Plan == nil || in.Plan.Predicted == nil || len(in.Plan.Predicted.MemoryBytes) == 0 {
@@ -218,14 +217,14 @@ func (in Inputs) memoryNote() string {
 	return "Peak memory is with evaluations; what a plan's workers hold is of training alone."
 }
 
-// Unit is what a number of a Comparison counts.
+// Unit is the unit of a Comparison.
 type Unit string
 
 // The units of comparisons.
 const (
 	UnitSeconds    Unit = "s"
 	UnitPerSecond  Unit = "samples/s"
-	UnitPart       Unit = "part" // of one, shown as a percentage
+	UnitPart       Unit = "part" // a fraction, shown as a percentage
 	UnitBytes      Unit = "bytes"
 	UnitMicroBatch Unit = "micro-batches"
 )
@@ -233,26 +232,27 @@ const (
 // Comparison is one number, predicted and measured.
 type Comparison struct {
 	Name      string   `json:"name"`
-	Worker    int      `json:"worker"`            // -1: of the whole pipeline
-	Process   *int     `json:"process,omitempty"` // of the worker, in a run of several
+	Worker    int      `json:"worker"`            // -1: the whole pipeline
+	Process   *int     `json:"process,omitempty"` // of the worker, in a run of several processes
 	Host      string   `json:"host,omitempty"`
 	Unit      Unit     `json:"unit"`
-	Predicted *float64 `json:"predicted"` // null where there is no prediction
+	Predicted *float64 `json:"predicted"` // null without a prediction
 	Measured  *float64 `json:"measured"`
-	// Difference is measured over predicted, minus one; for parts, measured minus
-	// predicted. Null where one of them is missing.
+	// Difference is measured over predicted, minus one. For parts it is measured minus predicted. It is null if one of
+	// them is missing.
 	Difference *float64 `json:"difference"`
 }
 
-// Compare is predicted against measured: step time, samples per second and bubble, then
-// busy time, peak memory and micro-batches in flight by worker. Rows that neither side knows are
-// left out. The plan's own prediction counts first, then the simulated Timeline.
+// Compare compares predicted and measured step time, samples per second and bubble, and then by worker busy time,
+// peak memory and micro-batches in flight. It leaves out rows that neither side has. The plan's prediction takes
+// precedence over the simulated Timeline.
 func Compare(in Inputs) ([]Comparison, error) {
 	all, _, err := CompareOver(in)
 	return all, err
 }
 
-// CompareOver is Compare, and names the measured steps: "medians over 90 steps, 11 to 100"; "" for fewer than two.
+// CompareOver does the same as Compare, and names the measured steps: "medians over 90 steps, 11 to 100". It returns
+// "" for fewer than two.
 func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	if in, err = in.filled(); err != nil {
 		return nil, "", err
@@ -268,16 +268,16 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	return all, measured.which(), nil
 }
 
-// Recent is how many steps the numbers of a run are of that goes on: its last ones.
+// Recent is how many last steps the numbers of a running run cover.
 const Recent = 64
 
-// CompareRecent is CompareOver of the last Recent steps that a run has said so far, none of them left out.
+// CompareRecent is CompareOver for the last Recent steps that a run has reported, without skipping any.
 func CompareRecent(in Inputs) ([]Comparison, string, error) {
 	in.Took, in.Skip = in.Took[max(0, len(in.Took)-Recent):], -1
 	return CompareOver(in)
 }
 
-// MeasuredStep is the step time that a report shows as measured, in seconds; 0 where nothing is.
+// MeasuredStep returns the measured step time in a report, in seconds; 0 if there is none.
 func MeasuredStep(in Inputs) float64 {
 	if _, n := in.numbers(); n != nil {
 		return n.StepS
@@ -285,7 +285,7 @@ func MeasuredStep(in Inputs) float64 {
 	return 0
 }
 
-// bothNumbers is both sides; nil where a side is not there.
+// bothNumbers returns both sides; nil for a missing side.
 func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 	if in.Simulated != nil {
 		n := NumbersOf(in.Simulated, 0, in.Batch)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Format is the number as people read it: "812 ms", "118 MiB", "7.4 %".
+// Format formats a number for people: "812 ms", "118 MiB", "7.4 %".
 func (u Unit) Format(x float64) string {
 	switch u {
 	case UnitSeconds:
@@ -23,7 +23,7 @@ func (u Unit) Format(x float64) string {
 	case UnitMicroBatch:
 		return strconv.FormatFloat(x, 'f', -1, 64)
 	case UnitPerSecond:
-		return terminal.Number(x, 4) // as plans are explained
+		return terminal.Number(x, 4) // as in explanations of plans
 	}
 	switch {
 	case x >= 99.95:
@@ -34,7 +34,7 @@ func (u Unit) Format(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// text is one side of a comparison; a dash where it is not known.
+// text formats one side of a comparison; a dash if it is unknown.
 func (c *Comparison) text(x *float64) string {
 	if x == nil {
 		return "–"
@@ -42,7 +42,7 @@ func (c *Comparison) text(x *float64) string {
 	return c.Unit.Format(*x)
 }
 
-// differenceText is the difference as shown: "+1.4 %", "+0.6 points", "exact".
+// differenceText formats the difference: "+1.4 %", "+0.6 points", "exact".
 func (c *Comparison) differenceText() string {
 	switch {
 	case c.Difference == nil:
@@ -55,10 +55,11 @@ func (c *Comparison) differenceText() string {
 	return signed(100**c.Difference) + " %"
 }
 
-// shownPercent is a fraction in percent, rounded as it is shown. So a difference is that of the numbers that one reads.
+// shownPercent returns a fraction in percent, rounded as it is shown, so that a difference matches the numbers on
+// the page.
 func shownPercent(part float64) float64 { return math.Round(1000*part) / 10 }
 
-// signed is a number with one decimal and its sign: "+1.4", "−0.6", "±0.0".
+// signed formats a number with one decimal and its sign: "+1.4", "−0.6", "±0.0".
 func signed(x float64) string {
 	s := fmt.Sprintf("%.1f", max(x, -x))
 	switch {
@@ -70,14 +71,14 @@ func signed(x float64) string {
 	return "+" + s
 }
 
-// Differences that count as near and as fair: relative to the prediction, or in points where a value is itself a
-// fraction.
+// Largest differences that count as near and as fair: relative to the prediction, or in points for a value that is
+// itself a fraction.
 const (
 	nearPart, fairPart     = .05, .15
 	nearPoints, fairPoints = .02, .05
 )
 
-// off is how bad a difference is: 0 near, 1 fair, 2 beyond. Counts must be exact.
+// off rates a difference: 0 near, 1 fair, 2 beyond. Counts must be exact.
 func (c *Comparison) off() int {
 	if c.Difference == nil {
 		return 0
@@ -99,14 +100,14 @@ func (c *Comparison) off() int {
 	return 2
 }
 
-// Meaning is what the colour of a difference says.
+// Meaning explains the colour of a difference.
 type Meaning struct {
 	Off    int    `json:"off"` // Card.Off
 	Colour string `json:"colour"`
 	Text   string `json:"text"`
 }
 
-// Meanings is what the colours of differences say, the best first.
+// Meanings explains the colours of differences, the best first.
 func Meanings() []Meaning {
 	within := func(part, points float64) string {
 		return fmt.Sprintf("within %.0f %% of the prediction (a bubble: %.0f points)", 100*part, 100*points)
@@ -118,7 +119,7 @@ func Meanings() []Meaning {
 	}
 }
 
-// label is the name of a comparison's row.
+// label returns the name of a comparison's row.
 func (c *Comparison) label() string {
 	if c.Worker < 0 {
 		return c.Name
@@ -126,7 +127,7 @@ func (c *Comparison) label() string {
 	return fmt.Sprintf("worker %d %s", c.Worker, c.Name)
 }
 
-// printable keeps a name from a file from steering the terminal it is shown on.
+// printable removes control characters from a name from a file, which might otherwise change the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -148,7 +149,7 @@ func clip(s string, n int) string {
 	return string(r[:n-1]) + "…"
 }
 
-// span is a range of numbers: "3" or "0–7".
+// span formats a range of numbers: "3" or "0–7".
 func span(first, last int) string {
 	if first == last {
 		return strconv.Itoa(first)
@@ -156,7 +157,7 @@ func span(first, last int) string {
 	return fmt.Sprintf("%d–%d", first, last)
 }
 
-// layersOf names the layers of a stage, and the parts where a layer is divided.
+// layersOf names the layers of a stage, and its parts of a divided layer.
 func layersOf(s *plan.Stage) string {
 	text := span(s.FirstLayer, s.LastLayer)
 	if parts := s.Parts(); parts != "" {
@@ -165,7 +166,7 @@ func layersOf(s *plan.Stage) string {
 	return text
 }
 
-// list is numbers with runs joined: "0–3, 7".
+// list formats numbers with consecutive ones joined: "0–3, 7".
 func list(xs []int) string {
 	var parts []string
 	for i := 0; i < len(xs); {
@@ -179,10 +180,10 @@ func list(xs []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// Percent writes a part of one: "7.4 %".
+// Percent formats a fraction: "7.4 %".
 func Percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
 
-// ShortPlan is a plan in a table's cell.
+// ShortPlan describes a plan in a cell of a table.
 func ShortPlan(pl *plan.Plan) string {
 	if len(pl.Stages) == 1 {
 		return fmt.Sprintf("%s, %d x %d", terminal.Count(len(pl.Stages[0].Devices), "worker"), pl.MicroBatches, pl.MicroBatch)

@@ -12,23 +12,22 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Grid is a schedule drawn as papers draw them: a row for each worker, time to the right, a box
-// for each computation with its micro-batch's number.
+// Grid is a schedule as papers draw it: a row for each worker, time to the right, and a box with the micro-batch's
+// number for each computation.
 type Grid struct {
 	Title    string
 	Timeline *trace.Timeline
 	Facts    []Fact // shown under the title of a page
 	Stages   *Table // shown under the drawing of a page
-	// Micro colours boxes by their micro-batch instead of by what they compute. A page has
-	// both, to choose from; this one comes first.
+	// Micro colours boxes by micro-batch instead of by kind of computation. A page offers both; this setting chooses
+	// the first one.
 	Micro bool
-	// Unit names a unit of the clock, like "ms" where PerS is 1000. Empty is a clock
-	// without one, on which the costs of a formula are counted.
+	// Unit is the unit of the clock; "ms" needs PerS 1000. Without a unit, times are the costs of a formula.
 	Unit string
 	PerS float64
 }
 
-// maxBoxes bounds a drawing: a browser should still move.
+// maxBoxes is the maximal number of boxes of a drawing, so that a browser stays usable.
 const maxBoxes = 30_000
 
 // Sizes of the drawing in its own units, which a browser shows as pixels.
@@ -36,8 +35,8 @@ const (
 	gridRow, gridGap     = 26.0, 4.0
 	gridLeft, gridTop    = 148.0, 30.0
 	gridBottom, gridEdge = 12.0, 14.0
-	gridBox              = 22.0 // width of the shortest computation, where there is room
-	gridLeast            = 16.0 // the least, for a drawing that fits a screen by it
+	gridBox              = 22.0 // width of the shortest computation, if there is room
+	gridLeast            = 16.0 // its minimal width, in a drawing that then fits a screen
 	gridWidest           = 8000.0
 	gridNarrowest        = 560.0
 )
@@ -46,14 +45,14 @@ const (
 type box struct {
 	X, Y, W  float64
 	Class    string // its kind, chunk and direction
-	Hue      int    // of its micro-batch
-	Text     string // empty where there is no room
+	Hue      int    // colour of its micro-batch
+	Text     string // empty if there is no room
 	TextX    float64
-	Says     string // shown under the mouse
+	Says     string // tooltip
 	TextFrom float64
 }
 
-// gridView is a Grid worked out, for the templates.
+// gridView is the layout of a Grid, for the templates.
 type gridView struct {
 	Width, Height float64
 	Title         string
@@ -70,14 +69,14 @@ type gridView struct {
 	Baseline      float64
 }
 
-// gridLine is a row, a tick or the end of a step: a place and what it says.
+// gridLine is a row, a tick or the end of a step: a position and its text.
 type gridLine struct {
 	X, Y float64
 	Text string
 	More string
 }
 
-// view lays a Grid out; an error where there is nothing to draw, or too much.
+// view lays out a Grid. It returns an error if there is nothing to draw, or too much.
 func (g *Grid) view() (*gridView, error) {
 	t := g.Timeline
 	if t == nil {
@@ -111,7 +110,7 @@ func (g *Grid) view() (*gridView, error) {
 	scale = max(scale, gridNarrowest/(end-begin))
 	v := &gridView{Title: g.Title, ByMicro: g.Micro, RowHeight: gridRow, PlotX: gridLeft, PlotW: scale * (end - begin)}
 	v.Width = gridLeft + v.PlotW + gridEdge
-	each := 1 // lines of a worker
+	each := 1 // lines per worker
 	if slices.ContainsFunc(events, func(e trace.Event) bool { return e.Lane == trace.Beside }) {
 		each = 2
 	}
@@ -132,7 +131,7 @@ func (g *Grid) view() (*gridView, error) {
 	for w, gaps := range trace.AllGaps(t) {
 		for _, gap := range gaps {
 			if gap.Cause == trace.Finished || gap.StartS <= begin {
-				continue // before the first box and behind the last there is nothing to tell
+				continue // no wait before the first box or after the last
 			}
 			v.Waits = append(v.Waits, box{
 				X: x(gap.StartS), Y: y(w), W: x(gap.EndS) - x(gap.StartS), Class: "c-" + string(gap.Cause), Says: gap.Why,
@@ -150,7 +149,7 @@ func (g *Grid) view() (*gridView, error) {
 	return v, nil
 }
 
-// computations is what keeps workers busy, and the threads beside them, by worker and time.
+// computations returns what keeps workers and the threads beside them busy, by worker and time.
 func computations(t *trace.Timeline) []trace.Event {
 	var out []trace.Event
 	for _, e := range t.Events {
@@ -187,7 +186,7 @@ func stageWords(held []heldStage) string {
 	return "stages " + strings.Join(words, ", ")
 }
 
-// hueStep is far from every small fraction of a circle, so that neighbours differ.
+// hueStep is the difference of neighbouring hues in degrees; neighbours differ clearly.
 const hueStep = 137
 
 func (g *Grid) boxOf(e trace.Event, held holdings, x func(float64) float64, y func(int) float64) box {
@@ -222,7 +221,7 @@ func (g *Grid) time(s float64) string {
 	return fmt.Sprintf("%.4g %s", s*g.PerS, g.Unit)
 }
 
-// mostTicks is more than the widest drawing has.
+// mostTicks exceeds the number of ticks of the widest drawing.
 const mostTicks = 200
 
 // ticks places ticks at round times, about a hundred units of the drawing apart.
@@ -241,7 +240,7 @@ func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 	}
 	var out []gridLine
 	first := math.Ceil(begin * per / step)
-	for i := range mostTicks { // counted: far from 0 a step more may be the same number
+	for i := range mostTicks { // a counter, because far from 0 adding a step may change nothing
 		k := first + float64(i)
 		if !(k*step <= end*per*(1+1e-9)) {
 			break
@@ -255,7 +254,7 @@ func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 	return out
 }
 
-// legend lists the kinds that are drawn, and shades where workers hold several chunks.
+// legend lists the kinds that are drawn, and the shades if workers hold several chunks.
 func (v *gridView) legend(events []trace.Event, held holdings) {
 	present := map[string]bool{}
 	most := 0
@@ -276,5 +275,5 @@ func (v *gridView) legend(events []trace.Event, held holdings) {
 	}
 }
 
-// name is the title of a drawing, in one line.
+// name returns the title of a drawing, in one line.
 func (g *Grid) name() string { return strings.TrimSpace(cmp.Or(g.Title, "schedule")) }

@@ -1,7 +1,7 @@
 package report
 
 import (
-	_ "embed" // the style and the templates of a drawing
+	_ "embed" // style and templates of a drawing
 	"fmt"
 	"html/template"
 	"io"
@@ -28,20 +28,20 @@ var gridPage = template.Must(template.New("grid").Funcs(template.FuncMap{
 	"beside": func(i int) float64 { return microsFrom + float64(i)*microsApart },
 }).Parse(gridTemplates))
 
-// svgView is a drawing with what the template adds around it.
+// svgView is a drawing with what the template adds to it.
 type svgView struct {
 	*gridView
 	Style      template.CSS
 	Standalone bool
 }
 
-// The axis is above the rows, the legend under them.
+// The axis is above the rows, and the legend below.
 func (v svgView) AxisY() float64      { return gridTop - 6 }
 func (v svgView) TickY() float64      { return gridTop - 12 }
 func (v svgView) LegendY() float64    { return v.Baseline + gridBottom }
 func (v svgView) FullHeight() float64 { return v.Height + legendHigh }
 
-// Along is where an entry of the legend begins: behind the words of those before it.
+// Along returns where an entry of the legend begins, after the words of earlier entries.
 func (v svgView) Along(i int) float64 {
 	x := 8.0
 	for _, k := range v.Legend[:i] {
@@ -50,21 +50,21 @@ func (v svgView) Along(i int) float64 {
 	return x
 }
 
-// gridPart is a part of a drawing as wide as a screen: one too wide is shown in several, each below the one before.
+// gridPart is a part of a drawing that fits a screen. Parts of a wide drawing are shown below each other.
 type gridPart struct {
 	svgView
 	LabelW, Width float64
 	Says          string
 }
 
-// Sizes of slices: of a screen and of a phone, the plot and the labels in front of it.
+// Sizes of parts, on a screen and on a phone: the plot, and the labels before it.
 const (
 	wideSlice, wideLabels   = 1080.0, 106.0
 	phoneSlice, phoneLabels = 316.0, 26.0
-	mostOnPhone             = 4000 // boxes; a page has all of them twice
+	mostOnPhone             = 4000 // boxes; a page then has them twice
 )
 
-// slices cuts a drawing into parts that are at most so wide, all alike.
+// slices cuts a drawing into equal parts that are at most this wide.
 func (v svgView) slices(most, labels float64, brief bool) []gridPart {
 	n := int(math.Ceil(v.PlotW/most - 1e-9))
 	each := v.PlotW / float64(n)
@@ -113,8 +113,8 @@ func (v svgView) slices(most, labels float64, brief bool) []gridPart {
 	return out
 }
 
-// SVG writes the drawing as one file that needs nothing else. It follows the reader's
-// light or dark colour scheme, and says under the mouse what each box and each wait is.
+// SVG writes the drawing as one file that needs no other. It follows the reader's light or dark colour scheme, and
+// has tooltips for boxes and waits.
 func (g *Grid) SVG(w io.Writer) error {
 	v, err := g.drawing()
 	if err != nil {
@@ -124,20 +124,20 @@ func (g *Grid) SVG(w io.Writer) error {
 	return executeGrid(w, "svg", v)
 }
 
-// HTML writes a page of its own with the drawing, the facts and the stages. It has no script.
+// HTML writes a separate page with the drawing, the facts and the stages. It has no script.
 func (g *Grid) HTML(w io.Writer) error {
 	v, err := g.drawing()
 	if err != nil {
 		return err
 	}
-	v.ByMicro = false // the page's buttons say
+	v.ByMicro = false // the page has buttons for that
 	page := struct {
 		Title   string
 		Style   template.CSS
 		Facts   []Fact
 		ByMicro bool
 		Wide    []gridPart
-		Phone   []gridPart // none of a drawing of too many boxes: it scrolls
+		Phone   []gridPart // empty for a drawing with too many boxes, which scrolls instead
 		Legend  []colourKey
 		Micros  []box
 		Stages  *gridTable
@@ -152,7 +152,7 @@ func (g *Grid) HTML(w io.Writer) error {
 	return executeGrid(w, "page", page)
 }
 
-// drawing is the view, wide enough for its legend.
+// drawing returns the view, wide enough for its legend.
 func (g *Grid) drawing() (svgView, error) {
 	v, err := g.view()
 	if err != nil {
@@ -171,7 +171,7 @@ func executeGrid(w io.Writer, name string, v any) error {
 	return nil
 }
 
-// gridTable is a Table with what its columns look like.
+// gridTable is a Table with the style of its columns.
 type gridTable struct {
 	Head []gridCell
 	Rows []gridTableRow

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// host is one of those that the workers of a Timeline were on.
+// host is one of the hosts of a Timeline's workers.
 type host struct {
 	Name      string
 	Processes []int
-	Workers   []int // of these, in order
+	Workers   []int // of these processes, in order
 }
 
-// title is how a heading names it, with the numbers of its processes.
+// title returns the heading of a host, with the numbers of its processes.
 func (h *host) title() string {
 	word := "rank"
 	if len(h.Processes) > 1 {
@@ -28,7 +28,7 @@ func (h *host) title() string {
 	return fmt.Sprintf("host %s, %s %s", h.Name, word, list(h.Processes))
 }
 
-// hostsOf is the hosts of a Timeline's workers, in the order of their processes; nil where it is of one process.
+// hostsOf returns the hosts of a Timeline's workers, in the order of their processes; nil for a single process.
 func hostsOf(t *trace.Timeline) []host {
 	if t == nil || len(t.Processes) < 2 {
 		return nil
@@ -51,7 +51,8 @@ func hostsOf(t *trace.Timeline) []host {
 	return all
 }
 
-// groups is hosts to draw workers by: those of the run, or else of its prediction, or one without a name.
+// groups returns the hosts by which workers are grouped: those of the run, or else of its prediction, or a single
+// one without a name.
 func (in Inputs) groups() []host {
 	for _, t := range []*trace.Timeline{in.Measured, in.Simulated} {
 		if all := hostsOf(t); all != nil {
@@ -65,8 +66,8 @@ func (in Inputs) groups() []host {
 	return []host{all}
 }
 
-// clocks says how well times of different processes agree, and what of the Timeline cannot be: sentences, none of a
-// run in one process.
+// clocks says how precisely times of different processes agree, and what in the Timeline is impossible, in
+// sentences. It returns nil for a single process.
 func clocks(t *trace.Timeline) []string {
 	if hostsOf(t) == nil {
 		return nil
@@ -91,8 +92,8 @@ func clocks(t *trace.Timeline) []string {
 	return text
 }
 
-// early is the messages that were taken before they were sent, by when they were taken: by how many seconds more than
-// the clocks of sender and receiver may be wrong, less than 0 where they may be.
+// early returns the messages that were received before they were sent, by receive event. The value says by how many
+// seconds this exceeds the error of both clocks; below 0 the error explains it.
 func early(t *trace.Timeline) map[*trace.Event]float64 {
 	left := map[string]*trace.Event{}
 	for i := range t.Events {
@@ -114,8 +115,8 @@ func early(t *trace.Timeline) map[*trace.Event]float64 {
 	return all
 }
 
-// clockOf describes the clock of one of a Timeline's processes, which was 0 when the process began. A drift that is
-// less than the error over the whole run is not shown.
+// clockOf describes the clock of one of a Timeline's processes, which was 0 when the process began. It leaves out a
+// drift that is smaller than the error over the whole run.
 func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
 		return "is the one that times are on"
@@ -134,7 +135,7 @@ func clockOf(t *trace.Timeline, p *trace.Process) string {
 	return text + fmt.Sprintf(", known within ±%s", terminal.Duration(p.ErrorS))
 }
 
-// stragglers says who computed slower than its profile, a sentence each.
+// stragglers describes the workers that computed slower than their profile, a sentence each.
 func stragglers(in Inputs) []string {
 	t := in.Measured
 	if t == nil {
@@ -153,7 +154,7 @@ func stragglers(in Inputs) []string {
 	return all
 }
 
-// heldBy is the workers of a process, with the stages that they hold.
+// heldBy lists the workers of a process, with the stages that they hold.
 func (in Inputs) heldBy(t *trace.Timeline, process int) string {
 	var all []string
 	for w, at := range t.Places {
@@ -168,7 +169,7 @@ func (in Inputs) heldBy(t *trace.Timeline, process int) string {
 	return strings.Join(all, ", ")
 }
 
-// holder calls a worker with where it is and the stages that it holds: "worker 0 (stages 0 and 1)".
+// holder names a worker with its place and the stages that it holds: "worker 0 (stages 0 and 1)".
 func holder(worker int, held []int, where string) string {
 	if len(held) > 0 {
 		where += "; " + terminal.Plural(len(held), "stage") + " " + terminal.And(held)

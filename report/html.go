@@ -13,16 +13,15 @@ import (
 //go:embed web/page.html web/study.html web/head.html web/style.css web/*.js
 var web embed.FS
 
-// modules are the page's ES modules in the order they are put into it: each imports
-// only from those before it.
+// modules are the page's ES modules in the order in which they are inserted. Each imports only earlier ones.
 var modules = []string{"format.js", "theme.js", "model.js", "view.js", "paint.js", "inspect.js", "gestures.js",
 	"curves.js", "timeline.js", "main.js"}
 
 var page = template.Must(template.New("page.html").ParseFS(web, "web/page.html", "web/head.html"))
 
-// HTML writes the report as ONE page that fetches nothing: styles, scripts and data are
-// in it, and a content policy forbids the rest. Tables are plain HTML and are there
-// without scripts too; timelines and curves are drawn from the data by the page.
+// HTML writes the report as a single page that loads nothing: it contains styles, scripts and data, and a content
+// policy forbids anything else. Tables are plain HTML and work without scripts. Scripts draw timelines and curves
+// from the data.
 func HTML(w io.Writer, in Inputs) error {
 	in, err := in.filled()
 	if err != nil {
@@ -51,9 +50,8 @@ func HTML(w io.Writer, in Inputs) error {
 	return nil
 }
 
-// importLine and exportWord are what binds the modules as files; in one script they
-// share a scope, so the bundle leaves both out. Tests check that no two modules use the same
-// name at top level.
+// importLine and exportWord match what connects the modules as files. In one script they share a scope, so both are
+// removed. Tests check that no two modules use the same name at top level.
 var (
 	importLine = regexp.MustCompile(`(?m)^import .*\n`)
 	exportWord = regexp.MustCompile(`(?m)^export `)
@@ -72,10 +70,11 @@ func bundle() (string, error) {
 	return b.String(), nil
 }
 
-// Asset is a file of the report's page, for pages that are drawn as it is: a module of its scripts, or its style.
+// Asset returns a file of the report's page, for similar pages: a module of its scripts, or its style.
 func Asset(name string) ([]byte, error) { return web.ReadFile("web/" + name) }
 
-// StepData is what the page's scripts draw steps from, as JSON: those of a plan, a simulated and a measured Timeline.
+// StepData returns the data from which the page's scripts draw steps, as JSON: of a plan, a simulated and a measured
+// Timeline.
 func StepData(in Inputs) ([]byte, error) {
 	in, err := in.filled()
 	if err != nil {
@@ -83,6 +82,6 @@ func StepData(in Inputs) ([]byte, error) {
 	}
 	in.Losses, in.Evaluations = nil, nil
 	d := pageDataOf(in)
-	d.Steps = stepCurve{} // what each took is no part of the drawing, and long
+	d.Steps = stepCurve{} // the steps' times are long, and not part of this drawing
 	return json.Marshal(d)
 }

@@ -12,30 +12,30 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pageData is what the page's scripts draw. Lists run in parallel (a column each),
-// which is a third of the size of a list of objects.
+// pageData is the data of the page's scripts. It has a list for each column, which takes a third of the size of a
+// list of objects.
 type pageData struct {
-	Predicted  []panel     `json:"predicted"` // steps that can be shown; the first is shown
+	Predicted  []panel     `json:"predicted"` // steps that can be shown; the first one is shown at once
 	Measured   []panel     `json:"measured"`
 	Causes     []causeName `json:"causes"`
 	Kinds      []kindName  `json:"kinds"`
 	Losses     curve       `json:"losses"`
-	LossMeans  *curve      `json:"loss_means,omitempty"` // where there are more losses than are drawn
+	LossMeans  *curve      `json:"loss_means,omitempty"` // if there are more losses than are drawn
 	EvalLosses curve       `json:"eval_losses"`
 	Accuracies curve       `json:"accuracies"`
-	// Reported is what the model yields behind its loss, by name.
+	// Reported holds the model's outputs besides its loss, by name.
 	Reported    map[string]*curve `json:"reported,omitempty"`
 	Apart       curve             `json:"reference_apart"`
 	PeakBytes   [2][]int64        `json:"peak_bytes"` // of the whole run: predicted, measured
-	PeakTexts   []string          `json:"peak_texts"` // of both, by worker
+	PeakTexts   []string          `json:"peak_texts"` // both sides as text, by worker
 	StageLabels []string          `json:"stage_labels"`
-	Groups      []group           `json:"groups"`          // rows in their order, by host
-	Resumed     []int             `json:"resumed"`         // StepNumbers that later parts of the run began with
-	Steps       stepCurve         `json:"steps"`           // what each took
+	Groups      []group           `json:"groups"`          // workers by host, in the order of rows
+	Resumed     []int             `json:"resumed"`         // StepNumbers of the first steps of later parts
+	Steps       stepCurve         `json:"steps"`           // the steps' times
 	Where       []string          `json:"where,omitempty"` // by worker, in a run of several processes
 }
 
-// group is the workers of a host; of a run in one process it has no title.
+// group is the workers of a host; it has no title in a run with one process.
 type group struct {
 	Title   string `json:"title"`
 	Workers []int  `json:"workers"`
@@ -61,21 +61,21 @@ func (c *curve) add(step int, y float64) {
 	c.X, c.Y = append(c.X, trace.StepNumber(step)), append(c.Y, y)
 }
 
-// stepCurve is what steps took, in nanoseconds, beside what the tile says of them and of their prediction.
+// stepCurve is the times of steps in nanoseconds, with the values of the tile: their number and their prediction.
 type stepCurve struct {
-	X           []int   `json:"x"` // StepNumbers, as First and Last
+	X           []int   `json:"x"` // StepNumbers, like First and Last
 	Y           []int64 `json:"y"`
-	First       int     `json:"first"` // of the steps of the numbers
+	First       int     `json:"first"` // first of the steps that the numbers cover
 	Last        int     `json:"last"`
 	MeasuredNS  int64   `json:"measured"`
-	PredictedNS int64   `json:"predicted"` // 0: nothing is
-	MostNS      int64   `json:"most"`      // where the axis ends
+	PredictedNS int64   `json:"predicted"` // 0: none
+	MostNS      int64   `json:"most"`      // end of the axis
 	Beyond      int     `json:"beyond"`    // steps that took longer
 	Text        string  `json:"text"`
 	Predicted   string  `json:"predicted_text"`
 }
 
-// stepCurveOf is empty of a run of fewer than two steps.
+// stepCurveOf returns the times of steps; nothing for fewer than two steps.
 func (in Inputs) stepCurveOf() stepCurve {
 	c := stepCurve{X: []int{}, Y: []int64{}}
 	predicted, n := in.numbers()
@@ -108,7 +108,7 @@ func (in Inputs) stepCurveOf() stepCurve {
 		c.PredictedNS = nanoseconds(predicted.StepS)
 		c.Predicted = "predicted " + terminal.Duration(predicted.StepS)
 	}
-	// A few steps, the first above all, take many times as long: the axis ends where all but a fiftieth do.
+	// A few steps, mainly the first, take many times as long. So the axis ends where all but 2 % of the steps fit.
 	longest := slices.Sorted(maps.Values(took))
 	c.MostNS = max(nanoseconds(longest[98*(len(longest)-1)/100]), c.PredictedNS) * 23 / 20
 	for _, s := range longest {
@@ -119,7 +119,7 @@ func (in Inputs) stepCurveOf() stepCurve {
 	return c
 }
 
-// kinds is the vocabulary in the order of the legend: what computes comes first.
+// kinds lists the kinds of instructions in the order of the legend: computations first.
 var kinds = kindsInOrder()
 
 func kindsInOrder() []string {
@@ -134,7 +134,7 @@ func kindsInOrder() []string {
 	return append(first, then...)
 }
 
-// pageDataOf collects what the scripts draw.
+// pageDataOf collects the data that the scripts draw.
 func pageDataOf(in Inputs) pageData {
 	d := pageData{Predicted: []panel{}, Measured: []panel{}}
 	for _, c := range trace.Causes {
@@ -168,7 +168,7 @@ func pageDataOf(in Inputs) pageData {
 	return d
 }
 
-// drawLearning draws the curves of losses and evaluations; values that are no numbers are left out.
+// drawLearning fills in the curves of losses and evaluations. It leaves out values that are not finite.
 func (d *pageData) drawLearning(in Inputs) {
 	var losses []point
 	for _, l := range in.Losses {
@@ -207,7 +207,7 @@ func (d *pageData) drawLearning(in Inputs) {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// labelWorkers says of each worker what host and process it is of, and which stages it has.
+// labelWorkers fills in each worker's host, process and stages.
 func (d *pageData) labelWorkers(in Inputs) {
 	for _, h := range in.groups() {
 		if g := (group{Workers: h.Workers}); len(h.Workers) > 0 {
@@ -231,7 +231,7 @@ func (d *pageData) labelWorkers(in Inputs) {
 	}
 }
 
-// peakTexts says of each worker what it holds at its fullest; a dash in place of a side that is not known.
+// peakTexts says how much memory each worker held at its peak; with a dash for an unknown side.
 func peakTexts(predicted, measured *Numbers, workers int) []string {
 	texts := make([]string, workers)
 	for w := range texts {
@@ -254,8 +254,8 @@ func peakTexts(predicted, measured *Numbers, workers int) []string {
 	return texts
 }
 
-// thinned shortens a long row of values to at most most, and never leaves out a peak. It keeps the first and the
-// last, and the lowest and the highest of each of as many equal parts as fit, in their order.
+// thinned reduces a list of values to at most most, and never leaves out a peak. It keeps the first and the last
+// value, and the lowest and highest of as many equal parts as fit, in their order.
 func thinned[T any](all []T, most int, of func(T) float64) []T {
 	if len(all) <= most {
 		return all
@@ -282,16 +282,16 @@ func thinned[T any](all []T, most int, of func(T) float64) []T {
 	return append(out, all[last])
 }
 
-// mostPoints is how many points a curve over steps has; a screen is less wide.
+// mostPoints is the maximal number of points of a curve over steps, more than a screen's width.
 const mostPoints = 4000
 
-// point is a value of a curve.
+// point is a point of a curve.
 type point struct {
 	x int
 	y float64
 }
 
-// curveOf is points as a page draws them, no more than a screen shows.
+// curveOf returns points as a page draws them, at most mostPoints.
 func curveOf(all []point) curve {
 	c := curve{[]int{}, []float64{}}
 	for _, p := range thinned(all, mostPoints, func(p point) float64 { return p.y }) {
@@ -300,8 +300,8 @@ func curveOf(all []point) curve {
 	return c
 }
 
-// meansOf is the means of equal parts of so many points that curveOf thins them, where their trend is: each is at the
-// middle of its part. Of fewer points it is nil.
+// meansOf returns the trend of a curve with so many points that curveOf reduces them: the mean of each of equal
+// parts, at the part's middle. For fewer points it returns nil.
 func meansOf(all []point) *curve {
 	if len(all) <= mostPoints {
 		return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// panel is one step. Times are nanoseconds from its start.
+// panel is one step. Times are in nanoseconds from its start.
 type panel struct {
 	Name    string        `json:"name"`
 	Took    string        `json:"took"`
-	Text    string        `json:"text"`   // what it took, in a sentence
-	Before  int64         `json:"before"` // when the step before it ended; 0: not in it
+	Text    string        `json:"text"`   // its time, in a sentence
+	Before  int64         `json:"before"` // end of the step before; 0: not in it
 	Step    int           `json:"step"`   // its StepNumber
-	Micros  int           `json:"micros"` // micro-batches of a step; 0 where that is not known
+	Micros  int           `json:"micros"` // micro-batches in a step; 0: unknown
 	Workers int           `json:"workers"`
 	EndNS   int64         `json:"end"`
 	Events  eventColumns  `json:"events"`
@@ -32,13 +32,13 @@ type eventColumns struct {
 	Start   []int64  `json:"start"`
 	Length  []int64  `json:"length"`
 	Bytes   []int64  `json:"bytes"`
-	Shade   []int    `json:"shade"` // which of the worker's stages it is for
-	// Number is that of the micro-batch from the step's first one, or of the minibatch: less than 0 of a step before, and
-	// Near how many steps behind the panel's the instruction's is.
+	Shade   []int    `json:"shade"` // number of the stage among the worker's
+	// Number is the number of the micro-batch or minibatch, counted from the step's first one; it is negative for an
+	// earlier step. Near is how many steps after the panel's the instruction's step is.
 	Number []int `json:"number"`
 	Near   []int `json:"near"`
-	// Version is the weights that are used, in updates from those that plain training would have for the step's first
-	// micro-batch; none stands for what uses no weights. Empty where all is of one version.
+	// Version is the version of the weights that are used, in updates, relative to plain training's version for the
+	// step's first micro-batch. none means that no weights are used. It is empty if there is only one version.
 	Version []int `json:"version,omitempty"`
 }
 
@@ -47,8 +47,8 @@ type gapColumns struct {
 	Start   []int64  `json:"start"`
 	Length  []int64  `json:"length"`
 	Cause   []int    `json:"cause"`
-	Before  []int    `json:"before"`  // the event that ended it, or -1
-	Blocker []int    `json:"blocker"` // the event it waited for, or -1
+	Before  []int    `json:"before"`  // the event that ended the wait, or -1
+	Blocker []int    `json:"blocker"` // the event that was waited for, or -1
 	Why     []string `json:"why"`
 }
 
@@ -57,14 +57,14 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps is the most events for which the fastest and the slowest step go into the page too.
+// moreSteps is the maximal number of events for which the page also has the fastest and the slowest step.
 const moreSteps = 30_000
 
-// mostSamples is the most memory samples a curve keeps: two for each column of a wide screen.
+// mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.
 const mostSamples = 4000
 
-// measuredPanels is the measured steps that a page draws: first the one that the numbers are shown by. Where they
-// have few boxes the fastest, the slowest and the earliest follow, of those that are kept.
+// measuredPanels returns the measured steps that a page draws. The first is the one that the numbers refer to. If
+// these have few boxes, the fastest, the slowest and the earliest recorded steps follow.
 func (in Inputs) measuredPanels() []panel {
 	t, skip := in.Measured, in.skip(len(in.Measured.Steps))
 	shown, marked := in.measured()
@@ -89,14 +89,14 @@ func (in Inputs) measuredPanels() []panel {
 	return panels
 }
 
-// counter numbers the instructions of a step from 0, as those of any other step are.
+// counter numbers the instructions of a step from 0, so that steps can be compared.
 type counter struct {
 	step  int
 	first map[counted]int
 	last  int
 }
 
-// counted is what is counted together: micro-batches, or minibatches, of a pipeline.
+// counted is what has a common counter: the micro-batches, or the minibatches, of a pipeline.
 type counted struct {
 	pipeline    int
 	minibatches bool
@@ -126,7 +126,7 @@ func counterOf(t *trace.Timeline, step int) counter {
 	return c
 }
 
-// micros is how many micro-batches the step has; 0 where that is not known.
+// micros returns how many micro-batches the step has; 0 if unknown.
 func (c *counter) micros() int {
 	if first, ok := c.first[counted{}]; ok && c.last >= first {
 		return c.last - first + 1
@@ -134,13 +134,14 @@ func (c *counter) micros() int {
 	return 0
 }
 
-// number is an instruction's, from the step's first one; as it stands where the step has none of its kind.
+// number returns the number of an instruction, counted from the step's first one. It is unchanged if the step has
+// none of its kind.
 func (c *counter) number(f trace.Fields) int { return f.Micro - c.first[countedOf(f)] }
 
-// none is no version.
+// none means no version.
 const none = 1 << 30
 
-// panelOf is a step of a Timeline, or all of one that marks none.
+// panelOf returns a step of a Timeline, or all of a Timeline without steps.
 func (in Inputs) panelOf(whole *trace.Timeline, s shownStep, marked bool) panel {
 	t, text := cut(whole, s, marked)
 	count := counterOf(whole, s.mark.Step)
@@ -161,7 +162,7 @@ func (in Inputs) panelOf(whole *trace.Timeline, s shownStep, marked bool) panel 
 	for i := range t.Events {
 		e := &t.Events[i]
 		if e.EndS <= e.StartS && e.Kind != "DR" {
-			continue // a receive takes no time; the gap before the next box tells of it
+			continue // a receive takes no time; the gap before the next box shows it
 		}
 		at[place{e.Worker, e.Instruction}] = len(p.Events.Text)
 		c := &p.Events
@@ -215,8 +216,8 @@ func (in Inputs) panelOf(whole *trace.Timeline, s shownStep, marked bool) panel 
 	return p
 }
 
-// memoryCurves is each worker's samples; where there are too many, the highest and the
-// lowest of each part, so that peaks stay.
+// memoryCurves returns each worker's samples. If there are too many, it keeps the highest and the lowest of each
+// part, so that peaks remain.
 func memoryCurves(t *trace.Timeline) []memoryCurve {
 	out := make([]memoryCurve, t.Workers)
 	byWorker := make([][]trace.MemorySample, t.Workers)
@@ -236,21 +237,21 @@ func memoryCurves(t *trace.Timeline) []memoryCurve {
 	return out
 }
 
-// heldStage is a stage of a pipeline on a worker; replica is told apart because Chimera's two
-// directions are two replicas of each stage.
+// heldStage is a stage of a pipeline on a worker. It includes the replica because Chimera's two directions are two
+// replicas of each stage.
 type heldStage struct {
 	pipeline, stage, replica int
-	updates                  bool // and nothing else: it is of a reference model
+	updates                  bool // it only updates, because it belongs to a reference model
 }
 
-// holdings is, for each worker, the stages that it computes for: by pipeline, then by
-// direction, then ascending, so that a shade means the same on every worker.
+// holdings is the list of stages that each worker computes for, by pipeline, then direction, then number. So a shade
+// means the same on every worker.
 type holdings [][]heldStage
 
-// shades is how many stages of a worker are told apart by shade; further ones begin anew.
+// shades is how many stages of a worker have different shades; then shades repeat.
 const shades = 4
 
-// stagesOf is what the computations of a Timeline are for.
+// stagesOf returns the stages that the computations of a Timeline are for.
 func stagesOf(events []trace.Event, workers int) holdings {
 	held := make(holdings, workers)
 	for i := range events {
@@ -274,19 +275,19 @@ func stagesOf(events []trace.Event, workers int) holdings {
 	return held
 }
 
-// index is where an instruction's stage is in its worker's list; -1: nowhere.
+// index returns the position of an instruction's stage in its worker's list; -1 if it is not there.
 func (h holdings) index(worker int, f trace.Fields) int {
 	return slices.IndexFunc(h[worker], func(s heldStage) bool {
 		return s.pipeline == f.Pipeline && s.stage == f.Stage && s.replica == f.Replica
 	})
 }
 
-// shade tells an instruction's stage from the others of its worker, 0 to shades-1.
+// shade returns the shade of an instruction's stage, from 0 to shades-1.
 func (h holdings) shade(worker int, f trace.Fields) int {
 	return max(0, h.index(worker, f)) % shades
 }
 
-// legend says what the shades stand for; nothing where every worker has one stage.
+// legend explains the shades; it is empty if every worker has one stage.
 func (h holdings) legend() []colourKey {
 	var most []heldStage
 	for _, list := range h {
@@ -303,8 +304,8 @@ func (h holdings) legend() []colourKey {
 	return keys
 }
 
-// shadeLabel names one of a worker's stages by what tells it from the others: its
-// pipeline, its direction, or that it is another chunk of the model.
+// shadeLabel names one of a worker's stages by how it differs from the others: its pipeline, its direction, or its
+// chunk.
 func shadeLabel(held []heldStage, c int) string {
 	first, last := held[0], held[len(held)-1]
 	nth := [shades]string{"first", "second", "third", "fourth"}[c]

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Lag is how many updates the weights are behind that a computation of a stage uses in a stream: 0 is the weights
-// after the update of the minibatch before its own.
+// Lag says how many updates old the weights are that a stage computes with in a stream. 0 is the weights after the
+// update of the minibatch before its own.
 type Lag struct {
 	Pipeline, Stage int
 	Span            int // micro-batches that one update of the stage covers
@@ -26,24 +26,24 @@ type stageRow struct {
 	Layers, Names   string
 	Workers         string
 	Warmup          string
-	Recompute       string // "" for none
+	Recompute       string // "": none
 	Busy, Predicted string
 	Columns         []layerColumn
-	Weights         string // "" where all is of one version
+	Weights         string // "" if there is only one version
 }
 
-// layerColumn is a layer in the drawing of the plan: its height is its time.
+// layerColumn is a layer in the drawing of the plan. Its height is its time.
 type layerColumn struct{ Name, Says, Height string }
 
-// rivalRow is a plan that another was preferred to, or the plan itself.
+// rivalRow is a rival of the plan, or the plan itself.
 type rivalRow struct {
 	Name, Micros, Step, Bubble, Memory, Why string
-	Computes, Idles                         string // widths, of the longest step that is drawn whole
+	Computes, Idles                         string // widths, relative to the longest step that is drawn whole
 	Cut                                     bool   // the step is longer than that
 	Chosen                                  bool
 }
 
-// stageClasses is how many stages are told apart by colour; further ones begin anew.
+// stageClasses is how many stages have different colours; then colours repeat.
 const stageClasses = 6
 
 func (v *pageView) plan(in Inputs, predicted *Numbers) {
@@ -96,8 +96,8 @@ func (v *pageView) plan(in Inputs, predicted *Numbers) {
 	}
 }
 
-// stageBusy is how long a stage computes in a predicted step, on its first worker: all that this one does, or the part
-// of it that is for the stage.
+// stageBusy returns how long the first worker of a stage computes in a predicted step. If it holds several stages,
+// only the part for this one counts.
 func (in Inputs) stageBusy(predicted *Numbers, stage int) (seconds float64, ok bool) {
 	if predicted == nil || len(in.Plan.Stages[stage].Devices) == 0 {
 		return 0, false
@@ -124,7 +124,7 @@ func (in Inputs) stageBusy(predicted *Numbers, stage int) (seconds float64, ok b
 	return all * own / whole, true
 }
 
-// column draws a layer, by its position in the plan's order; all are alike where nobody knows their times.
+// column draws a layer by its position in the plan's order. All are equally high if their times are unknown.
 func (in Inputs) column(l int, most float64) layerColumn {
 	if in.Plan.Order != nil && l < len(in.Plan.Order) {
 		l = in.Plan.Order[l]
@@ -141,7 +141,7 @@ func (in Inputs) column(l int, most float64) layerColumn {
 	return c
 }
 
-// weightsOf says which weights a stage's computations use; "" where all are of one version.
+// weightsOf says which weights a stage's computations use; "" if there is only one version.
 func (in Inputs) weightsOf(stage int) string {
 	for _, l := range in.Lags {
 		if l.Stage != stage || l.Pipeline != 0 {
@@ -170,7 +170,7 @@ func (l Lag) text() string {
 	return "forward " + behind(l.Forward) + ", backward " + behind(l.Backward)
 }
 
-// rivals draws the plans that this one was preferred to, itself on top: a step's length, and what of it is bubble.
+// rivals draws the plan and its rivals: the length of a step, and its bubble.
 func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 	if len(p.Rivals) == 0 || predicted == nil || predicted.StepS <= 0 {
 		return
@@ -179,7 +179,7 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 	for _, r := range p.Rivals {
 		steps = append(steps, r.StepS)
 	}
-	whole := min(slices.Max(steps), 3*slices.Min(steps)) // what takes longer is cut, and says so
+	whole := min(slices.Max(steps), 3*slices.Min(steps)) // longer steps are cut, with a note
 	row := func(name, micros string, stepS, bubble float64, memory int64, why string) rivalRow {
 		long := min(stepS, whole) / whole
 		r := rivalRow{Name: name, Micros: micros, Step: terminal.Duration(stepS), Why: why, Cut: stepS > whole,
@@ -200,7 +200,7 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 	v.Rivals = append(v.Rivals, chosen)
 	for i, r := range p.Rivals {
 		if i > 0 && r.StepS == p.Rivals[i-1].StepS && r.Bubble == p.Rivals[i-1].Bubble {
-			continue // told with the one before it
+			continue // named together with the one before
 		}
 		micros := ""
 		if r.MicroBatches > 0 {
@@ -219,10 +219,10 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 	}
 }
 
-// mostRivals is how many rivals are shown before one asks for more.
+// mostRivals is the number of rivals that are shown at first.
 const mostRivals = 7
 
-// alike names the rivals behind the first one that come to the same step in the same way.
+// alike names the rivals after the first that have the same step and bubble.
 func alike(all []plan.Rival) string {
 	var kinds []string
 	for _, r := range all[1:] {
@@ -237,9 +237,9 @@ func alike(all []plan.Rival) string {
 	return ", the same as " + strings.Join(kinds, ", ")
 }
 
-// version is which weights an instruction uses, counted in updates of its stage. 0 is those that the first
-// micro-batch of the shown step would have in plain training; false for what uses none, or where all is of one
-// version.
+// version returns which weights an instruction uses, counted in updates of its stage. 0 is plain training's version
+// for the first micro-batch of the shown step. It returns false for instructions without weights, or if there is
+// only one version.
 func (in Inputs) version(f trace.Fields, number, first int) (int, bool) {
 	for _, l := range in.Lags {
 		if l.Pipeline != f.Pipeline || l.Stage != f.Stage {

@@ -10,44 +10,44 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pageView is what the page's template shows by itself, without scripts. Its fields are what the template names.
+// pageView is the data of the page's template, which needs no scripts. Its fields are what the template names.
 type pageView struct {
 	Title, Subtitle string
 	Style           template.CSS
 	Script, Data    template.JS
 
 	Cards   []Card
-	Means   []Meaning // of the colours of differences, where there are any
+	Means   []Meaning // of the colours of differences, if there are any
 	Facts   []Fact
 	Stages  []stageRow
 	Why     []string
 	Bound   string
 	Rivals  []rivalRow
-	More    []rivalRow // those further down
+	More    []rivalRow // further rows, hidden at first
 	Rows    []numberRow
 	Medians string
 	Shares  []shareRow
 	Keys    []colourKey
 
 	Processes  []processRow
-	Clocks     []string // how well they agree
+	Clocks     []string // how precisely clocks agree
 	Stragglers []string
 
 	Unmeasured string
 
 	LayersDrawn, Names, Few          bool
 	HasLags, HasWarmup, HasRecompute bool
-	Own                              bool // weights of each pipeline
+	Own                              bool // each pipeline has its own weights
 	HasSteps, HasMemory, HasLearning bool
 }
 
-// Card is a number worth a large letter, as text.
+// Card is a number that is shown in large letters.
 type Card struct {
 	Name       string `json:"name"`
 	Value      string `json:"value"`
-	Was        string `json:"was"`                  // "predicted 77.7 ms", or which one the value is
-	Difference string `json:"difference,omitempty"` // empty where one of the two is not known
-	Off        int    `json:"off"`                  // how bad the difference is, 0 to 2: Meanings
+	Was        string `json:"was"`                  // "predicted 77.7 ms", or which side the value is
+	Difference string `json:"difference,omitempty"` // empty if one side is unknown
+	Off        int    `json:"off"`                  // rating of the difference, 0 to 2: Meanings
 }
 
 // numberRow is one Comparison as text.
@@ -62,9 +62,9 @@ type processRow struct {
 	Process, Host, Workers, Clock string
 }
 
-// shareRow is where one worker's time of the step went.
+// shareRow shows how one worker's time in the step is divided.
 type shareRow struct {
-	Host   string // of the first worker of several hosts each
+	Host   string // at the first worker of each host, if there are several
 	Worker string
 	Bars   []shareBar
 }
@@ -79,7 +79,7 @@ type sharePart struct {
 	Class, Label, Width string
 }
 
-// colourKey is an entry of the legend: a style class and what it stands for.
+// colourKey is an entry of the legend: a style class and its meaning.
 type colourKey struct{ Class, Label string }
 
 func pageViewOf(in Inputs) *pageView {
@@ -120,7 +120,8 @@ func pageViewOf(in Inputs) *pageView {
 	return v
 }
 
-// learned is the last loss, and what the last evaluation said, with their steps; what is no number is left out.
+// learned returns the last loss and the results of the last evaluation, with their steps. It leaves out values that
+// are not finite.
 func (in Inputs) learned() (all []Card) {
 	if n := len(in.Losses); n > 0 && finite(in.Losses[n-1].Value) {
 		last := in.Losses[n-1]
@@ -138,7 +139,7 @@ func (in Inputs) learned() (all []Card) {
 	return all
 }
 
-// Cards chooses the three numbers of the pipeline, and the memory of the worker that held most.
+// Cards returns the three numbers of the pipeline, and the memory of the worker with the highest peak.
 func Cards(rows []Comparison) (all []Card) {
 	add := func(name string, c *Comparison) {
 		k := Card{Name: name, Off: c.off()}
@@ -168,7 +169,7 @@ func Cards(rows []Comparison) (all []Card) {
 	return all
 }
 
-// worth is what a memory row holds, measured if known.
+// worth returns the value of a memory row, measured if known.
 func worth(c *Comparison) float64 {
 	if c.Measured != nil {
 		return *c.Measured
@@ -176,8 +177,7 @@ func worth(c *Comparison) float64 {
 	return *c.Predicted
 }
 
-// shares is, for each worker, how the shown step divides into kinds of computing and
-// causes of waiting.
+// shares shows for each worker how the step is divided into kinds of computations and causes of waiting.
 func (v *pageView) shares(in Inputs) {
 	sim, _ := in.predictedStep()
 	run, _ := in.measuredStep()
@@ -220,7 +220,7 @@ func (v *pageView) shares(in Inputs) {
 	}
 	for _, k := range kinds {
 		label := k + " " + trace.Plain(k)
-		switch k { // both ends of a transfer share a colour, and here an entry
+		switch k { // both ends of a transfer share a colour and an entry
 		case "SF":
 			used["k-SF"] = used["k-SF"] || used["k-RF"]
 			label = "SF RF activations"
@@ -250,7 +250,7 @@ func (v *pageView) shares(in Inputs) {
 	}
 }
 
-// hasNeighbours says whether boxes of other steps stand beside those of the steps that are drawn.
+// hasNeighbours reports whether boxes of other steps are visible next to the drawn steps.
 func (in Inputs) hasNeighbours() bool {
 	for _, side := range []struct {
 		of  *trace.Timeline

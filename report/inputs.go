@@ -1,4 +1,4 @@
-// Package report draws what a plan promised and what a run did.
+// Package report draws predictions of plans and results of runs.
 //
 // In: a Plan, a simulated and a measured Timeline, losses and evaluations, any of
 // them missing. Out:
@@ -9,9 +9,8 @@
 //   - Grid: a schedule as papers draw it, as SVG or a page, a row for each worker;
 //   - Table: rows as aligned text or as Markdown.
 //
-// Refused: Timelines that trace.Validate refuses, Inputs with nothing to draw.
-// It starts no run, asks no simulator and opens no connection. What a run says of itself while it lasts is
-// report/metrics.
+// Refused: Timelines that trace.Validate refuses, and Inputs with nothing to draw. It starts no run, runs no
+// simulation and opens no connection. report/metrics reports values while a run lasts.
 package report
 
 import (
@@ -24,50 +23,50 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Inputs is what a report is drawn from. Every field may be missing, though not all.
+// Inputs is what a report is drawn from. Any field may be missing, but not all.
 type Inputs struct {
-	Title      string          // "runs/gpt"; the model's name where it is empty
+	Title      string          // "runs/gpt"; if empty, the model's name
 	Plan       *plan.Plan      // what ran where
 	LayerNames []string        // the model's layers in order, for the drawing of the plan
-	LayerS     []float64       // what a micro-batch of each takes, in seconds; nil: nobody knows
-	Lags       []Lag           // of the weights of a stream; nil where a step uses one version
+	LayerS     []float64       // seconds that a micro-batch takes in each; nil: unknown
+	Lags       []Lag           // age of the weights in a stream; nil if a step uses one version
 	Simulated  *trace.Timeline // the prediction, made before the first step
 	Measured   *trace.Timeline // the run
-	// Losses and Evaluations are those of the whole run; where nil, the measured Timeline's.
+	// Losses and Evaluations cover the whole run; if nil, those of the measured Timeline are used.
 	Losses      []trace.Loss
 	Evaluations []trace.Evaluation
-	// Took has the times that the run reported for steps of its earlier parts, which the measured Timeline does not
-	// have. Resumed are the steps with which later parts began. Without a measured Timeline the report takes as
-	// measured the steps of Took after the last of Resumed.
+	// Took has the reported times of steps in earlier parts of the run, which the measured Timeline lacks. Resumed are
+	// the first steps of later parts. Without a measured Timeline the report uses the steps of Took after the last of
+	// Resumed.
 	Took    []StepTook
 	Resumed []int
-	// Unmeasured says why there is no measured Timeline, where there should be one; empty: there is nothing to say.
+	// Unmeasured says why the measured Timeline is missing; empty: no remark.
 	Unmeasured string
-	// Batch is the samples of one step; where 0, the plan's.
+	// Batch is the samples of one step; 0: the plan's.
 	Batch int
-	// Skip is how many first steps are left out of medians because caches and threads
-	// are cold; 0 is a tenth of the steps, at least 1 and at most 10. -1 leaves none out.
+	// Skip is how many first steps are left out of medians because caches and threads are cold. 0 means a tenth of the
+	// steps, at least 1 and at most 10. -1 leaves none out.
 	Skip int
-	// Facts are shown as they stand: engine, cores, threads, seed.
+	// Facts are shown unchanged: engine, cores, threads, seed.
 	Facts []Fact
 
-	sides *sides // what filled has computed
+	sides *sides // values that filled has computed
 }
 
-// sides has values of both sides that are computed once and shown in several places. They are nil, or false, for a side
-// that is missing or marks no step.
+// sides has values that are computed once and shown in several places. They are nil, or false, for a side that is
+// missing or has no steps.
 type sides struct {
 	predicted, measured *Numbers
 	simulated, run      shownStep
-	has                 [2]bool // that a step is drawn
+	has                 [2]bool // whether a step is drawn
 }
 
-// StepTook is a step's time in seconds, with its workers' values; nil where none are known.
+// StepTook is a step's time in seconds, with its workers' values; nil if unknown.
 type StepTook struct {
 	Step      int
 	S         float64
 	BusyS     []float64
-	PeakBytes []int64 // of the run so far
+	PeakBytes []int64 // peak since the start of the run
 }
 
 // Fact is a name and a value to show.
@@ -76,7 +75,7 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
-// filled is Inputs with the defaults in place, or why nothing can be drawn from them.
+// filled returns Inputs with defaults filled in, or an error if nothing can be drawn.
 func (in Inputs) filled() (Inputs, error) {
 	if in.Plan == nil && in.Simulated == nil && in.Measured == nil && len(in.Losses) == 0 && len(in.Took) == 0 {
 		return in, fmt.Errorf("report: nothing to draw: want a plan, a Timeline, steps or losses")
@@ -113,8 +112,8 @@ func (in Inputs) filled() (Inputs, error) {
 	return in, nil
 }
 
-// byWorker is a plan whose stages name workers in place of devices, as Timelines and predictions do: worker i is the
-// i-th device in ascending order.
+// byWorker returns a plan whose stages name workers instead of devices, as Timelines and predictions do. Worker i is
+// the i-th device in ascending order.
 func byWorker(p *plan.Plan) *plan.Plan {
 	devices := p.Devices()
 	named := *p
@@ -141,7 +140,7 @@ func (in Inputs) model() string {
 	return "millrace"
 }
 
-// workers is how many workers the report has rows for.
+// workers returns how many workers the report has rows for.
 func (in Inputs) workers() int {
 	n := 0
 	for _, t := range []*trace.Timeline{in.Simulated, in.Measured} {
@@ -162,7 +161,7 @@ func (in Inputs) workers() int {
 	return n
 }
 
-// stagesOf is the stages a worker holds by the plan.
+// stagesOf returns the stages that the plan puts on a worker.
 func (in Inputs) stagesOf(worker int) []int {
 	var out []int
 	if in.Plan != nil {
@@ -177,7 +176,7 @@ func (in Inputs) stagesOf(worker int) []int {
 	return out
 }
 
-// skip is how many of n steps are too early to count.
+// skip returns how many of n steps are left out at the beginning.
 func (in Inputs) skip(n int) int {
 	switch {
 	case in.Skip > 0:
@@ -188,24 +187,24 @@ func (in Inputs) skip(n int) int {
 	return min(10, max(1, n/10))
 }
 
-// shownStep is the step of a Timeline that is drawn: the one that took a time nearest to that of the numbers.
+// shownStep is the step of a Timeline that is drawn: the one whose time is nearest to that of the numbers.
 type shownStep struct {
 	mark  trace.StepMark
 	tookS float64
-	ofS   float64 // what the numbers say that a step takes
-	which string  // "median": what the numbers are, and it is that; or how near it is
+	ofS   float64 // step time of the numbers
+	which string  // "median" if it is the median; or how near it is
 }
 
-// predicted is what a drawn step of several simulations is near to, and oneRun what it is of where that is not near.
+// predicted describes a drawn step that is near the mean of several simulations; oneRun one that is not.
 const (
 	predicted = "prediction"
 	oneRun    = "of one simulated run"
 )
 
-// name is "step 17 (median)".
+// name returns a name such as "step 17 (median)".
 func (s shownStep) name() string { return stepName(trace.StepNumber(s.mark.Step), s.which) }
 
-// stepName is "step 17" or "step 17 (median)", of a StepNumber.
+// stepName returns "step 17" or "step 17 (median)" for a StepNumber.
 func stepName(step int, what string) string {
 	if what == "" {
 		return "step " + terminal.Whole(step)
@@ -213,7 +212,7 @@ func stepName(step int, what string) string {
 	return fmt.Sprintf("step %s (%s)", terminal.Whole(step), what)
 }
 
-// text says what the step took and, where that is another length, how long it is from its first instruction on.
+// text says how long the step took, and also its span from its first instruction if that differs.
 func (s shownStep) text() string {
 	took, span := terminal.Duration(s.tookS), terminal.Duration(s.mark.EndS-s.mark.StartS)
 	if s.which == oneRun {
@@ -231,11 +230,11 @@ func (s shownStep) text() string {
 		span, why)
 }
 
-// beforeS is when the step before it ends, from its own start, in seconds.
+// beforeS returns the end of the step before, relative to this one's start, in seconds.
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
-// show chooses the step of a Timeline that is drawn. It is one of those that the numbers n are of where one of these
-// is kept; false where the Timeline marks no step.
+// show chooses the step of a Timeline to draw, among those that the numbers n cover if one of these is recorded. It
+// returns false if the Timeline has no steps.
 func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
 	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return trace.StepNumber(s.Step) >= n.First })
 	if within > skip && len(t.Kept(within)) > 0 {
@@ -257,7 +256,8 @@ func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, boo
 	return s, ok
 }
 
-// apart is how far the step is from what it is near to, ", 3.2 % longer"; nothing below half a percent.
+// apart says how much longer or shorter the step is than the numbers say, as in ", 3.2 % longer"; "" below half a
+// percent.
 func (s shownStep) apart() string {
 	off, word := 100*(s.tookS/s.ofS-1), "longer"
 	if off < 0 {
@@ -269,7 +269,7 @@ func (s shownStep) apart() string {
 	return fmt.Sprintf(", %.1f %% %s", off, word)
 }
 
-// compute fills in the sides.
+// compute computes the sides.
 func (in Inputs) compute() *sides {
 	var s sides
 	s.predicted, s.measured = in.bothNumbers()
@@ -286,7 +286,7 @@ func (in Inputs) compute() *sides {
 	return &s
 }
 
-// computed is the sides of Inputs, filled or not.
+// computed returns the sides, from filled Inputs or computed now.
 func (in Inputs) computed() *sides {
 	if in.sides == nil {
 		return in.compute()
@@ -294,18 +294,19 @@ func (in Inputs) computed() *sides {
 	return in.sides
 }
 
-// numbers is both sides; nil where a side is not there.
+// numbers returns both sides; nil for a missing side.
 func (in Inputs) numbers() (predicted, measured *Numbers) {
 	s := in.computed()
 	return s.predicted, s.measured
 }
 
-// predicted is the drawn step of the simulated Timeline, and measured that of the run's; false where there is none.
+// predicted returns the drawn step of the simulated Timeline, and measured that of the run. Both return false if
+// there is none.
 func (in Inputs) predicted() (shownStep, bool) { s := in.computed(); return s.simulated, s.has[0] }
 func (in Inputs) measured() (shownStep, bool)  { s := in.computed(); return s.run, s.has[1] }
 
-// predictedStep is the step that is drawn cut out, or all of a Timeline that marks none, with what it took;
-// measuredStep the run's.
+// predictedStep returns the drawn step of the simulation and its time, or the whole Timeline if it has no steps.
+// measuredStep does so for the run.
 func (in Inputs) predictedStep() (*trace.Timeline, string) {
 	s, ok := in.predicted()
 	return cut(in.Simulated, s, ok)

@@ -50,9 +50,9 @@ const (
 	counterType = 4
 )
 
-// Perfetto writes the Timeline as a Perfetto protobuf trace: a process a worker, or each that the workers were in
-// where these were several, with its compute, its waits and their reasons, its transfers, a memory counter, and arrows
-// from each send to its receive; and the losses as a counter of their own. Open it at ui.perfetto.dev.
+// Perfetto writes the Timeline as a Perfetto protobuf trace, to open at ui.perfetto.dev. It has a process for each
+// worker, or for each process of the run if there were several. It has computations, waits with their reasons,
+// transfers, a memory counter, arrows from each send to its receive, and a counter of losses.
 func Perfetto(w io.Writer, t *trace.Timeline) error {
 	if err := t.Validate(); err != nil {
 		return fmt.Errorf("report: perfetto: %w", err)
@@ -100,7 +100,7 @@ func Perfetto(w io.Writer, t *trace.Timeline) error {
 	return nil
 }
 
-// Numbers of tracks: any that differ will do; 0 is taken by the viewer.
+// Numbers of tracks. They only need to differ; the viewer reserves 0.
 func processUUID(process int) uint64 { return 1<<32 + uint64(process) }
 func memoryUUID(worker int) uint64   { return 2<<32 + uint64(worker) }
 func trackUUID(i int) uint64         { return 3<<32 + uint64(i) }
@@ -165,7 +165,7 @@ func (p *perfetto) slice(id uint64, s *slice) {
 	})
 }
 
-// losses puts the loss of each step at the step's end.
+// losses writes the loss of each step at the step's end.
 func (p *perfetto) losses(t *trace.Timeline) {
 	if len(t.Losses) == 0 || len(t.Steps) == 0 {
 		return

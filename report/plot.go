@@ -1,7 +1,7 @@
 package report
 
 import (
-	_ "embed" // the style and the templates of a plot
+	_ "embed" // style and templates of a plot
 	"fmt"
 	"html/template"
 	"io"
@@ -23,8 +23,8 @@ const (
 	plotDark = `--ground: #161a22; --grid: #262c38; --axis: #4b5566; --text: #e7eaf0; --muted: #9ba6b6; ` +
 		`--c0: #5b93f0; --c1: #e9a53c; --c2: #2fb3a3; --c3: #a984ee; ` +
 		`--c4: #e0709f; --c5: #6fbcd8; --c6: #b3936b; --c7: #97a3b5;`
-	// plotStyle follows the reader's colour scheme; a page with a switch of its own says
-	// which one by its root's data-theme.
+	// plotStyle follows the reader's colour scheme. The switch of a page overrides it by data-theme at the root
+	// element.
 	plotStyle = `.plot { ` + plotLight + ` }
 @media (prefers-color-scheme: dark) { .plot { ` + plotDark + ` } }
 :root[data-theme="light"] .plot { ` + plotLight + ` }
@@ -52,20 +52,19 @@ const (
 	colours                        = 8
 )
 
-// Plot is a drawing that is one SVG file.
+// Plot is a drawing in one SVG file.
 type Plot interface {
-	// SVG writes the drawing as a file that needs nothing else and follows the reader's
-	// light or dark colour scheme.
+	// SVG writes the drawing as a file that needs no other and follows the reader's light or dark colour scheme.
 	SVG(w io.Writer) error
 	view() (plotView, error)
 }
 
-// plotView is a plot as its template writes it.
+// plotView is the data of a plot's template.
 type plotView struct {
 	Title      string
-	Says       string // for those who do not see it
+	Says       string // text for screen readers
 	Height     float64
-	Across     []plotTick // horizontal grid lines; of bars vertical ones
+	Across     []plotTick // horizontal grid lines; vertical ones for bars
 	Along      []plotTick
 	Bands      []plotPath
 	Lines      []plotPath
@@ -121,10 +120,10 @@ var plotPage = template.Must(template.New("plot").Funcs(template.FuncMap{
 	"wide": func() float64 { return plotWidth },
 }).Parse(plotTemplates))
 
-// number is a coordinate, to hundredths.
+// number formats a coordinate with two decimals.
 func number(x float64) string { return strconv.FormatFloat(math.Round(x*100)/100, 'f', -1, 64) }
 
-// writePlot writes a plot as a file of its own.
+// writePlot writes a plot as a separate file.
 func writePlot(w io.Writer, p Plot) error {
 	v, err := p.view()
 	if err != nil {
@@ -137,7 +136,7 @@ func writePlot(w io.Writer, p Plot) error {
 	return nil
 }
 
-// ticks are round numbers from lo to hi, some n of them, and the step between.
+// ticks returns about n round numbers from lo to hi, and their distance.
 func ticks(lo, hi float64, n int) (at []float64, step float64) {
 	raw := (hi - lo) / float64(n)
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -149,7 +148,7 @@ func ticks(lo, hi float64, n int) (at []float64, step float64) {
 		}
 	}
 	first := math.Ceil(lo/step - 1e-9)
-	for k := range 2 * n { // counted: far from 0 a step more may be the same number
+	for k := range 2 * n { // a counter, because far from 0 adding a step may change nothing
 		if x := (first + float64(k)) * step; x <= hi+step*1e-6 {
 			at = append(at, x)
 		}
@@ -157,7 +156,7 @@ func ticks(lo, hi float64, n int) (at []float64, step float64) {
 	return slices.Compact(at), step
 }
 
-// byteTicks are from 0 to hi, at a power of two.
+// byteTicks returns ticks from 0 to hi, at multiples of a power of two.
 func byteTicks(hi float64) []float64 {
 	step := 1.0
 	for hi/step > 5 {
@@ -170,7 +169,7 @@ func byteTicks(hi float64) []float64 {
 	return at
 }
 
-// axisText is a value on an axis whose marks are step apart.
+// axisText formats a value on an axis whose ticks are step apart.
 func axisText(u Unit, x, step float64) string {
 	switch u {
 	case UnitBytes:
@@ -189,7 +188,7 @@ func axisText(u Unit, x, step float64) string {
 	return decimals(x, step)
 }
 
-// decimals is x with as many decimals as a step of an axis has.
+// decimals formats x with as many decimals as the step of an axis has.
 func decimals(x, step float64) string {
 	digits := 0
 	for s := step; digits < 6 && math.Abs(s-math.Round(s)) > 1e-6*s; s *= 10 {
@@ -198,7 +197,7 @@ func decimals(x, step float64) string {
 	return strconv.FormatFloat(x, 'f', digits, 64)
 }
 
-// legend sets keys in columns from y on, and says where they end.
+// legend lays out keys in columns from y on, and returns where they end.
 func legend(names []string, classes []string, line bool, y float64) ([]plotKey, float64) {
 	longest := 0
 	for _, n := range names {
@@ -215,7 +214,7 @@ func legend(names []string, classes []string, line bool, y float64) ([]plotKey, 
 	return keys, y + float64(rows)*16
 }
 
-// seriesClass is the colour, and from the second round of colours on the dashes, of a series.
+// seriesClass returns the style class of a series: a colour, and dashes once the colours repeat.
 func seriesClass(i int) string {
 	class := "c" + strconv.Itoa(i%colours)
 	if dashes := i / colours % 4; dashes > 0 {

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Lines is a plot of curves over an axis, each with the range that it is the mean of.
+// Lines is a plot of curves over an axis. A point may be a mean, with its range.
 type Lines struct {
 	Title  string
 	XLabel string
-	Unit   Unit // of Y; UnitBytes has its marks at powers of two
+	Unit   Unit // of Y; UnitBytes has ticks at powers of two
 	Series []Series
-	Target *float64 // a value that is to be reached; nil: none
+	Target *float64 // a target value; nil: none
 	Zero   bool     // Y begins at 0, as bytes always do
-	Log    bool     // both axes have equal factors apart; all values are above 0
+	Log    bool     // both axes are logarithmic; all values are above 0
 }
 
 // Series is one curve of a plot.
@@ -24,20 +24,19 @@ type Series struct {
 	Name   string
 	Points []SeriesPoint
 	Dashed bool
-	Dots   bool // points alone, no line
-	Marked bool // points and the line
-	// Like is the series before this one whose colour it takes; below 0: a colour of its own.
+	Dots   bool // points without a line
+	Marked bool // points with a line
+	// Like is the index of an earlier series whose colour it takes; below 0: its own colour.
 	Like int
 }
 
-// SeriesPoint is a point of a curve, the mean of values from Lo to Hi; all three are the same
-// where there is one.
+// SeriesPoint is a point of a curve, the mean of values from Lo to Hi. All three are equal for a single value.
 type SeriesPoint struct{ X, Y, Lo, Hi float64 }
 
 // SVG implements Plot.
 func (p *Lines) SVG(w io.Writer) error { return writePlot(w, p) }
 
-// view lays the plot out. It refuses plots without a point and values that are no number.
+// view lays out the plot. It refuses plots without points, and values that are not finite.
 func (p *Lines) view() (plotView, error) {
 	x0, x1, y0, y1, err := p.extent()
 	if err != nil {
@@ -118,7 +117,7 @@ func (p *Lines) draw(v *plotView, s Series, class string, toX, toY func(float64)
 	}
 }
 
-// scaled is where on an axis a value stands.
+// scaled returns the position of a value on an axis.
 func (p *Lines) scaled(x float64) float64 {
 	if p.Log {
 		return math.Log10(x)
@@ -126,9 +125,8 @@ func (p *Lines) scaled(x float64) float64 {
 	return x
 }
 
-// marks are the values at some n lines of an axis, and the step that their text is to tell apart; 0: each its own.
-// Where equal factors are equally far apart they are powers of ten, and twice and five times them where there
-// are few.
+// marks returns the values of about n ticks of an axis, and their distance for formatting; 0 means that each is
+// formatted by itself. A logarithmic axis has powers of ten, and if these are few also 2 and 5 times them.
 func (p *Lines) marks(lo, hi float64, n int) (at []float64, step float64) {
 	if !p.Log {
 		return ticks(lo, hi, n)
@@ -147,7 +145,7 @@ func (p *Lines) marks(lo, hi float64, n int) (at []float64, step float64) {
 	return at, 0
 }
 
-// extent is what the axes go over.
+// extent returns the ranges of the axes.
 func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 	x0, x1, y0, y1 = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, s := range p.Series {
@@ -168,7 +166,7 @@ func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 	if x0 > x1 {
 		return 0, 0, 0, 0, fmt.Errorf("report: plot %q has no points", p.Title)
 	}
-	if p.Zero || p.Unit == UnitBytes { // whose marks begin there
+	if p.Zero || p.Unit == UnitBytes { // ticks of bytes begin at 0
 		y0 = min(y0, 0)
 	}
 	if x0 == x1 {
@@ -187,7 +185,7 @@ func (p *Lines) extent() (x0, x1, y0, y1 float64, err error) {
 	return x0, x1, y0, y1 + pad, nil
 }
 
-// says is the plot in a sentence.
+// says describes the plot in a sentence.
 func (p *Lines) says() string {
 	var parts []string
 	for _, s := range p.Series {
@@ -198,11 +196,11 @@ func (p *Lines) says() string {
 	return p.Title + ": " + strings.Join(parts, ", ")
 }
 
-// Bars is a plot of groups of bars, which lie, so that their names can be read.
+// Bars is a plot of groups of horizontal bars, whose names are easy to read.
 type Bars struct {
 	Title  string
 	Unit   Unit
-	Names  []string // of the bars of each group, for the legend
+	Names  []string // names of the bars in a group, for the legend
 	Groups []BarGroup
 }
 
@@ -212,12 +210,11 @@ type BarGroup struct {
 	Bars []Bar
 }
 
-// Bar is one value with its interval, from Lo to Hi, which are 0 where it is not known. A bar without a value has None
-// in its place.
+// Bar is one value with its interval from Lo to Hi, which are 0 if unknown. A bar without a value has None instead.
 type Bar struct {
 	Value, Lo, Hi float64
 	None          string // why there is no value; empty: there is one
-	Note          string // behind the value
+	Note          string // shown after the value
 }
 
 // Sizes of bars, in units of the drawing.
@@ -230,7 +227,7 @@ const (
 // SVG implements Plot.
 func (p *Bars) SVG(w io.Writer) error { return writePlot(w, p) }
 
-// view lays the plot out. It refuses a plot without bars and values that are below 0 or no number.
+// view lays out the plot. It refuses a plot without bars, and values that are negative or not finite.
 func (p *Bars) view() (plotView, error) {
 	most := 0.0
 	for _, g := range p.Groups {

@@ -12,7 +12,7 @@ type Study struct {
 	Title, Subtitle string
 	Facts           []Fact
 	Sections        []StudySection
-	Links           []StudyLink // to files beside the page
+	Links           []StudyLink // files next to the page
 }
 
 // StudySection is a part of a study.
@@ -24,12 +24,12 @@ type StudySection struct {
 	Notes []string // beneath
 }
 
-// StudyLink is a file beside the page.
+// StudyLink is a file next to the page.
 type StudyLink struct{ File, What string }
 
 var studyPage = template.Must(template.Must(plotPage.Clone()).ParseFS(web, "web/study.html", "web/head.html"))
 
-// HTML writes the study as ONE page that fetches nothing and needs no script: plots are in it.
+// HTML writes the study as a single page that loads nothing and needs no script; it contains the plots.
 func (s *Study) HTML(w io.Writer) error {
 	style, err := web.ReadFile("web/style.css")
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *Study) HTML(w io.Writer) error {
 	return nil
 }
 
-// Markdown writes the study's tables and notes, as they stand in a document.
+// Markdown writes the study's tables and notes for a document.
 func (s *Study) Markdown(w io.Writer) error {
 	var b strings.Builder
 	for i, part := range s.Sections {

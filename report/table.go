@@ -8,12 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Table is rows under a head. Columns whose head starts with a blank are aligned to
-// the right, as numbers are.
+// Table is rows under a head. Columns whose head begins with a blank are aligned right, for numbers.
 type Table struct {
 	Head []string
 	Rows [][]string
-	// Chosen is the row that stands out on a page, by its number from 1; 0: none.
+	// Chosen is the number of the row that is highlighted on a page, from 1; 0: none.
 	Chosen int
 }
 
@@ -26,8 +25,7 @@ func (t *Table) Add(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// Text writes the table as it fits what w is; the cells of columns behind the first that are not numbers may be broken
-// into lines.
+// Text writes the table to fit w. Cells of text columns after the first may be broken into lines.
 func (t *Table) Text(w io.Writer) error {
 	var laid terminal.Table
 	for i, h := range t.Head {
@@ -44,7 +42,7 @@ func (t *Table) Text(w io.Writer) error {
 	return laid.Write(w, terminal.Of(w))
 }
 
-// Markdown writes the table as Markdown, with what would break a cell escaped.
+// Markdown writes the table as Markdown. It escapes characters that would break a cell.
 func (t *Table) Markdown(w io.Writer) error {
 	var b strings.Builder
 	line := func(row []string) {

@@ -11,9 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Terminal writes the summary: the plan drawn, the predicted and the measured step
-// drawn, predicted against measured in numbers, why workers idled, and losses. It is laid
-// out for the terminal that w is, as package terminal says.
+// Terminal writes the summary: drawings of the plan and of the predicted and the measured step, a comparison of
+// their numbers, why workers idled, and losses. It fits the terminal w, see package terminal.
 func Terminal(w io.Writer, in Inputs) error {
 	in, err := in.filled()
 	if err != nil {
@@ -25,7 +24,7 @@ func Terminal(w io.Writer, in Inputs) error {
 	return nil
 }
 
-// summary is what Terminal writes.
+// summary returns what Terminal writes.
 func summary(screen terminal.Screen, in Inputs) string {
 	d := &drawing{in: in, screen: screen}
 	d.head()
@@ -58,7 +57,7 @@ func (d *drawing) section(title, more string) {
 	d.b.WriteString("\n" + d.screen.Wrap("", "  ", title))
 }
 
-// table writes a table; a string builder takes all.
+// table writes a table; writing to a string builder cannot fail.
 func (d *drawing) table(t *terminal.Table) { _ = t.Write(&d.b, d.screen) }
 
 func (d *drawing) head() {
@@ -70,7 +69,7 @@ func (d *drawing) head() {
 	d.line("%s", d.screen.Paint(terminal.Bold, terminal.Clip(title, d.screen.Columns, "…")))
 }
 
-// facts says what was asked for, and where and when it ran.
+// facts writes what was asked for, and where and when it ran.
 func (d *drawing) facts() {
 	if len(d.in.Facts) == 0 {
 		return
@@ -83,7 +82,7 @@ func (d *drawing) facts() {
 	d.table(&t)
 }
 
-// plan draws stages over layers: a row a stage, a column a layer (or several).
+// plan draws stages over layers: a row for each stage, a column for each layer, or for several.
 func (d *drawing) plan() {
 	p := d.in.Plan
 	if p == nil || len(p.Stages) == 0 {
@@ -134,17 +133,16 @@ func (d *drawing) plan() {
 	}
 }
 
-// mostWhy is the most reasons of a plan that are shown: its own and those of five rivals.
+// mostWhy is the maximal number of reasons of a plan that are shown: its own and those of five rivals.
 const mostWhy = 6
 
-// maxRows is the most stages or workers that are drawn one by one.
+// maxRows is the maximal number of stages or workers that are drawn one by one.
 const maxRows = 16
 
-// wrap writes prose, indented.
+// wrap writes indented prose.
 func (d *drawing) wrap(indent, s string) { d.b.WriteString(d.screen.Wrap(indent, indent+"  ", s)) }
 
-// numbers compares what was predicted and what was measured. Neighbouring workers of which the same is to be said
-// have a row together.
+// numbers compares predictions with measurements. Neighbouring workers with the same text share a row.
 func (d *drawing) numbers() {
 	predicted, measured := d.in.numbers()
 	rows := compareNumbers(predicted, measured, d.in.workers())
@@ -191,8 +189,8 @@ func (d *drawing) numbers() {
 	}
 }
 
-// cells are both sides of a comparison and their difference, green within 5 %, yellow within 15 %, red beyond.
-// A side that nobody has is empty.
+// cells returns both sides of a comparison and their difference, green within 5 %, yellow within 15 %, else red. An
+// unknown side is empty.
 func (d *drawing) cells(c *Comparison) (cells [3]string) {
 	for i, x := range []*float64{c.Predicted, c.Measured} {
 		if x != nil {
@@ -206,7 +204,7 @@ func (d *drawing) cells(c *Comparison) (cells [3]string) {
 	return cells
 }
 
-// idle says for each worker what it waited for in the step shown.
+// idle says for each worker what it waited for in the step.
 func (d *drawing) idle() {
 	title := "Idle time, measured"
 	t, _ := d.in.measuredStep()
@@ -238,7 +236,7 @@ func (d *drawing) idle() {
 	})
 }
 
-// byHost draws a row for each worker, those of a host under its name where there are several processes.
+// byHost draws a row for each worker. With several processes, workers are grouped under their hosts' names.
 func (d *drawing) byHost(workers int, row func(worker int)) {
 	rows := 0
 	for _, h := range d.in.groups() {
@@ -256,7 +254,7 @@ func (d *drawing) byHost(workers int, row func(worker int)) {
 	}
 }
 
-// hosts says which workers are where, and how well the clocks agree.
+// hosts says which workers are on which host, and how precisely the clocks agree.
 func (d *drawing) hosts() {
 	t := d.in.Measured
 	all := hostsOf(t)
@@ -285,7 +283,7 @@ func (d *drawing) hosts() {
 	}
 }
 
-// stragglers names those that there were.
+// stragglers lists the stragglers of the run.
 func (d *drawing) stragglers() {
 	all := stragglers(d.in)
 	if all == nil {
@@ -301,7 +299,7 @@ func (d *drawing) stragglers() {
 	}
 }
 
-// learning draws the loss as a line of blocks, and names the last evaluation.
+// learning draws the loss as a line of blocks, and writes the last evaluation.
 func (d *drawing) learning() {
 	losses := d.in.Losses
 	if len(losses) > 0 {
@@ -338,7 +336,7 @@ func (d *drawing) learning() {
 	}
 }
 
-// sparkline draws means of equal parts of xs as blocks from the lowest to the highest.
+// sparkline draws the means of equal parts of xs as blocks from the lowest to the highest.
 func sparkline(xs []float64, columns int) string {
 	columns = min(columns, len(xs))
 	means := make([]float64, columns)

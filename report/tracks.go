@@ -8,29 +8,29 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// track is a line of slices that do not overlap, which is what viewers ask for.
+// track is a line of slices that do not overlap, as viewers require.
 type track struct {
 	worker int
 	name   string
 	slices []slice
 }
 
-// slice is a box on a track. Times are nanoseconds since the Timeline began.
+// slice is a box on a track. Times are in nanoseconds since the Timeline began.
 type slice struct {
 	name, kind   string
 	startNS      int64
 	endNS        int64
 	step         int // its StepNumber
 	bytes        int64
-	why          string // of a wait
-	note         string // what the clocks cannot say of it
-	flowOut      string // what it sends, or empty
-	flowIn       string // what it receives
+	why          string // reason of a wait
+	note         string // remark on the precision of clocks
+	flowOut      string // the message it sends, or empty
+	flowIn       string // the message it receives, or empty
 	hasFlowStart bool
 }
 
-// tracksOf lays a Timeline out: for each worker its compute, its waits with their
-// reasons, and as many transfer tracks as transfers run at once.
+// tracksOf lays out a Timeline. Each worker has a track for computations, one for waits with their reasons, and as
+// many for transfers as run at once.
 func tracksOf(t *trace.Timeline) []track {
 	var out []track
 	compute := make([][]slice, t.Workers)
@@ -78,7 +78,7 @@ func tracksOf(t *trace.Timeline) []track {
 	return out
 }
 
-// tooEarly says of a message that it came before it left.
+// tooEarly says of a message that it was received before it was sent.
 func tooEarly(beyondS float64) string {
 	if beyondS <= 0 {
 		return "by the clocks it came before it left, which is within their error"
@@ -86,8 +86,8 @@ func tooEarly(beyondS float64) string {
 	return "by the clocks it came before it left, by " + terminal.Duration(beyondS) + " more than their error"
 }
 
-// home is the process of a viewer that a worker's tracks are in: its own, or where there are several processes that
-// which it was in, and how its tracks are told apart in it.
+// home returns the viewer's process for a worker's tracks, with its name, and a prefix for the tracks' names. That
+// is one process for each worker, or the worker's own process if there were several.
 func home(t *trace.Timeline, worker int) (process int, name, prefix string) {
 	if len(t.Processes) < 2 {
 		return worker, fmt.Sprintf("worker %d", worker), ""
@@ -96,7 +96,7 @@ func home(t *trace.Timeline, worker int) (process int, name, prefix string) {
 	return p, t.NameOf(p), fmt.Sprintf("worker %d: ", worker)
 }
 
-// homes is the processes of a viewer, by number, with their names.
+// homes returns the processes of a viewer, by number, with their names.
 func homes(t *trace.Timeline) map[int]string {
 	all := map[int]string{}
 	for w := range t.Workers {
@@ -130,8 +130,8 @@ func fit(worker int, name string, all []slice) []track {
 	return out
 }
 
-// flow is the message an event sends or receives: a micro-batch over a boundary, in a
-// direction. Boundary b lies between stages b and b+1.
+// flow returns the message that an event sends or receives: a micro-batch over a boundary, in a direction. Boundary
+// b is between stages b and b+1.
 func flow(e *trace.Event) (out, in string) {
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {
@@ -149,7 +149,7 @@ func flow(e *trace.Event) (out, in string) {
 		return id("backward", f.Stage-1), ""
 	case "RB":
 		return "", id("backward", f.Stage)
-	case "SG": // to the worker that holds the weights, and from it
+	case "SG": // to and from the worker that holds the weights
 		return fmt.Sprintf("gradients of %d", f.Micro), ""
 	case "RG":
 		return "", fmt.Sprintf("gradients of %d", f.Micro)
@@ -168,7 +168,7 @@ func nanoseconds(s float64) int64 {
 	return int64(s*1e9 + .5)
 }
 
-// fromZero is the Timeline with its first moment at 0: viewers take no negative times.
+// fromZero shifts a Timeline so that it begins at 0, because viewers accept no negative times.
 func fromZero(t *trace.Timeline) *trace.Timeline {
 	start, end := t.Extent()
 	for _, m := range t.Memory {

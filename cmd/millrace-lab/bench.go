@@ -42,7 +42,7 @@ OPENBLAS_CORETYPE where it is set: it decides which kernels everybody uses.`,
 	return c
 }
 
-// unitOf is what a model's speed is counted in.
+// unitOf returns the unit in which a model's speed is counted.
 func unitOf(m *model.Model) race.Unit {
 	for _, in := range m.Inputs {
 		if in.Name != m.Target() && in.DType == model.Int && len(in.Shape) == 1 {
@@ -52,19 +52,19 @@ func unitOf(m *model.Model) race.Unit {
 	return race.Unit{Name: "samples", PerSample: 1}
 }
 
-// experiment is what measurements by processes of their own share: a folder, processes of millrace itself that carry
-// out given plans, and the ways to compare them, which say on log how far they are.
+// experiment is what measurements in separate processes share: a folder, millrace processes that train given plans,
+// and ways to compare them. Progress is printed on log.
 type experiment struct {
 	job   *job.Job
 	log   io.Writer
-	meter *cli.Meter // says what is done; nil: nobody does
-	dir   string     // plans and profiles are written here
-	steps int        // of one visit
-	rate  float64    // of learning
+	meter *cli.Meter // shows the current work; nil: nothing is shown
+	dir   string     // folder for plans and profiles
+	steps int        // of each visit
+	rate  float64    // learning rate
 	plans int
 }
 
-// openExperiment makes the folder of an experiment, which remove deletes. A visit has so many steps.
+// openExperiment makes the folder of an experiment, which remove deletes. steps is the number of steps in a visit.
 func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, remove func(), err error) {
 	dir, forget, err := scratch()
 	if err != nil {
@@ -75,11 +75,11 @@ func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, rem
 		func() { meter.Stop(); forget() }, nil
 }
 
-// timedRate is the learning rate of trainings that are only timed: under no policy does one so small end in
-// NaN, however many steps a comparison takes.
+// timedRate is the learning rate of trainings that are only timed. It is so small that no policy ends in NaN,
+// however many steps a comparison takes.
 const timedRate = 1e-5
 
-// command starts millrace on a plan, with so many threads to an operator.
+// command returns the command that trains a plan with millrace. threads is the number of threads of an operator.
 func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Command, error) {
 	path := filepath.Join(x.dir, fmt.Sprintf("plan%d.json", x.plans))
 	x.plans++
@@ -96,14 +96,14 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 	}
 	c := race.Command{Name: name, Path: self, Args: []string{"session", file}, Steps: x.steps}
 	if threads > 1 && os.Getenv("OMP_WAIT_POLICY") == "" {
-		// As in bench/peers/settings.py: OpenMP's threads must not spin where the BLAS's compute.
+		// As in bench/peers/settings.py: OpenMP's threads must not spin while those of the BLAS compute.
 		c.Env = append(os.Environ(), "OMP_WAIT_POLICY=PASSIVE")
 	}
 	return c, pl.Write(path)
 }
 
-// singles are the candidates for the best single worker of so many threads: every micro-batch that
-// halving the batch gives.
+// singles returns the candidates for the best single worker with this many threads: one for each micro-batch size
+// that halving the batch gives.
 func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error) {
 	var out []race.Command
 	for size := x.job.Plan.Batch; ; size /= 2 {
@@ -120,14 +120,14 @@ func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error
 	}
 }
 
-// doing says what is done now.
+// doing shows the current work.
 func (x *experiment) doing(format string, args ...any) {
 	if x.meter != nil {
 		x.meter.Doing(fmt.Sprintf(format, args...))
 	}
 }
 
-// duel runs two commands in pairs, both warm; after, unless nil, sees both after every pair.
+// duel runs two commands in pairs, both after warm-up. If after is not nil, it gets both after every pair.
 func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 	after func(a, b *race.Rival)) (result race.Result, err error) {
 	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {
@@ -151,8 +151,8 @@ func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 	return result, err
 }
 
-// rounds runs commands side by side and visits each once a round. before, unless nil, comes before each round, and
-// visited after each visit, with the command's position.
+// rounds runs commands side by side and visits each once per round. If before is not nil, it is called before each
+// round. visited is called after each visit, with the command's position.
 func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds int, before func(round int) error,
 	visited func(at int, r *race.Rival)) error {
 	x.doing("opening %s", terminal.Count(len(commands), "command"))
@@ -166,7 +166,7 @@ func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds
 	})
 }
 
-// sweep finds the best of candidates, each visited so many times.
+// sweep finds the best of candidates, with this many visits to each.
 func (x *experiment) sweep(ctx context.Context, candidates []race.Command, visits int,
 	u race.Unit) ([]race.Measured, error) {
 	done, of := 0, len(candidates)
@@ -181,7 +181,7 @@ func (x *experiment) sweep(ctx context.Context, candidates []race.Command, visit
 	})
 }
 
-// scratch is a folder for the length of a benchmark.
+// scratch makes a folder for the duration of a benchmark.
 func scratch() (dir string, remove func(), err error) {
 	if dir, remove, err = document.Scratch("millrace-bench-"); err != nil {
 		return "", nil, fmt.Errorf("bench: %w", err)
@@ -189,7 +189,7 @@ func scratch() (dir string, remove func(), err error) {
 	return dir, remove, nil
 }
 
-// reason is why a plan was chosen, or what it is where it was given.
+// reason returns why a plan was chosen, or a short description if it was given.
 func reason(pl *plan.Plan) string {
 	if len(pl.Why) > 0 {
 		return pl.Why[0]

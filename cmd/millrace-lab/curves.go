@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// curvesFlags is what bench curves takes beside a job.
+// curvesFlags are the flags of bench curves besides those of a job.
 type curvesFlags struct {
 	parts   []string
 	methods []string
@@ -73,7 +73,7 @@ measures nothing.`,
 			"--seeds 5 --out runs/gpt-curves",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			// How many steps --epochs are is known with the data; the rate's schedule goes over those.
+			// The data decides how many steps --epochs means. The learning rate's schedule covers those steps.
 			flags.Given = append(flags.Given, func(j *job.Job) error { j.Train.Steps = math.MaxInt32; return nil })
 			j, err := flags.Job()
 			if err != nil {
@@ -100,7 +100,7 @@ measures nothing.`,
 	return c
 }
 
-// check refuses what cannot be.
+// check refuses invalid values.
 func (f *curvesFlags) check() error {
 	for _, p := range f.parts {
 		if p != learnPart && p != timePart {
@@ -187,12 +187,12 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	return f.show(c, l, trained, measured, head)
 }
 
-// learning is how the methods are to learn.
+// learning returns the settings for the part of learning.
 func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
 	methods []curves.Method) (*learning, error) {
 	micros := j.Plan.MicroBatches
 	if micros == 0 {
-		micros = j.Machine.Workers // as AvgPipe's baselines: section 7.1
+		micros = j.Machine.Workers // as in AvgPipe's baselines: section 7.1
 	}
 	j.Plan.MicroBatches = 0 // AvgPipe chooses its own
 	if j.Plan.Batch%micros != 0 {
@@ -307,8 +307,8 @@ func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*curves.Times
 	return t, document.Write(curves.TimesPath(l.Job), func(out io.Writer) error { return cli.WriteJSON(out, t) })
 }
 
-// measureRounds measures every contender once a round, each in a process of its own that stands still
-// while another trains.
+// measureRounds measures every contender once per round. Each runs in its own process, which is paused while another
+// one trains.
 func measureRounds(c *cobra.Command, t *curves.Times, j *job.Job, rounds, steps int) error {
 	own, remove, err := openExperiment(c, j, steps)
 	if err != nil {

@@ -21,15 +21,15 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// learning is the part of bench curves that does not depend on the clock: how well each method
-// learns from as many samples.
+// learning is the part of bench curves that does not depend on time: how well each method learns from the same
+// number of samples.
 type learning struct {
 	*curves.Setting
 	engine engine.Engine
 }
 
-// stagesByOperations is a model's stages for learning: the split that is fixed, or the
-// partitioner's for layers that take as long as they have operations.
+// stagesByOperations returns a model's stages for learning. They are fixed by the job, or the partitioner chooses
+// them for layers whose time is proportional to their operations.
 func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.Plan, error) {
 	fix, err := prepare.Overrides(j, prepare.NamesOf(m))
 	if err != nil {
@@ -45,8 +45,7 @@ func stagesByOperations(ctx context.Context, j *job.Job, m *model.Model) (*plan.
 	return base, cli.BadInput(err)
 }
 
-// train carries out one training. One whose loss is no number any more has ended too: that is what its method
-// comes to.
+// train runs one training. A loss that is not a number also ends it, and is then the method's result.
 func (l *learning) train(ctx context.Context, t curves.Task) (curves.Training, error) {
 	set, err := l.shuffled(t.Job.Data.Seed)
 	if err != nil {
@@ -70,7 +69,7 @@ func (l *learning) train(ctx context.Context, t curves.Task) (curves.Training, e
 	return t.Training(result.Timeline.Evaluations, ""), nil
 }
 
-// shuffled is the data in the order of a seed.
+// shuffled returns the data in the order of a seed.
 func (l *learning) shuffled(seed uint64) (*data.Set, error) {
 	own := *l.Job
 	own.Data.Seed = seed

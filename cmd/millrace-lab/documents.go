@@ -54,7 +54,7 @@ func roomsCommand() *cobra.Command {
 	return c
 }
 
-// printSizes prints the lines of each room.
+// printSizes prints the number of lines in each room.
 func printSizes(w io.Writer, dir string) error {
 	all, err := rooms.Sizes(dir)
 	if err != nil {

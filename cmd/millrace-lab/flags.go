@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/bench"
 )
 
-// trainOptions are those of train that a benchmark takes.
+// trainOptions returns the options of train that a benchmark takes.
 func trainOptions(names ...string) []job.Option {
 	all := slices.DeleteFunc(slices.Clone(job.TrainOptions),
 		func(o job.Option) bool { return !slices.Contains(names, o.Name) })
@@ -21,21 +21,21 @@ func trainOptions(names ...string) []job.Option {
 	return all
 }
 
-// measuring is how much a benchmark measures, and how it prints it. Counts that it has no use for are 0.
+// measuring says how much a benchmark measures, and how it prints that. A count of 0 has no flag.
 type measuring struct {
-	pairs  int // alternating, of a comparison
-	rounds int // in which everybody is visited once
-	visits int // to each candidate, where the best of several is looked for
-	steps  int // of one visit
+	pairs  int // alternating pairs of a comparison
+	rounds int // each round visits every command once
+	visits int // visits to each candidate, when the best one is searched for
+	steps  int // steps of each visit
 	asJSON bool
-	output string // file of the results; empty: none is written
+	output string // file for the results; empty: none
 
 	stepsFlag string
-	stepsDoc  string // where the flag's 0 stands for a number that is found out
+	stepsDoc  string // text of the steps flag if its 0 means a number that is found out
 }
 
-// add gives a command flags for those counts that are not 0, with them as defaults; that of the
-// steps is called stepsFlag, because --steps of a job is something else.
+// add adds flags for the counts that are not 0, which are the defaults. stepsFlag is the name of the flag for steps,
+// because a job's --steps means something else.
 func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 	m.stepsFlag = stepsFlag
 	f := c.Flags()
@@ -59,14 +59,14 @@ func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 	resultsFlag(c, &m.output)
 }
 
-// resultsFlag gives a command the flag that names the file of its results.
+// resultsFlag adds the flag that names the file of results.
 func resultsFlag(c *cobra.Command, at *string) {
 	c.Flags().StringVarP(at, "output", "o", *at, "write the results to this `file`")
 	cli.Writes(c, "output")
 }
 
-// check refuses counts that say nothing: m.add's command must have had all of them. A visit has
-// so many steps at least, for the reason given.
+// check refuses counts that are too small to give a result. The command must have flags for all counts. leastSteps
+// is the minimal number of steps of a visit; why is the reason.
 func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
 	for _, count := range []struct {
 		name      string

@@ -21,21 +21,21 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// What imported gpt is to reach, as a part of a rival's speed.
+// Targets of the imported gpt, as fractions of a rival's speed.
 const (
 	overOneF1B = 1.1
 	overOwn    = 0.9
 )
 
 const (
-	recordedBatches = 32 // a rival begins again behind them
+	recordedBatches = 32 // a rival starts again from the first after these
 	agreeingSteps   = 4
-	// lossesWithin is by which part of it a loss may be off: both sum in orders of their own, and a step's
-	// rounding is in the next one's weights.
+	// lossesWithin is the allowed relative difference of a loss. Both programs sum in different orders, and the
+	// rounding of one step affects the weights of the next.
 	lossesWithin = 1e-3
 )
 
-// importedOptions is what bench imported takes.
+// importedOptions are the options of bench imported.
 type importedOptions struct {
 	measuring
 	gpt      race.Workload
@@ -158,7 +158,7 @@ func (o *importedOptions) tell(c *cobra.Command, r *bench.ImportedReport) error 
 	return r.Missed()
 }
 
-// importedModule is one module's part of the benchmark.
+// importedModule runs the benchmark for one module.
 type importedModule struct {
 	race.Module
 	c                     *cobra.Command
@@ -168,7 +168,7 @@ type importedModule struct {
 	visit                 int      // steps
 }
 
-// planned is a job's training on two workers, by the plan that millrace chooses and by its fastest pipeline.
+// planned is a job's training on two workers, with the plan that millrace chooses and with its fastest pipeline.
 type planned struct {
 	experiment       *experiment
 	chosen, pipeline *prepare.Prepared
@@ -206,7 +206,7 @@ func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), erro
 	return p, remove, nil
 }
 
-// commands are the plans to be raced: one where millrace chooses the pipeline anyhow.
+// commands returns the plans to be raced. It is only one if millrace chose the pipeline anyway.
 func (p *planned) commands() []race.Command {
 	chosen, pipeline := *p.chosen.Plan, *p.pipeline.Plan
 	if chosen.Why, chosen.Rivals, pipeline.Why, pipeline.Rivals = nil, nil, nil, nil; reflect.DeepEqual(chosen, pipeline) {
@@ -215,7 +215,7 @@ func (p *planned) commands() []race.Command {
 	return []race.Command{p.choice, p.cut}
 }
 
-// race does all of one module.
+// race runs the whole benchmark of one module.
 func (e *importedModule) race() (*bench.ImportedModule, error) {
 	ctx := e.c.Context()
 	p, remove, err := e.plan(e.job, "imported "+e.Name)
@@ -284,7 +284,7 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	return found, against(p.cut, own.cut, overOwn)
 }
 
-// agree has a plan and the rival train the same for some steps.
+// agree checks that a plan and the rival have the same losses for some steps.
 func (e *importedModule) agree(x *experiment, c race.Command, pl *plan.Plan) (race.Agreement, error) {
 	a, err := race.Agree(e.c.Context(), c, e.Rival(e.python, e.scripts, rowsTogether(pl), 1), agreeingSteps,
 		lossesWithin)
@@ -294,8 +294,8 @@ func (e *importedModule) agree(x *experiment, c race.Command, pl *plan.Plan) (ra
 	return a, err
 }
 
-// rowsTogether is of how many rows a plan has statistics of the batch: of a micro-batch's, or of a replica's part of
-// them.
+// rowsTogether returns over how many rows a plan computes batch statistics: a micro-batch, or a replica's part of
+// it.
 func rowsTogether(pl *plan.Plan) int {
 	rows := pl.MicroBatch
 	if pl.Replication == string(schedule.Split) && rows%len(pl.Stages[0].Devices) == 0 {
@@ -304,7 +304,7 @@ func rowsTogether(pl *plan.Plan) int {
 	return rows
 }
 
-// record writes the first batches that millrace trains on for the rival.
+// record writes the first batches of millrace's training to a file for the rival.
 func (e *importedModule) record(m *model.Model) error {
 	train, err := prepare.TrainingData(e.job, m)
 	if err != nil {
@@ -320,7 +320,7 @@ func (e *importedModule) record(m *model.Model) error {
 		if err != nil {
 			return err
 		}
-		for _, in := range m.Inputs { // the target is the last one
+		for _, in := range m.Inputs { // the last input is the target
 			if err := race.Record(f, numbers(b[in.Name])); err != nil {
 				return err
 			}
@@ -329,7 +329,7 @@ func (e *importedModule) record(m *model.Model) error {
 	return f.Close()
 }
 
-// numbers is what an array has, floats or whole numbers.
+// numbers returns the values of an array, floats or whole numbers.
 func numbers(a data.Array) any {
 	if a.Floats != nil {
 		return a.Floats

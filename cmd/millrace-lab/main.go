@@ -1,6 +1,6 @@
 // Command millrace-lab runs experiments with millrace: benchmarks, and the papers' tables and figures.
 //
-// It holds flags and wiring; what is measured and counted is in the packages of lab.
+// It holds flags and wiring; the packages of lab measure and count.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func main() { os.Exit(cli.ExecuteAs(labCommand(), os.Args[1:])) }
 
-// labCommand is the program of experiments.
+// labCommand returns the root command of the experiments.
 func labCommand() *cobra.Command {
 	return cli.NewRoot(&cobra.Command{
 		Use:   "millrace-lab",

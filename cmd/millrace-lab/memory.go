@@ -25,7 +25,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// memoryFlags is what bench memory takes beside a job.
+// memoryFlags are the flags of bench memory besides those of a job.
 type memoryFlags struct {
 	counts    []int
 	schedules []string
@@ -117,14 +117,14 @@ func (f *memoryFlags) run(c *cobra.Command, j *job.Job) error {
 	return f.show(c.OutOrStdout(), p, all)
 }
 
-// measure predicts what a schedule holds and trains some steps with it.
+// measure predicts how much memory a schedule needs, and trains some steps with it.
 func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.Prepared, base *plan.Plan,
 	name string, micros int) (one bench.Held, err error) {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.Plan.MicroBatch
 	for i := range pl.Stages {
-		pl.Stages[i].Warmup = 0 // the schedule's own
+		pl.Stages[i].Warmup = 0 // means the schedule's own
 	}
 	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Train.Clip > 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.P
 	return one, err
 }
 
-// show prints the table, and draws it where there is a folder for that.
+// show prints the table, and draws it if a folder for drawings is given.
 func (f *memoryFlags) show(w io.Writer, p *prepare.Prepared, all []bench.Held) error {
 	t := report.Table{Head: []string{"schedule", " M", " predicted", " measured", " off", " more than with the fewest"}}
 	lines := report.Lines{Title: fmt.Sprintf("%s: fullest worker, micro-batches of %d", p.Model.Name,

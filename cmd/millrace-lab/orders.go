@@ -54,7 +54,7 @@ then, unless --profile names one.`,
 	return c
 }
 
-// leastOfStream is how many steps a visit must have for the length of a stream's, and ofStream why.
+// leastOfStream is the minimal number of steps of a visit for measuring a stream's step, and ofStream the reason.
 const (
 	leastOfStream = 4
 	ofStream      = "because a stream's steps are told by their ends, of which the last comes early"
@@ -116,13 +116,12 @@ func benchOrders(c *cobra.Command, j *job.Job, only []string, m measuring) error
 	return bench.WriteOrders(c.OutOrStdout(), orders)
 }
 
-// leavesIdle says whether a family has a stage for one of several workers alone.
+// leavesIdle reports whether a family needs only one of several workers.
 func leavesIdle(f family.Family) bool {
 	return schedule.Settings{Placement: f.Placement(2, 1)}.Workers() < 2
 }
 
-// ordersOf plans for every family and policy that a plain pipeline of this model can have,
-// 1F1B first.
+// ordersOf plans each family and policy that fits a plain pipeline of this model, 1F1B first.
 func ordersOf(c *cobra.Command, p *prepare.Prepared, own *experiment, only []string) ([]*bench.Order, error) {
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
 	if err != nil {

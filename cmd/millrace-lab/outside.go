@@ -77,7 +77,7 @@ takes all it is sent, as a browser on another machine does.`,
 	return c
 }
 
-// trainOnce trains, watched or not, and returns the median step and what a page was sent.
+// trainOnce trains, with or without a live page, and returns the median step and the bytes sent to the page.
 func trainOnce(ctx context.Context, program, out string, args []string, watched bool) (stepS float64, sent int64,
 	err error) {
 	all := append([]string{"train", "--out", out}, args...)
@@ -137,7 +137,7 @@ func trainOnce(ctx context.Context, program, out string, args []string, watched 
 	return stats.Median(steps[len(steps)/10:]), got.bytes, got.err
 }
 
-// takeAll asks for a stream and takes what it is sent until the server is gone.
+// takeAll reads a stream until its server has gone, and returns the number of bytes.
 func takeAll(ctx context.Context, url string) (sent int64, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -152,7 +152,7 @@ func takeAll(ctx context.Context, url string) (sent int64, err error) {
 	if answer.StatusCode != http.StatusOK || sent == 0 {
 		return 0, fmt.Errorf("%s: %s, %d bytes, %v", url, answer.Status, sent, err)
 	}
-	return sent, nil // however it ends: the run does
+	return sent, nil // every end is right: the stream ends when the run does
 }
 
 func benchTunerCommand() *cobra.Command {
@@ -196,7 +196,7 @@ the traversal, what the tuner cost in settings of the traversal, and how far its
 	return c
 }
 
-// tunerOf is what tune --json says of its choice by simulation.
+// tunerOf reads from the output of tune --json its choice by simulation.
 func tunerOf(text []byte) (*bench.Tuner, error) {
 	var found struct {
 		Model string `json:"model"`

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// benchP2PCommand compares ways of sending messages.
+// benchP2PCommand returns the command that compares ways of sending messages.
 func benchP2PCommand() *cobra.Command {
 	s, output, asJSON := p2p.Usual(), "", false
 	c := &cobra.Command{
@@ -64,7 +64,7 @@ out and named. Then a long message goes while both processes compute, and vector
 	return c
 }
 
-// playerCommand is a player of package p2p, or its second process.
+// playerCommand returns the command that runs a player of package p2p, or its second process.
 func playerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "player WAY [second]", Short: "Send messages to and fro (used by bench p2p)", Hidden: true,

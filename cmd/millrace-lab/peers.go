@@ -43,7 +43,7 @@ type peersOptions struct {
 	only []string
 }
 
-// workloadJob is the job whose training is the workload.
+// workloadJob returns the job that trains a workload.
 func workloadJob(w race.Workload) (*job.Job, error) {
 	j := job.Default()
 	j.Model.Name, j.Data.Source, j.Plan.Batch, j.Data.Seed = "gpt", w.Data, w.Batch, w.Seed

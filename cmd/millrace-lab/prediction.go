@@ -76,17 +76,17 @@ that profile predicts every training.`,
 	return c
 }
 
-// foresightPasses is how often a profile just before a training visits the plan's size: all of it is to be no longer
-// than the machine keeps its pace.
+// foresightPasses is the number of passes of a profile that is measured just before a training. It is small, so that
+// the machine's speed does not change during the profile.
 const foresightPasses = 3
 
-// leastCounted is how many steps a training counts, however long they are.
+// leastCounted is the minimal number of measured steps in a training, however long they take.
 const leastCounted = 6
 
-// trials is how much is trained; of 0 steps, as many as a visit has.
+// trials says how much is trained. With 0 steps it is as many as in a visit.
 type trials struct {
 	splits, steps, rounds int
-	output                string // file of the results
+	output                string // file for the results
 }
 
 func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool) error {
@@ -168,7 +168,7 @@ func benchPrediction(c *cobra.Command, j *job.Job, t trials, asJSON, parts bool)
 	return bench.WritePredictions(c.OutOrStdout(), rows)
 }
 
-// writeParts writes what each kind of instruction takes in every plan.
+// writeParts prints for each plan how long each kind of instruction takes.
 func writeParts(w io.Writer, rows []bench.PredictionRow) error {
 	for _, r := range rows {
 		fmt.Fprintln(w, r.Plan)
@@ -186,7 +186,7 @@ func keepPredictions(path string, head record.Head, p *prepare.Prepared, rows []
 		Rows: rows, Summary: bench.Summarized(rows)})
 }
 
-// predictedAndTrained trains a plan once and holds it against its prediction.
+// predictedAndTrained trains a plan once and compares the result with its prediction.
 func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (bench.PredictionRow, error) {
 	result, err := measuredTraining(ctx, p, steps)
 	if err != nil {
@@ -201,7 +201,7 @@ func predictedAndTrained(ctx context.Context, p *prepare.Prepared, steps int) (b
 	return r, nil
 }
 
-// randomPlan plans a random split.
+// randomPlan makes a plan with a random split.
 func randomPlan(ctx context.Context, rng *rand.Rand, p *prepare.Prepared) (*plan.Plan, error) {
 	fix := tune.Overrides{MicroBatch: p.Job.Plan.MicroBatch, MicroBatches: p.Job.Plan.MicroBatches}
 	var sizes []int
@@ -223,7 +223,7 @@ func randomPlan(ctx context.Context, rng *rand.Rand, p *prepare.Prepared) (*plan
 	return found.Best, nil
 }
 
-// measuredTraining trains a few steps of a plan, and nothing else.
+// measuredTraining trains a few steps of a plan, without evaluations or files.
 func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run.Result, error) {
 	train, err := prepare.TrainingData(p.Job, p.Model)
 	if err != nil {
@@ -244,18 +244,17 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 	})
 }
 
-// foresight predicts plans anew before they are trained once more, from a profile that another process measured
-// a moment before. The one that the plans were made from may be minutes old, and a machine that is
-// shared with others has another pace by then. Where the job names a profile, that is what all
-// trainings are predicted from.
+// foresight predicts plans again just before they are trained, from a profile that another process has just
+// measured. The first profile may be minutes old, and the speed of a shared machine may have changed. If the job
+// names a profile, all predictions use that one.
 type foresight struct {
 	p   *prepare.Prepared
-	dir string // profiles are written here
-	n   int    // measured so far
+	dir string // folder for profiles
+	n   int    // number of profiles so far
 }
 
-// again measures the sizes of these plans in as many passes (0: a profile's default), unless the job names a
-// profile, and predicts all plans.
+// again predicts all plans. It first measures their sizes, unless the job names a profile. passes is the number of
+// passes; 0 for a profile's default.
 func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) ([]plan.Predicted, error) {
 	if f.p.Job.Plan.Profile == "" && f.p.Job.Machine.Cluster == "" {
 		var sizes []int
@@ -272,7 +271,7 @@ func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) (
 		if err != nil {
 			return nil, err
 		}
-		if again.PaceSpread == 0 && f.p.Profile != nil { // a brief one sees too little of it
+		if again.PaceSpread == 0 && f.p.Profile != nil { // a short profile measures the spread of paces too roughly
 			again.PaceSpread = f.p.Profile.PaceSpread
 		}
 		f.p.Profile = again

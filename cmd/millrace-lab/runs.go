@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/runs"
 )
 
-// errDiffer ends a list of runs that are not as they must be; what differs has been printed.
+// errDiffer is the error after a list of runs with differences, which have been printed.
 var errDiffer = errors.New("run: not all is as it must be")
 
 func runCommand() *cobra.Command {
@@ -55,7 +55,7 @@ Hashes depend on the processor, the BLAS and libtorch: a file of them is refused
 	return c
 }
 
-// defaultsCommand trains each built-in model as it is trained where nobody says otherwise.
+// defaultsCommand returns the command that trains each built-in model with its default settings.
 func defaultsCommand() *cobra.Command {
 	r := defaults.Runner{Program: "bin/millrace", Text: "build/text/kjv.txt"}
 	only, output := "", "lab/results/defaults.json"

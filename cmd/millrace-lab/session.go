@@ -30,8 +30,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// sessionCommand trains when it is asked to, in the protocol of the rivals, so that
-// millrace and they are measured by the same rules.
+// sessionCommand returns the command that trains on request, in the protocol of the rivals. So millrace and its
+// rivals are measured by the same rules.
 func sessionCommand() *cobra.Command {
 	var flags prepare.JobFlags
 	return &cobra.Command{
@@ -94,7 +94,7 @@ func session(c *cobra.Command, j *job.Job) error {
 		Train: run.Training{Optimizer: j.Train.Optimizer, Rate: j.Train.Rate, Clip: j.Train.Clip, Seed: j.Data.Seed,
 			Steps: math.MaxInt32},
 		Machine: run.Machine{ThreadsPerWorker: j.Machine.ThreadsPerWorker, Cores: prepare.SharedCores(j, pl),
-			Place: &place.Policy{Bind: place.Always}}, // of several sessions one trains at a time
+			Place: &place.Policy{Bind: place.Always}}, // only one of several sessions trains at a time
 		Wire: run.Wire{Carriers: prepare.CarriersOf(j, wired)}, Keep: run.Keeping{Steps: bench.SessionKeeps},
 		Next: v.next,
 	}
@@ -107,8 +107,8 @@ func session(c *cobra.Command, j *job.Job) error {
 	return err
 }
 
-// visits turns requests into Programs: run asks for the next one when all workers have
-// drained, which is where a visit ends and its answer is due.
+// visits turns requests into Programs. run asks for the next Program when all workers have drained: a visit ends
+// there, and is answered.
 type visits struct {
 	requests *bufio.Scanner
 	out      *json.Encoder
@@ -118,15 +118,15 @@ type visits struct {
 	stop     func() // ends the training
 
 	ready     bool
-	steps     int       // of the visit under way
-	until     int       // steps in all when it is done
-	due       int       // steps in all when its Program is
-	takenBack int       // Programs of it that ended before: the updates of a step were taken back
-	began     time.Time // when it was asked for
+	steps     int       // of the current visit
+	until     int       // steps in all at the end of the visit
+	due       int       // steps in all at the end of its current Program
+	takenBack int       // Programs of the visit that ended early because updates were taken back
+	began     time.Time // when the visit was requested
 }
 
-// next is the Program of a visit, once the one before has been answered. A visit whose updates
-// were taken back goes on where they were, and so may one longer than run lets a Program be.
+// next answers the visit before and returns the Program of the next one. A visit continues with another Program
+// after updates were taken back, or if it is longer than a Program may be.
 func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
 	done := 0
 	if n := len(so.Steps); n > 0 {
@@ -143,7 +143,7 @@ func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
 			if err := v.requests.Err(); err != nil {
 				return nil, err
 			}
-			v.stop() // before the Program is begun: the run ends in good order, in all processes
+			v.stop() // stops before the Program begins, so that the run ends in order in all processes
 			return v.program(so, 1)
 		}
 		if _, err := fmt.Sscanf(v.requests.Text(), "step %d", &v.steps); err != nil || v.steps < 1 {
@@ -155,7 +155,7 @@ func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
 	return v.program(so, v.due-done)
 }
 
-// answer says what the visit took, or, before the first, what this is.
+// answer prints what the visit took. Before the first visit it prints a description of this session.
 func (v *visits) answer(so trace.Timeline) error {
 	if !v.ready {
 		v.ready = true
@@ -168,7 +168,7 @@ func (v *visits) answer(so trace.Timeline) error {
 	}
 	step := stats.Median(so.StepTimes(v.steps))
 	if v.takenBack > 0 {
-		step = took / float64(v.steps) // what was done in vain is in no step
+		step = took / float64(v.steps) // steps whose updates were taken back are not counted
 	}
 	return v.out.Encode(map[string]any{
 		"samples": v.steps * v.batch, "seconds": took, "loss": loss, "step_s": step, "peak_bytes": so.PeakBytes,
@@ -177,8 +177,8 @@ func (v *visits) answer(so trace.Timeline) error {
 	})
 }
 
-// among has a session be one of the processes of a world, a worker each. It changes a config for its part, and
-// returns what is to be closed behind the run; both are left alone where the process is the only one.
+// among makes a session one of the processes of a world, with one worker each. It changes the config for this
+// process, and returns a function to call after the run. A single process needs no change.
 func among(ctx context.Context, w *launch.World, c *run.Config) (func() error, error) {
 	if w.Size == 1 {
 		return func() error { return nil }, nil
@@ -200,6 +200,6 @@ func among(ctx context.Context, w *launch.World, c *run.Config) (func() error, e
 	}
 	link, err := party.Follow(ctx, nil)
 	c.Machine.World.Links = append(c.Machine.World.Links, link)
-	c.Next = nil // the first process's
+	c.Next = nil // only the first process chooses the Programs
 	return party.Close, err
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// slowFlags is what bench slow takes.
+// slowFlags are the flags of bench slow.
 type slowFlags struct {
 	rates, models []string
 	hosts         []int
@@ -89,7 +89,7 @@ and measures nothing.`,
 	return c
 }
 
-// cellsOf is the cells that the flags ask for, by model, hosts and rate.
+// cellsOf returns the cells that the flags ask for, by model, hosts and rate.
 func (f slowFlags) cellsOf() (all []slowCell, err error) {
 	if f.pairs < bench.LeastRepeats {
 		return nil, fmt.Errorf("--pairs %d; give %d at least, for an interval around their median", f.pairs,
@@ -134,7 +134,7 @@ func plotSlow(f slowFlags) error {
 	return document.Write(f.plot, p.SVG)
 }
 
-// slowCell is a cell that is to be measured.
+// slowCell is a cell to be measured.
 type slowCell struct {
 	of    slow.Workload
 	hosts int
@@ -146,10 +146,10 @@ type slowBench struct {
 	slowFlags
 	c        *cobra.Command
 	python   string
-	dir      string // scripts, plans, and where processes meet
+	dir      string // scripts, plans, and the files by which processes meet
 	results  *slow.Results
 	profiled map[string]*profile.Profile // by model and batch
-	meetings int                         // of millrace's own so far, each of which has a port
+	meetings int                         // number of millrace's own runs so far; each uses its own port
 }
 
 func benchSlow(c *cobra.Command, f slowFlags) error {
@@ -194,7 +194,7 @@ func benchSlow(c *cobra.Command, f slowFlags) error {
 	return b.results.Broken()
 }
 
-// jobOf is what millrace is asked for in a cell.
+// jobOf returns millrace's job for a cell.
 func (s slowCell) jobOf() (*job.Job, error) {
 	j := job.Default()
 	j.Model.Name, j.Model.Settings, j.Plan.Batch, j.Machine.Workers = s.of.Family, s.of.Settings, s.of.Rows*s.hosts,
@@ -204,7 +204,7 @@ func (s slowCell) jobOf() (*job.Job, error) {
 	return &j, j.Complete()
 }
 
-// measure makes the hosts of a cell, and has its rivals train in them.
+// measure sets up the hosts of a cell, and trains its rivals on them.
 func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 	ctx := b.c.Context()
 	j, err := s.jobOf()
@@ -261,14 +261,14 @@ func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 	return cell, b.visit(ctx, cell, commands, predicted)
 }
 
-// A visit lasts some seconds where its steps are short, and one step where they are long.
+// Length of a visit: some seconds if steps are short, one step if they are long.
 const slowVisitS, mostSlowSteps = 2, 16
 
 func slowSteps(stepS float64) int {
 	return max(1, min(mostSlowSteps, int(math.Round(slowVisitS/stepS))))
 }
 
-// visit has all rivals train in rounds.
+// visit trains all rivals in rounds.
 func (b *slowBench) visit(ctx context.Context, cell *slow.Cell, commands []race.Command, predicted []float64) error {
 	return race.Together(ctx, commands, func(rivals []*race.Rival) error {
 		for i, r := range rivals {
@@ -297,7 +297,8 @@ func (b *slowBench) visit(ctx context.Context, cell *slow.Cell, commands []race.
 	})
 }
 
-// theirs is DDP with micro-batches of so many rows; alone is 1 where it is to measure its halves.
+// theirs returns the command of DDP with micro-batches of micro rows. With alone 1 it also measures its two halves
+// separately.
 func (b *slowBench) theirs(hosts *slow.Hosts, s slowCell, name, described string, micro, alone int) race.Command {
 	meeting := filepath.Join(b.dir, rand.Text())
 	var all []race.Command
@@ -311,7 +312,7 @@ func (b *slowBench) theirs(hosts *slow.Hosts, s slowCell, name, described string
 	return hosts.Group(all)
 }
 
-// ours is millrace by a plan, a worker to each host that it uses.
+// ours returns the command that trains a plan with millrace, with one worker on each host that the plan uses.
 func (b *slowBench) ours(hosts *slow.Hosts, j *job.Job, name string, pl *plan.Plan) (race.Command, error) {
 	b.meetings++
 	x := &experiment{job: j, dir: filepath.Join(b.dir, rand.Text()), steps: 1, rate: timedRate}
@@ -338,7 +339,7 @@ func (b *slowBench) ours(hosts *slow.Hosts, j *job.Job, name string, pl *plan.Pl
 	return hosts.Group(all), nil
 }
 
-// profile is what the layers cost at the sizes of a cell's plans, measured once.
+// profile returns the costs of layers at the sizes of a cell's plans, which are measured once.
 func (b *slowBench) profile(ctx context.Context, s slowCell, j *job.Job) (*profile.Profile, error) {
 	name := fmt.Sprintf("%s-%d.json", s.of.Name, j.Plan.Batch)
 	if pr := b.profiled[name]; pr != nil {

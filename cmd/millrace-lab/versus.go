@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// versusFlags is what the comparisons of two builds take.
+// versusFlags are the flags of the comparisons of two builds.
 type versusFlags struct {
 	only, planners       []string
 	pairs                int
@@ -118,7 +118,7 @@ func resultsCommand() *cobra.Command {
 	}
 }
 
-// readResults reads a file of results, whichever command has written it.
+// readResults reads a file of results, of any of these commands.
 func readResults(path string) (interface{ Markdown(io.Writer) error }, error) {
 	bench, err := record.BenchOf(path)
 	switch {
@@ -133,7 +133,7 @@ func readResults(path string) (interface{ Markdown(io.Writer) error }, error) {
 		path, bench, p2p.Kind, versus.Kind)
 }
 
-// add gives a command the flags of both.
+// add adds the flags that both commands have.
 func (f *versusFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.text, "text", "", "what gpt trains on (default: made-up words)")
 	c.Flags().StringVar(&f.oldNative, "old-native", "", "the old build's library (default: it finds its own)")
@@ -142,7 +142,7 @@ func (f *versusFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.asJSON, "json", false, "for machines")
 }
 
-// open opens both builds in a folder that remove deletes, and gives the subjects of trainings.
+// open prepares both builds in a folder, which remove deletes, and returns the subjects of trainings.
 func (f *versusFlags) open(old, new string) (r *versus.Results, subjects []versus.Subject, remove func(), err error) {
 	dir, remove, err := scratch()
 	if err != nil {
@@ -230,7 +230,7 @@ func (f *versusFlags) spread(c *cobra.Command, program string, workers int) erro
 	return f.print(c, r)
 }
 
-// named refuses models that are no subject's.
+// named refuses models without a subject.
 func named(models []string, subjects []versus.Subject) error {
 	for _, name := range models {
 		if !slices.ContainsFunc(subjects, func(s versus.Subject) bool { return s.Model == name }) {
@@ -240,7 +240,7 @@ func named(models []string, subjects []versus.Subject) error {
 	return nil
 }
 
-// cases are those of the campaigns that were asked for.
+// cases returns the cases of the campaigns that were asked for.
 func (f *versusFlags) cases(subjects []versus.Subject) []versus.Case {
 	half := max(stats.Fewest(0.95), f.pairs/2)
 	var all []versus.Case

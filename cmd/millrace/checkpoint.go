@@ -42,7 +42,7 @@ func checkpointCommand() *cobra.Command {
 	return c
 }
 
-// inspected is the checkpoints of a path.
+// inspected returns the checkpoints at a path.
 func inspected(path string) ([]checkpoint.Seen, error) {
 	if err := ofRun(path); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func inspected(path string) ([]checkpoint.Seen, error) {
 	return all, nil
 }
 
-// ofRun refuses what is known to be something else than a run has left.
+// ofRun refuses a path whose content is known to be neither a run nor a checkpoint.
 func ofRun(path string) error {
 	switch is := content.Of(path); is {
 	case content.Unknown, content.Run, content.Checkpoint:
@@ -64,7 +64,7 @@ func ofRun(path string) error {
 	}
 }
 
-// listed is a checkpoint as ls prints it for machines.
+// listed is a checkpoint as ls prints it in JSON.
 type listed struct {
 	Path       string            `json:"path"`
 	Steps      int               `json:"steps"`
@@ -118,7 +118,7 @@ func listCheckpoints() *cobra.Command {
 	return c
 }
 
-// writeList writes the table, and what is wrong with those that cannot be read.
+// writeList prints the table, and the errors of checkpoints that cannot be read.
 func writeList(w io.Writer, rows []listed) error {
 	err := tableOf(rows).Text(w)
 	screen := terminal.Of(w)
@@ -156,7 +156,7 @@ func tableOf(rows []listed) *report.Table {
 	return t
 }
 
-// newest is the last of the checkpoints at a path, with a manifest that can be read.
+// newest returns the last checkpoint at a path. Its manifest must be readable.
 func newest(path string) (checkpoint.Seen, error) {
 	all, err := inspected(path)
 	if err != nil {
@@ -249,7 +249,7 @@ anything is wrong.`,
 	return c
 }
 
-// judge prints what is wrong with a checkpoint, or that nothing is.
+// judge prints what is wrong with a checkpoint, or that it is whole.
 func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
 	name := filepath.Base(s.Path)
 	if len(wrong) > 0 {
@@ -265,14 +265,14 @@ func judge(w io.Writer, s checkpoint.Seen, wrong []string) error {
 	return err
 }
 
-// moving is a piece of work that reads so many bytes of checkpoints from now on.
+// moving describes for the progress display a piece of work that reads this many bytes of checkpoints.
 func moving(what string, bytes int64) progress.Piece {
 	began := checkpoint.Moved()
 	return progress.Piece{What: what, Kind: what, Group: what, Cost: float64(bytes),
 		Far: func() float64 { return float64(checkpoint.Moved()-began) / float64(max(1, bytes)) }}
 }
 
-// firstly calls a function before the first that is written.
+// firstly calls a function before the first write.
 type firstly struct {
 	io.Writer
 	call func()
@@ -312,7 +312,7 @@ side the reference is written, and with --optimizer-state every pipeline, as pip
 			meter := cli.StartMeter("checkpoint")
 			defer meter.Stop()
 			m := from.Manifest
-			written := m.Bytes() // of weights alone the optimizer's states are left out
+			written := m.Bytes() // a file with weights only has no optimizer states
 			if !optimizer {
 				written /= int64(1 + len(m.Optimizer.States()))
 			}

@@ -71,40 +71,40 @@ func showData() *cobra.Command {
 	return c
 }
 
-// seenData is data as show prints it for machines.
+// seenData is a data set as show prints it in JSON.
 type seenData struct {
 	Data    string            `json:"data"`
 	Train   int               `json:"train"`
 	Test    int               `json:"test"`
 	Classes int               `json:"classes,omitempty"`
-	Names   []string          `json:"class_names,omitempty"` // by their number, where they are words
-	named   string            // the same for readers
-	Heading []string          `json:"heading,omitempty"` // of a table's columns, the last of which is the class
+	Names   []string          `json:"class_names,omitempty"` // by class number, if the classes are words
+	named   string            // Names as text for people
+	Heading []string          `json:"heading,omitempty"` // columns of a table; the last one is the class
 	Kept    string            `json:"kept,omitempty"`    // which rows are evaluated
 	Arrays  []*seenArray      `json:"arrays"`
 	Refused map[string]string `json:"refused,omitempty"` // arrays that cannot be read
 }
 
-// seenArray is an array of it. Numbers that are not finite are null.
+// seenArray is one array of the data. Numbers that are not finite are null.
 type seenArray struct {
 	Name     string   `json:"name"`
-	Shape    []int    `json:"shape"` // of a row
+	Shape    []int    `json:"shape"` // of one row
 	Type     string   `json:"type"`
 	Stored   string   `json:"stored,omitempty"` // the type in the file
 	Least    *float64 `json:"least,omitempty"`
 	Greatest *float64 `json:"greatest,omitempty"`
-	// NotFinite counts numbers that the range leaves out.
+	// NotFinite counts the numbers that are outside the range because they are not finite.
 	NotFinite int   `json:"not_finite,omitempty"`
-	First     []any `json:"first"` // values of a row
+	First     []any `json:"first"` // first values of a row
 }
 
 const (
-	rangedNumbers = 1 << 26 // of an array, over all rows
+	rangedNumbers = 1 << 26 // numbers of an array, over all rows, up to which the range is computed
 	firstValues   = 8
-	atOnce        = 1 << 20 // numbers that are read at once
+	atOnce        = 1 << 20 // numbers in one read
 )
 
-// look reads what there is to show.
+// look reads what show prints.
 func look(set *data.Set) (*seenData, error) {
 	seen := &seenData{Data: set.Name, Train: set.Train.Len(), Classes: set.Classes, Refused: set.Refused,
 		Names: set.ClassNames, named: set.Named(), Heading: set.Heading, Kept: set.Kept}
@@ -141,7 +141,7 @@ func look(set *data.Set) (*seenData, error) {
 	return seen, nil
 }
 
-// rangeOf reads all rows of a part, so many at once.
+// rangeOf finds the range of an array over all rows, reading rows rows at a time.
 func (a *seenArray) rangeOf(s data.Split, rows int) error {
 	for k := 0; k*rows < s.Len(); k++ {
 		b, err := data.Only(s, a.Name).Batch(k, rows, 0, min(rows, s.Len()-k*rows))
@@ -163,7 +163,7 @@ func (a *seenArray) rangeOf(s data.Split, rows int) error {
 	return nil
 }
 
-// each calls f for the elements of an array, as they are and as floats, until it returns false.
+// each calls f for each element of an array, as it is and as a float, until f returns false.
 func each(a data.Array, f func(v any, x float64) bool) {
 	for _, v := range a.Floats {
 		if !f(v, float64(v)) {
@@ -186,7 +186,7 @@ func each(a data.Array, f func(v any, x float64) bool) {
 	}
 }
 
-// print prints what was found, for people.
+// print prints the data set for people.
 func (s *seenData) print(w io.Writer) error {
 	part := terminal.Number(float64(s.Test), 0) + " to evaluate"
 	if s.Test == 0 {

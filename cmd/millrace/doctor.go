@@ -28,7 +28,7 @@ type finding struct {
 
 type findings []finding
 
-// text lists the findings for people: "ok" in front of what is well, else "!!", with what to do about it below.
+// text lists the findings for people. Each begins with "ok", or with "!!" and a remedy below.
 func (all findings) text(s terminal.Screen) string {
 	widest := 0
 	for _, f := range all {
@@ -49,7 +49,7 @@ func (all findings) text(s terminal.Screen) string {
 	return b.String()
 }
 
-// record is what one of several processes found, on a line of its own.
+// record is what one of several processes found, as one line of JSON.
 type record struct {
 	Rank     int      `json:"rank"`
 	Host     string   `json:"host"`
@@ -78,7 +78,7 @@ train --cluster, and for plan --cluster with a --profile that was measured on th
 			}
 			if build {
 				if err := torch.Build(c.Context(), "", c.ErrOrStderr()); err != nil {
-					return cli.BadInput(err) // what is missing is for the user to install
+					return cli.BadInput(err) // the user must install what is missing
 				}
 				if made, err := torch.CachePath(); err == nil {
 					fmt.Fprintf(c.ErrOrStderr(), "compiled %s\n", made)
@@ -143,7 +143,7 @@ func examine() findings {
 	return found
 }
 
-// launched finds the launcher that has started this process, and what it says of the process.
+// launched returns which launcher has started this process, and the process's place in the run.
 func launched(environment []string) finding {
 	w, err := launch.FromEnv(environment)
 	switch {
@@ -159,7 +159,7 @@ func launched(environment []string) finding {
 		"is met at %s, token in %v", w, terminal.Count(w.Size*each, "worker"), each, w.Meet(), w.Token)}
 }
 
-// memory is the machine's.
+// memory returns the machine's memory as text.
 func memory() string {
 	bytes, err := prepare.MemoryBytes()
 	if err != nil {

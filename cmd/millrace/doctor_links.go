@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// doctorLinks measures the links between all processes of the world, which rank 0 tells of.
+// doctorLinks measures the links between all processes of the world. Rank 0 prints them.
 func doctorLinks(c *cobra.Command, output string, asJSON bool) error {
 	w, err := launch.FromEnv(os.Environ())
 	if err != nil {
@@ -28,7 +28,7 @@ func doctorLinks(c *cobra.Command, output string, asJSON bool) error {
 	}
 	if w.Size == 1 {
 		own := prepare.Own()
-		workers := cmp.Or(w.Workers(), own.Cores()) // as many as train has at once
+		workers := cmp.Or(w.Workers(), own.Cores()) // the number of workers that train uses
 		return tellLinks(c, hosts.NewCrew(c.Context(), nil, nil, c.ErrOrStderr()), workers, output, asJSON)
 	}
 	party, err := together.Meet(c.Context(), w, together.Build())
@@ -46,7 +46,7 @@ func doctorLinks(c *cobra.Command, output string, asJSON bool) error {
 	return errors.Join(err, others.Dismiss(err))
 }
 
-// tellLinks measures, prints and writes. Each process is to have so many workers.
+// tellLinks measures links, prints them and writes the file. workers is the number of workers in each process.
 func tellLinks(c *cobra.Command, crew *hosts.Crew, workers int, output string, asJSON bool) error {
 	meter := cli.StartMeter("doctor")
 	defer meter.Stop()
@@ -88,7 +88,7 @@ func tellLinks(c *cobra.Command, crew *hosts.Crew, workers int, output string, a
 	return err
 }
 
-// writeLinks writes a row for each link, and carrier.
+// writeLinks prints a table with one row for each link and carrier.
 func writeLinks(out io.Writer, screen terminal.Screen, rows []hosts.Row) error {
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "link"}, {Heading: "carrier"},
 		{Heading: "connections", Number: true, Spare: 2}, {Heading: "latency", Number: true},

@@ -80,7 +80,7 @@ A plan that the other runtime has no words for is refused with the reason.`,
 	return c
 }
 
-// exportedProgram is the Program of a plan or of a text file.
+// exportedProgram returns the Program of a plan or of a text file.
 func exportedProgram(planFile, programFile string) (*schedule.Program, error) {
 	if programFile != "" {
 		return (&shape{file: programFile}).compute()
@@ -124,7 +124,7 @@ func exportCuts(w io.Writer, to string, pl *plan.Plan, names func() ([]string, e
 	return cli.WriteJSON(w, spec)
 }
 
-// exportedNames names the layers that a plan is for: the profile's, or the model's.
+// exportedNames returns the names of the layers that a plan is for, from the profile or the model.
 func exportedNames(flags *prepare.JobFlags, profileFile, planFile string, pl *plan.Plan) ([]string, error) {
 	if profileFile == "" {
 		flags.Given = append(flags.Given, func(j *job.Job) error { j.Plan.File = planFile; return nil })
@@ -136,13 +136,13 @@ func exportedNames(flags *prepare.JobFlags, profileFile, planFile string, pl *pl
 	return layers.names, pl.Fits(layers.model, layers.id, len(layers.names))
 }
 
-// namedLayers is a model's layers by name.
+// namedLayers holds a model's layers by name.
 type namedLayers struct {
 	model, id string
 	names     []string
 }
 
-// layersNamed is the layers of a profile or, where none is given, of the flags' model.
+// layersNamed returns the layers of a profile, or of the flags' model if there is no profile.
 func layersNamed(flags *prepare.JobFlags, profileFile string) (namedLayers, error) {
 	if profileFile != "" {
 		p, err := profile.Read(profileFile)
@@ -170,7 +170,7 @@ func layersNamed(flags *prepare.JobFlags, profileFile string) (namedLayers, erro
 	return of, nil
 }
 
-// importTorch reads PyTorch's schedule, proves it, and writes it as a Program's text.
+// importTorch reads PyTorch's schedule, checks it, and writes it as a Program's text.
 func importTorch(c *cobra.Command, file, output string) error {
 	text, err := document.Read(file, document.MaxBytes)
 	if err != nil {

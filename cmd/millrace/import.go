@@ -113,7 +113,7 @@ micro-batch sizes are those in proportion. They hold for every device type unles
 	return c
 }
 
-// summed sums a profile up in a line.
+// summed summarises a profile in one line.
 func summed(p *profile.Profile, batch int) string {
 	seconds, parameters := 0.0, int64(0)
 	var costs []profile.Cost
@@ -133,8 +133,7 @@ func summed(p *profile.Profile, batch int) string {
 		terminal.Bytes(parameters))
 }
 
-// importCuts reads where another runtime's stages begin and writes the plan that has them, a
-// device for each stage.
+// importCuts reads where another runtime's stages begin, and writes the plan with these stages, one device for each.
 func importCuts(c *cobra.Command, from, file, output string, of namedLayers, batch, microBatch int) error {
 	text, err := document.Read(file, document.MaxBytes)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// shownNetwork is what import says of a network.
+// shownNetwork is what import prints about a network.
 type shownNetwork struct {
 	Name       string         `json:"name"`
 	Inputs     []string       `json:"inputs"`
@@ -31,7 +31,7 @@ type shownNetwork struct {
 	Notes      []string       `json:"notes,omitempty"`
 }
 
-// shownLayer is one of its layers. A plan may cut behind each but the last.
+// shownLayer is one of its layers. A plan may cut after each layer except the last.
 type shownLayer struct {
 	Name         string   `json:"name"`
 	Operators    []string `json:"operators"`
@@ -40,7 +40,7 @@ type shownLayer struct {
 	Yields       []string `json:"yields"`
 }
 
-// importNetwork shows a network and, with dir, makes a folder of it.
+// importNetwork prints a network. If dir is given, it also converts the network to a folder there.
 func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSON bool) error {
 	if o.Fuse != imported.Fused && o.Fuse != imported.Off {
 		return cli.BadInput(fmt.Errorf("import: --fuse is %q; %s and %s are right", o.Fuse, imported.Fused, imported.Off))

@@ -25,10 +25,10 @@ import (
 // launchable lists the verbs that can run in several processes.
 var launchable = []string{"train", "doctor"}
 
-// otherHalf is the hidden verb by which launch starts processes on another host.
+// otherHalf is the hidden verb with which launch starts processes on another host.
 const otherHalf = "launch-here"
 
-// executableVar names the environment variable that --executable defaults to.
+// executableVar is the environment variable with the default of --executable.
 const executableVar = "MILLRACE_EXECUTABLE"
 
 const (
@@ -97,7 +97,7 @@ func launchCommand() *cobra.Command {
 	return c
 }
 
-// spec checks the flags and makes what they ask for, but for the verb. given says whether a flag was given by its name.
+// spec checks the flags and returns the Spec they ask for, without the verb. given reports whether a flag was given.
 func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
 	for _, flag := range []struct {
 		name            string
@@ -127,7 +127,7 @@ func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
 	}
 	path, err := filepath.Abs(f.token)
 	if err == nil {
-		_, err = launch.Token{File: path}.Read(nil) // refused here, not by every process
+		_, err = launch.Token{File: path}.Read(nil) // refused here once, not by every process
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--run-token-file: %w", err)
@@ -136,7 +136,8 @@ func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
 	return s, nil
 }
 
-// startOn returns the hosts with their numbers of processes. counted says that --processes was given: it must agree.
+// startOn returns the hosts with their numbers of processes. counted means that --processes was given, and must
+// agree.
 func (f *launchFlags) startOn(counted bool) ([]start.Host, error) {
 	if f.hosts == "" {
 		return []start.Host{{Processes: f.n}}, nil
@@ -178,7 +179,7 @@ func without(env []string, name string) []string {
 	return slices.DeleteFunc(env, func(line string) bool { return strings.HasPrefix(line, name+"=") })
 }
 
-// launchedVerb checks the arguments after -- and returns them: the verb to start, and its flags.
+// launchedVerb checks and returns the arguments after --: the verb to start and its flags.
 func launchedVerb(c *cobra.Command, args []string) ([]string, error) {
 	switch at := c.ArgsLenAtDash(); {
 	case at != 0 || len(args) == 0:
@@ -191,8 +192,8 @@ func launchedVerb(c *cobra.Command, args []string) ([]string, error) {
 	return args, nil
 }
 
-// launchAll starts the processes, waits for them, and ends as the first that failed. A run that a signal stopped ends
-// as stopped, unless a process failed otherwise.
+// launchAll starts the processes, waits for them, and returns the error of the first that failed. After a signal the
+// run ends as stopped, unless a process failed for another reason.
 func launchAll(c *cobra.Command, s *start.Spec) error {
 	if err := cli.LeavesToOthers(c); err != nil {
 		return err
@@ -216,18 +217,18 @@ func launchAll(c *cobra.Command, s *start.Spec) error {
 	return cli.Exit(o.Code, fmt.Errorf("launch: %s, after %s", o.How, terminal.Duration(time.Since(began).Seconds())))
 }
 
-// printsAlone says whether rank 0 alone prints the verb's result, so that nothing needs a rank in front. Arguments that
-// cannot be read print nothing; the processes say what is wrong with them.
+// printsAlone reports whether only rank 0 prints the verb's result, so that lines need no rank. It also returns
+// false for invalid arguments, which the processes refuse.
 func printsAlone(args []string) bool {
 	c, flags, err := command().Find(args)
 	if err == nil {
 		err = c.ParseFlags(flags)
 	}
-	links, _ := c.Flags().GetBool("links") // false where there is no such flag
+	links, _ := c.Flags().GetBool("links") // false if the verb has no such flag
 	return err == nil && (c.Name() != "doctor" || links)
 }
 
-// launchHereCommand makes the verb that launch runs on another host, over ssh.
+// launchHereCommand returns the verb that launch runs on another host over ssh.
 func launchHereCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: otherHalf, Short: "Start processes here as launch on another host says on standard input", Hidden: true,
@@ -236,7 +237,7 @@ func launchHereCommand() *cobra.Command {
 			if err := cli.LeavesToOthers(c); err != nil {
 				return err
 			}
-			// Where the launcher is gone Serve ends the processes; SIGPIPE would end this one before that.
+			// If the launcher has gone, Serve ends the processes; SIGPIPE would end this one before that.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			return start.Serve(c.Context(), os.Stdin, os.Stdout)
 		},

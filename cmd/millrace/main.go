@@ -1,5 +1,5 @@
-// Command millrace trains deep neural networks on pipelines that it plans itself. Its
-// verbs are the rooms: flags and wiring only.
+// Command millrace trains deep neural networks on pipelines that it plans itself. Its verbs are only flags and
+// wiring; the work is in other packages.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 
 func main() { os.Exit(execute(os.Args[1:])) }
 
-// execute is main without the exit: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost, 129, 130 or
-// 143 stopped by SIGHUP, SIGINT or SIGTERM.
+// execute runs the program and returns its exit code. 0: done; 1: failed; 2: bad usage or input; 3: another process
+// was lost; 129, 130 or 143: stopped by SIGHUP, SIGINT or SIGTERM.
 func execute(args []string) int { return cli.ExecuteAs(command(), args) }
 
 func command() *cobra.Command {
@@ -60,7 +60,7 @@ Exit codes: 0 all done; 1 failed; 2 bad usage or bad input; 3 another process of
 	return cli.NewRoot(root, words.Groups(), verbs...)
 }
 
-// movedCommand says where a verb is that this program does not have.
+// movedCommand returns a hidden verb that says that the verb is in millrace-lab.
 func movedCommand(name string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: "Is a verb of millrace-lab", Hidden: true, DisableFlagParsing: true,

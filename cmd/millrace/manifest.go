@@ -43,17 +43,17 @@ in none of the files: slurm and mpirun take it from your own file (or --run-toke
 see, Kubernetes from a Secret. The MILLRACE_ variables of the shell that starts a script reach all processes.`
 )
 
-// manifestFlags are what manifest takes beside a job.
+// manifestFlags are the flags of manifest besides those of a job.
 type manifestFlags struct {
 	spec            manifest.Spec
-	workers         int // of a process
+	workers         int // workers of each process
 	hosts           []string
 	memory          string
 	executable, out string
-	words           []string // the job's flags as they were given
+	words           []string // the job's flags as they were typed
 }
 
-// inPods are the kinds whose processes are pods, which share no folders with whoever asks for them.
+// inPods lists the kinds of manifests whose processes are pods. Pods share no folders with the user's machine.
 var inPods = []string{"k8s", "jobset", "trainjob"}
 
 func manifestCommand() *cobra.Command {
@@ -96,7 +96,7 @@ func manifestCommand() *cobra.Command {
 		},
 	}
 	cli.More(c, manifestMore)
-	own.add(c) // its -o is not that of train
+	own.add(c) // its -o differs from that of train
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, job.TrainOptions)
 	return c
 }
@@ -127,7 +127,7 @@ func (m *manifestFlags) add(c *cobra.Command) {
 	f.StringVar(&s.Namespace, "namespace", "", "pods: namespace of everything")
 }
 
-// text is the file for a job.
+// text returns the manifest for a job.
 func (m *manifestFlags) text(kind string, j *job.Job) (string, error) {
 	s := &m.spec
 	pods := slices.Contains(inPods, kind)
@@ -164,7 +164,7 @@ func (m *manifestFlags) text(kind string, j *job.Job) (string, error) {
 	return manifest.Write(kind, *s)
 }
 
-// place says how many processes are on which host.
+// place decides how many processes run on each host.
 func (m *manifestFlags) place(j *job.Job, pods bool) error {
 	var c *cluster.Cluster
 	var err error
@@ -228,7 +228,7 @@ func (m *manifestFlags) place(j *job.Job, pods bool) error {
 	return nil
 }
 
-// carry puts the files that a job names into pods, and has the command name them there.
+// carry adds the files that a job names to the pods, and changes the command to use them there.
 func (m *manifestFlags) carry(j *job.Job) error {
 	m.spec.Files = map[string]string{}
 	put := func(flag, path string) error {
@@ -283,10 +283,10 @@ func (m *manifestFlags) carry(j *job.Job) error {
 	return nil
 }
 
-// isPath says whether a word names a file or folder, and nothing that is built in.
+// isPath reports whether a word names a file or folder rather than something built in.
 func isPath(word string) bool { return strings.ContainsAny(word, "/.") }
 
-// nameOf is a name for a job, from where it writes or else from its model.
+// nameOf returns a name for a job, from its output folder or else from its model.
 func nameOf(j *job.Job) string {
 	name := strings.Map(func(c rune) rune {
 		switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// writeOut writes to a file, or prints.
+// writeOut writes text to a file, or prints it if no file is given.
 func writeOut(c *cobra.Command, file string, text []byte) error {
 	if file == "" {
 		_, err := c.OutOrStdout().Write(text)
@@ -25,7 +25,7 @@ func writeOut(c *cobra.Command, file string, text []byte) error {
 	return cli.Wrote(c.OutOrStdout(), file)
 }
 
-// say says what came of a verb, and where it was written, if it was.
+// say prints the result of a verb, and the file that it was written to.
 func say(w io.Writer, text, file string) error {
 	if _, err := io.WriteString(w, terminal.Of(w).Wrap("", "  ", names.Shown(text))); err != nil {
 		return err
@@ -33,7 +33,7 @@ func say(w io.Writer, text, file string) error {
 	return cli.Wrote(w, file)
 }
 
-// writeFacts writes names and what each stands for.
+// writeFacts writes names and their values.
 func writeFacts(w io.Writer, rows [][2]string) error {
 	for i := range rows {
 		rows[i][1] = names.Shown(rows[i][1])

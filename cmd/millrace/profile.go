@@ -110,8 +110,8 @@ chip as far as a stage's fit there.`,
 	return c
 }
 
-// costs are computed for a described cluster, measured afresh, or measured as far as they have not been
-// before.
+// costs returns a model's costs: computed for a described cluster, measured again, or measured as far as earlier
+// measurements lack them.
 func costs(c *cobra.Command, j *job.Job, m *model.Model, want prepare.Wanted, passes int,
 	boards boardFlags) (*profile.Profile, error) {
 	switch {
@@ -136,7 +136,7 @@ func (b *boardFlags) add(c *cobra.Command) {
 	c.Flags().StringArrayVar(&b.settings, "board", nil, "assume this of boards: lanes, features, model; see --help")
 }
 
-// check reads the settings, and refuses them where no board is described.
+// check reads the settings, and refuses them without a board.
 func (b *boardFlags) check(j *job.Job) error {
 	if !b.analysis.OnChip && len(b.settings) == 0 {
 		return nil
@@ -174,7 +174,7 @@ func (b *boardFlags) check(j *job.Job) error {
 	return b.analysis.Board.Check()
 }
 
-// printMeasured says how far measured passes are apart, and which sizes were left out.
+// printMeasured prints how much the measured passes differ, and which sizes were left out.
 func printMeasured(c *cobra.Command, p *profile.Profile, wanted []int) {
 	screen := terminal.Of(c.OutOrStdout())
 	if note := prepare.Spread(p); note != "" {
@@ -202,7 +202,7 @@ func printProfile(c *cobra.Command, p *profile.Profile) error {
 	return nil
 }
 
-// printFrozen says how much of the model nobody changes, and which layers have no backward therefore.
+// printFrozen prints how much of the model is frozen, and how many layers therefore have no backward.
 func printFrozen(out io.Writer, p *profile.Profile) {
 	bytes, still := int64(0), 0
 	shared := map[string]int64{}
@@ -224,8 +224,8 @@ func printFrozen(out io.Writer, p *profile.Profile) {
 	}
 }
 
-// printCosts is a row for each layer, and one for all; small micro-batches are left out where there is no
-// room.
+// printCosts prints a row for each layer and one for the total. It leaves out small micro-batches if the screen is
+// too narrow.
 func printCosts(out io.Writer, p *profile.Profile, device string) error {
 	s, sizes := terminal.Of(out), p.Sizes(device)
 	fmt.Fprint(out, s.Wrap("", "  ", fmt.Sprintf("%s on %s, %s: what a layer takes of a micro-batch of so many samples",
@@ -269,7 +269,7 @@ func printCosts(out io.Writer, p *profile.Profile, device string) error {
 	return nil
 }
 
-// besides names the parts of a step that the table does not have; empty where there are none.
+// besides names the parts of a step that the table lacks; "" if there are none.
 func besides(p *profile.Profile, device string) string {
 	size := slices.Max(p.Sizes(device))
 	update, feed := 0.0, 0.0
@@ -295,7 +295,7 @@ func besides(p *profile.Profile, device string) string {
 	return text
 }
 
-// longest is what the longest forward of a layer takes on a device, seconds.
+// longest returns the longest forward of a layer on a device, in seconds.
 func longest(p *profile.Profile, device string) float64 {
 	most := 0.0
 	for _, l := range p.Layers {
@@ -308,7 +308,7 @@ func longest(p *profile.Profile, device string) float64 {
 	return most
 }
 
-// origin says where the figures of a device type come from.
+// origin says where the costs on a device type come from.
 func origin(m profile.Machine) string {
 	if m.Engine == "" {
 		return m.Source
@@ -354,7 +354,7 @@ A profile that was measured has its device type called cpu; NAME= calls it other
 	return c
 }
 
-// readPart reads FILE or NAME=FILE. What is a file is a FILE, whatever its name.
+// readPart reads FILE or NAME=FILE. An existing file counts as FILE, even if its name has a =.
 func readPart(arg string) (profile.Part, error) {
 	name, file, named := strings.Cut(arg, "=")
 	if _, err := os.Stat(arg); err == nil || !named {

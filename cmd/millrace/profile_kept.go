@@ -18,21 +18,21 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// keptRow is one line of profile ls, for people and for machines.
+// keptRow is one line of profile ls, for people and as JSON.
 type keptRow struct {
 	File    string    `json:"file"`
 	Bytes   int64     `json:"bytes"`
 	Model   string    `json:"model,omitempty"`
-	Built   string    `json:"settings,omitempty"` // of the model
+	Built   string    `json:"settings,omitempty"` // settings of the model
 	ModelID string    `json:"model_id,omitempty"`
 	Machine string    `json:"machine,omitempty"`
-	AtOnce  int       `json:"at_once,omitempty"` // workers
+	AtOnce  int       `json:"at_once,omitempty"` // workers that compute at once
 	Threads int       `json:"threads,omitempty"`
 	Sizes   []int     `json:"sizes,omitempty"`
-	Visits  []int     `json:"visits,omitempty"` // to each size
+	Visits  []int     `json:"visits,omitempty"` // number of visits to each size
 	TookS   float64   `json:"took_s,omitempty"`
 	Last    time.Time `json:"last,omitzero"`
-	Workers []int     `json:"workers,omitempty"` // that the wire was measured between
+	Workers []int     `json:"workers,omitempty"` // workers between which the wire was measured
 	Problem string    `json:"problem,omitempty"`
 }
 
@@ -124,7 +124,7 @@ func printKept(c *cobra.Command, rows []keptRow) error {
 	return nil
 }
 
-// day is when something was measured; empty where it does not say.
+// day formats when something was measured; "" if that is unknown.
 func day(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -167,7 +167,7 @@ an earlier millrace left and damaged files included.`,
 	return c
 }
 
-// removeMeasured removes files while nobody adds to them, and says how many there still were.
+// removeMeasured removes files while no process adds to them, and returns how many still existed.
 func removeMeasured(c *cobra.Command, gone []prepare.Measured) (n int, err error) {
 	if len(gone) == 0 {
 		return 0, nil
@@ -178,7 +178,7 @@ func removeMeasured(c *cobra.Command, gone []prepare.Measured) (n int, err error
 	err = prepare.WithoutMeasurers(c.Context(), waits, func() error {
 		for _, m := range gone {
 			err := os.Remove(m.Path)
-			if errors.Is(err, fs.ErrNotExist) { // somebody else was faster
+			if errors.Is(err, fs.ErrNotExist) { // another process was faster
 				continue
 			}
 			if err != nil {
@@ -191,7 +191,7 @@ func removeMeasured(c *cobra.Command, gone []prepare.Measured) (n int, err error
 	return n, err
 }
 
-// isOf says whether a file is meant by a word.
+// isOf reports whether a word names a file, by its name or its model.
 func isOf(m prepare.Measured, word string) bool {
 	r := rowOf(m)
 	return r.File == word || r.File == word+prepare.Ending || r.Model != "" && r.Model == word

@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	// mostDrawn is the most instructions of a Program that a terminal is shown a drawing of.
+	// mostDrawn is the maximal number of instructions of a Program that is drawn on a terminal.
 	mostDrawn = 1 << 20
-	// mostInFile is the most that a file shows: a browser opens no larger ones.
+	// mostInFile is the maximal number of instructions in a drawing's file, because browsers cannot open larger ones.
 	mostInFile = 1 << 22
 )
 
@@ -113,12 +113,12 @@ millrace schedule ls lists the families.`,
 	return c
 }
 
-// trained is how many micro-batches a Program trains on.
+// trained returns how many micro-batches a Program trains on.
 func trained(p *schedule.Program) int {
 	return p.Minibatches() * max(1, p.MicroBatches/max(1, p.Period))
 }
 
-// drawing is a simulated Program for a page.
+// drawing returns a simulated Program as a drawing for a page.
 func (s *shape) drawing(p *schedule.Program, rep check.Report, t *trace.Timeline,
 	sum sim.Summary) (*report.Grid, error) {
 	facts, err := s.facts(p, rep, sum)
@@ -127,8 +127,7 @@ func (s *shape) drawing(p *schedule.Program, rep check.Report, t *trace.Timeline
 	return &report.Grid{Title: s.titleOf(p), Timeline: t, Stages: stageTable(p), Facts: facts}, err
 }
 
-// stageTable is what each stage keeps and sends. Messages are counted for the micro-batches
-// of one step.
+// stageTable returns what each stage keeps and sends. It counts messages for the micro-batches of one step.
 func stageTable(p *schedule.Program) *report.Table {
 	t := &report.Table{Head: []string{" stage", " worker", " in flight", " versions", " activations sent",
 		" gradients sent", " all-reduces"}}
@@ -150,7 +149,7 @@ func stageTable(p *schedule.Program) *report.Table {
 	return t
 }
 
-// writeDrawings writes the files that were asked for.
+// writeDrawings writes the drawings that were asked for.
 func writeDrawings(g *report.Grid, svg, page string) error {
 	for _, f := range []struct {
 		path  string
@@ -166,10 +165,10 @@ func writeDrawings(g *report.Grid, svg, page string) error {
 	return nil
 }
 
-// mostRows is the most workers, and stages, that a terminal is shown.
+// mostRows is the maximal number of workers, and of stages, shown on a terminal.
 const mostRows = 32
 
-// print prints, for people, the drawing, a step's time and memory, and each stage's share.
+// print prints for people the drawing, a step's time and memory, and each stage's share.
 func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *trace.Timeline, sum sim.Summary) error {
 	screen := terminal.Of(w)
 	var b strings.Builder
@@ -217,12 +216,12 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 	return err
 }
 
-// streams makes the least minibatch of an order without a flush its default: a micro-batch; with two versions of the
-// weights one for each stage, as for each replica of one, needs its own.
+// streams sets the default number of micro-batches of an order without a flush to the smallest possible. That is one
+// for most. With double-buffered weights it is one for each stage, times the replicas of a stage.
 func (s *shape) streams(c *cobra.Command) error {
 	f, err := family.Lookup(s.family)
 	if err != nil || !f.Asynchronous() || s.file != "" || c.Flags().Changed("micro-batches") {
-		return nil // an unknown one is refused when it is asked for its Program
+		return nil // an unknown family is refused later
 	}
 	s.micros = 1
 	keeps := cmp.Or(schedule.Policy(s.weights), f.DefaultPolicy())
@@ -236,13 +235,13 @@ func (s *shape) streams(c *cobra.Command) error {
 	return err
 }
 
-// play simulates the Program of a shape on uniform stages, with every event where it is recorded.
+// play simulates the Program of a shape on uniform stages. It records every event if recorded is set.
 func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.Summary, error) {
 	t, sum, err := sim.Run(p, s.times.costs(p), sim.Options{Record: recorded})
 	if err != nil || p.Weights.Flushes() || p.Period < 2 || p.Repeat < 1 || p.Instructions() > mostDrawn/3 {
 		return t, sum, cli.BadInput(err)
 	}
-	longer := *p // replicas end their minibatches together, and no time between two ends is a minibatch's
+	longer := *p // replicas end minibatches together, so a longer run is needed to time one
 	longer.Repeat = 2*p.Repeat + 1
 	_, more, err := sim.Run(&longer, s.times.costs(p), sim.Options{})
 	more = more.Steadily(sum)
@@ -250,7 +249,7 @@ func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.S
 	return t, sum, cli.BadInput(err)
 }
 
-// facts is what a step takes, by itself and among others, and what of it is held at once.
+// facts lists the time of a step, by itself and among others, and what workers hold at the same time.
 func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (all []report.Fact, err error) {
 	add := func(name, value string) { all = append(all, report.Fact{Name: name, Value: value}) }
 	takes := func(stepS, bubble float64) string { return fmt.Sprintf("%.4g, bubble %.1f %%", stepS, 100*bubble) }
@@ -280,15 +279,15 @@ func (s *shape) facts(p *schedule.Program, rep check.Report, sum sim.Summary) (a
 	return all, nil
 }
 
-// steady is the time of a one-step Program's step among others, and its bubble. It is 0 where simulating takes too
-// long, or where the Program has no such steps.
+// steady returns the time of a one-step Program's step among other steps, and its bubble. It returns 0 if the
+// simulation would take too long, or if the Program has several steps.
 func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, err error) {
 	if !p.Weights.Flushes() || p.Minibatches() != 1 || size > mostDrawn/contest.Steps {
 		return 0, 0, nil
 	}
 	repeated := *p
 	repeated.Repeat = contest.Steps
-	if s.file == "" { // a family may order steps in a row in another way than one
+	if s.file == "" { // a family may order consecutive steps differently than one
 		again := *s
 		again.minibatches = contest.Steps
 		written, _, err := again.program()
@@ -301,7 +300,7 @@ func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, 
 	return stepS, lost.Sum(), err
 }
 
-// drawn is a Timeline as boxes; where they do not fit, all of it as letters and then its beginning.
+// drawn draws a Timeline as boxes. If they do not fit, it draws all of it as letters and the beginning as boxes.
 func drawn(screen terminal.Screen, t *trace.Timeline) string {
 	_, end := t.Extent()
 	frame := picture.Frame{Screen: screen, ToS: end}
@@ -322,7 +321,7 @@ func drawn(screen terminal.Screen, t *trace.Timeline) string {
 			terminal.Count(boxes.Columns, "column")))
 }
 
-// titleOf says what a Program is: its family, or of a file the file's name, as in a plan; and its size.
+// titleOf returns the name and size of a Program. The name is its family's or its file's.
 func (s *shape) titleOf(p *schedule.Program) string {
 	name := p.Name
 	if s.file != "" {
@@ -345,7 +344,7 @@ func checkedWords(rep check.Report) string {
 		terminal.Count(rep.Messages, "message"))
 }
 
-// inFlight says how many micro-batches the workers have that hold the most.
+// inFlight says how many micro-batches are in flight on the workers that have the most.
 func inFlight(peaks []int) string {
 	most := slices.Max(peaks)
 	var full []int
@@ -366,7 +365,7 @@ func inFlight(peaks []int) string {
 	return fmt.Sprintf("at most %s between forward and backward%s", terminal.Count(most, "micro-batch"), where)
 }
 
-// stagesShown is the first rows of a stageTable on a terminal.
+// stagesShown returns the first rows of a stageTable for a terminal.
 func stagesShown(all *report.Table) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "stage", Number: true}, {Heading: "worker", Number: true},
 		{Heading: "in flight", Number: true}, {Heading: "versions", Number: true},

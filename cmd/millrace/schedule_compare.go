@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/contest"
 )
 
-// contestFlags is what families are compared on: uniform stages, or a profile on a cluster.
+// contestFlags say what families are compared on: uniform stages, or a profile on a cluster.
 type contestFlags struct {
 	shape
 	parameters       float64
@@ -25,7 +25,7 @@ type contestFlags struct {
 	microBatch       int
 	only             []string
 	asJSON, syncOnly bool
-	most             int // devices of the cluster to use at most; 0: all
+	most             int // maximal number of the cluster's devices to use; 0: all
 }
 
 func compareCommand() *cobra.Command {
@@ -92,10 +92,10 @@ and gradients count too: a worker's share of the weights is as large as --parame
 	return c
 }
 
-// mostParameters bounds a worker's share of the parameters, in activations.
+// mostParameters is the maximal size of a worker's share of the parameters, in activations.
 const mostParameters = 1e9
 
-// contest is the Rules that the flags ask for.
+// contest returns the Rules that the flags ask for.
 func (s *contestFlags) contest() (contest.Rules, error) {
 	if err := s.check(); err != nil {
 		return contest.Rules{}, err
@@ -184,7 +184,7 @@ func (s *contestFlags) profiled(out contest.Rules) (contest.Rules, error) {
 	return out, nil
 }
 
-// size writes bytes for the table.
+// size formats bytes for the table.
 func (s *contestFlags) size(n int64) string {
 	if s.profile != "" {
 		return terminal.Bytes(n)
@@ -192,7 +192,7 @@ func (s *contestFlags) size(n int64) string {
 	return fmt.Sprintf("%.4g", float64(n)/contest.Activation)
 }
 
-// time writes the length of a step for the table.
+// time formats the length of a step for the table.
 func (s *contestFlags) time(n float64) string {
 	if s.profile != "" {
 		return terminal.Duration(n)
@@ -200,12 +200,12 @@ func (s *contestFlags) time(n float64) string {
 	return fmt.Sprintf("%.4g", n)
 }
 
-// commas is numbers as a flag takes them.
+// commas formats numbers as a flag accepts them.
 func commas[T int | float64](numbers []T) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(numbers), "[]"), " ", ",")
 }
 
-// costsInWords is what computations and transfers take.
+// costsInWords says how long computations and transfers take.
 func (s *shape) costsInWords(p *schedule.Program) string {
 	text := fmt.Sprintf("On each worker a forward takes %.4g and a backward %.4g", s.times.forward[0], s.times.backward[0])
 	if p.Stages == 1 && s.file == "" && s.workers > 1 {
@@ -225,13 +225,13 @@ func (s *shape) costsInWords(p *schedule.Program) string {
 	return text
 }
 
-// whole is the time of a forward and a backward on a worker that holds the whole model.
+// whole returns the times of a forward and a backward on a worker that holds the whole model.
 func (s *shape) whole() string {
 	n := float64(s.workers)
 	return fmt.Sprintf("%.4g and %.4g", n*s.times.forward[0], n*s.times.backward[0])
 }
 
-// legend says what the table's columns are, and their units.
+// legend explains the table's columns and their units.
 func (s *contestFlags) legend() string {
 	units := "time: of"
 	if s.profile == "" {
@@ -251,7 +251,7 @@ func (s *contestFlags) legend() string {
 		"weights, of all its stages. ×2: each stage on 2 workers, as hybrid parallelism has them."
 }
 
-// contestTable is a row for each entry.
+// contestTable makes a table with a row for each entry.
 func contestTable(all []contest.Entry, time func(float64) string, size func(int64) string) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{Number: true}, {Heading: "schedule"}, {Heading: "weights"},
 		{Heading: "time", Group: "steady step", Number: true}, {Heading: "behind", Group: "steady step", Number: true},
@@ -291,7 +291,8 @@ func contestTable(all []contest.Entry, time func(float64) string, size func(int6
 	return t
 }
 
-// orderOf is an entry's schedule, and how many workers have each stage where that is not the schedule's own to say.
+// orderOf returns an entry's schedule, and the number of replicas of each stage if the schedule does not decide
+// that.
 func orderOf(e contest.Entry) string {
 	if e.Replicas > 0 {
 		return fmt.Sprintf("%s ×%d", e.Schedule, e.Replicas)
@@ -299,7 +300,7 @@ func orderOf(e contest.Entry) string {
 	return e.Schedule
 }
 
-// weightsOf is an entry's weight policy, and whether its updates are validated later.
+// weightsOf returns an entry's weight policy, and whether its updates are validated later.
 func weightsOf(e contest.Entry) string {
 	if e.Validated {
 		return string(e.Weights) + ", validated later"

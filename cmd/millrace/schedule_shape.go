@@ -20,31 +20,31 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// shape is a pipeline without a model: uniform stages, for looking at schedules.
+// shape is a pipeline of uniform stages without a model, for looking at schedules.
 type shape struct {
 	family, weights, replication string
 	workers, stages              int
 	chunks                       int
-	replicas                     []int // workers of each stage, or one number for all stages
+	replicas                     []int // replicas of each stage, or one number for all stages
 	micros, minibatches, held    int
 	warmup                       []int
 	advance                      int
-	staleness                    int // -1: any number
+	staleness                    int // -1: no limit
 	file                         string
-	note                         string // of the order of the Program's sums
+	note                         string // note on the order of the Program's sums
 	elastic                      elastic
 	norms                        norms
 	times                        times
 }
 
-// elastic is pipelines side by side, and their reference.
+// elastic is the number of pipelines in elastic averaging, and their reference.
 type elastic struct {
 	pipelines int     // 0: the default
 	alpha     float64 // -1: the default
 	reference string
 }
 
-// norms says whether updates wait for the gradient norm of all stages, and when they are validated.
+// norms says whether updates wait for the gradient norm of all stages, and whether they are validated later.
 type norms struct {
 	clip, later bool
 }
@@ -62,11 +62,11 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.elastic.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
 	f.Float64Var(&s.elastic.alpha, "alpha", -1,
 		"part of the reference in a pipeline's weights (default: 1 over their number)")
-	f.Lookup("alpha").DefValue = "0" // not to be printed: -1 stands for that default
+	f.Lookup("alpha").DefValue = "0" // hides the default: -1 means the default
 	f.StringVar(&s.elastic.reference, "reference", "",
 		"where elastic updates its reference: inline or beside (default: inline)")
 	f.IntVar(&s.staleness, "staleness", -1, "minibatches that a worker of asp may be ahead (default: any number)")
-	f.Lookup("staleness").DefValue = "0" // not to be printed: -1 stands for that default
+	f.Lookup("staleness").DefValue = "0" // hides the default: -1 means the default
 	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each "+
 		"worker)")
@@ -77,7 +77,7 @@ func (s *shape) add(c *cobra.Command) {
 	f.Lookup("micro-batches").Usage += " (of a stream's minibatch: 1; in 2bw one a stage)"
 }
 
-// addNorm is the flags of updates that need the gradient norm of all stages, which --clip said once.
+// addNorm adds the flags for updates that need the gradient norm of all stages. --clip is an old name.
 func (s *shape) addNorm(c *cobra.Command, later string) {
 	f := c.Flags()
 	f.Float64Var(&s.times.norm, "norm", 0, "updates wait for the norm of all gradients, which takes this time to pool")
@@ -86,16 +86,16 @@ func (s *shape) addNorm(c *cobra.Command, later string) {
 	f.BoolVar(&s.norms.later, "post-validate", false, later)
 }
 
-// hide keeps flags that have another name now out of help.
+// hide hides old names of flags from help.
 func hide(c *cobra.Command, names ...string) {
 	for _, name := range names {
 		if err := c.Flags().MarkHidden(name); err != nil {
-			panic(err) // a flag that is not there
+			panic(err) // the flag does not exist
 		}
 	}
 }
 
-// addUniform is the flags of uniform stages; byStage is what the help of times adds where stages may differ.
+// addUniform adds the flags of uniform stages. byStage is added to the help of times if stages may differ.
 func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f := c.Flags()
 	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")
@@ -112,8 +112,8 @@ func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f.BoolVar(&s.times.streaming, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
 }
 
-// name takes the family or the Program's file that is named without a flag. A file whose name is a family's too
-// is named with --program.
+// name takes the family or the Program's file from the first argument. --program names a file that is called like a
+// family.
 func (s *shape) name(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -134,7 +134,7 @@ func (s *shape) name(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// program is the lowered, checked Program of a shape.
+// program returns the lowered and checked Program of a shape.
 func (s *shape) program() (*schedule.Program, check.Report, error) {
 	if err := s.times.check(); err != nil {
 		return nil, check.Report{}, cli.BadInput(err)
@@ -150,7 +150,7 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 		return nil, check.Report{}, cli.BadInput(fmt.Errorf("--post-validate: without --norm an update waits for nobody; " +
 			"give both"))
 	}
-	if err := source.Playable(); err != nil { // before the check, which takes long for what is refused anyway
+	if err := source.Playable(); err != nil { // first, because the check takes long
 		return nil, check.Report{}, cli.BadInput(err)
 	}
 	rep, err := source.Check(s.held)
@@ -164,14 +164,14 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 	if err == nil && !p.Lowered {
 		p, err = lower.Lower(p, lower.Options{Tied: p.Tied, Clip: p.Clip || s.norms.clip, PostValidate: s.norms.later})
 		if err == nil && s.norms.clip {
-			rep, err = check.Check(p) // what a norm adds to the order may block it
+			rep, err = check.Check(p) // the norm adds dependencies that may block the order
 		}
 	}
 	return p, rep, cli.BadInput(err)
 }
 
-// orderNote says of a Program that somebody wrote that its sums do not ascend, on any model or on one with batch
-// norm; nothing where they do.
+// orderNote returns a note if the sums of a Program from a file do not ascend. It says whether that concerns any
+// model, or only one with batch norm.
 func orderNote(source *exchange.Source) string {
 	if wrong := source.OutOfOrder(false); wrong != nil {
 		return fmt.Sprintf("%s: %v", prepare.NotPromised, wrong)
@@ -182,7 +182,7 @@ func orderNote(source *exchange.Source) string {
 	return ""
 }
 
-// source is the Program of a shape with where it was read.
+// source returns the Program of a shape, and where it was read.
 func (s *shape) source() (*exchange.Source, error) {
 	if s.file != "" {
 		return prepare.ReadProgram(s.file)
@@ -191,7 +191,7 @@ func (s *shape) source() (*exchange.Source, error) {
 	return &exchange.Source{Program: p}, err
 }
 
-// compute is the Program of a shape as it was written or generated.
+// compute returns the Program of a shape, from its file or its family.
 func (s *shape) compute() (*schedule.Program, error) {
 	if s.file != "" {
 		source, err := s.source()
@@ -227,7 +227,7 @@ func (s *shape) compute() (*schedule.Program, error) {
 	return family.Generate(order.Name, settings)
 }
 
-// placement is where the stages of an order lie.
+// placement returns the workers of each stage of an order.
 func (s *shape) placement(order family.Family) ([][]int, error) {
 	replicas := s.byStage()
 	placement := order.Placement(len(replicas), s.chunks)
@@ -240,7 +240,7 @@ func (s *shape) placement(order family.Family) ([][]int, error) {
 	return schedule.Replicas(replicas), nil
 }
 
-// advanced gives settings the pipelines side by side and the forwards in advance.
+// advanced sets the number of pipelines and the advance forwards.
 func (s *shape) advanced(order family.Family, settings *schedule.Settings) error {
 	elastic := order.AdmitsPolicy(schedule.Elastic)
 	if !elastic && (s.elastic.pipelines != 0 || s.elastic.alpha != -1 || s.elastic.reference != "") {
@@ -254,7 +254,7 @@ func (s *shape) advanced(order family.Family, settings *schedule.Settings) error
 		if s.elastic.alpha != -1 {
 			settings.Elastic.Alpha = s.elastic.alpha
 		}
-		if r := plan.Reference(s.elastic.reference); r != plan.Inline { // which is what none says
+		if r := plan.Reference(s.elastic.reference); r != plan.Inline { // Inline is also the default
 			settings.Elastic.Reference = r
 		}
 	}
@@ -269,10 +269,10 @@ func (s *shape) advanced(order family.Family, settings *schedule.Settings) error
 	return err
 }
 
-// mostWorkers bounds the workers of each replica.
+// mostWorkers is the maximal number of workers of each replica.
 const mostWorkers = 4096
 
-// sized takes --workers, or what --stages says in its place, and refuses numbers that no pipeline has.
+// sized takes the number of workers from --workers or its old name --stages, and refuses impossible numbers.
 func (s *shape) sized(c *cobra.Command) error {
 	name, value := "workers", &s.workers
 	switch changed := c.Flags().Changed; {
@@ -305,7 +305,7 @@ func (s *shape) sized(c *cobra.Command) error {
 	return nil
 }
 
-// sizedByStage takes the stages and workers from --replicas, which says them both, and refuses others.
+// sizedByStage takes the numbers of stages and workers from --replicas, and refuses flags that contradict it.
 func (s *shape) sizedByStage(c *cobra.Command, name string, value int) error {
 	says := map[string]int{"stages": len(s.replicas)}
 	for _, n := range s.replicas {
@@ -322,7 +322,7 @@ func (s *shape) sizedByStage(c *cobra.Command, name string, value int) error {
 	return nil
 }
 
-// byStage is how many workers each stage has, of a family that has one stage for each worker.
+// byStage returns the number of workers of each stage, for a family with one stage for each worker.
 func (s *shape) byStage() []int {
 	if len(s.replicas) > 1 {
 		return s.replicas

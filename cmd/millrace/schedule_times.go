@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// times is what computations and transfers of uniform stages take, in units of the user's choice.
+// times holds the times of computations and transfers on uniform stages, in units of the user's choice.
 type times struct {
 	forward, backward        []float64 // by stage, or one number for all workers
 	weight, transfer, update float64
@@ -17,11 +17,11 @@ type times struct {
 	streaming                bool // devices transfer while they compute
 }
 
-// mostCost bounds what an instruction of uniform stages takes: the times of every Program that is
-// played add up without rounding a shortest one away.
+// mostCost is the maximal time of an instruction on uniform stages. Below it, the times of any simulated Program add
+// up without losing the shortest one to rounding.
 const mostCost = 1e9
 
-// check refuses times that no device can take.
+// check refuses impossible times.
 func (t *times) check() error {
 	for _, f := range []struct {
 		name   string
@@ -41,7 +41,7 @@ func (t *times) check() error {
 	return nil
 }
 
-// fit refuses times by stage that are more or fewer than the stages of a Program.
+// fit refuses times by stage whose number differs from a Program's number of stages.
 func (t *times) fit(p *schedule.Program) error {
 	for _, f := range []struct {
 		name  string
@@ -55,12 +55,11 @@ func (t *times) fit(p *schedule.Program) error {
 	return nil
 }
 
-// costs is what instructions of a Program cost on uniform stages: a worker's chunks share
-// what a worker takes.
+// costs returns the costs of a Program's instructions on uniform stages. The chunks of a worker share its time.
 func (t *times) costs(p *schedule.Program) sim.Costs {
 	held := 1
 	for w := range p.Workers {
-		places := map[int]bool{} // two replicas of a stage are no chunks: each works on its own micro-batches
+		places := map[int]bool{} // two replicas of a stage are not chunks: each has its own micro-batches
 		for _, h := range p.StagesOf(w) {
 			if h[0] == 0 && h[2] == 0 {
 				places[h[1]] = true
@@ -86,7 +85,7 @@ func (t *times) costs(p *schedule.Program) sim.Costs {
 	return c
 }
 
-// timeOf is a stage's time: its own, or its share of the time of all chunks of its worker.
+// timeOf returns the time of a stage: its own, or its share of its worker's time.
 func timeOf(times []float64, stage int, chunks float64) float64 {
 	if len(times) > 1 {
 		return times[stage]
@@ -94,8 +93,8 @@ func timeOf(times []float64, stage int, chunks float64) float64 {
 	return times[0] / chunks
 }
 
-// onStreaming says whether a Program is played on devices that transfer while they compute: where that
-// is asked for, and where its order is for no others.
+// onStreaming reports whether a Program runs on devices that transfer while they compute. That is so if asked for,
+// or if its family requires it.
 func (t *times) onStreaming(p *schedule.Program) bool {
 	f, err := family.Lookup(p.Name)
 	return t.streaming || p.Paired || err == nil && f.Streaming

@@ -34,7 +34,7 @@ with Ctrl-C. See docs/live.md.`,
 				return errors.Join(err, shelf.Close())
 			}
 			defer server.Close()
-			defer shelf.Close() // first, so that pages hear of the end
+			defer shelf.Close() // first, so that pages learn of the end
 			cli.Keeps(c.Context(), func() string { return "" })
 			if _, err := fmt.Fprintf(c.OutOrStdout(), "live %s\n", server.URL()); err != nil {
 				return err

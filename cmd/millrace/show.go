@@ -63,7 +63,7 @@ func simulateCommand() *cobra.Command {
 	return c
 }
 
-// pageKept says what has become of a page whose drawing was interrupted; was is the page before, if any.
+// pageKept says what happened to a page whose drawing was interrupted. was is the page before, if any.
 func pageKept(page string, was os.FileInfo) string {
 	now, err := os.Stat(page)
 	switch {
@@ -84,7 +84,7 @@ func reportCommand() *cobra.Command {
 		ValidArgsFunction: words.Each(words.Runs),
 		RunE: func(c *cobra.Command, args []string) error {
 			page := filepath.Join(args[0], "report.html")
-			was, _ := os.Stat(page) // nil where it is not there
+			was, _ := os.Stat(page) // nil if it does not exist
 			cli.Keeps(c.Context(), func() string { return pageKept(page, was) })
 			meter := cli.StartMeter("report")
 			defer meter.Stop()

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// input is one bad input of the table: files to lay out, commands that prepare, the command that
-// is attacked, the exit code that is right, and phrases of its message.
+// input is one bad input of the table: files to create, commands that prepare, the command under attack, the right
+// exit code, and phrases of its message.
 //
-// Its text form, one behind the other in a file, with # in front of remarks:
+// Inputs follow each other in a text file, with # before comments:
 //
 //	[a word in front of the model's layers]     the name
 //	model.yaml:                                 a file, its lines four spaces further in
@@ -24,9 +24,8 @@ import (
 //	> plan --model model.yaml --batch 4         the command that is attacked
 //	2: layers | give one                        its exit code, and what stderr holds
 //
-// A word of a command that begins with @ names a fixture, and @P stands for the settings of a small
-// training. NAME=VALUE in front of a command sets its environment. Of a command that is to pass, the phrases
-// are looked for in stdout as well.
+// A word of a command that begins with @ names a fixture, and @P means the settings of a small training. NAME=VALUE
+// before a command sets its environment. If a command must succeed, its stdout is searched for the phrases as well.
 type input struct {
 	name    string
 	where   string // file and line
@@ -35,17 +34,17 @@ type input struct {
 	command []string
 	code    int
 	says    []string
-	slow    bool // what it does cannot be had for less than some seconds
+	slow    bool // it needs at least some seconds
 }
 
-// file is a file to lay out: its text, or what makes it.
+// file is a file to create: its text, or the command that makes it.
 type file struct {
 	path  string
 	text  []byte
 	maker []string
 }
 
-// readInputs reads every file of the table.
+// readInputs reads all files of the table.
 func readInputs(table fs.FS) ([]input, error) {
 	names, err := fs.Glob(table, "*.txt")
 	if err != nil {
@@ -75,7 +74,7 @@ func readInputs(table fs.FS) ([]input, error) {
 
 func parseInputs(name string, text []byte) ([]input, error) {
 	var all []input
-	var open *file // whose lines are being read
+	var open *file // the file whose lines are being read
 	scan := bufio.NewScanner(bytes.NewReader(text))
 	for line := 1; scan.Scan(); line++ {
 		s := scan.Text()
@@ -110,7 +109,7 @@ func parseInputs(name string, text []byte) ([]input, error) {
 	return all, whole(all)
 }
 
-// whole says whether the last input read has all that it needs.
+// whole checks that the last input is complete.
 func whole(all []input) error {
 	if len(all) == 0 {
 		return nil
@@ -180,7 +179,7 @@ func (in *input) lay(name string, maker []string) error {
 	return nil
 }
 
-// split cuts a line into words. A word may have parts in ”, as they are, and in "", with Go's escapes.
+// split cuts a line into words. A word may have parts in ”, taken literally, and in "", with Go's escapes.
 func split(line string) ([]string, error) {
 	var words []string
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// outputs are commands that write one file, which the last word names.
+// outputs are commands that write one file, which is the last word.
 var outputs = []string{
 	"plan --model gpt --cluster @cluster.yaml --batch 8 -o full/plan.json",
 	"simulate --model gpt --cluster @cluster.yaml --batch 8 -o full/predicted.json.gz",
@@ -24,10 +24,10 @@ var outputs = []string{
 	"import --from pipedream --batch 8 @graph.txt -o full/profile.json",
 }
 
-// savesAll is the training whose disk is full: it keeps every checkpoint.
+// savesAll is the training that fills its disk: it keeps every checkpoint.
 const savesAll = " --steps 120 --save-every 8 --keep 0"
 
-// attackDisks has trainings, and then the verbs that write a file, meet a disk that is full.
+// attackDisks runs trainings, and then verbs that write a file, on a full disk.
 func attackDisks(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want + len(outputs)}
 	t.say("%s", map[bool]string{
@@ -35,7 +35,7 @@ func attackDisks(ctx context.Context, a *attack, want int) (*tally, error) {
 		false: "NOT ON A FULL DISK: nothing can be mounted here, so that files were limited in length instead",
 	}[a.mounts()])
 	err := a.each(ctx, t.want, func(i int) error {
-		// A thread with a file system of its own goes with its goroutine.
+		// A thread with its own mounts ends with its goroutine.
 		failed := make(chan error)
 		crash.Go(func() {
 			runtime.LockOSThread()
@@ -53,7 +53,7 @@ func attackDisks(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// mounts says whether a file system can be mounted.
+// mounts reports whether a file system can be mounted.
 func (a *attack) mounts() bool {
 	done := make(chan bool)
 	crash.Go(func() {
@@ -64,8 +64,8 @@ func (a *attack) mounts() bool {
 	return <-done
 }
 
-// mount gives this thread, and what is started from it, a file system of this size. It is nobody
-// else's, and goes with the last of them.
+// mount mounts a file system of this size for this thread and the processes that it starts. No other process sees
+// it, and it ends with the last of them.
 func mount(dir string, size int64) error {
 	if err := syscall.Unshare(syscall.CLONE_FS | syscall.CLONE_NEWNS); err != nil {
 		return err
@@ -76,8 +76,8 @@ func mount(dir string, size int64) error {
 	return syscall.Mount("millrace-attack", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 }
 
-// fillDisk makes the attack of this number: of a training the first ones, of an output the others. It
-// runs on a thread that is its own.
+// fillDisk makes the attack with this number: the first ones are trainings, the rest outputs. It needs a thread of
+// its own.
 func (a *attack) fillDisk(ctx context.Context, number, trainings int) (f *finding, err error) {
 	r := seeded(a.seed+3, uint64(number))
 	dir, err := os.MkdirTemp(a.scratch, "disk-")
@@ -121,7 +121,7 @@ func (a *attack) fillDisk(ctx context.Context, number, trainings int) (f *findin
 	return f, err
 }
 
-// fill leaves no room on a disk.
+// fill fills a disk.
 func fill(dir string) error {
 	f, err := os.Create(filepath.Join(dir, "rest"))
 	if err != nil {
@@ -136,7 +136,8 @@ func fill(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// fullTraining trains until the disk is full: the checkpoints before it are whole, and one can go on.
+// fullTraining trains until the disk is full. It checks that earlier checkpoints are whole and that one can be
+// resumed.
 func (a *attack) fullTraining(ctx context.Context, c command) (command, []string, error) {
 	sync := &trainings[0]
 	want, err := a.reference(ctx, sync)
@@ -174,7 +175,7 @@ func (a *attack) fullTraining(ctx context.Context, c command) (command, []string
 	return c, nil, nil
 }
 
-// fullOutput runs a command that writes a file where there is no room.
+// fullOutput runs a command that writes a file to a full disk.
 func (a *attack) fullOutput(ctx context.Context, c command, line string) (command, []string, error) {
 	c.args = a.words(strings.Fields(line))
 	before, err := treeOf(filepath.Join(c.dir, "full"))
@@ -196,8 +197,8 @@ func (a *attack) fullOutput(ctx context.Context, c command, line string) (comman
 	return c, wrong, nil
 }
 
-// fullFaults is what a command must not do whose disk is full. Where files are limited in length it may
-// not have met the limit.
+// fullFaults returns what a command did wrong on a full disk. If only the length of files is limited, the command
+// may not have reached the limit.
 func (e *ended) fullFaults(l limits) []string {
 	wrong := e.faults(l)
 	said := strings.ToLower(string(e.err))

@@ -1,15 +1,14 @@
-// Command attack runs millrace on what breaks programs, and says what broke.
+// Command attack tries to break millrace, and says what broke.
 //
 // In: the programs bin/millrace and bin/millrace-lab with the native library, and the table of bad inputs in
-// testdata/inputs. Out: a line for each kind of attack with what was tried, and each finding with
-// the command that repeats it; the exit code is 0 where nothing was found, 1 where something was or an
-// attack could not be made whole, 2 where it was called wrongly. Refused: a table that cannot be read, and
-// a millrace that does not train at all.
+// testdata/inputs. Out: a line for each kind of attack with the number of tries, and each finding with the command
+// that repeats it. The exit code is 0 without findings, 1 with a finding or an incomplete attack, and 2 for wrong
+// usage. Refused: a table that cannot be read, and a millrace that cannot train at all.
 //
-// Every attack runs millrace as real processes in folders of their own, under limits of time, address
-// space and resident memory. Whatever was attacked, these are findings: a panic or a dump of
-// goroutines, an exit code that the documents do not name, no end within the time limit, more
-// memory than the limit, control characters on the terminal, files half-written or lost.
+// Every attack runs millrace as real processes in their own folders, under limits of time, address space and
+// resident memory. For any attack these are findings: a panic or a dump of goroutines, an undocumented exit code, no
+// end within the time limit, more memory than the limit, control characters on the terminal, files half-written or
+// lost.
 //
 // The kinds, in the order in which they run:
 //
@@ -22,7 +21,7 @@
 //	disks    a disk that is full: a message, exit 1, the older checkpoints whole
 //	memory   an address space too small for the run: an end by itself
 //
-// Each kind has a part of the time, and what it leaves goes to those behind it. All of it ends within 20
-// minutes. Nothing stays behind, also when it is interrupted, but for what a finding needs to
-// be repeated, in the folder --keep.
+// Each kind has a share of the time, and passes on what is left to the next. All of it ends within 20 minutes.
+// Nothing stays on the disk, even after an interruption, except what a finding needs to be repeated, in the folder
+// --keep.
 package main

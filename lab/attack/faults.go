@@ -11,12 +11,12 @@ import (
 // documented are the exit codes that the documents name; 0, 1 and 2, and those of signals.
 var documented = map[int]bool{0: true, 1: true, 2: true, 129: true, 130: true, 143: true}
 
-// dumps are what Go, libtorch and libc print where a program fell over, and what millrace says of a
-// panic that it caught: of bad input there must be none of either.
+// dumps matches what Go, libtorch and libc print at a crash, and what millrace prints for a caught panic. Bad input
+// must cause none of them.
 var dumps = regexp.MustCompile(`(?m)^fatal error:|^goroutine \d+ |^SIG[A-Z]+: |\bpanic\b|runtime error:` +
 	`|internal error in |unexpected fault address|terminate called|core dumped|stack smashing|double free|corrupted size`)
 
-// faults are what no command may do, whatever it was given.
+// faults returns what a command did that no command may do, whatever its input.
 func (e *ended) faults(l limits) []string {
 	var found []string
 	if e.hung {
@@ -45,9 +45,9 @@ func (e *ended) faults(l limits) []string {
 	return found
 }
 
-// control is where a text has a character that acts on a terminal, -1 where it has none: those of
-// ASCII and Latin-1 but for line ends and tabs, those that turn the direction of writing, and bytes that
-// are no UTF-8.
+// control returns the position of the first character that acts on a terminal; -1 if there is none. These are
+// control characters of ASCII and Latin-1 other than line ends and tabs, characters that change the writing
+// direction, and invalid UTF-8.
 func control(text []byte) int {
 	if len(text) == keptOutput {
 		text = text[:keptOutput-utf8.UTFMax] // it may end inside a character
@@ -62,7 +62,7 @@ func control(text []byte) int {
 	return -1
 }
 
-// lineAt quotes the line of a text that a position is in.
+// lineAt quotes the line that contains a position.
 func lineAt(text []byte, at int) string {
 	from := strings.LastIndexByte(string(text[:at]), '\n') + 1
 	line, _, _ := strings.Cut(string(text[from:]), "\n")

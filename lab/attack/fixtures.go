@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// small is the training that the attacks make, unless they say otherwise: an mlp on two stages,
-// from a profile that was measured once.
+// small is the default training of the attacks: an mlp on two stages, with a profile that was measured once.
 const small = "--profile @mlp.json --batch 8 --stages 2 --split 1 --micro-batches 2 --eval-rows 8"
 
-// fixtureCommands make the right files that wrong ones are made of; beside them the folder has what
-// testdata/fixtures has.
+// fixtureCommands make the valid files that invalid ones are derived from. The folder also has the files of
+// testdata/fixtures.
 var fixtureCommands = []string{
 	"profile --model mlp --sizes 1,2,4,8 --batch 8 --passes 1 -o mlp.json",
 	"profile --model mlp --set inputs=3 --set hidden=4 --set classes=3 --batch 4 --sizes 4 --passes 1 -o table.json",
@@ -54,7 +53,7 @@ func (a *attack) prepare(ctx context.Context) error {
 	return nil
 }
 
-// printed are the fixtures that a command prints, by its first argument.
+// printed lists the fixtures that a command prints, by the command's first argument.
 var printed = map[string]string{"1f1b": "program.txt"}
 
 // words replaces @P and the names of fixtures in a command.

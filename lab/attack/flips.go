@@ -11,10 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// flipEvery is which bits of a stage file are flipped; of the other files it is every one.
+// flipEvery is the distance of the bits that are flipped in a stage file. In other files every bit is flipped.
 const flipEvery = 50
 
-// attackFlips flips single bits of a checkpoint's files and opens it, in this process.
+// attackFlips flips single bits of a checkpoint's files and opens the checkpoint in this process.
 func attackFlips(ctx context.Context, a *attack, _ int) (*tally, error) {
 	dir := filepath.Join(a.scratch, "flips", "step-00000004")
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(a.fixtures, "run", "checkpoints", "step-00000004"))); err != nil {
@@ -50,12 +50,12 @@ func attackFlips(ctx context.Context, a *attack, _ int) (*tally, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		t.want++ // it was not whole
+		t.want++ // this file was not finished
 	}
 	return t, nil
 }
 
-// flipFile flips every so many bits of a file, one at a time, and lists those with which its checkpoint
+// flipFile flips every every-th bit of a file, one at a time, and lists the bits with which the checkpoint still
 // opens.
 func flipFile(ctx context.Context, path string, every, first int) (flipped int, opened []int, err error) {
 	text, err := os.ReadFile(path)
@@ -76,7 +76,7 @@ func flipFile(ctx context.Context, path string, every, first int) (flipped int, 
 	return flipped, opened, os.WriteFile(path, text, 0o644)
 }
 
-// opens says why a checkpoint does not open, nil where it does.
+// opens returns why a checkpoint does not open; nil if it does.
 func opens(dir string) error {
 	c, err := checkpoint.Open(dir)
 	if err != nil {

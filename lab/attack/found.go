@@ -16,13 +16,13 @@ import (
 // finding is something that an attack found.
 type finding struct {
 	name    string   // of the input, or the number of the attack
-	wrong   []string // what millrace did that it must not
-	repeat  string   // a command that does it again
-	kept    string   // the folder with its files, empty where none are kept
-	message string   // what stderr said
+	wrong   []string // what millrace did wrong
+	repeat  string   // a command that repeats it
+	kept    string   // the folder with its files; empty if none are kept
+	message string   // stderr of the command
 }
 
-// tally is what an attack of one kind came to.
+// tally is the result of the attacks of one kind.
 type tally struct {
 	want  int
 	done  atomic.Int64
@@ -31,7 +31,7 @@ type tally struct {
 	notes []string
 }
 
-// add counts an attack made, and what it found.
+// add counts an attack, and keeps its finding.
 func (t *tally) add(f *finding) {
 	t.done.Add(1)
 	if f == nil {
@@ -42,14 +42,14 @@ func (t *tally) add(f *finding) {
 	t.found = append(t.found, *f)
 }
 
-// say adds what a reader of the counts should know.
+// say adds a note on the counts for the reader.
 func (t *tally) say(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// found makes a finding of what was wrong, nil where nothing was.
+// found makes a finding of what was wrong; nil if nothing was.
 func (a *attack) found(name string, c command, e *ended, wrong []string) *finding {
 	if len(wrong) == 0 {
 		return nil
@@ -61,7 +61,7 @@ func (a *attack) found(name string, c command, e *ended, wrong []string) *findin
 	return f
 }
 
-// keepFolder copies the folder that a finding was made in to where it can be repeated.
+// keepFolder copies the folder of a finding to where the finding can be repeated.
 func (a *attack) keepFolder(f *finding, home string) error {
 	if f == nil || a.keep == "" {
 		return nil
@@ -83,7 +83,7 @@ func (a *attack) keepFolder(f *finding, home string) error {
 	return os.WriteFile(filepath.Join(f.kept, "stderr.txt"), []byte(f.message), 0o644)
 }
 
-// copyTree copies a folder, what is neither file, folder nor link as an empty file.
+// copyTree copies a folder. Anything that is not a file, folder or link becomes an empty file.
 func copyTree(to, from string) error {
 	t, err := treeOf(from)
 	if err != nil {
@@ -99,7 +99,7 @@ func copyTree(to, from string) error {
 		case info.IsDir():
 			err = os.MkdirAll(target, 0o755)
 		case info.Mode()&os.ModeSymlink != 0:
-			// What it points to is the table's.
+			// The target of a link is the table's choice, so only the link is copied.
 		case info.Mode().IsRegular() && info.Size() <= digested:
 			var text []byte
 			if text, err = os.ReadFile(source); err == nil {
@@ -113,8 +113,8 @@ func copyTree(to, from string) error {
 	return nil
 }
 
-// each calls do for 0 to n-1, some at once, until the context is done or one fails. That the time is
-// over is no failure: fewer attacks were made than were wanted.
+// each calls do for 0 to n-1, several at once, until the context is done or one call fails. A context that is done
+// is not a failure: fewer attacks are then made than were wanted.
 func (a *attack) each(ctx context.Context, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup

@@ -17,7 +17,7 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// attackInputs runs the table of bad inputs, or those of it whose name has what --case says.
+// attackInputs runs the table of bad inputs, or those whose name contains the value of --case.
 func attackInputs(ctx context.Context, a *attack, _ int) (*tally, error) {
 	table, err := fs.Sub(testdata, "testdata/inputs")
 	if err != nil {
@@ -52,17 +52,17 @@ func attackInputs(ctx context.Context, a *attack, _ int) (*tally, error) {
 	return t, err
 }
 
-// brief is what a bad input may take: it is refused before anything is computed, so that the time is for
-// a machine that has other things to do.
+// brief are the limits for a bad input. It is refused before any computation; the generous time allows for a busy
+// machine.
 var brief = limits{wall: 30 * time.Second, address: usual.address, resident: usual.resident}
 
-// attackInput lays an input's files out in a folder of its own, runs its command and says what was wrong.
+// attackInput creates an input's files in a new folder, runs its command, and returns what was wrong.
 func (a *attack) attackInput(ctx context.Context, in *input) (*finding, error) {
 	home, err := os.MkdirTemp(a.scratch, "input-")
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(home, "here", "work") // a path with .. stays inside what is looked at
+	dir := filepath.Join(home, "here", "work") // deep enough that a path with .. stays inside home
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (a *attack) attackInput(ctx context.Context, in *input) (*finding, error) {
 	return f, errors.Join(a.keepFolder(f, home), os.RemoveAll(home))
 }
 
-// commandOf is a call of millrace in a folder; leading words like NAME=value are its environment.
+// commandOf returns a call of millrace in a folder. Leading words such as NAME=value are its environment.
 func (a *attack) commandOf(dir, home string, words []string) command {
 	c := command{dir: dir, home: home, limits: brief}
 	for len(words) > 0 {
@@ -116,7 +116,7 @@ func (a *attack) commandOf(dir, home string, words []string) command {
 	return c
 }
 
-// wrong lists what an input's command did that it must not.
+// wrong lists what an input's command did wrong.
 func (in *input) wrong(e *ended, l limits, before, after tree) []string {
 	found := e.faults(l)
 	if e.hung || e.overgrown {
@@ -141,11 +141,11 @@ func (in *input) wrong(e *ended, l limits, before, after tree) []string {
 	return append(found, after.changes(before, inPlace)...)
 }
 
-// inPlace says whether a path is where a command that passes may write: the folder that it runs in, the
-// cache, and the folder of temporary files.
+// inPlace reports whether a successful command may write to a path: its own folder, the cache, and the folder for
+// temporary files.
 func inPlace(path string) bool {
 	return inCacheOrTemporary(path) || strings.HasPrefix(path, "tmp/") || strings.HasPrefix(path, "here/work/")
 }
 
-// inCache says whether a path is of the cache, where profiles that were measured stay.
+// inCache reports whether a path is in the cache, which keeps measured profiles.
 func inCache(path string) bool { return path == "cache" || strings.HasPrefix(path, "cache/") }

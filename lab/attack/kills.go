@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// attackKills kills trainings without notice, and takes each to its end.
+// attackKills kills trainings without warning, and then resumes each to its end.
 func attackKills(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want}
 	var saving, early, late atomic.Int64
@@ -41,22 +41,22 @@ func attackKills(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// instant is when a training was killed.
+// instant is the moment at which a training was killed.
 type instant int
 
-// begun is the part of a training's time in which it has begun: libtorch is loaded, and little more.
+// begun is the fraction of a training's time after which it has begun: libtorch is loaded, and little more.
 const begun = 0.3
 
 const (
-	between instant = iota // two checkpoints
+	between instant = iota // between two checkpoints
 	whileSaving
 	beforeSaving
-	behindLast // checkpoint, in front of the report or behind all
+	behindLast // after the last checkpoint, before or after the report
 )
 
-// kill makes the kill of this number, which decides the training, the instant and how it goes on. Two of
-// five wait for a checkpoint that is being written, and one for the last to be there: behind it come the
-// evaluation and the report. The others come at any instant from the beginning of the training on.
+// kill makes the kill with this number, which decides the training, the moment and how it is resumed. Two of five
+// wait until a checkpoint is being written, and one waits for the last checkpoint, after which come the evaluation
+// and the report. The rest kill at any moment from the beginning of the training.
 func (a *attack) kill(ctx context.Context, number int) (when instant, f *finding, err error) {
 	r := seeded(a.seed+1, uint64(number))
 	t := &trainings[number%len(trainings)]
@@ -115,18 +115,18 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// await waits until something is so, or a process has ended.
+// await waits until so returns true, or the process has ended.
 func await(ctx context.Context, pid int, so func() bool) {
 	for ctx.Err() == nil && residentOf(pid) > 0 && !so() {
 		pause(ctx, 300*time.Microsecond)
 	}
 }
 
-// awaitDraft waits until a process has begun some checkpoints and is writing one more, or has ended.
+// awaitDraft waits until a process is writing a checkpoint after it has begun skip others, or has ended.
 func awaitDraft(ctx context.Context, pid int, saves string, skip int) {
 	last := ""
 	await(ctx, pid, func() bool {
-		entries, _ := os.ReadDir(saves) // it is not there yet at the beginning
+		entries, _ := os.ReadDir(saves) // the folder does not exist at first
 		for _, e := range entries {
 			if name := e.Name(); strings.HasSuffix(name, ".partial") && name != last {
 				last = name
@@ -142,7 +142,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// phase says when a training was killed, from what it left.
+// phase finds out when a training was killed from the files that it left.
 func phase(saves string) instant {
 	if exists(filepath.Join(saves, fmt.Sprintf("step-%08d", steps))) {
 		return behindLast

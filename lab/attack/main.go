@@ -17,18 +17,18 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// attack is what all kinds of attack share.
+// attack is what all kinds of attack have in common.
 type attack struct {
 	millrace, native string // the program and its library
 	lab              string // the program of experiments
-	scratch          string // a folder that goes at the end
-	fixtures         string // right files, which nothing changes
-	keep             string // where the files of findings go; empty: nowhere
+	scratch          string // a folder that is deleted at the end
+	fixtures         string // folder of valid files, which stay unchanged
+	keep             string // folder for the files of findings; empty: they are not kept
 	seed             uint64
-	table            string // a folder with a table of inputs, in place of the one that is built in
+	table            string // a folder with a table of inputs instead of the built-in one
 	one              string // the only input, or the number of the only attack; empty: all
 	parallel         int
-	share            float64 // of the drawn attacks that is made
+	share            float64 // fraction of the random attacks to make
 	undisturbed      references
 }
 
@@ -36,13 +36,13 @@ type attack struct {
 type kind struct {
 	name string
 	what string
-	want int           // how many, where the kind does not know by itself
-	time time.Duration // its part
+	want int           // number of attacks, unless the kind decides it
+	time time.Duration // its share of the time
 	make func(ctx context.Context, a *attack, want int) (*tally, error)
 }
 
-// All of it ends within wholeTime: preparing, and each kind in its part of the time. Where only some
-// kinds are asked for, the first has the parts of the others as well.
+// Everything ends within wholeTime: the preparations, and each kind in its share. If only some kinds are chosen, the
+// first also gets the shares of the rest.
 const (
 	wholeTime = 24 * time.Minute
 	preparing = 5 * time.Minute
@@ -104,7 +104,7 @@ func names() []string {
 	return all
 }
 
-// choose is the kinds of these names, all where none is named.
+// choose returns the kinds with these names; all if no name is given.
 func choose(only string) ([]kind, error) {
 	if only == "" {
 		return kinds, nil
@@ -125,7 +125,7 @@ func choose(only string) ([]kind, error) {
 	return chosen, nil
 }
 
-// begin makes paths absolute and a folder to work in.
+// begin makes paths absolute and creates the scratch folder.
 func (a *attack) begin() error {
 	for _, path := range []*string{&a.millrace, &a.lab, &a.native, &a.keep} {
 		if *path == "" {
@@ -152,7 +152,7 @@ func (a *attack) begin() error {
 	return err
 }
 
-// all makes the attacks of these kinds and prints what they came to.
+// all makes the attacks of these kinds and prints the results.
 func (a *attack) all(ctx context.Context, chosen []kind, out, errs io.Writer) int {
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, preparing)
@@ -168,7 +168,7 @@ func (a *attack) all(ctx context.Context, chosen []kind, out, errs io.Writer) in
 	}
 	total, short := 0, 0
 	for _, k := range chosen {
-		end = end.Add(k.time) // with what those in front have left
+		end = end.Add(k.time) // includes the time that earlier kinds left
 		at := time.Now()
 		within, cancel := context.WithDeadline(ctx, end)
 		t, err := k.make(within, a, int(float64(k.want)*a.share+0.5))
@@ -209,7 +209,7 @@ func (a *attack) all(ctx context.Context, chosen []kind, out, errs io.Writer) in
 	return 0
 }
 
-// print writes a finding: what, and how to see it again.
+// print prints a finding and how to repeat it.
 func (f *finding) print(out io.Writer) {
 	fmt.Fprintf(out, "  FOUND %s\n", f.name)
 	for _, w := range f.wrong {

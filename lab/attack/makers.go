@@ -13,26 +13,26 @@ import (
 	"syscall"
 )
 
-// makers make what the table does not hold as text: files that are large, binary, or nearly what
-// a fixture is. Each takes the path to make, the folder of fixtures, and its words.
+// makers make the files that the table cannot hold as text: large, binary, or slightly different from a fixture.
+// Each gets the path to create, the folder of fixtures, and its words.
 var makers = map[string]func(path, fixtures string, words []string) error{
-	"bytes":   makeBytes,   // bytes "\x00...": these, with Go's escapes
+	"bytes":   makeBytes,   // bytes "\x00...": these bytes, with Go's escapes
 	"repeat":  makeRepeat,  // repeat TEXT TIMES [FRONT [END]]
-	"gzip":    makeGzip,    // gzip TEXT TIMES [FRONT [END]]: the same, packed
+	"gzip":    makeGzip,    // gzip TEXT TIMES [FRONT [END]]: the same, compressed
 	"copy":    makeCopy,    // copy FIXTURE: a file or a folder
-	"edit":    makeEdit,    // edit FIXTURE OLD NEW ...: each OLD must be there, all are replaced
-	"pack":    makePacked,  // pack FIXTURE OLD NEW ...: edit of a packed file, packed again
-	"cut":     makeCut,     // cut FIXTURE BYTES: its first ones
-	"flip":    makeFlip,    // flip FIXTURE OFFSET: one bit of the byte there; from the end where negative
-	"claim":   makeClaim,   // claim BYTES: a file that is all holes
+	"edit":    makeEdit,    // edit FIXTURE OLD NEW ...: replaces every OLD, which must occur
+	"pack":    makePacked,  // pack FIXTURE OLD NEW ...: edit of a compressed file
+	"cut":     makeCut,     // cut FIXTURE BYTES: its first bytes
+	"flip":    makeFlip,    // flip FIXTURE OFFSET: flips one bit of a byte; negative: from the end
+	"claim":   makeClaim,   // claim BYTES: a sparse file without data
 	"fifo":    makeFIFO,    // fifo
 	"folder":  makeFolder,  // folder
 	"link":    makeLink,    // link TARGET
-	"closed":  makeClosed,  // closed: a folder that nobody may write to
+	"closed":  makeClosed,  // closed: a folder without write permission
 	"program": makeProgram, // program LINES...: a Program of two stages with these lines
 }
 
-// make lays a file out below a folder.
+// make creates a file below a folder.
 func (f *file) make(dir, fixtures string) error {
 	path := filepath.Join(dir, f.path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -55,14 +55,14 @@ func makeBytes(path, _ string, words []string) error {
 	return os.WriteFile(path, []byte(strings.Join(words, " ")), 0o644)
 }
 
-// repeated is TEXT TIMES [FRONT [END]] as a text, and how often it stands one behind the other: many
-// times where that is more than a block.
+// repeated is the text of TEXT TIMES [FRONT [END]] in parts. The block is written blocks times; it holds many TEXTs
+// if the whole is larger than one block.
 type repeated struct {
 	front, block, rest, end string
 	blocks                  int
 }
 
-// blockSize is about the length of a block.
+// blockSize is the approximate length of a block, in bytes.
 const blockSize = 1 << 24
 
 func repeat(words []string) (*repeated, error) {
@@ -96,8 +96,7 @@ func makeRepeat(path, _ string, words []string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// makeGzip packs a block once: parts that are packed alone and stand one behind the other unpack to
-// the whole.
+// makeGzip compresses a block only once: compressed parts in sequence decompress to the whole.
 func makeGzip(path, _ string, words []string) error {
 	r, err := repeat(words)
 	if err != nil {
@@ -121,7 +120,7 @@ func makeCopy(path, fixtures string, words []string) error {
 	return errors.Join(err, os.WriteFile(path, text, 0o644))
 }
 
-// edited is a text with each OLD NEW of pairs replaced.
+// edited replaces each OLD of pairs by its NEW.
 func edited(text []byte, pairs []string) ([]byte, error) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if !bytes.Contains(text, []byte(pairs[i])) {
@@ -154,7 +153,7 @@ func makePacked(path, fixtures string, words []string) error {
 	return os.WriteFile(path, packed(text), 0o644)
 }
 
-// unpacked reads a file that gzip packed.
+// unpacked reads a gzip file.
 func unpacked(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -171,7 +170,7 @@ func unpacked(path string) ([]byte, error) {
 func packed(text []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	_, _ = z.Write(text) // to memory
+	_, _ = z.Write(text) // writes to memory
 	_ = z.Close()
 	return b.Bytes()
 }
@@ -213,7 +212,7 @@ func makeClaim(path, _ string, words []string) error {
 }
 
 func makeFIFO(path, _ string, _ []string) error {
-	_ = os.Remove(path) // one of a folder that was copied
+	_ = os.Remove(path) // part of a folder that was copied
 	return syscall.Mkfifo(path, 0o644)
 }
 
@@ -226,8 +225,8 @@ func makeLink(path, _ string, words []string) error { return os.Symlink(words[0]
 
 func makeClosed(path, _ string, _ []string) error { return os.MkdirAll(path, 0o555) }
 
-// makeProgram writes a Program of two stages on two workers. Words that begin with a number are its lists; the words
-// before them change its settings, one a line.
+// makeProgram writes a Program of two stages on two workers. Words that begin with a digit are its lists; earlier
+// words change its settings, one line each.
 func makeProgram(path, _ string, words []string) error {
 	settings := []string{"name by-hand", "stages 2", "workers 2", "micro_batches 2", "period 1", "repeat 1",
 		"weights sync", "replication split", "lowered false", "place p0/0: 0", "place p0/1: 1"}

@@ -8,20 +8,20 @@ import (
 	"sync/atomic"
 )
 
-// These are the sizes of address space that a training is given. The least is one in which the program alone does
-// not begin, the most is enough for all of it.
+// Limits of the address space of a training. With the least, the program cannot even start; with the most, a
+// training succeeds.
 const (
 	leastAddress = 400 << 20
 	mostAddress  = 3600 << 20
 )
 
-// attackMemory has trainings run out of address space.
+// attackMemory runs trainings that run out of address space.
 func attackMemory(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want}
 	var passed, aborted atomic.Int64
 	err := a.each(ctx, want, func(i int) error {
 		r := seeded(a.seed+4, uint64(i))
-		part := (float64(i) + r.Float64()) / float64(want) // one in each of as many equal parts
+		part := (float64(i) + r.Float64()) / float64(want) // one in each of want equal parts
 		c := command{limits: usual}
 		c.limits.address = leastAddress + int64(part*(mostAddress-leastAddress))
 		f, e, err := a.starve(ctx, i, c)
@@ -36,7 +36,7 @@ func attackMemory(ctx context.Context, a *attack, want int) (*tally, error) {
 		}
 		return nil
 	})
-	// Go's runtime gives up by itself where it gets no memory; nothing that millrace does is asked.
+	// Without memory Go's runtime ends the process itself; millrace has no say in that.
 	t.say("%d had enough, %d of the others were ended by Go's runtime", passed.Load(), aborted.Load())
 	return t, err
 }

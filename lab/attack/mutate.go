@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// odd are values that people, programs and cosmic rays write where something else belongs.
+// odd lists values that may occur by mistake in place of a right one.
 var odd = strings.Fields(`
 	0 -1 1 2 3 7 -0 1e308 -1e308 1e-320 1e999 NaN nan .nan Inf -Infinity .inf 1.5 00 0x10 1_000
 	2147483647 2147483648 -2147483649 4294967296 9007199254740993 9223372036854775807 9223372036854775808
 	99999999999999999999999 268435455 1048576 65536 null ~ true false [] {} [[]] [0] {"a":1} "" "a"
 	*a &a !a | > - ? : # , ../../x /dev/zero`)
 
-// unseen are odd values that a list of words cannot hold.
+// unseen lists odd values that cannot be written in odd.
 var unseen = []string{
 	"", " ", "\t", "\x00", "\ufeff", "\u202e", "\x1b[31m", "\xff\xfe",
 	strings.Repeat("9", 400), strings.Repeat("a", 5000),
@@ -25,14 +25,14 @@ var unseen = []string{
 var (
 	tokens  = regexp.MustCompile(`\w+|-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|"[^"\n]*"|[^\s\w"]`)
 	numbers = regexp.MustCompile(`[0-9]+`)
-	// values are what stands behind a colon or between commas: those of JSON, and most of YAML's.
+	// values matches what follows a colon or is between commas: values of JSON, and most of YAML's.
 	values = regexp.MustCompile(`(?:[:,\[{]\s*)("[^"\n]*"|-?[0-9][0-9.eE+-]*|true|false|null|[A-Za-z][A-Za-z0-9_/.]*)`)
 )
 
-// seeded is what the attack of a number draws from.
+// seeded returns the random source of the attack with a number.
 func seeded(seed, number uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, number)) }
 
-// mutate changes a text in one to three places, drawn by r, and says how.
+// mutate changes a text in one to three random places, and says how.
 func mutate(text []byte, r *rand.Rand) (changed []byte, how string) {
 	changed = bytes.Clone(text)
 	var said []string
@@ -44,7 +44,7 @@ func mutate(text []byte, r *rand.Rand) (changed []byte, how string) {
 	return changed, strings.Join(said, ", ")
 }
 
-// oddest draws something odd.
+// oddest draws an odd value.
 func oddest(r *rand.Rand) string {
 	n := r.IntN(len(odd) + len(unseen))
 	if n < len(odd) {
@@ -82,7 +82,7 @@ func mutateOnce(b []byte, r *rand.Rand) ([]byte, string) {
 	}
 }
 
-// valuesOf is where values stand.
+// valuesOf returns the positions of values.
 func valuesOf(b []byte) [][]int {
 	var all [][]int
 	for _, m := range values.FindAllSubmatchIndex(b, -1) {
@@ -91,7 +91,7 @@ func valuesOf(b []byte) [][]int {
 	return all
 }
 
-// replaceOne puts something odd in the place of one of these parts of a text, or another of them.
+// replaceOne replaces one of these parts of a text by an odd value or by another part.
 func replaceOne(b []byte, parts [][]int, what string, r *rand.Rand) ([]byte, string) {
 	if len(parts) == 0 {
 		return append(b, oddest(r)...), "something behind the end"
@@ -105,7 +105,7 @@ func replaceOne(b []byte, parts [][]int, what string, r *rand.Rand) ([]byte, str
 	return splice(b, p, with), fmt.Sprintf("the %s at %d is %s", what, p[0], clipped(with, 30))
 }
 
-// nudge changes a number a little, so that the text can still be read.
+// nudge changes a number a little, so that the text remains readable.
 func nudge(b []byte, r *rand.Rand) ([]byte, string) {
 	all := numbers.FindAllIndex(b, -1)
 	if len(all) == 0 {

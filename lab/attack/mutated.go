@@ -14,20 +14,20 @@ import (
 	"sync"
 )
 
-// target is a right input that is mutated, and the commands that read it.
+// target is a valid input to mutate, and the commands that read it.
 type target struct {
-	name   string // of the fixture, and where its copy lies in the attack's folder
+	name   string // of the fixture, and of its copy in the attack's folder
 	beside string // the folder of fixtures that it is in, if any
-	packed bool   // what is mutated is what the file unpacks to
-	weight int    // how often it is drawn; what trains is slow
+	packed bool   // the decompressed content is mutated
+	weight int    // how often it is drawn; trainings are slow
 	reads  []string
 }
 
-// Where what is mutated is read with the small model of table.csv.
+// The command for a mutated input that is read with the small model of table.csv.
 const table = "train --model mlp --set inputs=3 --set hidden=4 --set classes=3 --batch 4 --steps 1 --eval-rows 2 " +
 	"--workers 1 --profile @table.json --out out "
 
-// Where it is read with the mlp of the other trainings, for one step.
+// The command for a mutated input that is read with the mlp of the other trainings, for one step.
 const once = "train --model mlp --data digits --profile @mlp.json --eval-rows 8 --steps 1 --out out "
 
 const goOn = "train --model mlp --data digits @P --schedule 1f1b --steps 5 --out out --resume " + lastSaved
@@ -86,10 +86,10 @@ var targets = []target{
 	{name: lastSaved + "/stage-000.safetensors", beside: "run", weight: 4, reads: []string{goOn}},
 }
 
-// changedCheckpoint says that a target is of a checkpoint, of which no change may pass: it has a checksum.
+// changedCheckpoint reports whether a target belongs to a checkpoint. Its checksums must detect every change.
 func (t *target) changedCheckpoint() bool { return strings.Contains(t.name, "checkpoints/") }
 
-// attackMutated runs commands on right inputs that were changed at random.
+// attackMutated runs commands on valid inputs that were changed at random.
 func attackMutated(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want}
 	from, to := 0, want
@@ -117,7 +117,7 @@ func attackMutated(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// attackMutation makes the mutation of this number, which decides all that is drawn.
+// attackMutation makes the mutation with this number, which seeds all random choices.
 func (a *attack) attackMutation(ctx context.Context, number int) (code int, f *finding, err error) {
 	r := seeded(a.seed, uint64(number))
 	of := drawTarget(r)
@@ -181,12 +181,12 @@ func (a *attack) attackMutation(ctx context.Context, number int) (code int, f *f
 	return e.code, f, err
 }
 
-// inCacheOrTemporary says whether a path is where a refused command may have left something: the cache, or
-// the folder of temporary files, which is made for it.
+// inCacheOrTemporary reports whether a refused command may leave something at a path: the cache, or the folder for
+// temporary files.
 func inCacheOrTemporary(path string) bool { return inCache(path) || path == "tmp" }
 
-// excused says whether a mutated input may end with 1: its numbers can be read and trained with, and
-// what comes of them is not finite.
+// excused reports whether a mutated input may end with exit code 1: its numbers are valid, but training with them
+// gives values that are not finite.
 func excused(said []byte) bool {
 	for _, reason := range []string{"NaN", "Inf", "not finite"} {
 		if bytes.Contains(said, []byte(reason)) {
@@ -196,7 +196,7 @@ func excused(said []byte) bool {
 	return false
 }
 
-// drawTarget draws one of the targets by their weights.
+// drawTarget draws a target by weight.
 func drawTarget(r *rand.Rand) *target {
 	all := 0
 	for _, t := range targets {
@@ -208,5 +208,5 @@ func drawTarget(r *rand.Rand) *target {
 			return &targets[i]
 		}
 	}
-	return nil // at is below the sum
+	return nil // unreachable: at is below the sum
 }

@@ -15,33 +15,33 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// limits bound what one process may take. A zero is no bound.
+// limits limit one process. 0 means no limit.
 type limits struct {
 	wall     time.Duration
-	address  int64 // bytes of address space, of each process
-	resident int64 // bytes of memory, of the process and those it started
-	file     int64 // bytes of a file
+	address  int64 // address space of each process, in bytes
+	resident int64 // memory of the process and its children, in bytes
+	file     int64 // size of a file, in bytes
 }
 
-// usual is what any command of an attack may take: far more than the inputs are worth, and
-// little enough that two at once leave the machine alone.
+// usual are the limits for any command of an attack: far more than the inputs need, and little enough for two
+// commands on one machine.
 var usual = limits{wall: 60 * time.Second, address: 12 << 30, resident: 3 << 30}
 
 // command is one call of millrace.
 type command struct {
 	dir    string // the folder that it runs in
-	home   string // the folder of its cache and of its temporary files
+	home   string // the folder for its cache and temporary files
 	env    []string
 	args   []string
 	limits limits
-	// meanwhile is called once the process runs; it may signal it.
+	// meanwhile is called when the process runs; it may send a signal.
 	meanwhile func(pid int)
 }
 
-// ended is how a process ended and what it said.
+// ended is how a process ended and what it printed.
 type ended struct {
-	code      int            // of the shell's: 128 and the number where a signal ended it
-	signal    syscall.Signal // that ended it, 0 where it ended by itself
+	code      int            // as in a shell: 128 plus the signal if one ended it
+	signal    syscall.Signal // that ended it; 0 if it ended by itself
 	hung      bool
 	overgrown bool
 	peak      int64
@@ -49,16 +49,16 @@ type ended struct {
 	out, err  []byte
 }
 
-// last quotes the last line of what a process said of its failure.
+// last quotes the last line of stderr.
 func (e *ended) last() string {
 	lines := strings.Split(strings.TrimSpace(string(e.err)), "\n")
 	return clipped(lines[len(lines)-1], 300)
 }
 
-// keptOutput is how much of each stream is kept and searched.
+// keptOutput is how many bytes of each stream are kept and searched.
 const keptOutput = 4 << 20
 
-// stream keeps the first part of what a process writes.
+// stream keeps the beginning of what a process writes.
 type stream struct{ bytes.Buffer }
 
 func (s *stream) Write(p []byte) (int, error) {
@@ -68,7 +68,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run runs millrace until it ends, is over a limit or the context is done.
+// run runs millrace until it ends, exceeds a limit, or the context is done.
 func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 	if c.limits == (limits{}) {
 		c.limits = usual
@@ -77,8 +77,7 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 	if err := os.MkdirAll(temporary, 0o755); err != nil {
 		return nil, err
 	}
-	// A shell sets the limits before there is anything to limit. It then becomes millrace, so that
-	// the process that is signalled is the one that was started.
+	// A shell sets the limits, and then becomes millrace by exec. So a signal to the started process reaches millrace.
 	script := "ulimit -c 0; "
 	if c.limits.address > 0 {
 		script += fmt.Sprintf("ulimit -v %d; ", c.limits.address>>10)
@@ -93,7 +92,7 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var out, errs stream
 	p.Stdout, p.Stderr = &out, &errs
-	p.WaitDelay = 2 * time.Second // for a child that holds the streams open
+	p.WaitDelay = 2 * time.Second // for a child that keeps the streams open
 	began := time.Now()
 	if err := p.Start(); err != nil {
 		return nil, err
@@ -106,7 +105,7 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 	}
 	err := p.Wait()
 	close(watch.over)
-	_ = syscall.Kill(-pid, syscall.SIGKILL) // what it may have left running
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // children that may still run
 	e := &ended{took: time.Since(began), out: out.Bytes(), err: errs.Bytes(),
 		hung: watch.hung.Load(), overgrown: watch.overgrown.Load()}
 	if p.ProcessState == nil {
@@ -121,11 +120,11 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 		e.signal = state.Signal()
 		e.code = 128 + int(state.Signal())
 	}
-	e.peak = watch.peak.Load() // the kernel's count at the end starts from this process's own memory
+	e.peak = watch.peak.Load() // the kernel's own peak would begin with this process's memory
 	return e, ctx.Err()
 }
 
-// program is the one that has the command's verb.
+// program returns the program that has the command's verb.
 func (a *attack) program(c command) string {
 	if len(c.args) > 0 && (c.args[0] == "bench" || c.args[0] == "reproduce") {
 		return a.lab
@@ -133,7 +132,7 @@ func (a *attack) program(c command) string {
 	return a.millrace
 }
 
-// quoted is a command as somebody would type it.
+// quoted returns a command as a user would type it.
 func (c command) quoted(program string) string {
 	words := []string{"cd " + shellWord(c.dir) + " &&"}
 	for _, e := range c.env {
@@ -147,7 +146,7 @@ func (c command) quoted(program string) string {
 	return strings.Join(words, " ")
 }
 
-// shellWord writes a word so that a shell reads it as it is.
+// shellWord quotes a word for a shell.
 func shellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

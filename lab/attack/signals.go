@@ -16,20 +16,20 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// signalled is a command to signal, and the time in which it does something worth disturbing.
+// signalled is a command to signal, and the time during which signals are interesting.
 type signalled struct {
 	args     string
-	span     time.Duration // of a training: of the undisturbed one
-	training *training     // that is taken to its end afterwards, nil for other verbs
-	best     []string      // files that it may leave: the best that it found before the signal
-	reads    string        // a command that must take the first of those, where it is there
+	span     time.Duration // of a training: the time of the undisturbed one
+	training *training     // a training to resume to its end afterwards; nil for other verbs
+	best     []string      // files that it may leave: the best result before the signal
+	reads    string        // a command that must accept the first of best, if it exists
 }
 
-// heardWithin is how long a command may take from the signal to its end. In training the step is
-// finished and saved first; steps here take a millisecond.
+// heardWithin is the maximal time from a signal to the end of a command. A training first finishes its step and
+// saves; steps here take a millisecond.
 const heardWithin = 10 * time.Second
 
-// simulated begins the command that reads a plan which a signal stopped.
+// simulated begins the command that reads a plan whose search was stopped.
 const simulated = "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 --plan "
 
 var signalledCommands = []signalled{
@@ -56,10 +56,10 @@ var signalledCommands = []signalled{
 
 var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
 
-// tries is how often a command is begun until a signal meets it.
+// tries is how often a command is started until a signal reaches it in time.
 const tries = 8
 
-// attackSignals signals commands at random instants.
+// attackSignals signals commands at random moments.
 func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want}
 	err := a.each(ctx, want, func(i int) error {
@@ -85,7 +85,7 @@ func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// signal begins the command of this number and signals it. It has not met where the command was over.
+// signal starts the command with this number and signals it. met is false if the command had already ended.
 func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool, f *finding, err error) {
 	s := signalledCommands[number%len(signalledCommands)]
 	with := stopping[(number+number/len(signalledCommands))%len(stopping)]
@@ -124,7 +124,7 @@ func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool
 		return false, nil, err
 	}
 	took := e.took - sent.Sub(began)
-	// What was nearly done when the signal came may end well.
+	// A command that was nearly done when the signal came may succeed.
 	if e.code == 0 && took < time.Second {
 		return false, nil, nil
 	}
@@ -162,7 +162,7 @@ func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool
 	return true, f, err
 }
 
-// disobeys says what is wrong with how a command ended on a signal, and how long it took to.
+// disobeys returns what is wrong with how a command ended after a signal, and with the time it took.
 func (e *ended) disobeys(signal syscall.Signal, took time.Duration) (wrong []string) {
 	if want := 128 + int(signal); e.code != want {
 		wrong = append(wrong, fmt.Sprintf("ended with %d on %v, not %d: %s", e.code, signal, want, e.last()))
@@ -173,7 +173,7 @@ func (e *ended) disobeys(signal syscall.Signal, took time.Duration) (wrong []str
 	return wrong
 }
 
-// readsBest reads the best that a command left, which must have said that it is there.
+// readsBest reads the best result that a command left. The command must have named the file.
 func (a *attack) readsBest(ctx context.Context, s *signalled, dir string, left tree, e *ended) ([]string, error) {
 	if len(s.best) == 0 || left[s.best[0]] == "" {
 		return nil, nil
@@ -190,8 +190,8 @@ func (a *attack) readsBest(ctx context.Context, s *signalled, dir string, left t
 	return wrong, err
 }
 
-// resumed takes a training that was stopped to its end. The weights must be those of an undisturbed one:
-// in the end, or where saving changes what comes behind, when it was stopped.
+// resumed resumes a stopped training to its end. Its weights must be those of an undisturbed training at the end. If
+// saving changes later steps, the weights are compared at the stop instead.
 func (a *attack) resumed(ctx context.Context, t *training, dir string) (wrong []string, last command, err error) {
 	latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints"))
 	if err == nil && t.drains {

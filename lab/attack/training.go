@@ -14,24 +14,24 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// steps is how long the trainings are that are killed and stopped: long enough that most instants
-// are in the middle of them.
+// steps is the length of the trainings that are killed and stopped. It is large, so that most moments are in the
+// middle.
 const steps = 120
 
-// training is one that is cut short and resumed.
+// training is a training that is cut short and resumed.
 type training struct {
 	name string
-	args string // of train, but for --out and --resume
-	// others are arguments in place of args to go on with under another plan.
+	args string // arguments of train, without --out and --resume
+	// others are arguments to resume with under another plan.
 	others []string
-	// drains says that to save it empties the pipeline, which changes what comes behind: a training that
-	// is stopped, and saves once more, does not end as one that is not.
+	// drains means that a save empties the pipeline, which changes later steps. A training that is stopped saves once
+	// more, so its end differs from that of an undisturbed one.
 	drains bool
 }
 
 const saved = " --steps 120 --save-every 4 --keep 3"
 
-// mlp is the training of all policies.
+// mlp is the training with each of the policies.
 const mlp = "--model mlp --data digits @P "
 
 var trainings = []training{
@@ -44,19 +44,19 @@ var trainings = []training{
 	{name: "elastic", args: mlp + "--schedule elastic --pipelines 2" + saved},
 }
 
-// references are undisturbed trainings, each made once.
+// references are undisturbed trainings, each run once.
 type references struct {
 	mu   sync.Mutex
 	made map[string]reference
 }
 
-// reference is what an undisturbed training came to: its final checkpoint, and how long it took.
+// reference is the result of an undisturbed training: its final checkpoint and its duration.
 type reference struct {
 	final string
 	took  time.Duration
 }
 
-// reference is the training that nothing disturbs.
+// reference returns the result of an undisturbed training, which it runs at the first call.
 func (a *attack) reference(ctx context.Context, t *training) (reference, error) {
 	a.undisturbed.mu.Lock()
 	defer a.undisturbed.mu.Unlock()
@@ -82,8 +82,7 @@ func (a *attack) reference(ctx context.Context, t *training) (reference, error) 
 	return made, nil
 }
 
-// trainArgs are the arguments of a training in the folder out, which goes on from a checkpoint where one
-// is named.
+// trainArgs returns the arguments of a training in the folder out, which resumes from a checkpoint if one is given.
 func (a *attack) trainArgs(args, resume string) []string {
 	words := append([]string{"train", "--out", "out"}, strings.Fields(args)...)
 	if resume != "" {
@@ -92,7 +91,7 @@ func (a *attack) trainArgs(args, resume string) []string {
 	return a.words(words)
 }
 
-// afresh trains as many steps as a checkpoint has behind it, undisturbed, and says what differs.
+// afresh trains undisturbed for as many steps as a checkpoint has, and returns the differences.
 func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (wrong []string, err error) {
 	c, err := checkpoint.Open(stopped)
 	if err != nil {
@@ -123,8 +122,8 @@ func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (
 	return wrong, os.RemoveAll(home)
 }
 
-// finish takes a training that was cut short to its end and compares it with an undisturbed one. Args are the
-// plan that it goes on under; compares says whether the weights must be the same in the end.
+// finish resumes a training to its end and compares it with an undisturbed one. args is the plan to resume with;
+// compares says whether the final weights must be equal.
 func (a *attack) finish(ctx context.Context, t *training, args, dir string, compares bool) (
 	wrong []string, last command, err error,
 ) {
@@ -134,7 +133,7 @@ func (a *attack) finish(ctx context.Context, t *training, args, dir string, comp
 	}
 	words := a.trainArgs(args, "out/checkpoints")
 	if latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints")); err != nil || latest == "" {
-		words = append(a.trainArgs(t.args, ""), "--overwrite") // it was cut short in front of the first
+		words = append(a.trainArgs(t.args, ""), "--overwrite") // it was killed before the first checkpoint
 	}
 	last = command{dir: dir, home: dir, args: words, limits: usual}
 	before, err := treeOf(dir)
@@ -170,12 +169,12 @@ func (a *attack) finish(ctx context.Context, t *training, args, dir string, comp
 	return wrong, last, nil
 }
 
-// finalOf is the checkpoint of so many steps of a training in a folder.
+// finalOf returns the checkpoint after this many steps of a training in a folder.
 func finalOf(dir string, steps int) string {
 	return filepath.Join(dir, "out", "checkpoints", fmt.Sprintf("step-%08d", steps))
 }
 
-// sameTensors says what differs between the tensors of two checkpoints, nil where every bit is the same.
+// sameTensors returns what differs between the tensors of two checkpoints; nil if all bits are equal.
 func sameTensors(want, got string) (err error) {
 	a, err := checkpoint.Open(want)
 	if err != nil {

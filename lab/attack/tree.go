@@ -13,21 +13,21 @@ import (
 	"slices"
 )
 
-// tree is what lies below a folder: what each path is, and for a file its size and digest.
+// tree describes what is below a folder: the kind of each path, and the size and digest of each file.
 type tree map[string]string
 
-// unfinished are the names of files that something was being written to.
+// unfinished matches the names of files that were being written.
 var unfinished = regexp.MustCompile(`\.partial$|\.replaced$|\.tmp$|(^|/)\.millrace-|(^|/)\.[^/]*-[0-9]+$`)
 
-// digested is how much of a file its digest is of; what the attacks leave is smaller.
+// digested is how many bytes of a file its digest covers; files of the attacks are smaller.
 const digested = 64 << 20
 
-// treeOf reads what lies below a folder.
+// treeOf reads the tree below a folder.
 func treeOf(root string) (tree, error) {
 	t := tree{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went meanwhile
+			return nil // it was deleted meanwhile
 		}
 		if err != nil {
 			return err
@@ -60,7 +60,7 @@ func entry(path string, d fs.DirEntry) (string, error) {
 	return fmt.Sprintf("%d bytes, %x", n, sum.Sum(nil)), err
 }
 
-// changes lists what is new, gone or other in a tree than it was before, but for what may change.
+// changes lists what is new, gone or different since before, except paths that may change.
 func (t tree) changes(before tree, may func(path string) bool) []string {
 	all := maps.Clone(before)
 	maps.Copy(all, t)
@@ -83,7 +83,7 @@ func (t tree) changes(before tree, may func(path string) bool) []string {
 	return found
 }
 
-// halfWritten lists what is new and was being written to.
+// halfWritten lists new paths that were being written.
 func (t tree) halfWritten(before tree) []string {
 	return t.changes(before, func(path string) bool {
 		_, old := before[path]

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// watcher ends a process that is over its limits, or that nobody waits for any more.
+// watcher ends a process that exceeds its limits or whose context is done.
 type watcher struct {
 	limits          limits
 	pid             int
@@ -23,7 +23,7 @@ type watcher struct {
 
 const (
 	lookEvery = 20 * time.Millisecond
-	// dumpTime is how long a process that hangs has to say where it stands.
+	// dumpTime is how long a hanging process has to print its goroutines.
 	dumpTime = 2 * time.Second
 )
 
@@ -48,7 +48,7 @@ func (w *watcher) until(ctx context.Context) {
 		}
 		if w.limits.wall > 0 && time.Since(w.began) > w.limits.wall {
 			w.hung.Store(true)
-			_ = syscall.Kill(w.pid, syscall.SIGQUIT) // Go then says what each goroutine does
+			_ = syscall.Kill(w.pid, syscall.SIGQUIT) // makes Go print all goroutines
 			select {
 			case <-w.over:
 			case <-time.After(dumpTime):
@@ -59,7 +59,7 @@ func (w *watcher) until(ctx context.Context) {
 	}
 }
 
-// residentOf is the memory that a process and those it started hold.
+// residentOf returns the memory of a process and its children, in bytes; 0 if it has ended.
 func residentOf(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {

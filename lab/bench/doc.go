@@ -1,7 +1,6 @@
-// Package bench is what the benchmarks of millrace-lab count, and how they tell it.
+// Package bench defines the results of millrace-lab's benchmarks, and how they are computed and printed.
 //
-// In go plans, Timelines, results of package race and times of planners; out come comparisons with their intervals,
-// the bounds that they are held against, and tables of Markdown. Refused: too few measurements for an interval, and
-// published profiles that a folder does not have. Whoever calls it starts the trainings that are measured: this package
-// starts none.
+// In: plans, Timelines, results of package race and times of planners. Out: comparisons with their intervals, the
+// bounds they are compared with, and tables in Markdown. Refused: too few measurements for an interval, and
+// published profiles that are missing in a folder. The caller runs the trainings that are measured.
 package bench

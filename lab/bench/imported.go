@@ -11,35 +11,35 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// ImportedReport is everything that bench imported found.
+// ImportedReport is the result of bench imported.
 type ImportedReport struct {
 	record.Head
 	Torch   string           `json:"torch"`
 	Modules []ImportedModule `json:"modules"`
 }
 
-// ImportedModule is one module: how it was planned, whether it is what the rival trains, and how fast it is.
+// ImportedModule is the result for one module: its plans, whether the rival trains the same, and how fast it is.
 type ImportedModule struct {
 	Name      string         `json:"name"`
 	Unit      race.Unit      `json:"unit"`
 	Choice    string         `json:"choice"`   // millrace's plan for two workers
-	Pipeline  string         `json:"pipeline"` // its plan where data parallelism alone is ruled out
+	Pipeline  string         `json:"pipeline"` // its plan if data parallelism is excluded
 	Own       string         `json:"own,omitempty"`
 	Agreement race.Agreement `json:"agreement"` // of the pipeline with the rival
-	// Chosen is that of the choice, where it is another plan.
+	// Chosen is the agreement of the chosen plan, if that is not the pipeline.
 	Chosen *race.Agreement `json:"chosen,omitempty"`
 	Sweep  []race.Measured `json:"sweep"`
 	Speeds []Speed         `json:"speeds"`
 }
 
-// Speed is a comparison and what it is held against: a median of Least at least, or where Least is 0, an interval
-// that does not lie wholly below 1.
+// Speed is a comparison with its target: a median of at least Least. If Least is 0, the interval must not be wholly
+// below 1.
 type Speed struct {
 	race.Result
 	Least float64 `json:"least"`
 }
 
-// Verdict says whether the comparison is as it should be.
+// Verdict reports whether the comparison meets its target.
 func (s *Speed) Verdict() (text string, good bool) {
 	switch {
 	case s.Least > 0 && s.MedianRatio >= s.Least:
@@ -52,7 +52,7 @@ func (s *Speed) Verdict() (text string, good bool) {
 	return "reported", true
 }
 
-// Missed says of each comparison that is not as it should be how; it is nil where all are.
+// Missed describes each comparison that misses its target; it returns nil if all meet theirs.
 func (r *ImportedReport) Missed() (all error) {
 	for _, m := range r.Modules {
 		for i := range m.Speeds {
@@ -66,10 +66,10 @@ func (r *ImportedReport) Missed() (all error) {
 	return all
 }
 
-// Kind is the report's name in its file.
+// Kind returns the report's name in its file.
 func (r *ImportedReport) Kind() string { return "imported" }
 
-// Recount refuses what the pairs do not give.
+// Recount refuses numbers that do not follow from the pairs.
 func (r *ImportedReport) Recount() (wrong error) {
 	for _, m := range r.Modules {
 		for _, s := range m.Speeds {

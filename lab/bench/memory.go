@@ -6,15 +6,15 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Memory is everything that bench memory found.
+// Memory is the result of bench memory.
 type Memory struct {
 	record.Head
 	Model      string `json:"model"`
-	MicroBatch int    `json:"micro_batch"` // samples
+	MicroBatch int    `json:"micro_batch"` // in samples
 	Held       []Held `json:"held"`
 }
 
-// Held is what a schedule holds with so many micro-batches in a step.
+// Held is the memory that a schedule needs with this many micro-batches in a step.
 type Held struct {
 	Schedule     string  `json:"schedule"`
 	MicroBatches int     `json:"micro_batches"`
@@ -22,10 +22,10 @@ type Held struct {
 	Measured     []int64 `json:"measured_bytes"`
 }
 
-// Kind is the report's name in its file.
+// Kind returns the report's name in its file.
 func (m *Memory) Kind() string { return "memory" }
 
-// Recount refuses a schedule without a measurement, each of which stands for itself.
+// Recount refuses a schedule without measurements. No number here is computed from other ones.
 func (m *Memory) Recount() error {
 	for i, h := range m.Held {
 		if len(h.Measured) == 0 || len(h.Predicted) != len(h.Measured) && !m.Carried() {

@@ -16,21 +16,21 @@ import (
 // Order is one schedule under one policy, predicted and measured.
 type Order struct {
 	Name      string         `json:"name"`
-	Predicted plan.Predicted `json:"predicted"`  // when it was planned
-	ExpectedS []float64      `json:"expected_s"` // its step as predicted before each round
+	Predicted plan.Predicted `json:"predicted"`  // at planning time
+	ExpectedS []float64      `json:"expected_s"` // step predicted before each round
 	StepS     []float64      `json:"step_s"`     // measured, by round
 	PeakBytes []int64        `json:"peak_bytes"`
-	Gain      float64        `json:"gain"` // 1F1B's step over this one's, median over rounds
+	Gain      float64        `json:"gain"` // step of 1F1B over this step, median over rounds
 	Interval  stats.Interval `json:"interval,omitzero"`
-	Expected  float64        `json:"expected_gain"` // by the predictions, likewise
-	MemoryOff *float64       `json:"memory_off"`    // of the worst worker, as a part of what was measured; null: not known
-	TakenBack int            `json:"taken_back"`    // rounds in which updates were
+	Expected  float64        `json:"expected_gain"` // the same from the predictions
+	MemoryOff *float64       `json:"memory_off"`    // relative error of the worst worker; null: not known
+	TakenBack int            `json:"taken_back"`    // rounds in which updates were taken back
 
 	Plan    *plan.Plan   `json:"plan,omitempty"`
 	Command race.Command `json:"-"`
 }
 
-// Orders is everything that bench orders found; all are held against the first.
+// Orders is the result of bench orders. All orders are compared with the first.
 type Orders struct {
 	record.Head
 	Model   string   `json:"model"`
@@ -38,10 +38,10 @@ type Orders struct {
 	Orders  []*Order `json:"orders"`
 }
 
-// Kind is the report's name in its file.
+// Kind returns the report's name in its file.
 func (o *Orders) Kind() string { return "orders" }
 
-// Recount refuses what the rounds do not give.
+// Recount refuses numbers that do not follow from the rounds.
 func (o *Orders) Recount() (wrong error) {
 	if len(o.Orders) == 0 || slices.Contains(o.Orders, nil) {
 		return errors.New("orders has none, or one that is null")
@@ -62,7 +62,7 @@ func (o *Orders) Recount() (wrong error) {
 	return wrong
 }
 
-// memory refuses how far memory was off where it is not what the workers held.
+// memory refuses an error of memory that does not follow from the workers' memory.
 func (o *Orders) memory(one *Order) error {
 	if one.MemoryOff == nil {
 		if o.Carried() {
@@ -73,7 +73,7 @@ func (o *Orders) memory(one *Order) error {
 	return o.Value(one.Name+": memory_off", *one.MemoryOff, one.memoryOff())
 }
 
-// over are the gains over another order by round, measured and predicted.
+// over returns the gains over another order by round, measured and predicted.
 func (o *Order) over(base *Order) (gains, expected []float64) {
 	for i, s := range o.StepS {
 		gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])
@@ -81,7 +81,7 @@ func (o *Order) over(base *Order) (gains, expected []float64) {
 	return gains, expected
 }
 
-// memoryOff is how far the worst worker's memory was from its prediction.
+// memoryOff returns the relative error of the worst worker's predicted memory.
 func (o *Order) memoryOff() (off float64) {
 	for k, bytes := range o.PeakBytes {
 		off = max(off, race.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
@@ -89,7 +89,7 @@ func (o *Order) memoryOff() (off float64) {
 	return off
 }
 
-// overPredicted is what was measured over what was predicted, the median over rounds.
+// overPredicted returns the measured step over the predicted one, median over rounds.
 func (o *Order) overPredicted() float64 {
 	var ratios []float64
 	for i, s := range o.StepS {
@@ -130,7 +130,7 @@ func WriteOrders(w io.Writer, orders []*Order) error {
 
 const BaseOrder = "1f1b"
 
-// CompareOrders holds every order against the first, round by round.
+// CompareOrders compares every order with the first, round by round.
 func CompareOrders(orders []*Order) error {
 	base := orders[0]
 	for _, o := range orders {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// PeersReport is everything that bench peers found.
+// PeersReport is the result of bench peers.
 type PeersReport struct {
 	record.Head
 	Torch  string      `json:"torch"`
@@ -23,15 +23,15 @@ type PeerRival struct {
 	Name   string          `json:"name"`
 	Doc    string          `json:"doc"`
 	Sweep  []race.Measured `json:"sweep"`
-	Choice race.Result     `json:"choice"` // of the plan that millrace chooses
-	// Pipeline is that of its pipeline of two stages, where the rival is a pipeline.
+	Choice race.Result     `json:"choice"` // with the plan that millrace chooses
+	// Pipeline is the race with millrace's pipeline of two stages, if the rival is a pipeline.
 	Pipeline *race.Result `json:"pipeline,omitempty"`
 }
 
-// Kind is the report's name in its file.
+// Kind returns the report's name in its file.
 func (r *PeersReport) Kind() string { return "peers" }
 
-// Recount refuses what the pairs do not give.
+// Recount refuses numbers that do not follow from the pairs.
 func (r *PeersReport) Recount() (wrong error) {
 	for i := range r.Rivals {
 		for _, result := range r.Rivals[i].results() {
@@ -41,7 +41,7 @@ func (r *PeersReport) Recount() (wrong error) {
 	return wrong
 }
 
-// results are the races with the rival.
+// results returns the races with the rival.
 func (p *PeerRival) results() []race.Result {
 	if p.Pipeline == nil {
 		return []race.Result{p.Choice}
@@ -49,7 +49,7 @@ func (p *PeerRival) results() []race.Result {
 	return []race.Result{p.Choice, *p.Pipeline}
 }
 
-// recount refuses a race whose median or interval its pairs do not give.
+// recount refuses a race whose median or interval does not follow from its pairs.
 func recount(h *record.Head, what string, r *race.Result) error {
 	return h.Median(fmt.Sprintf("%s: %s over %s", what, r.A.Name, r.B.Name), r.Ratios, r.MedianRatio, r.Interval)
 }

@@ -20,16 +20,16 @@ type PredictionRow struct {
 	Plan      string         `json:"plan"`
 	Predicted plan.Predicted `json:"predicted"`
 	Measured  report.Numbers `json:"measured"`
-	OffStep   float64        `json:"off_step"`   // as a part of what was measured
-	OffMemory float64        `json:"off_memory"` // the worst worker's
-	// the largest part that a worker held of what no timing exceeds, in any training
+	OffStep   float64        `json:"off_step"`   // relative to the measured step
+	OffMemory float64        `json:"off_memory"` // of the worst worker, relative to the measured memory
+	// OfMost is the largest fraction of the upper bound on memory that a worker held in any training.
 	OfMost    float64    `json:"of_most"`
 	SameCount bool       `json:"same_count"` // of live micro-batches, on every worker
 	Ratios    []float64  `json:"ratios"`     // of each round: the median step over its prediction
 	Parts     []stepPart `json:"parts"`
 }
 
-// Predictions is everything that bench prediction found.
+// Predictions is the result of bench prediction.
 type Predictions struct {
 	record.Head
 	Model   string            `json:"model"`
@@ -38,21 +38,21 @@ type Predictions struct {
 	Summary PredictionSummary `json:"summary"`
 }
 
-// PredictionSummary is what rows come to: distances as parts of what was measured.
+// PredictionSummary summarises rows. Errors are relative to what was measured.
 type PredictionSummary struct {
 	Plans        int     `json:"plans"`
 	StepMedian   float64 `json:"step_median"`
 	StepWorst    float64 `json:"step_worst"`
 	MemoryMedian float64 `json:"memory_median"`
 	MemoryWorst  float64 `json:"memory_worst"`
-	Exact        int     `json:"exact"`       // plans whose workers held as many live micro-batches as predicted
-	Correlation  float64 `json:"correlation"` // of throughput, predicted and measured
+	Exact        int     `json:"exact"`       // plans whose workers held exactly as many live micro-batches as predicted
+	Correlation  float64 `json:"correlation"` // between predicted and measured throughput
 }
 
-// Kind is the report's name in its file.
+// Kind returns the report's name in its file.
 func (p *Predictions) Kind() string { return "prediction" }
 
-// Recount refuses a summary that is not the rows'.
+// Recount refuses a summary that does not follow from the rows.
 func (p *Predictions) Recount() error {
 	if len(p.Rows) == 0 {
 		if !p.Carried() {
@@ -70,7 +70,7 @@ func (p *Predictions) Recount() error {
 		p.Value("summary.correlation", p.Summary.Correlation, counted.Correlation))
 }
 
-// Summarized is what rows come to.
+// Summarized returns the summary of rows.
 func Summarized(rows []PredictionRow) PredictionSummary {
 	var steps, memory, predicted, measured []float64
 	s := PredictionSummary{Plans: len(rows)}
@@ -87,11 +87,11 @@ func Summarized(rows []PredictionRow) PredictionSummary {
 	return s
 }
 
-// ratio is the step over its prediction.
+// ratio returns the step over its prediction.
 func (r PredictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
 
-// MiddleTraining is, of several trainings of a plan, the one whose step over its prediction is in the middle, the
-// slower one of two; it lists the others' ratios.
+// MiddleTraining returns the training of a plan with the median ratio of step to prediction; of two middle ones the
+// slower. It also lists the ratios of all.
 func MiddleTraining(all []PredictionRow) PredictionRow {
 	var ratios []float64
 	for _, r := range all {

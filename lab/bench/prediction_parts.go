@@ -11,9 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// stepPart is what one kind of instruction takes of one worker's step, predicted and
-// measured: the medians over steps of the sums over its instructions. Of Kind "-" it is the
-// time between instructions: what the worker waited.
+// stepPart is the time of one kind of instruction in one worker's step, predicted and measured. It is a median over
+// steps of sums over instructions. Kind "-" is the time between instructions, in which the worker waited.
 type stepPart struct {
 	Worker     int     `json:"worker"`
 	Kind       string  `json:"kind"`
@@ -24,8 +23,7 @@ type stepPart struct {
 
 const waiting = "-"
 
-// StepParts lays the parts of two Timelines' steps side by side, each without its first
-// skipped steps.
+// StepParts compares the parts of steps in two Timelines. It leaves out the first steps of each.
 func StepParts(predicted, measured *trace.Timeline, skipPredicted, skipMeasured int) []stepPart {
 	expected, found := partTimes(predicted, skipPredicted), partTimes(measured, skipMeasured)
 	var parts []stepPart
@@ -82,7 +80,7 @@ func partTimes(t *trace.Timeline, skip int) map[partKey]partTime {
 	return out
 }
 
-// WriteParts is a table of them.
+// WriteParts writes parts as a table.
 func WriteParts(w io.Writer, parts []stepPart) error {
 	t := report.Table{Head: []string{"worker", "kind", " in a step", " predicted ms", " measured ms", " over predicted"}}
 	for _, p := range parts {

@@ -10,14 +10,13 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// publishedProfile is a profile that an artifact published, and how long that artifact's planner
-// takes for it, in seconds, where that is known: on one core of another machine, give or take a
-// factor of three, so that only the order of magnitude of a ratio means anything. PipeDream's
-// largest ran under a just-in-time compiler.
+// publishedProfile is a profile of a published artifact, and the time of that artifact's planner for it, in seconds,
+// if known. It was measured on one core of another machine, within a factor of three. So only the order of magnitude
+// of a ratio has a meaning. PipeDream's largest ran under a just-in-time compiler.
 type publishedProfile struct {
 	file, format  string
 	batch         int
-	flat, servers float64 // on 16 devices in one level, and in servers: 4x4, and 8x2 for DAPPLE
+	flat, servers float64 // seconds on 16 devices in one level, and in servers (4x4; 8x2 for DAPPLE)
 }
 
 var publishedProfiles = []publishedProfile{
@@ -34,13 +33,13 @@ var publishedProfiles = []publishedProfile{
 	{"dapple-amoeba-36-pbs-1", "dapple", 1, 0, 0},
 }
 
-// PublishedQuestions are the published profiles of a folder on 16 devices, flat and in servers.
+// PublishedQuestions returns the published profiles of a folder on 16 devices, in one level and in servers.
 func PublishedQuestions(folder string) ([]PlanQuestion, error) {
 	var questions []PlanQuestion
 	for _, of := range publishedProfiles {
 		path := filepath.Join(folder, of.file+".txt")
 		if _, err := os.Stat(path); err != nil {
-			continue // a folder may have some of them
+			continue // a folder may have only some
 		}
 		p, _, err := importer.Read(path, importer.Options{Format: of.format, Batch: of.batch})
 		if err != nil {
@@ -68,7 +67,7 @@ func PublishedQuestions(folder string) ([]PlanQuestion, error) {
 	return questions, nil
 }
 
-// levelSizes writes a cluster's levels, innermost first, like 4x4.
+// levelSizes formats the sizes of a cluster's levels, innermost first, as in 4x4.
 func levelSizes(sizes []int) string {
 	var out []string
 	for _, n := range sizes {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// planned is how long one planner took for one question.
+// PlannedIn is the time of one planner for one question.
 type PlannedIn struct {
 	Model    string  `json:"model"`
 	Layers   int     `json:"layers"`
@@ -26,7 +26,7 @@ type PlannedIn struct {
 	Stages   int     `json:"stages,omitempty"`
 	Refusal  string  `json:"refusal,omitempty"` // why there is no plan
 	TimedOut bool    `json:"timed_out,omitempty"`
-	// PublishedS is how long the published planner took for the same question, on another machine.
+	// PublishedS is the time of the published planner for the same question, on another machine.
 	PublishedS float64 `json:"published_s,omitempty"`
 }
 
@@ -51,17 +51,17 @@ func PrintPlanned(out io.Writer, r PlannedIn) {
 		took, stages, published)
 }
 
-// PlanQuestion is a profile and a cluster to be planned for.
+// PlanQuestion is a profile and a cluster to plan for.
 type PlanQuestion struct {
 	profile *profile.Profile
 	cluster *cluster.Cluster
 	batch   int
-	named   bool // the cluster by its name
-	// published is seconds by planner, of its published code for this question.
+	named   bool // rows show the cluster's name
+	// published is the time of each published planner for this question, in seconds.
 	published map[string]float64
 }
 
-// Ask takes the time of one plan, the fastest of three where that is quick.
+// Ask measures the time to make a plan; of a short one the fastest of three.
 func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (PlannedIn, error) {
 	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices),
 		Planner: p.Name, Formula: formula}
@@ -100,8 +100,8 @@ func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, l
 	return row, nil
 }
 
-// PlanQuestions are the plans that planners are asked for. They are of the described models and the given profiles
-// on 4 servers of 4 devices, and of chains of layers on up to 1,024 devices in 4 levels.
+// PlanQuestions returns the questions for planners. They are the described models and the given profiles on 4
+// servers of 4 devices, and chains of layers on up to 1,024 devices in 4 levels.
 func PlanQuestions(paths []string) ([]PlanQuestion, error) {
 	sixteen := benchCluster(4, 4)
 	questions, err := questionsOn(sixteen, paths)
@@ -117,7 +117,7 @@ func PlanQuestions(paths []string) ([]PlanQuestion, error) {
 	return questions, nil
 }
 
-// ClusterQuestions are the described models and the given profiles on clusters.
+// ClusterQuestions returns the described models and the given profiles on clusters.
 func ClusterQuestions(names, paths []string) (questions []PlanQuestion, err error) {
 	for _, name := range names {
 		c, err := cluster.Read(name)
@@ -136,7 +136,7 @@ func ClusterQuestions(names, paths []string) (questions []PlanQuestion, err erro
 	return questions, nil
 }
 
-// questionsOn are the described models and the given profiles on one cluster.
+// questionsOn returns the described models and the given profiles on one cluster.
 func questionsOn(c *cluster.Cluster, paths []string) (questions []PlanQuestion, err error) {
 	for _, family := range model.Families() {
 		m, err := model.Build(family.Name, nil)
@@ -164,7 +164,8 @@ func questionsOn(c *cluster.Cluster, paths []string) (questions []PlanQuestion, 
 	return questions, nil
 }
 
-// benchCluster is devices in levels, innermost first, each a quarter as fast as the one inside it.
+// benchCluster returns a cluster with levels of these sizes, innermost first. Each level is a quarter as fast as the
+// one inside it.
 func benchCluster(sizes ...int) *cluster.Cluster {
 	c := &cluster.Cluster{Name: fmt.Sprint(sizes), DeviceTypes: map[string]cluster.DeviceType{
 		"v100": {MemoryBytes: 16 << 30, PeakFLOPS: 15.7e12, MemoryBandwidthBytesPerSecond: 900e9}}}
@@ -181,7 +182,7 @@ func benchCluster(sizes ...int) *cluster.Cluster {
 	return c
 }
 
-// chainProfile is a chain of layers of which no two are alike: outputs shrink and weights grow.
+// chainProfile returns a chain of n different layers: outputs shrink and weights grow.
 func chainProfile(n int) *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: fmt.Sprint("chain-", n),
 		Source: profile.SourceImported}

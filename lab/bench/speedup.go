@@ -14,27 +14,27 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Speedup is what bench speedup found.
+// Speedup is the result of bench speedup.
 type Speedup struct {
 	record.Head
 	Model    string            `json:"model"`
 	Micros   int               `json:"micro_batches"`
-	Micro    int               `json:"micro_batch"` // samples
+	Micro    int               `json:"micro_batch"` // in samples
 	Plan     string            `json:"plan"`
-	Singles  [][]race.Measured `json:"singles"` // of one thread, of two
+	Singles  [][]race.Measured `json:"singles"` // with one thread, and with two
 	Results  []race.Result     `json:"results"` // against the best of each
 	Pairs    []speedupPair     `json:"pairs"`   // against one thread
-	Bound    float64           `json:"bound"`   // the median of theirs, and so on
+	Bound    float64           `json:"bound"`   // median of the pairs; the next fields likewise
 	OfBound  float64           `json:"of_bound"`
 	Interval stats.Interval    `json:"of_bound_interval,omitzero"`
 	Work     float64           `json:"work"`
 	Waiting  float64           `json:"waiting"`
 }
 
-// Kind is the report's name in its file.
+// Kind returns the report's name in its file.
 func (s *Speedup) Kind() string { return "speedup" }
 
-// Recount refuses what the pairs do not give.
+// Recount refuses numbers that do not follow from the pairs.
 func (s *Speedup) Recount() (wrong error) {
 	for _, r := range s.Results {
 		wrong = errors.Join(wrong, recount(&s.Head, s.Model, &r))
@@ -47,17 +47,17 @@ func (s *Speedup) Recount() (wrong error) {
 		s.Median("of_bound", reached, s.OfBound, s.Interval))
 }
 
-// speedupPair is what one pair of visits says of the bound.
+// speedupPair is the bound from one pair of visits.
 type speedupPair struct {
-	BusyS   []float64 `json:"busy_s"`   // what each worker computed in a step
-	Bound   float64   `json:"bound"`    // over one thread, that these shares and the fill allow
-	OfBound float64   `json:"of_bound"` // reached of it
-	Work    float64   `json:"work"`     // what all workers computed, over the single worker's step
-	Waiting float64   `json:"waiting"`  // the pipeline's step, over the least that these shares and the fill allow
+	BusyS   []float64 `json:"busy_s"`   // each worker's computing time in a step
+	Bound   float64   `json:"bound"`    // largest speedup over one thread with these shares and the fill
+	OfBound float64   `json:"of_bound"` // fraction of the bound that was reached
+	Work    float64   `json:"work"`     // computing time of all workers, over the single worker's step
+	Waiting float64   `json:"waiting"`  // the pipeline's step, over the least with these shares and the fill
 }
 
-// Bounded fills what the pairs against one thread say of the bound; busy is what the pipeline's workers
-// computed in a step of each.
+// Bounded computes the bound from the pairs against one thread. busy is the computing time of the pipeline's workers
+// in a step of each pair.
 func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
 	var bounds, reached, work, waiting []float64
 	for i, shares := range busy {
@@ -78,10 +78,10 @@ func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 	return err
 }
 
-// boundOf is race.StageBound of a straight pipeline that flushes and keeps each backward whole. Of any other only
-// the fullest worker bounds the step, as if fills took no time: where a worker holds several stages or stages
-// have replicas, workers need not wait for each other's, weight gradients fill the end of a step, and
-// without a flush nothing is filled but once.
+// boundOf returns race.StageBound for a straight pipeline that flushes and does not split backwards. For any other
+// plan it returns the bound of the fullest worker, without the fill. There, workers with several stages or replicas
+// need not wait for each other, weight gradients fill the end of a step, and a pipeline without a flush fills only
+// once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
 	f, err := family.Lookup(pl.Schedule)
 	fills := err == nil && f.General == BaseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)
@@ -94,10 +94,10 @@ func boundOf(pl *plan.Plan, busy []float64) float64 {
 	return race.StageBound(busy, pl.MicroBatches)
 }
 
-// SettleSteps are left out at the start of every measured training: memory grows in them.
+// SettleSteps is how many first steps of a measured training are left out, because memory grows in them.
 const SettleSteps = 3
 
-// Write tells people.
+// Write prints the result for people.
 func (s *Speedup) Write(out io.Writer, unit race.Unit) error {
 	fmt.Fprintf(out, "%s\n\n", s.Plan)
 	if err := race.WriteResults(out, unit, s.Results); err != nil {

@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// Split is a way to cut a model, drawn at random. One stage has no schedule and recomputes what it likes.
+// Split is a random way to cut a model. A single stage has no schedule.
 type Split struct {
 	Cuts       []int // first layers of stages 1, 2, ...
 	Schedule   string
 	Recompute  string
-	MicroBatch int // one of the sizes; 0: none was given
+	MicroBatch int // one of the given sizes; 0 if none were given
 }
 
-// RandomSplit cuts so many layers anywhere into a stage for each worker, as far as there are layers.
+// RandomSplit cuts the layers at random places into one stage for each worker, or into fewer if there are not enough
+// layers.
 func RandomSplit(rng *rand.Rand, layers, workers int, sizes []int) Split {
 	cuts := rng.Perm(layers - 1)[:min(workers, layers)-1]
 	for i := range cuts {

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Tuner is AvgPipe's tuner by simulation beside a traversal of its grid.
+// Tuner compares AvgPipe's tuner by simulation with a traversal of its grid.
 type Tuner struct {
 	record.Head
 	Model      string         `json:"model"`
-	Settings   []TunerSetting `json:"settings,omitempty"` // that were tried
-	StepMedian float64        `json:"step_median"`        // how far predicted steps were off, as parts of the measured ones
+	Settings   []TunerSetting `json:"settings,omitempty"` // the settings that were tried
+	StepMedian float64        `json:"step_median"`        // relative error of the predicted steps
 	StepWorst  float64        `json:"step_worst"`
-	// Cost is what the choice cost, in settings of a traversal with as many batches.
+	// Cost is the time of the choice, in settings of a traversal with the same number of batches.
 	Cost float64 `json:"cost"`
-	// Behind is how much longer a batch of the choice takes than one of the traversal's.
+	// Behind is how much longer a batch takes with the choice than with the traversal's.
 	Behind float64 `json:"behind"`
 }
 
@@ -29,10 +29,10 @@ type TunerSetting struct {
 	MeasuredS    float64 `json:"measured_s"`
 }
 
-// Kind is the figures' name in their file.
+// Kind returns the result's name in its file.
 func (t *Tuner) Kind() string { return "tuner" }
 
-// Count fills in how far the settings' predictions were off.
+// Count fills in the errors of the settings' predictions.
 func (t *Tuner) Count() {
 	off := t.off()
 	t.StepMedian, t.StepWorst = stats.Median(off), 0
@@ -48,7 +48,7 @@ func (t *Tuner) off() (all []float64) {
 	return all
 }
 
-// Recount refuses distances that are not the settings'.
+// Recount refuses errors that do not follow from the settings.
 func (t *Tuner) Recount() error {
 	if len(t.Settings) == 0 && t.Carried() {
 		return nil

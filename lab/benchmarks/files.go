@@ -1,9 +1,9 @@
-// Package benchmarks makes BENCHMARKS.md of what the benchmarks of millrace-lab have left in lab/results.
+// Package benchmarks makes BENCHMARKS.md from the results of millrace-lab in lab/results.
 //
 // In: the files of a folder, in the form of package record, and a template of questions and explanations. Out: the
-// page; each of its measured numbers is one of a file, or counted from some. What no file has is "not measured", and
-// what was carried over without its single measurements has a mark. Refused: a file that does not keep the form, and a
-// template that asks for a result which no benchmark makes. It measures nothing.
+// page. Each of its measured numbers is in a file, or is computed from some. A missing number is "not measured". A
+// number that was carried over without its single measurements has a mark. Refused: a file of another form, and a
+// template that asks for a result of no benchmark. It measures nothing.
 package benchmarks
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/versus"
 )
 
-// Folder is where results are, in the repository.
+// Folder is the folder of results in the repository.
 const Folder = "lab/results"
 
 // readers read the files of each benchmark.
@@ -60,17 +60,17 @@ func reader[T any, P interface {
 	}
 }
 
-// ranks is what run's test of many ranks leaves.
+// ranks is the result of run's test of many ranks.
 type ranks struct {
 	record.Head
-	Deeper []ranksGrown `json:"deeper"` // more stages of 16 replicas
+	Deeper []ranksGrown `json:"deeper"` // more stages with 16 replicas
 	Wider  []ranksGrown `json:"wider"`  // more replicas of 4 stages
-	Longer []ranksGrown `json:"longer"` // more micro-batches a step
-	// Steeper is what grows faster than the number of ranks.
+	Longer []ranksGrown `json:"longer"` // more micro-batches per step
+	// Steeper lists what grows faster than the number of ranks.
 	Steeper []string `json:"faster_than_linear"`
 }
 
-// ranksGrown is a training of so many ranks.
+// ranksGrown is a training with this many ranks.
 type ranksGrown struct {
 	Ranks        int     `json:"ranks"`
 	Stages       int     `json:"stages"`
@@ -87,20 +87,20 @@ type ranksGrown struct {
 
 func (r *ranks) Kind() string { return "ranks" }
 
-// Recount refuses nothing: each number is one measurement.
+// Recount refuses nothing: no number is computed from other ones.
 func (r *ranks) Recount() error { return nil }
 
 // file is one file of results.
 type file struct {
 	name string // without .json
 	head *record.Head
-	is   any // the benchmark's own type
+	is   any // of the benchmark's own type
 }
 
-// files are all of a folder, the latest last.
+// files are all files of a folder, the latest last.
 type files []file
 
-// read reads a folder. Files that name no benchmark are of other commands, and left.
+// read reads a folder. It skips files that name no benchmark.
 func read(dir string) (all files, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -128,7 +128,7 @@ func read(dir string) (all files, err error) {
 	return all, nil
 }
 
-// named is the file of a name; nil, nil where there is none.
+// named returns the file with a name; nil, nil if there is none.
 func named[T any](all files, name string) (*T, *record.Head) {
 	for _, f := range all {
 		if is, ok := f.is.(*T); ok && f.name == name {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/slow"
 )
 
-// message is the speed of a way of sending messages of a size, over raw TCP's.
+// message returns the speed of a way of sending messages of a size, relative to raw TCP.
 func (p *page) message(way string, bytes int) string {
 	r, h := named[p2p.Results](p.files, "p2p")
 	if r == nil {
@@ -28,7 +28,7 @@ func (p *page) message(way string, bytes int) string {
 	return none
 }
 
-// arrival is how much longer a message of a size takes while both processes compute.
+// arrival returns how much longer a message of a size takes while both processes compute.
 func (p *page) arrival(way string, bytes int) string {
 	r, h := named[p2p.Results](p.files, "p2p")
 	if r == nil {
@@ -42,7 +42,7 @@ func (p *page) arrival(way string, bytes int) string {
 	return none
 }
 
-// ranks is a training of the most ranks.
+// ranks returns the training with the most ranks.
 func (p *page) ranks() string {
 	r, h := named[ranks](p.files, "ranks")
 	if r == nil || len(r.Deeper) == 0 {
@@ -53,7 +53,7 @@ func (p *page) ranks() string {
 		terminal.Bytes(int64(g.BytesEach))))
 }
 
-// cell is a measured cell between slow hosts; nil: there is none.
+// cell returns the measured cell between slow hosts; nil if there is none.
 func (f files) cell(model string, hosts int, rate string) *slow.Cell {
 	r, _ := named[slow.Results](f, "slow")
 	if r == nil {
@@ -68,7 +68,7 @@ func (f files) cell(model string, hosts int, rate string) *slow.Cell {
 	return &r.Cells[at]
 }
 
-// overDDP is the chosen plan's speed over the faster way of DDP.
+// overDDP returns the chosen plan's speed over the faster way of DDP.
 func (f files) overDDP(model string, hosts int, rate string) string {
 	c := f.cell(model, hosts, rate)
 	if c == nil {
@@ -78,7 +78,7 @@ func (f files) overDDP(model string, hosts int, rate string) string {
 	return between("%.1f", d.Ratio, d.Interval)
 }
 
-// slowRange is the least and the most speed over the faster way of DDP, and of how many cells.
+// slowRange returns the smallest and the largest speed over the faster way of DDP, and the number of cells.
 func (p *page) slowRange() string {
 	r, h := named[slow.Results](p.files, "slow")
 	if r == nil || len(r.Cells) == 0 {
@@ -92,20 +92,20 @@ func (p *page) slowRange() string {
 	return p.marked(h, fmt.Sprintf("%.1f to %.0f times in %d cells", least, most, len(r.Cells)))
 }
 
-// watched is how much longer steps take that a page watches.
+// watched returns how much longer a step takes while a page watches.
 func (p *page) watched(name string) string {
 	w, h := named[bench.Watched](p.files, name)
 	if w == nil {
 		return none
 	}
 	text := percent(w.More)
-	if w.Interval != (stats.Interval{}) { // else there are too few pairs
+	if w.Interval != (stats.Interval{}) { // otherwise there are too few pairs
 		text += fmt.Sprintf(" (%s to %s)", percent(w.Interval.Lo), percent(w.Interval.Hi))
 	}
 	return p.marked(h, text)
 }
 
-// livepage is what a page of a long run takes.
+// livepage returns the load of a long run's page.
 func (p *page) livepage() string {
 	l, h := named[bench.LivePage](p.files, "live-page")
 	if l == nil {
@@ -119,7 +119,7 @@ func (p *page) livepage() string {
 	return p.marked(h, strings.Join(words, ", "))
 }
 
-// shapes is how long predictions of shapes take.
+// shapes returns how long predictions of shapes take.
 func (p *page) shapes() string {
 	s, h := named[timed.Shapes](p.files, "shapes")
 	if s == nil || len(s.Rows) == 0 {
@@ -132,7 +132,7 @@ func (p *page) shapes() string {
 	return p.marked(h, strings.Join(words, ", "))
 }
 
-// quick are rows of first profiles beside thorough ones.
+// quick returns rows that compare first profiles with thorough ones.
 func (p *page) quick() string {
 	q, h := named[bench.Quick](p.files, "quick")
 	if q == nil {

@@ -19,16 +19,16 @@ var text string
 
 const (
 	none = "not measured"
-	mark = "¹" // of what was carried over
+	mark = "¹" // marks what was carried over
 )
 
-// page is the page as it is written.
+// page is the page while it is made.
 type page struct {
 	files
-	carried []string // where what has a mark comes from
+	carried []string // sources of the marked numbers
 }
 
-// Page is BENCHMARKS.md of the repository in a folder.
+// Page returns BENCHMARKS.md for the repository in a folder.
 func Page(dir string) (string, error) {
 	all, err := read(filepath.Join(dir, Folder))
 	if err != nil {
@@ -53,7 +53,7 @@ func Page(dir string) (string, error) {
 	return reflowed(out.String()), nil
 }
 
-// reflowed is a page whose paragraphs keep to the width; tables, headings, code and comments stay as they are.
+// reflowed wraps the paragraphs of a page to the width. Tables, headings, code and comments keep their lines.
 func reflowed(page string) string {
 	blocks := strings.Split(page, "\n\n")
 	for i, block := range blocks {
@@ -65,7 +65,7 @@ func reflowed(page string) string {
 	return strings.TrimRight(strings.Join(blocks, "\n\n"), "\n") + "\n"
 }
 
-// Write writes the page of the repository in a folder to a file.
+// Write writes the page for the repository in a folder to a file.
 func Write(dir, path string) error {
 	text, err := Page(dir)
 	if err != nil {
@@ -74,7 +74,7 @@ func Write(dir, path string) error {
 	return document.WriteText(path, text)
 }
 
-// marked is a value with a mark where it was carried over.
+// marked adds a mark to a value that was carried over.
 func (p *page) marked(h *record.Head, value string) string {
 	if !h.Carried() {
 		return value
@@ -85,17 +85,17 @@ func (p *page) marked(h *record.Head, value string) string {
 	return value + mark
 }
 
-// row is the cells of a row behind the first, each with a mark where it was carried over.
+// row returns the cells of a row after the first, each with a mark if it was carried over.
 func (p *page) row(h *record.Head, cells ...string) string {
 	for i, c := range cells {
-		if c != "-" { // which says that there is nothing
+		if c != "-" { // a dash means that there is no value
 			cells[i] = p.marked(h, c)
 		}
 	}
 	return row(cells...)
 }
 
-// sources is where all that has a mark comes from.
+// sources says where the marked numbers come from.
 func (p *page) sources() string {
 	const page = "BENCHMARKS.md of commit "
 	var commits, others []string
@@ -116,10 +116,10 @@ func (p *page) sources() string {
 	return mark + " Carried over from " + strings.Join(others, ", ") + ": only medians were kept."
 }
 
-// width is the most columns of a line of prose.
+// width is the maximal number of columns of a line of prose.
 const width = 120
 
-// wrapped is a text in lines.
+// wrapped breaks a text into lines.
 func wrapped(text string) string {
 	var lines []string
 	line := ""
@@ -132,7 +132,7 @@ func wrapped(text string) string {
 	return strings.Join(append(lines, line), "\n")
 }
 
-// machines is where and when all files were measured, as far as they say so.
+// machines says where and when the files were measured, as far as they say so.
 func (f files) machines() string {
 	var names []string
 	for _, one := range f {
@@ -149,7 +149,7 @@ func (f files) machines() string {
 	return fmt.Sprintf("%s; %s to %s", strings.Join(names, "; "), f[0].head.Machine.Date, f[len(f)-1].head.Machine.Date)
 }
 
-// commands are those of files, as a block of code; long ones go on in the next line.
+// commands returns the commands of files as a block of code. Long ones continue on the next line.
 func (f files) commands(names ...string) string {
 	var lines []string
 	for _, name := range names {
@@ -162,7 +162,7 @@ func (f files) commands(names ...string) string {
 	return strings.Join(lines, "\n")
 }
 
-// output names the file of results in a command; the page is of what is measured.
+// output matches the flag for the file of results in a command, which the page leaves out.
 var output = regexp.MustCompile(` (-o|--output) \S+`)
 
 func command(text string) (lines []string) {
@@ -170,7 +170,7 @@ func command(text string) (lines []string) {
 	words := strings.Fields(output.ReplaceAllString(text, ""))
 	for i := 0; i < len(words); i++ {
 		word := words[i]
-		if strings.HasPrefix(word, "-") && i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") { // a flag's value
+		if strings.HasPrefix(word, "-") && i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") { // the value of a flag
 			i++
 			word += " " + words[i]
 		}
@@ -182,7 +182,7 @@ func command(text string) (lines []string) {
 	return append(lines, line)
 }
 
-// between is a median with its interval, where there is one.
+// between formats a median, with its interval if there is one.
 func between(format string, median float64, i stats.Interval) string {
 	text := fmt.Sprintf(format, median)
 	if i == (stats.Interval{}) {
@@ -191,11 +191,11 @@ func between(format string, median float64, i stats.Interval) string {
 	return text + fmt.Sprintf(" ("+format+" to "+format+")", i.Lo, i.Hi)
 }
 
-// percent is a part in percent.
+// percent formats a fraction as a percentage.
 func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
 
-// row is the cells of a row behind the first.
+// row formats the cells of a row after the first.
 func row(cells ...string) string { return strings.Join(cells, " | ") + " |" }
 
-// empty is so many cells of a row that was not measured.
+// empty returns this many cells of a row that was not measured.
 func empty(cells int) string { return row(slices.Repeat([]string{none}, cells)...) }

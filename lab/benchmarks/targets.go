@@ -11,16 +11,16 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// target is something that a result is to reach.
+// target is a value that a result should reach.
 type target struct {
 	what   string
 	is     float64
 	format string // of both numbers
-	most   bool   // it is to be no more; else no less
+	most   bool   // the result must be no larger; otherwise no smaller
 	found  func(p *page) (value float64, h *record.Head)
 }
 
-// targets are those that the project has set itself.
+// targets are the project's own targets.
 var targets = []target{
 	{"the worst predicted step of 20 splits of gpt is off by", .05, "%.0f %%", true, worst("prediction-gpt")},
 	{"the worst predicted step of 20 splits of convnet is off by", .05, "%.0f %%", true, worst("prediction-convnet")},
@@ -76,7 +76,7 @@ func ofBound(name string) func(p *page) (float64, *record.Head) {
 	}
 }
 
-// moreEpochs is how many epochs more than sync the first method takes whose name begins so.
+// moreEpochs returns how many more epochs than sync a method needs: the first whose name has this prefix.
 func moreEpochs(prefix string) func(p *page) (float64, *record.Head) {
 	return func(p *page) (float64, *record.Head) {
 		r, h := named[curves.Report](p.files, "curves-learn")
@@ -110,7 +110,7 @@ func firstProfile(model string) func(p *page) (float64, *record.Head) {
 	}
 }
 
-// missed is a table of the targets that were not reached, or of which nothing was measured.
+// missed returns a table of the targets that were not reached or not measured.
 func (p *page) missed() string {
 	rows := []string{"| what | target | measured |", "|---|---:|---:|"}
 	for _, t := range targets {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/versus"
 )
 
-// rival is a rival of the latest file that has it.
+// rival returns a rival from the latest file that has it.
 func (f files) rival(name string) (*bench.PeerRival, *record.Head) {
 	for _, one := range slices.Backward(f) {
 		r, ok := one.is.(*bench.PeersReport)
@@ -29,7 +29,7 @@ func (f files) rival(name string) (*bench.PeerRival, *record.Head) {
 	return nil, nil
 }
 
-// peer is the gains over a rival of millrace's choice and of its pipeline.
+// peer returns the gains over a rival of millrace's choice and of its pipeline.
 func (p *page) peer(name string) string {
 	r, h := p.rival(name)
 	if r == nil {
@@ -44,7 +44,8 @@ func (p *page) peer(name string) string {
 
 func gain(r *race.Result) string { return between("%.3f", r.MedianRatio, r.Interval) }
 
-// speedup is a pipeline over the best worker of one thread, of the bound, and over two threads.
+// speedup returns a pipeline's gain over the best worker with one thread, the fraction of the bound, and the gain
+// over two threads.
 func (p *page) speedup(name string) string {
 	s, h := named[bench.Speedup](p.files, name)
 	if s == nil || len(s.Results) < 2 {
@@ -58,7 +59,7 @@ func (p *page) speedup(name string) string {
 		p.row(h, gain(&s.Results[0]), of, gain(&s.Results[1]))
 }
 
-// prediction is how far predictions of a model were off.
+// prediction returns the errors of a model's predictions.
 func (p *page) prediction(name string) string {
 	s, h := named[bench.Predictions](p.files, name)
 	if s == nil {
@@ -69,7 +70,7 @@ func (p *page) prediction(name string) string {
 		fmt.Sprintf("%d of %d", u.Exact, u.Plans), fmt.Sprintf("%.3f", u.Correlation))
 }
 
-// tuner is AvgPipe's tuner on a model.
+// tuner describes AvgPipe's tuner on a model.
 func (p *page) tuner(name string) string {
 	t, h := named[bench.Tuner](p.files, name)
 	if t == nil {
@@ -79,7 +80,7 @@ func (p *page) tuner(name string) string {
 		"traversal, the choice is %s behind", percent(t.StepMedian), percent(t.StepWorst), t.Cost, percent(t.Behind)))
 }
 
-// orders are rows of the schedules of files; 1F1B itself is left out.
+// orders returns rows for the schedules of files, except 1F1B.
 func (p *page) orders(names ...string) string {
 	var rows []string
 	for _, name := range names {
@@ -97,7 +98,7 @@ func (p *page) orders(names ...string) string {
 	return strings.Join(rows, "\n")
 }
 
-// order is the cells of one schedule: its gain predicted and measured, and how far its memory was off.
+// order returns the cells of one schedule: its gain, predicted and measured, and the error of its memory.
 func (p *page) order(name, schedule string) string {
 	o, h := named[bench.Orders](p.files, name)
 	if o == nil {
@@ -119,7 +120,7 @@ func (p *page) order(name, schedule string) string {
 	return empty(3)
 }
 
-// held is what a schedule holds with the most micro-batches that were tried.
+// held returns the memory that a schedule needs with the most micro-batches that were tried.
 func (p *page) held(name, schedule string) string {
 	m, h := named[bench.Memory](p.files, name)
 	if m == nil {
@@ -142,7 +143,7 @@ func (p *page) held(name, schedule string) string {
 	return p.marked(h, text)
 }
 
-// methods are rows of how methods learn.
+// methods returns rows on how methods learn.
 func (p *page) methods(name string) string {
 	r, h := named[curves.Report](p.files, name)
 	if r == nil || len(r.Methods) == 0 {
@@ -163,7 +164,7 @@ func (p *page) methods(name string) string {
 	return strings.Join(rows, "\n")
 }
 
-// gains are the settings of AvgPipe over 1F1B.
+// gains returns the gains of AvgPipe's settings over 1F1B.
 func (p *page) gains(name string) string {
 	r, h := named[curves.Report](p.files, name)
 	if r == nil || len(r.Gains) == 0 {
@@ -181,7 +182,7 @@ func (p *page) gains(name string) string {
 	return strings.Join(all, "; ")
 }
 
-// imported are rows of the comparisons of imported modules.
+// imported returns rows that compare imported modules.
 func (p *page) imported(names ...string) string {
 	var rows []string
 	for _, name := range names {
@@ -201,7 +202,7 @@ func (p *page) imported(names ...string) string {
 	return strings.Join(rows, "\n")
 }
 
-// processes is the speed of processes over threads of the case that begins with a name.
+// processes returns the speed of processes over threads, for the case whose name begins with of.
 func (p *page) processes(of string) string {
 	r, h := named[versus.Results](p.files, "processes")
 	if r == nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// averaging is a way in which AvgPipe's pipelines get their batches, with the degrees that some method learns
-// with: each a whole one, or each an N-th of one; or a single pipeline, of which forward propagation in
-// advance is left.
+// averaging is a way to give AvgPipe's pipelines their batches, with the degrees that some method learns with. Each
+// pipeline gets a whole batch, or each of N gets an N-th of one. With a single pipeline only advance forwards
+// remain.
 type averaging struct {
 	workload *avgpipe.Workload // its Batch is what one pipeline takes
 	grid     []avgpipe.Degrees
@@ -20,7 +20,7 @@ type averaging struct {
 	single   bool
 }
 
-// averagings are the ways that methods name, and last a single pipeline's.
+// averagings returns the ways that methods name, and at the end the single pipeline.
 func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging
@@ -54,7 +54,7 @@ func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	return ways, add(1, false)
 }
 
-// batchS is how long a setting takes for a batch of the comparison.
+// batchS returns how long a setting takes for a batch of the comparison.
 func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 	if a.split {
 		return p.StepS * float64(p.At.Pipelines)
@@ -62,8 +62,8 @@ func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 	return p.StepS
 }
 
-// hold has AvgPipe keep to the memory of each rival: the fastest way that does, a single pipeline where none of
-// several does.
+// hold finds AvgPipe's fastest way within the memory of each rival. It is a single pipeline if no way with several
+// fits.
 func (t *Times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Baseline) error {
 	best := make([]float64, len(rivals))
 	for _, way := range ways {
@@ -84,14 +84,14 @@ func (t *Times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Bas
 	}
 	for i := range t.Held {
 		if at := t.Held[i].AvgPipe; at >= 0 && t.Contested[at].Pipelines > 1 {
-			t.Held[i].SmallestBytes = 0 // some of several fit
+			t.Held[i].SmallestBytes = 0 // a way with several pipelines fits
 		}
 	}
 	t.forget()
 	return nil
 }
 
-// forget drops contenders that were a rival's best until a faster one was found.
+// forget drops contenders that are no longer the best for any rival.
 func (t *Times) forget() {
 	kept := make([]int, len(t.Contested))
 	var contested []*contender
@@ -109,8 +109,8 @@ func (t *Times) forget() {
 	t.Contested = contested
 }
 
-// free adds AvgPipe's fastest setting of each way with several pipelines whatever it holds, which the rivals'
-// memory may leave no room for: what is compared with 1F1B's bubbles.
+// free adds AvgPipe's fastest setting of each way with several pipelines without a memory limit. They show what
+// AvgPipe makes of 1F1B's bubbles even if no rival's memory is enough for them.
 func (t *Times) free(ctx context.Context, ways []averaging) error {
 	for _, way := range ways {
 		if way.single {
@@ -127,8 +127,8 @@ func (t *Times) free(ctx context.Context, ways []averaging) error {
 	return nil
 }
 
-// avgPipe is the position of a setting of AvgPipe among the contenders, behind all rivals'; it
-// becomes one where it is none yet.
+// avgPipe returns the position of a setting of AvgPipe among the contenders. It appends a missing one after the
+// rivals.
 func (t *Times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
 	depths := func(pl *plan.Plan) (k []int) {
 		for _, st := range pl.Stages {

@@ -13,24 +13,24 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// filling is where AvgPipe's time differs from 1F1B's: what every worker of both did during a batch, by
-// timelines recorded on this machine and by simulated ones.
+// filling shows how AvgPipe's time differs from 1F1B's: what every worker of both did during a batch, in recorded
+// and in simulated Timelines.
 type filling struct {
 	OneF1B  int `json:"one_f1b"` // positions among the contenders
 	AvgPipe int `json:"avgpipe"`
 
-	Measured  [2][]Share `json:"measured"` // 1F1B's, AvgPipe's; by worker
+	Measured  [2][]Share `json:"measured"` // of 1F1B, and of AvgPipe; by worker
 	Simulated [2][]Share `json:"simulated"`
 }
 
-// Batches of a recorded training, and its first iterations that are left out.
+// Batches of a recorded training, and the first iterations that are left out.
 const (
 	recordedBatches = 24
 	recordedSkip    = 3
 )
 
-// compared are 1F1B with a flush, and the fastest of AvgPipe's settings that have several pipelines; false
-// where one is missing.
+// compared returns 1F1B with a flush, and AvgPipe's fastest setting with several pipelines. It returns false if one
+// is missing.
 func (t *Times) compared() (f filling, ok bool) {
 	f = filling{OneF1B: -1, AvgPipe: -1}
 	for i, c := range t.Contested {
@@ -45,8 +45,8 @@ func (t *Times) compared() (f filling, ok bool) {
 	return f, f.OneF1B >= 0 && f.AvgPipe >= 0
 }
 
-// Fill has a machine and the simulator run what is compared once more, keeping what every worker did when.
-// Nothing is kept where there is nothing to compare.
+// Fill runs both compared contenders once more, on a machine and in the simulator, and keeps what every worker did
+// when. It does nothing if one is missing.
 func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) error {
 	f, ok := t.compared()
 	if !ok {
@@ -67,7 +67,7 @@ func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) er
 			if by.shares[i], err = Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
-			for w := range by.shares[i] { // of a pipeline's batch, several of which may make one of the comparison's
+			for w := range by.shares[i] { // of a pipeline's batch; several may make up one batch of the comparison
 				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines) / float64(c.Batches()))
 			}
 		}
@@ -76,7 +76,7 @@ func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) er
 	return nil
 }
 
-// fillingSection says why AvgPipe is faster than 1F1B, or is not: worker by worker and in a sentence.
+// fillingSection explains why AvgPipe is faster than 1F1B or not, for each worker and in a sentence.
 func (s *Comparison) fillingSection() error {
 	f := s.Times.Filling
 	if f == nil {
@@ -121,8 +121,8 @@ func (s *Comparison) fillingSection() error {
 	return nil
 }
 
-// overOneF1B says how much faster than 1F1B the settings with several pipelines are, the one whose timeline
-// is shown first.
+// overOneF1B says how much faster than 1F1B the settings with several pipelines are. The one whose Timeline is shown
+// comes first.
 func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	several := []*contender{first}
 	for _, c := range s.Times.Contested {
@@ -147,8 +147,8 @@ func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	return notes, nil
 }
 
-// explained says what becomes of 1F1B's bubble in AvgPipe, on a worker on average, and what could at most: with a
-// bubble filled for nothing a batch takes what the busiest worker computes, or all of them on the cores they have.
+// explained says how much of 1F1B's bubble AvgPipe fills on the mean worker, and how much would be possible. With a
+// completely filled bubble, a batch takes as long as the busiest worker computes, or all workers on their cores.
 func explained(one, avg string, of [2][]Share, cores int) string {
 	a, b := Mean(of[0]), Mean(of[1])
 	var out strings.Builder
@@ -208,5 +208,5 @@ func explained(one, avg string, of [2][]Share, cores int) string {
 	return out.String()
 }
 
-// upperFirst begins a sentence.
+// upperFirst capitalises the first letter of a sentence.
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// Point is what an evaluation found.
+// Point is the result of an evaluation.
 type Point struct {
-	Epoch    float64 `json:"epoch"` // passes over the training data before it
+	Epoch    float64 `json:"epoch"` // passes over the training data so far
 	Loss     float64 `json:"loss"`
-	Accuracy float64 `json:"accuracy"` // part of the test samples told right
+	Accuracy float64 `json:"accuracy"` // fraction of test samples that are classified correctly
 }
 
-// Metric is what a training is to reach.
+// Metric is the quantity that a training should reach.
 type Metric string
 
-// The metrics. A loss is reached from above, an accuracy from below.
+// The metrics. A loss falls to a target, an accuracy rises to it.
 const (
 	Loss     Metric = "loss"
 	Accuracy Metric = "accuracy"
 )
 
-// Of is the metric's value at a point.
+// Of returns the metric's value at a point.
 func (m Metric) Of(p Point) float64 {
 	if m == Loss {
 		return p.Loss
@@ -30,7 +30,7 @@ func (m Metric) Of(p Point) float64 {
 	return p.Accuracy
 }
 
-// reaches says whether a value is as good as a target.
+// reaches reports whether a value is as good as a target.
 func (m Metric) reaches(value, target float64) bool {
 	if m == Loss {
 		return value <= target
@@ -38,9 +38,8 @@ func (m Metric) reaches(value, target float64) bool {
 	return value >= target
 }
 
-// EpochsTo is how many epochs a training took to a target: those before the first evaluation
-// that reaches it, however others after it turn out, which is how the papers count. False where
-// none does.
+// EpochsTo returns how many epochs a training took to a target, as the papers count: up to the first evaluation that
+// reaches it, whatever later ones say. It returns false if none does.
 func (m Metric) EpochsTo(points []Point, target float64) (float64, bool) {
 	for _, p := range points {
 		if m.reaches(m.Of(p), target) {
@@ -50,7 +49,7 @@ func (m Metric) EpochsTo(points []Point, target float64) (float64, bool) {
 	return 0, false
 }
 
-// Best is the best value of a training, of any evaluation. It panics without points.
+// Best returns the best value of any evaluation. It panics without points.
 func (m Metric) Best(points []Point) float64 {
 	best := m.Of(points[0])
 	for _, p := range points[1:] {
@@ -61,10 +60,10 @@ func (m Metric) Best(points []Point) float64 {
 	return best
 }
 
-// ReachedBy is the best value that every one of several trainings reaches: the weakest of their bests. Evaluations
-// of the first part of their epochs count.
+// ReachedBy returns the best value that every one of several trainings reaches: the weakest of their best values.
+// Only evaluations in the first part of their epochs count.
 //
-// It refuses no trainings, and one without evaluations in that part.
+// It refuses an empty list, and a training without evaluations in that part.
 func (m Metric) ReachedBy(trainings [][]Point, part float64) (float64, error) {
 	var bests []float64
 	for _, points := range trainings {
@@ -87,15 +86,15 @@ func (m Metric) ReachedBy(trainings [][]Point, part float64) (float64, error) {
 	return slices.Min(bests), nil
 }
 
-// Spread is the mean of values at an epoch, and from where to where they go.
+// Spread is the mean and the range of values at an epoch.
 type Spread struct {
 	Epoch        float64
 	Mean, Lo, Hi float64
-	Of           int // trainings
+	Of           int // number of trainings
 }
 
-// Spreads is the mean and the range of several trainings at the epochs of the longest of them. One that ended
-// early, because its loss was no number any more, counts as far as it came.
+// Spreads returns the mean and the range of several trainings at the epochs of the longest one. A training whose
+// loss became NaN counts up to there.
 func (m Metric) Spreads(trainings [][]Point) []Spread {
 	var longest []Point
 	for _, points := range trainings {
@@ -119,12 +118,12 @@ func (m Metric) Spreads(trainings [][]Point) []Spread {
 	return out
 }
 
-// Efficiency is how many epochs the trainings of one method took to a target.
+// Efficiency says how many epochs the trainings of one method took to a target.
 type Efficiency struct {
-	Epochs   []float64 // of those that reached it, in the order of the trainings
-	Missed   int       // that did not
-	Diverged int       // of those missed, whose loss was no number any more
-	Mean     float64   // of Epochs; 0 without any
+	Epochs   []float64 // of those that reached the target, in the order of the trainings
+	Missed   int       // number that did not reach it
+	Diverged int       // number of Missed whose loss became NaN or infinite
+	Mean     float64   // of Epochs; 0 if there are none
 	Lo, Hi   float64
 	Best     float64 // mean of the best values
 }

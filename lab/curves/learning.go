@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Alone is the whole model on one worker. No profile is asked: sizes need not be those that were profiled.
+// Alone returns a plan for the whole model on one worker. It needs no profile, so any sizes are possible.
 func Alone(m *model.Model, microBatch, batch int) *plan.Plan {
 	return &plan.Plan{
 		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: "local", Replication: "round_robin",
@@ -25,12 +25,12 @@ func Alone(m *model.Model, microBatch, batch int) *plan.Plan {
 	}
 }
 
-// learnedFrom is everything that a training's outcome depends on: where it is the same, a training
-// of an earlier run of the command stands for another.
+// learnedFrom is everything that the result of a training depends on. A training of an earlier run is reused if all
+// of it is the same.
 type learnedFrom struct {
 	Model     string         `json:"model"`
 	Data      string         `json:"data"`
-	Rows      int            `json:"rows"` // of an epoch
+	Rows      int            `json:"rows"` // in an epoch
 	EvalRows  int            `json:"eval_rows"`
 	Epochs    float64        `json:"epochs"`
 	EvalEvery int            `json:"eval_every"` // steps
@@ -46,7 +46,7 @@ type learnedFrom struct {
 	Clip      float64        `json:"clip,omitempty"`
 }
 
-// Task is one training of one method, which whoever asked for it carries out.
+// Task is one training of one method. The caller runs it.
 type Task struct {
 	Method    Method
 	Job       job.Job
@@ -55,11 +55,11 @@ type Task struct {
 	EvalEvery int // steps
 
 	of   learnedFrom
-	rows int // of an epoch
+	rows int // in an epoch
 }
 
-// Training is what the task's evaluations say, in the order of steps. diverged says why there are no more of
-// them; empty: there are.
+// Training returns the task's evaluations in the order of steps. diverged says why the training ended early; "" if
+// it did not.
 func (t *Task) Training(evaluations []trace.Evaluation, diverged string) Training {
 	one := Training{Method: t.Method.Name, Seed: t.Job.Data.Seed, Diverged: diverged, Points: []Point{}}
 	for _, e := range evaluations {
@@ -74,8 +74,8 @@ func (t *Task) Training(evaluations []trace.Evaluation, diverged string) Trainin
 	return one
 }
 
-// Tasks are all trainings, seed by seed, so that what is there early compares all methods. It refuses a rate that
-// cannot be.
+// Tasks returns all trainings, seed by seed, so that early results compare all methods. It refuses an invalid
+// learning rate.
 func (s *Setting) Tasks() ([]Task, error) {
 	var out []Task
 	for seed := range s.Seeds {
@@ -92,10 +92,10 @@ func (s *Setting) Tasks() ([]Task, error) {
 
 func (s *Setting) task(m Method, seed uint64) Task {
 	own := m.Job(s.Job, seed)
-	micros := 1 // their number changes rounding alone, and one is cheapest
+	micros := 1 // their number only changes rounding, and one is fastest
 	if s.Model.NormalisesMicroBatches() != nil {
 		micros = s.Micros
-		if m.Split { // micro-batches as large as the others', as far as that goes
+		if m.Split { // micro-batches as large as in other methods, if possible
 			micros = max(1, micros/m.Pipelines())
 			for own.Plan.Batch%micros != 0 {
 				micros--
@@ -104,7 +104,7 @@ func (s *Setting) task(m Method, seed uint64) Task {
 	}
 	pl := m.Plan(s.Base, own.Plan.Batch, micros)
 	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
-		// On one worker: bit-equal to every split into stages, and cheaper.
+		// On one worker, which gives the same bits as every split into stages, and is cheaper.
 		one := Alone(s.Model, pl.MicroBatch, own.Plan.Batch)
 		if pl.Elastic != nil {
 			one.Schedule, one.Weights, one.Elastic, one.Stages[0].Warmup = pl.Schedule, pl.Weights, pl.Elastic, 0
@@ -123,8 +123,8 @@ func (s *Setting) task(m Method, seed uint64) Task {
 	}}
 }
 
-// Learn trains the tasks that a file does not have yet, several at a time. It returns all trainings by method, in
-// the order of seeds. The first error ends all.
+// Learn runs the tasks that the file lacks, several at a time. It returns all trainings by method, in the order of
+// seeds. The first error stops it.
 func (s *Setting) Learn(ctx context.Context, file *Trainings, atOnce int, log io.Writer,
 	train func(context.Context, Task) (Training, error)) (map[string][]Training, error) {
 	tasks, err := s.Tasks()
@@ -189,7 +189,7 @@ func (t *Training) end() string {
 	return fmt.Sprintf("loss %.4f, accuracy %.2f %% after %.3g epochs", last.Loss, 100*last.Accuracy, last.Epoch)
 }
 
-// Found is the trainings that a file has, by method.
+// Found returns the trainings that a file has, by method.
 func (s *Setting) Found(file *Trainings) (map[string][]Training, error) {
 	tasks, err := s.Tasks()
 	if err != nil {

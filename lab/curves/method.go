@@ -12,26 +12,26 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// learningMethod is a way to learn that bench curves compares: a weight policy, or elastic
-// averaging, with what it changes of the job's settings.
+// Method is a way to learn that bench curves compares: a weight policy or elastic averaging, with the settings of
+// the job that it changes.
 type Method struct {
 	Name    string // as it was asked for
 	Policy  schedule.Policy
 	Elastic *plan.Elastic // nil: none
 
-	// Split gives each of N pipelines of elastic averaging an N-th of a batch. All of them together then learn from as
-	// many samples in an iteration as the others in a step.
+	// Split gives each of N pipelines of elastic averaging an N-th of a batch. An iteration of all of them then has as
+	// many samples as a step of other methods.
 	Split    bool
-	LR       float64 // factor of the learning rate; 0: of pipelines that split a batch, the job's rule for them
+	LR       float64 // factor of the learning rate; 0: the job's rule for pipelines that split a batch
 	momentum float64 // of SGD; below 0: the job's
 	beta1    float64 // of Adam and AdamW; below 0: the job's
 	warmup   int     // steps; below 0: the job's
 }
 
-// UsualMethods are compared unless others are asked for.
+// UsualMethods are the methods that are compared by default.
 var UsualMethods = []string{"sync", "stash", "vertical", "2bw", "latest", "elastic:2", "elastic:3"}
 
-// ReadMethods reads methods, sync first: the others are compared with it.
+// ReadMethods reads methods. sync comes first, because the others are compared with it.
 func ReadMethods(words []string) ([]Method, error) {
 	all := []Method{{Name: "sync", Policy: schedule.Sync, LR: 1, momentum: -1, beta1: -1, warmup: -1}}
 	seen := map[string]bool{"sync": true}
@@ -49,10 +49,10 @@ func ReadMethods(words []string) ([]Method, error) {
 	return all, nil
 }
 
-// SplitBatches is the setting of elastic averaging under which its pipelines share a batch.
+// SplitBatches is the setting of elastic averaging with which its pipelines share a batch.
 const SplitBatches = "split"
 
-// ReadMethod reads "stash", or "elastic:2", or either with settings of its own: "elastic:3:lr=1:alpha=0.5".
+// ReadMethod reads a method such as "stash" or "elastic:2", possibly with settings: "elastic:3:lr=1:alpha=0.5".
 func ReadMethod(word string) (Method, error) {
 	parts := strings.Split(word, ":")
 	m := Method{Name: word, Policy: schedule.Policy(parts[0]), LR: 1, momentum: -1, beta1: -1, warmup: -1}
@@ -68,7 +68,7 @@ func ReadMethod(word string) (Method, error) {
 		if n < 2 || n > plan.MaxPipelines {
 			return m, fmt.Errorf("give the number of pipelines, 2 to %d, like elastic:2", plan.MaxPipelines)
 		}
-		// As much is to be learnt from as many samples; see plan.Elastic.
+		// The same samples should teach the same amount; see plan.Elastic.
 		m.Elastic, m.LR = plan.NewElastic(n), float64(n)
 		if slices.Contains(parts, SplitBatches) {
 			m.Split, m.LR = true, 0
@@ -88,7 +88,7 @@ func ReadMethod(word string) (Method, error) {
 	return m, nil
 }
 
-// set lays a setting like lr=1 over the method's own.
+// set changes a setting of the method, such as lr=1.
 func (m *Method) set(setting string) error {
 	name, value, _ := strings.Cut(setting, "=")
 	number, err := strconv.ParseFloat(value, 64)
@@ -119,7 +119,7 @@ func (m *Method) set(setting string) error {
 	return nil
 }
 
-// Pipelines is how many models learn side by side.
+// Pipelines returns how many models learn side by side.
 func (m *Method) Pipelines() int {
 	if m.Elastic == nil {
 		return 1
@@ -127,13 +127,13 @@ func (m *Method) Pipelines() int {
 	return m.Elastic.Pipelines
 }
 
-// Plan is the method over some stages, cutting a batch into micros micro-batches where it
-// cuts it at all: PipeDream and its kin pass whole minibatches (section 3.2).
+// Plan returns the method's plan over some stages, with micros micro-batches in a batch. PipeDream and similar
+// methods pass whole minibatches instead (section 3.2).
 func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	for i := range pl.Stages {
-		pl.Stages[i].Warmup = 0 // the schedule's own
+		pl.Stages[i].Warmup = 0 // means the schedule's own
 	}
 	pl.Weights, pl.Elastic, pl.MicroBatches = string(m.Policy), m.Elastic, micros
 	switch m.Policy {
@@ -142,7 +142,7 @@ func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	case schedule.Elastic:
 		pl.Schedule = "elastic"
 	case schedule.DoubleBuffered:
-		pl.Schedule, pl.MicroBatches = "1f1b-rr", max(micros, len(pl.Stages)) // fewer than stages make stages wait
+		pl.Schedule, pl.MicroBatches = "1f1b-rr", max(micros, len(pl.Stages)) // with fewer than stages, stages would wait
 	default:
 		pl.Schedule, pl.MicroBatches = "1f1b-rr", 1
 	}
@@ -150,7 +150,7 @@ func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	return &pl
 }
 
-// Factor is what the method multiplies a job's learning rate by.
+// Factor returns what the method multiplies a job's learning rate by.
 func (m *Method) Factor(j *job.Job) float64 {
 	if m.LR > 0 {
 		return m.LR
@@ -159,7 +159,7 @@ func (m *Method) Factor(j *job.Job) float64 {
 	return split.RateFactor(m.Pipelines())
 }
 
-// Job is the method's own version of a job.
+// Job returns a job with the method's settings.
 func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	own := *j
 	own.Data.Seed = seed
@@ -167,7 +167,7 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	if m.Split {
 		own.Plan.Batch /= m.Pipelines()
 	} else {
-		own.Train.Rate.Warmup /= m.Pipelines() // as many samples
+		own.Train.Rate.Warmup /= m.Pipelines() // the same number of samples
 	}
 	if m.momentum >= 0 {
 		own.Train.Optimizer.Momentum = m.momentum
@@ -181,12 +181,12 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	return own
 }
 
-// FlatDevice is a device on which a layer's time is proportional to its operations. Stages then depend on the model
-// alone, and the same training can be had again anywhere.
+// FlatDevice is a device on which a layer's time is proportional to its operations. Stages then depend only on the
+// model, so that the training can be repeated anywhere.
 var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9,
 	Efficiency: map[string]float64{"": 1, "memory": 1}}
 
-// MethodOf is the first of the methods of so many pipelines, which split a batch or do not, and a policy.
+// MethodOf returns the first method with this policy and number of pipelines that does, or does not, split a batch.
 func MethodOf(methods []Method, policy schedule.Policy, pipelines int, split bool) (Method, bool) {
 	if pipelines == 1 && policy == schedule.Elastic {
 		policy = schedule.Sync // one pipeline is plain training

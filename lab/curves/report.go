@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Report is what bench curves leaves: how each method learns, and how fast AvgPipe is over 1F1B.
+// Report is the result of bench curves: how each method learns, and how fast AvgPipe is relative to 1F1B.
 type Report struct {
 	record.Head
 	Model   string         `json:"model"`
@@ -18,34 +18,34 @@ type Report struct {
 	Gains   []GainReport   `json:"gains,omitempty"`
 }
 
-// MethodReport is how many epochs the trainings of one method take to the target.
+// MethodReport says how many epochs the trainings of one method take to the target.
 type MethodReport struct {
 	Name    string    `json:"name"`
-	Epochs  []float64 `json:"epochs,omitempty"` // of those that reach it, by seed
+	Epochs  []float64 `json:"epochs,omitempty"` // of those that reach the target, by seed
 	Seeds   int       `json:"seeds"`
 	Reached int       `json:"reached"`
-	Mean    float64   `json:"mean"` // of epochs, and so on
+	Mean    float64   `json:"mean"` // of Epochs; likewise Least and Most
 	Least   float64   `json:"least"`
 	Most    float64   `json:"most"`
 	Best    float64   `json:"best"` // mean of the best values
 }
 
-// GainReport is one setting of AvgPipe over 1F1B.
+// GainReport compares one setting of AvgPipe with 1F1B.
 type GainReport struct {
 	Name      string         `json:"name"`
 	Split     bool           `json:"split"`            // pipelines take parts of a batch
-	Ratios    []float64      `json:"ratios,omitempty"` // 1F1B's batch time over its, by round
-	Gain      float64        `json:"gain"`             // the median of them
+	Ratios    []float64      `json:"ratios,omitempty"` // 1F1B's batch time over this setting's, by round
+	Gain      float64        `json:"gain"`             // median of Ratios
 	Interval  stats.Interval `json:"interval,omitzero"`
-	ToTarget  float64        `json:"to_target"` // gain times 1F1B's epochs over its; 0: not known
+	ToTarget  float64        `json:"to_target"` // Gain times 1F1B's epochs over this setting's; 0: not known
 	PeakBytes int64          `json:"peak_bytes"`
 	BaseBytes int64          `json:"base_bytes"` // 1F1B's
 }
 
-// Kind is the report's name in its file.
+// Kind returns the report's name in its file.
 func (r *Report) Kind() string { return "curves" }
 
-// Recount refuses what epochs and rounds do not give.
+// Recount refuses numbers that do not follow from epochs and rounds.
 func (r *Report) Recount() (wrong error) {
 	for _, m := range r.Methods {
 		if r.Carried() && len(m.Epochs) == 0 {
@@ -63,7 +63,7 @@ func (r *Report) Recount() (wrong error) {
 	return wrong
 }
 
-// Report is the comparison's results, as they are written to a file.
+// Report returns the comparison's results in the form of their file.
 func (s *Comparison) Report(head record.Head) (*Report, error) {
 	r := &Report{Head: head, Model: s.Model.Name, Metric: s.Metric, Target: s.Target}
 	for _, m := range s.Methods {

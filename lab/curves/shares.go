@@ -6,33 +6,33 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Share is what one worker did during a batch, in seconds; all of it adds up to the batch's length.
+// Share is what one worker did during a batch, in seconds. The parts add up to the batch's length.
 type Share struct {
 	ComputeS   float64 `json:"compute_s"`   // forwards and backwards
-	UpdateS    float64 `json:"update_s"`    // updates: of parallel pipelines with diluting the weights
-	ReferenceS float64 `json:"reference_s"` // the update of the reference of parallel pipelines
-	BubbleS    float64 `json:"bubble_s"`    // waiting for what others had to compute
-	MessageS   float64 `json:"message_s"`   // waiting for messages on their way
-	CoreS      float64 `json:"core_s"`      // waiting for a core that other workers held
+	UpdateS    float64 `json:"update_s"`    // updates; with several pipelines including the dilution of the weights
+	ReferenceS float64 `json:"reference_s"` // the reference's update, with several pipelines
+	BubbleS    float64 `json:"bubble_s"`    // waiting for other workers' computations
+	MessageS   float64 `json:"message_s"`   // waiting for messages in flight
+	CoreS      float64 `json:"core_s"`      // waiting for a core that another worker used
 	BetweenS   float64 `json:"between_s"`   // between two instructions: the runtime itself
 }
 
-// LengthS is the batch's.
+// LengthS returns the batch's length.
 func (s Share) LengthS() float64 { return s.BusyS() + s.IdleS() }
 
-// BusyS is the worker's own work, IdleS the rest.
+// BusyS returns the time of the worker's own work.
 func (s Share) BusyS() float64 { return s.ComputeS + s.UpdateS + s.ReferenceS }
 
-// IdleS: see BusyS.
+// IdleS returns the rest of the batch's length.
 func (s Share) IdleS() float64 { return s.BubbleS + s.MessageS + s.CoreS + s.BetweenS }
 
-// Times is the share of so many such batches.
+// Times returns the share of n such batches.
 func (s Share) Times(n float64) Share {
 	return Share{n * s.ComputeS, n * s.UpdateS, n * s.ReferenceS, n * s.BubbleS, n * s.MessageS, n * s.CoreS,
 		n * s.BetweenS}
 }
 
-// Mean is the mean of some workers' shares.
+// Mean returns the mean of some workers' shares.
 func Mean(all []Share) Share {
 	var m Share
 	for _, s := range all {
@@ -48,12 +48,11 @@ func Mean(all []Share) Share {
 	return m
 }
 
-// Shares says what every worker did during a batch, averaged over iterations of a Timeline. An iteration is a batch
-// of each pipeline; the first skip are left out. The last one is left out where there are several pipelines, because
-// none comes behind it that would fill its bubbles.
+// Shares returns what every worker did during a batch, averaged over iterations of a Timeline. An iteration is one
+// batch of each pipeline. It leaves out the first skip iterations. With several pipelines it also leaves out the
+// last, because no later one fills its bubbles.
 //
-// Refused: fewer than two iterations behind those; a pipeline count below 1; an instruction whose
-// text cannot be read.
+// Refused: fewer than two iterations after those; fewer than one pipeline; an instruction whose text cannot be read.
 func Shares(t *trace.Timeline, pipelines, skip int) ([]Share, error) {
 	if pipelines < 1 {
 		return nil, fmt.Errorf("curves: %d pipelines; there is 1 at least", pipelines)

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// Comparison is both parts of bench curves, ready to be shown.
+// Comparison holds both parts of bench curves for display.
 type Comparison struct {
 	*Setting
 	Metric  Metric
@@ -27,13 +27,13 @@ type Comparison struct {
 	Files   []plotFile
 }
 
-// plotFile is a plot and the file it goes to beside the page.
+// plotFile is a plot and the name of its file.
 type plotFile struct {
 	Name string
 	Plot report.Plot
 }
 
-// Count counts the epochs to the target, which is taken from sync where none is given.
+// Count counts the epochs to the target. Without a given target it takes what sync reaches.
 func (s *Comparison) Count() error {
 	if s.Target == 0 {
 		var sync [][]Point
@@ -59,7 +59,7 @@ func (s *Comparison) goal() string {
 	return fmt.Sprintf("a loss of %.4g", s.Target)
 }
 
-// value writes a value of the metric.
+// value formats a value of the metric.
 func (s *Comparison) value(x float64) string {
 	if s.Metric == Accuracy {
 		return fmt.Sprintf("%.2f %%", 100*x)
@@ -67,7 +67,7 @@ func (s *Comparison) value(x float64) string {
 	return fmt.Sprintf("%.4f", x)
 }
 
-// learningSection is the epochs to the target and the curves, where something has been trained.
+// learningSection shows the epochs to the target and the curves, if anything was trained.
 func (s *Comparison) learningSection() {
 	if len(s.Trained) == 0 {
 		return
@@ -124,11 +124,11 @@ func (s *Comparison) plot(name string, p report.Plot) report.Plot {
 	return p
 }
 
-// curvesFrom is the part of a training that curves leave out: its first steps are steeper than all
-// that methods differ by.
+// curvesFrom is the first fraction of a training that plots leave out, because it is steeper than all differences
+// between methods.
 const curvesFrom = 0.1
 
-// curves is a metric over epochs, by method.
+// curves plots a metric over epochs, by method.
 func (s *Comparison) curves(metric Metric, unit report.Unit) report.Plot {
 	p := &report.Lines{Title: "Test " + string(metric), XLabel: "epochs", Unit: unit}
 	if metric == s.Metric {
@@ -154,7 +154,7 @@ func (s *Comparison) curves(metric Metric, unit report.Unit) report.Plot {
 	return p
 }
 
-// epochsOf is how many epochs a contender takes to the target; 0 where that is not known.
+// epochsOf returns how many epochs a contender takes to the target; 0 if that is not known.
 func (s *Comparison) epochsOf(c *contender) float64 {
 	m, ok := MethodOf(s.Methods, c.Policy, c.Pipelines, c.Split)
 	if e := s.found[m.Name]; ok && e.Missed == 0 {
@@ -163,12 +163,12 @@ func (s *Comparison) epochsOf(c *contender) float64 {
 	return 0
 }
 
-// targetS is a contender's time to the target; 0 where that is not known.
+// targetS returns a contender's time to the target in seconds; 0 if that is not known.
 func (s *Comparison) targetS(c *contender) float64 {
 	return TimeTo(s.epochsOf(c), s.Rows, s.Times.Batch, stats.Median(c.StepS))
 }
 
-// timeSections are the table of all contenders, and AvgPipe at the memory of each rival.
+// timeSections shows a table of all contenders, and AvgPipe in the memory of each rival.
 func (s *Comparison) timeSections() error {
 	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target",
 		" time to target", " peak memory", " predicted", " computing"}}
@@ -196,14 +196,14 @@ func (s *Comparison) timeSections() error {
 	return s.fillingSection()
 }
 
-// claims are what AvgPipe's authors say of their speedup over each rival at equal memory
-// (section 7.1.1): GNMT, BERT, AWD. Over DAPPLE they give none by itself.
+// claims are the AvgPipe paper's speedups over each rival in equal memory (section 7.1.1): GNMT, BERT, AWD. The
+// paper gives none over DAPPLE.
 var claims = map[string]string{
 	"DP": "–, 1.3, 7.0", "GPipe (AFAB)": "1.3, 1.1, 1.8", "PipeDream (stash)": "1.6, –, 3.0",
 	"PipeDream-2BW": "1.6, 1.8, 1.8",
 }
 
-// heldSection is AvgPipe held to each rival's memory: Figs. 11 to 13.
+// heldSection shows AvgPipe in each rival's memory: Figs. 11 to 13.
 func (s *Comparison) heldSection() error {
 	t := &report.Table{Head: []string{"rival", "AvgPipe", " rival holds", " AvgPipe", " faster, batch", " 95 % interval",
 		" x epochs", " = to target", " paper"}}
@@ -275,7 +275,7 @@ func (s *Comparison) heldSection() error {
 	return nil
 }
 
-// facts say how it was measured.
+// facts lists how the comparison was measured.
 func (s *Comparison) facts() {
 	j := s.Job
 	add := func(name, value string) { s.Study.Facts = append(s.Study.Facts, report.Fact{Name: name, Value: value}) }
@@ -315,7 +315,7 @@ func rowsText(asked, all int) string {
 	return fmt.Sprintf("all %d", all)
 }
 
-// Fill makes the study: every section, the facts and the plots.
+// Fill makes the study with all sections, facts and plots.
 func (s *Comparison) Fill() error {
 	s.Study = report.Study{
 		Title: fmt.Sprintf("%s: time to %s", s.Model.Name, s.goal()),
@@ -332,16 +332,16 @@ func (s *Comparison) Fill() error {
 	return nil
 }
 
-// Setting is how methods are compared: what they learn, from how much, over which stages.
+// Setting says how methods are compared: what they learn, from how much data, over which stages.
 type Setting struct {
 	Job     *job.Job
 	Model   *model.Model
 	Base    *plan.Plan // the stages
-	Micros  int        // that rivals cut a batch into
+	Micros  int        // micro-batches of a rival's batch
 	Methods []Method
 	Seeds   int
-	Epochs  float64 // of a training
-	Evals   int     // evaluations of an epoch
-	Rows    int     // training samples of an epoch
+	Epochs  float64 // in a training
+	Evals   int     // evaluations in an epoch
+	Rows    int     // training samples in an epoch
 	Tests   int     // test samples
 }

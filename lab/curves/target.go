@@ -6,23 +6,22 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// TimeTo is how long a training takes to a target, seconds: the epochs that it takes, times the
-// batches of an epoch of so many samples, times what one batch takes. Evaluations are not counted.
+// TimeTo returns how many seconds a training takes to a target. That is its epochs, times the batches in an epoch,
+// times the time of a batch. Evaluations are not counted.
 func TimeTo(epochs float64, samples, batch int, batchS float64) float64 {
 	return epochs * float64(samples) / float64(batch) * batchS
 }
 
-// Speedup is how much faster one method is than another.
+// Speedup says how much faster one method is than another.
 type Speedup struct {
-	Batch    float64        // over a batch: the median of the rounds' ratios
+	Batch    float64        // for a batch: median ratio of the rounds
 	Interval stats.Interval // of Batch
-	Epochs   float64        // what the other takes over what this one takes; 0: not known
-	Target   float64        // Batch x Epochs: to the target; 0: not known
+	Epochs   float64        // the other's epochs over this one's; 0: not known
+	Target   float64        // to the target: Batch x Epochs; 0: not known
 }
 
-// SpeedupOf compares the batch times of two methods, round by round, and their epochs to a
-// target, 0 where one does not reach it. It refuses rounds that do not match and fewer of them than
-// an interval takes.
+// SpeedupOf compares the batch times of two methods round by round, and their epochs to a target; 0 epochs means not
+// reached. It refuses rounds that do not match, and too few rounds for an interval.
 func SpeedupOf(thisS, otherS []float64, thisEpochs, otherEpochs float64) (Speedup, error) {
 	if len(thisS) != len(otherS) {
 		return Speedup{}, fmt.Errorf("curves: %d rounds of one method and %d of the other", len(thisS), len(otherS))

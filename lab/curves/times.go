@@ -16,11 +16,11 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TimesVersion is of the file times.json.
+// TimesVersion is the version of times.json.
 const TimesVersion = 1
 
-// Times is what the part of bench curves that needs a quiet machine leaves: every contender's
-// steps, in rounds in which each had its turn.
+// Times is the result of the part of bench curves that needs a quiet machine: the step times of every contender, in
+// rounds with a turn for each.
 type Times struct {
 	Version   int          `json:"version"`
 	Model     string       `json:"model"`
@@ -30,31 +30,31 @@ type Times struct {
 	Wire      string       `json:"wire,omitempty"`
 	Stages    []int        `json:"stages"` // first layers
 	Contested []*contender `json:"contenders"`
-	// Held is AvgPipe at the memory of each rival, by position in Contested; the smallest that
-	// any of AvgPipe's settings needs where none fits.
+	// Held is AvgPipe in the memory of each rival, as positions in Contested. If nothing fits, it has the smallest
+	// memory that a setting of AvgPipe needs.
 	Held []heldTo `json:"held"`
-	// Filling is what AvgPipe makes of 1F1B's bubbles; nil where one of both is missing.
+	// Filling shows what AvgPipe makes of 1F1B's bubbles; nil if one of the two is missing.
 	Filling *filling `json:"filling,omitempty"`
 }
 
-// contender is one method's plan, predicted and measured.
+// contender is the plan of one method, predicted and measured.
 type contender struct {
 	Name         string          `json:"name"`
 	Policy       schedule.Policy `json:"policy"`
 	Pipelines    int             `json:"pipelines"`
 	Split        bool            `json:"split,omitempty"`   // the pipelines share a batch
-	MicroBatches int             `json:"micro_batches"`     // that one pipeline cuts its batch into
-	Advance      int             `json:"advance,omitempty"` // forwards in advance of 1F1B
+	MicroBatches int             `json:"micro_batches"`     // micro-batches in one pipeline's batch
+	Advance      int             `json:"advance,omitempty"` // advance forwards
 	PredictedS   float64         `json:"predicted_s"`       // of a batch
 	Predicted    []int64         `json:"predicted_bytes"`   // by worker
 	StepS        []float64       `json:"step_s"`            // of a batch, by round
-	Busy         []float64       `json:"busy"`              // part of the workers' time, by round
+	Busy         []float64       `json:"busy"`              // fraction of the workers' time, by round
 	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
 
 	Plan *plan.Plan
 }
 
-// Batches is how many batches an iteration trains.
+// Batches returns how many batches an iteration trains.
 func (c *contender) Batches() int {
 	if c.Split {
 		return 1
@@ -62,14 +62,14 @@ func (c *contender) Batches() int {
 	return c.Pipelines
 }
 
-// heldTo is AvgPipe held to a rival's memory.
+// heldTo is AvgPipe limited to a rival's memory.
 type heldTo struct {
 	Rival         int   `json:"rival"`
-	AvgPipe       int   `json:"avgpipe"` // -1: nothing of it fits
+	AvgPipe       int   `json:"avgpipe"` // -1: no setting fits
 	SmallestBytes int64 `json:"smallest_bytes,omitempty"`
 }
 
-// peak is the fullest worker's memory, measured.
+// peak returns the measured memory of the fullest worker.
 func (c *contender) peak() int64 {
 	if len(c.PeakBytes) == 0 {
 		return 0
@@ -87,7 +87,7 @@ func FirstLayers(pl *plan.Plan) []int {
 
 func TimesPath(j *job.Job) string { return filepath.Join(j.Output.Folder, "times.json") }
 
-// ReadTimes is what an earlier run measured of the same model and batch; nil where none did.
+// ReadTimes returns what an earlier run measured of the same model and batch; nil if there was none.
 func ReadTimes(l *Setting) (*Times, error) {
 	text, err := document.Read(TimesPath(l.Job), document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func ReadTimes(l *Setting) (*Times, error) {
 	return t, nil
 }
 
-// systems are the rivals' names and how each learns.
+// systems holds the rivals' names, and the weight policy of each.
 var systems = map[string]struct {
 	name   string
 	policy schedule.Policy
@@ -127,7 +127,7 @@ var systems = map[string]struct {
 	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
 }
 
-// Contend plans the rivals, PipeDream's other policies among them, and AvgPipe at the memory of each.
+// Contend plans the rivals, PipeDream also with its other policies, and AvgPipe in the memory of each.
 func (t *Times) Contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []Method) error {
 	rivals, err := w.Baselines(ctx, micros)
 	if err != nil {

@@ -12,29 +12,27 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Training is one training that was evaluated as it went on.
+// Training is one training with its evaluations.
 type Training struct {
-	// Of says all that its outcome depends on but the code: whoever asks for the same gets it
-	// without training again.
+	// Of is everything that the training's result depends on, except the code. A training with the same Of is not
+	// repeated.
 	Of       json.RawMessage `json:"of"`
 	Method   string          `json:"method"`
 	Seed     uint64          `json:"seed"`
 	Points   []Point         `json:"points"`
-	Diverged string          `json:"diverged,omitempty"` // how it ended early: its loss was no number any more
+	Diverged string          `json:"diverged,omitempty"` // why it ended early: its loss became NaN or infinite
 }
 
-// Trainings is a file of trainings, a line of JSON each, that is added to as they end: what has
-// been trained when a benchmark is stopped need not be trained again. Its methods may be called
-// from several goroutines.
+// Trainings is a file with one JSON line for each training, added when it ends. So a stopped benchmark need not
+// repeat trainings. Its methods may be called from several goroutines.
 type Trainings struct {
 	mu   sync.Mutex
 	file *os.File
 	all  []Training
 }
 
-// OpenTrainings opens a file of trainings, or makes it. A last line that is cut short, by the end
-// of the machine or a full disk, is dropped from the file. It refuses other lines that are no
-// training, with their number.
+// OpenTrainings opens or creates a file of trainings. It drops an incomplete last line, which a crash or a full disk
+// may leave. It refuses any other invalid line, with its number.
 func OpenTrainings(path string) (*Trainings, error) {
 	text, err := document.Read(path, document.MaxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +80,7 @@ func parseTraining(line []byte) (Training, error) {
 	return t, nil
 }
 
-// Find is the training of these settings, if the file has it. Settings are the same where their
-// JSON is.
+// Find returns the training with these settings, if the file has it. Settings are equal if their JSON is.
 func (t *Trainings) Find(of any) (Training, bool, error) {
 	key, err := json.Marshal(of)
 	if err != nil {
@@ -99,7 +96,7 @@ func (t *Trainings) Find(of any) (Training, bool, error) {
 	return Training{}, false, nil
 }
 
-// Add writes a training that has ended, of these settings.
+// Add writes a training with these settings, which has ended.
 func (t *Trainings) Add(of any, one Training) error {
 	key, err := json.Marshal(of)
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package defaults trains built-in models with nothing said of how, and says what loss they reach.
+// Package defaults trains built-in models with default settings, and reports the loss that they reach.
 //
-// In: a program `millrace`, a text, a folder to work in, and Pairs of a model with the data that suits it. Out:
-// for each a Result, which says how the loss began, what it reached, and whether that is what the Pair promises:
-// a loss below a bound at the end, and no step whose loss is a fifth above the first one's. Refused: a training
-// that fails, with what it said.
+// In: a program `millrace`, a text, a folder to work in, and Pairs of a model and suitable data. Out: a Result for
+// each, with the first loss, the loss reached, and whether the Pair's promise is kept. The promise is a loss below a
+// bound at the end, and no loss a fifth above the first one. Refused: a training that fails, with its output.
 //
-// Trainings are of one worker, whose weights every synchronous pipeline without replicas has, too.
+// Trainings use one worker. Every synchronous pipeline without replicas has the same weights.
 package defaults
 
 import (
@@ -29,13 +28,13 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 )
 
-// The data that are no names of data sets.
+// Data that are not names of data sets.
 const (
-	Text   = "text"   // the one that the caller has
-	Random = "random" // 64 samples of noise, which a model can learn by heart
+	Text   = "text"   // the caller's text
+	Random = "random" // 64 samples of noise, which a model can memorise
 )
 
-// Pair is a model with data, and what its training promises.
+// Pair is a model with data, and the promise of its training.
 type Pair struct {
 	Name     string   `json:"name"`
 	Model    string   `json:"model"`
@@ -43,10 +42,10 @@ type Pair struct {
 	Data     string   `json:"data"`
 	Batch    int      `json:"batch"`
 	Steps    int      `json:"steps"`
-	Below    float64  `json:"below"` // the mean loss of the last ten steps
+	Below    float64  `json:"below"` // bound of the mean loss of the last ten steps
 }
 
-// Result is what a training came to.
+// Result is the result of a training.
 type Result struct {
 	Pair
 	Training model.Training `json:"training"`
@@ -57,10 +56,10 @@ type Result struct {
 	Accuracy *float64       `json:"accuracy,omitempty"`
 }
 
-// spike is how far above the first loss none may be: the losses of single batches differ by less.
+// spike limits every loss relative to the first one. Losses of single batches differ by less.
 const spike = 1.2
 
-// Wrong is what a Result lacks of what its Pair promises; empty: nothing.
+// Wrong says which promise of its Pair a Result breaks; "" if none.
 func (r Result) Wrong() string {
 	switch {
 	case !(r.Reached < r.Below):
@@ -71,13 +70,13 @@ func (r Result) Wrong() string {
 	return ""
 }
 
-// Results is a file of them.
+// Results is a file of results.
 type Results struct {
 	Version int      `json:"version"`
 	Results []Result `json:"results"`
 }
 
-// Read reads the file; one that is not there has no results.
+// Read reads the file; a missing file has no results.
 func Read(path string) (*Results, error) {
 	r := &Results{}
 	text, err := document.Read(path, document.MaxBytes)
@@ -93,7 +92,7 @@ func Read(path string) (*Results, error) {
 	return r, nil
 }
 
-// Put adds a result, in the place of one of the same name.
+// Put adds a result, or replaces the one with the same name.
 func (r *Results) Put(one Result) {
 	at := slices.IndexFunc(r.Results, func(other Result) bool { return other.Name == one.Name })
 	if at < 0 {
@@ -112,8 +111,8 @@ func (r *Results) Write(path string) error {
 // Runner trains Pairs.
 type Runner struct {
 	Program string   // millrace
-	Env     []string // of it; nil: this process's
-	Text    string   // the file of Text
+	Env     []string // its environment; nil: this process's
+	Text    string   // the file for the data Text
 	Dir     string   // folder of trainings
 }
 
@@ -129,7 +128,7 @@ func (r *Runner) Run(ctx context.Context, p Pair) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	// The plan is one worker's whatever the profile says: the shortest will do.
+	// The plan is one worker in any case, so the shortest profile is enough.
 	err = r.millrace(ctx, slices.Concat([]string{"profile", "-o", costs, "--passes", "1", "--sizes",
 		strconv.Itoa(p.Batch)}, of))
 	if err != nil {
@@ -147,7 +146,7 @@ func (r *Runner) Run(ctx context.Context, p Pair) (Result, error) {
 	return resultOf(p, run)
 }
 
-// resultOf is what a run's folder says of a pair.
+// resultOf returns the result of a pair from its run's folder.
 func resultOf(p Pair, run *folder.Run) (Result, error) {
 	res := Result{Pair: p, Training: model.TrainingOf(p.Model)}
 	var last []float64
@@ -156,7 +155,7 @@ func resultOf(p Pair, run *folder.Run) (Result, error) {
 			res.First = l.Value
 		}
 		if l.Value > res.Highest {
-			res.Highest, res.At = l.Value, l.Step+1 // which counts from 0
+			res.Highest, res.At = l.Value, l.Step+1 // Step counts from 0
 		}
 		if l.Step >= p.Steps-10 {
 			last = append(last, l.Value)
@@ -172,7 +171,7 @@ func resultOf(p Pair, run *folder.Run) (Result, error) {
 	return res, nil
 }
 
-// data is the flags that name a pair's data, which it makes where they are random.
+// data returns the flags for a pair's data. It makes random data.
 func (r *Runner) data(p Pair) ([]string, error) {
 	switch p.Data {
 	case Text:
@@ -184,13 +183,13 @@ func (r *Runner) data(p Pair) ([]string, error) {
 	return []string{"--data", p.Data, "--eval-rows", "1000"}, nil
 }
 
-// Random is so many samples, whose whole numbers are below the other number.
+// Random has noiseRows samples; their whole numbers are below noiseEnd.
 const (
 	noiseRows = 64
 	noiseEnd  = 10
 )
 
-// noise writes arrays for the inputs of a pair's model, by their names.
+// noise writes a random array for each input of a pair's model.
 func (p Pair) noise(path string) error {
 	given := map[string]any{}
 	for _, s := range p.Settings {
@@ -218,7 +217,7 @@ func (p Pair) noise(path string) error {
 			if in.DType == model.Int {
 				v = random.Int32N(noiseEnd)
 			}
-			_ = binary.Write(&values, binary.LittleEndian, v) // to memory
+			_ = binary.Write(&values, binary.LittleEndian, v) // writes to memory
 		}
 	}
 	header, err := safetensors.Header(tensors, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// Table is the results for a page.
+// Table returns the results as a table.
 func (r *Results) Table() *report.Table {
 	t := &report.Table{Head: []string{"training", "optimizer", " rate", " warm-up", " batch", " first loss", " highest",
 		" reached", " steps", " accuracy", "--set"}}

@@ -18,23 +18,23 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// gang is what one start has: processes, each on a host of its own, or a launcher that starts those.
+// gang is the processes of one start: one on each host, or a launcher that starts them.
 type gang struct {
 	all    []*member
 	hosts  *slow.Hosts
-	unheed func() bool // has the end of the campaign kill nobody; nil before all have started
+	unheed func() bool // prevents the end of the campaign from killing processes; nil before all have started
 }
 
-// member is one of them.
+// member is one of these processes.
 type member struct {
 	rank  int // -1: the launcher
 	c     *exec.Cmd
 	said  saying
 	ended chan struct{}
-	when  time.Time // it has ended
+	when  time.Time // when it ended
 }
 
-// saying is what a process says.
+// saying is the output of a process.
 type saying struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -58,7 +58,7 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 	var all []*member
 	for rank := range n {
 		var env []string
-		if t.measures { // what nobody has measured yet; who is killed leaves temporary files
+		if t.measures { // an empty cache, so that it must measure; killed processes leave temporary files
 			env = append(env, "XDG_CACHE_HOME="+t.dir, "TMPDIR="+t.dir)
 		}
 		for name, value := range map[string]any{
@@ -74,7 +74,7 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 	return c.begun(ctx, h, all...)
 }
 
-// member is a process that can be started.
+// member returns a process that can be started.
 func (c *campaign) member(rank int, dir string, env, words []string) *member {
 	m := &member{rank: rank, c: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
 	m.c.Dir, m.c.Stdout, m.c.Stderr, m.c.WaitDelay = dir, &m.said, &m.said, time.Second
@@ -83,12 +83,12 @@ func (c *campaign) member(rank int, dir string, env, words []string) *member {
 	return m
 }
 
-// env is what every process has.
+// env returns the environment of every process.
 func (c *campaign) env() []string {
 	return append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
 }
 
-// begun starts processes. The end of ctx ends them.
+// begun starts processes. They are killed when ctx ends.
 func (c *campaign) begun(ctx context.Context, h *slow.Hosts, all ...*member) (*gang, error) {
 	g := &gang{hosts: h}
 	for _, m := range all {
@@ -97,7 +97,7 @@ func (c *campaign) begun(ctx context.Context, h *slow.Hosts, all ...*member) (*g
 		}
 		g.all = append(g.all, m)
 		crash.Go(func() {
-			_ = m.c.Wait() // its state says how it ended
+			_ = m.c.Wait() // the process state says how it ended
 			m.when = time.Now()
 			close(m.ended)
 		})
@@ -108,7 +108,7 @@ func (c *campaign) begun(ctx context.Context, h *slow.Hosts, all ...*member) (*g
 
 func (m *member) pid() int { return m.c.Process.Pid }
 
-// runs says whether it has not ended.
+// runs reports whether it is still running.
 func (m *member) runs() bool {
 	select {
 	case <-m.ended:
@@ -118,7 +118,7 @@ func (m *member) runs() bool {
 	}
 }
 
-// code is its exit code, as a shell has it; -1 while it runs.
+// code returns its exit code, as in a shell; -1 while it runs.
 func (m *member) code() int {
 	if m.runs() {
 		return -1
@@ -129,7 +129,7 @@ func (m *member) code() int {
 	return m.c.ProcessState.ExitCode()
 }
 
-// errors is what it has said of its end: the lines of errors.
+// errors returns the error lines of its output.
 func (m *member) errors() string {
 	var all []string
 	for line := range strings.Lines(m.said.String()) {
@@ -140,7 +140,7 @@ func (m *member) errors() string {
 	return strings.Join(all, "; ")
 }
 
-// await waits until members have ended, and returns the last one's time; false where that takes too long.
+// await waits until members have ended, and returns when the last one did. It returns false if that takes too long.
 func (g *gang) await(within time.Duration, members ...*member) (last time.Time, ended bool) {
 	late := time.After(within)
 	for _, m := range members {
@@ -156,7 +156,7 @@ func (g *gang) await(within time.Duration, members ...*member) (last time.Time, 
 	return last, true
 }
 
-// signal kills the members that have not ended: the number of one that has may be another's.
+// signal kills the members that still run. The process id of an ended one may belong to another process.
 func (g *gang) signal() {
 	for _, m := range g.all {
 		if m.runs() {
@@ -165,7 +165,7 @@ func (g *gang) signal() {
 	}
 }
 
-// kill ends whatever is left, and waits for it.
+// kill kills all that is left, and waits for it.
 func (g *gang) kill() error {
 	if g.unheed != nil {
 		g.unheed()
@@ -180,22 +180,22 @@ func (g *gang) kill() error {
 			return err
 		}
 		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // on a host of this try, nobody else's
+			_ = syscall.Kill(pid, syscall.SIGKILL) // on this try's host, so it is ours
 		}
 	}
 	return fmt.Errorf("processes cannot be killed for %v", promptly)
 }
 
-// running is every process on the hosts, whoever started it.
+// running lists all processes on the hosts.
 func (g *gang) running() ([]int, error) {
 	all, err := g.hosts.Running()
 	return slices.Concat(all...), err
 }
 
-// leaving is how long what has ended may take until it is gone.
+// leaving is how long an ended process may take to disappear.
 const leaving = time.Second
 
-// left is how processes that a start leaves on its hosts are called, once all of it has ended.
+// left returns the command lines of processes that are left on the hosts after all members have ended.
 func (g *gang) left() ([]string, error) {
 	for since := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		pids, err := g.running()

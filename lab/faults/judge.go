@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// names looks at what a process has said of its end.
+// names checks that a process's output names the lost process.
 func (t *try) names(rank int, said string) {
 	want := fmt.Sprintf("%d on host %s", t.victim, t.host(t.victim))
 	if rank != t.victim && !strings.Contains(said, want) || !strings.Contains(said, " is lost: ") {
@@ -22,7 +22,7 @@ func (t *try) names(rank int, said string) {
 	}
 }
 
-// nothingLeft looks for processes that are left, of which all have ended that were started.
+// nothingLeft checks that no process is left after all members have ended.
 func (t *try) nothingLeft(g *gang) error {
 	left, err := g.left()
 	if len(left) > 0 {
@@ -32,7 +32,7 @@ func (t *try) nothingLeft(g *gang) error {
 	return err
 }
 
-// written looks at what the run's folder says of its end, as a process has it.
+// written checks the error file in the run's folder, as a process sees it.
 func (t *try) written(w way, rank int) {
 	text, err := os.ReadFile(filepath.Join(t.out(rank), "error.json"))
 	if err == nil {
@@ -44,8 +44,8 @@ func (t *try) written(w way, rank int) {
 	}
 }
 
-// nameIn says what is wrong with the text of an error.json. Where the lost process runs, each side of its link is right
-// in its own way.
+// nameIn returns what is wrong with the text of an error.json. If the lost process still runs, either end of its
+// link may be named.
 func (t *try) nameIn(text []byte, runs bool) error {
 	var f struct {
 		Rank     *int
@@ -73,7 +73,7 @@ func (t *try) nameIn(text []byte, runs bool) error {
 	return nil
 }
 
-// judge looks at what a training leaves that has gone on to its end.
+// judge checks the results of a training that was resumed to its end.
 func (t *try) judge(c *campaign, w way, g *gang) error {
 	if err := t.nothingLeft(g); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (t *try) judge(c *campaign, w way, g *gang) error {
 	return nil
 }
 
-// gather brings the files of the last checkpoint that other hosts have to the first.
+// gather moves the files of the last checkpoint from other hosts to the first.
 func (t *try) gather() error {
 	for rank := 1; t.own && rank < processes; rank++ {
 		paths, err := filepath.Glob(filepath.Join(t.out(rank), "checkpoints", fmt.Sprintf("step-%08d", steps), "*"))
@@ -113,7 +113,7 @@ func (t *try) gather() error {
 	return nil
 }
 
-// tidy says what a run that has ended well should not have left.
+// tidy returns what a run that ended well should not have left.
 func tidy(out string) error {
 	if _, err := os.Stat(filepath.Join(out, "error.json")); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("error.json is left (%v)", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// launched has millrace launch start the training, loses a process, and looks at how launch goes on by itself.
+// launched has millrace launch start the training, loses a process, and checks that launch continues by itself.
 func (c *campaign) launched(ctx context.Context, w way, t *try, draw *rand.Rand) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {
@@ -73,8 +73,8 @@ func (c *campaign) launched(ctx context.Context, w way, t *try, draw *rand.Rand)
 	return t.judge(c, w, g)
 }
 
-// launch has millrace launch start the training on all hosts, and once more. Launch runs beside the hosts; its ssh
-// reaches those whose links are whole.
+// launch has millrace launch start the training on all hosts, with one restart. launch runs outside the hosts; its
+// ssh reaches hosts whose links work.
 func (c *campaign) launch(ctx context.Context, h *slow.Hosts, t *try, args []string) (*gang, error) {
 	bin := filepath.Join(t.dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
@@ -97,7 +97,7 @@ func (c *campaign) launch(ctx context.Context, h *slow.Hosts, t *try, args []str
 	return c.begun(ctx, h, c.member(-1, t.dir, env, h.Across(words...)))
 }
 
-// ranks is the process of each rank: the one on its host that launch has made a rank.
+// ranks returns the process of each rank.
 func ranks(h *slow.Hosts) ([]*os.Process, error) {
 	running, err := h.Running()
 	if err != nil {
@@ -124,7 +124,7 @@ func ranks(h *slow.Hosts) ([]*os.Process, error) {
 	return all, nil
 }
 
-// gone is how long it takes until processes have ended, which others wait for.
+// gone returns how long it takes until processes have ended. Their parents wait for them.
 func gone(within time.Duration, all []*os.Process) time.Duration {
 	since := time.Now()
 	for time.Since(since) < within && slices.ContainsFunc(all, func(p *os.Process) bool {
@@ -135,7 +135,7 @@ func gone(within time.Duration, all []*os.Process) time.Duration {
 	return time.Since(since)
 }
 
-// errorsOf is the lines of errors that launch has printed of a rank.
+// errorsOf returns the error lines of a rank in launch's output.
 func errorsOf(said string, rank int) string {
 	var all []string
 	for line := range strings.Lines(said) {

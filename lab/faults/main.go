@@ -1,12 +1,12 @@
-// Command faults loses processes of trainings in several processes, and says what became of them.
+// Command faults kills or cuts off processes of distributed trainings, and reports the consequences.
 //
-// In: the program bin/millrace with the native library; root, since each process has a host of its own, a network
-// namespace. Out: a line for each try, a table, and a file of results where one is asked for; the exit code is 0
-// where all went as it should, 1 where something did not, 2 where it was called wrongly. Refused: a machine on which
-// no namespaces can be made, and a millrace that does not train.
+// In: the program bin/millrace with the native library, and root, because each process has a host of its own, a
+// network namespace. Out: a line for each try, a table, and a file of results if asked for. The exit code is 0 if
+// all went well, 1 if something did not, and 2 for wrong usage. Refused: a machine on which no namespaces can be
+// made, and a millrace that cannot train.
 //
-// A try starts a training of three processes, waits until it has come somewhere that is drawn, and has one of them
-// lost in one way:
+// A try starts a training of three processes, waits until a random moment, and loses one process in one of these
+// ways:
 //
 //	killed    a follower is killed
 //	stopped   a follower is stopped, and goes on once the others have ended
@@ -16,15 +16,15 @@
 //	leader-stopped  rank 0 is stopped, and goes on once the others have ended
 //	native    a replica is killed while Gloo sums the replicas' gradients
 //
-// Then all others must end within ten seconds with exit code 3, each naming the lost one, and error.json must; what is
-// stopped must end once it goes on. All are started again with the run's identity, as a launcher does; in every fourth
-// try each host has a folder of its own; in every fourth two processes go on under another plan, as another run. In
-// every fourth millrace launch --hosts --restarts does all that by itself, with nsenter for ssh, and goes on without a
-// host whose link is lost. In every eighth the process is lost while another one measures. At the end the weights must
-// be those of a training that nobody has disturbed, bit by bit, with no checkpoint half-written, no error.json, and no
-// process left in any of the namespaces.
+// Then the other processes must end within ten seconds with exit code 3, and each must name the lost one, as must
+// error.json. A process that was paused must end once it continues. All are started again with the run's identity,
+// as a launcher does. In every fourth try each host has its own folder. In every fourth, two processes resume with
+// another plan, as another run. In every fourth, millrace launch --hosts --restarts does all that, with nsenter in
+// place of ssh, and continues without a host whose link is lost. In every eighth, the process is lost while another
+// one measures. At the end the weights must equal those of an undisturbed training, bit by bit. There must be no
+// half-written checkpoint, no error.json, and no process left in any namespace.
 //
-// What is in lab/results/faults.json was made with: bin/faults -o lab/results/faults.json
+// lab/results/faults.json was made with: bin/faults -o lab/results/faults.json
 package main
 
 import (
@@ -42,11 +42,11 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// campaign is what all tries share.
+// campaign is what all tries have in common.
 type campaign struct {
 	millrace, native string
-	scratch          string // a folder that goes at the end
-	keep             bool   // the folders of what went wrong stay
+	scratch          string // a folder that is deleted at the end
+	keep             bool   // keeps the folders of failed tries
 	seed             uint64
 	out              io.Writer
 }
@@ -95,7 +95,7 @@ func execute(args []string, out, errs io.Writer) int {
 	return c.all(ctx, ways, tries, one, to, errs)
 }
 
-// begin makes paths absolute and a folder to work in.
+// begin makes paths absolute and creates the scratch folder.
 func (c *campaign) begin() error {
 	for _, path := range []*string{&c.millrace, &c.native} {
 		at, err := filepath.Abs(*path)
@@ -112,7 +112,7 @@ func (c *campaign) begin() error {
 	return err
 }
 
-// all makes the tries of these ways and prints what they came to.
+// all makes the tries of these ways and prints the results.
 func (c *campaign) all(ctx context.Context, ways []way, tries, one int, to string, errs io.Writer) int {
 	r := results{Version: version, Seed: c.seed, Processes: processes}
 	for _, w := range ways {

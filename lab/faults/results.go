@@ -13,7 +13,7 @@ import (
 
 const version = 1
 
-// results is what a campaign came to.
+// results is the result of a campaign.
 type results struct {
 	Version   int       `json:"version"`
 	Seed      uint64    `json:"seed"`
@@ -21,17 +21,17 @@ type results struct {
 	Ways      []summary `json:"ways"`
 }
 
-// summary is what the tries of one way came to.
+// summary is the result of the tries of one way.
 type summary struct {
 	Way           string   `json:"way"`
 	What          string   `json:"what"`
 	Tries         int      `json:"tries"`
 	WorstEndS     float64  `json:"worst_end_s"`   // from the fault to the end of the last process that could run
 	Named         int      `json:"named"`         // tries in which every process named the lost one
-	WeightsRight  int      `json:"weights_right"` // in which the weights at the end were right
-	NothingIsLeft int      `json:"nothing_left"`  // and nothing was left running, or half-written
-	Fewer         int      `json:"fewer"`         // that went on in fewer processes
-	ByLaunch      int      `json:"by_launch"`     // that millrace launch started again by itself
+	WeightsRight  int      `json:"weights_right"` // tries with the right weights at the end
+	NothingIsLeft int      `json:"nothing_left"`  // tries after which nothing was left running or half-written
+	Fewer         int      `json:"fewer"`         // tries that continued with fewer processes
+	ByLaunch      int      `json:"by_launch"`     // tries that millrace launch restarted by itself
 	Found         []string `json:"-"`             // what went wrong
 }
 
@@ -52,7 +52,7 @@ func (s *summary) add(t *try) {
 	}
 }
 
-// wrong is how much went wrong.
+// wrong returns the number of failures.
 func (r *results) wrong() (n int) {
 	for _, w := range r.Ways {
 		n += len(w.Found)
@@ -72,10 +72,10 @@ func (r *results) print(out io.Writer) {
 		}
 		t.Add(row...)
 	}
-	_ = t.Write(out, terminal.Of(out)) // as the lines of the tries
+	_ = t.Write(out, terminal.Of(out)) // ignored, as for the lines of the tries
 }
 
-// write writes what went as it should; of a campaign in which anything did not there are no results.
+// write writes the results of a campaign without failures; it refuses any other.
 func (r *results) write(path string) error {
 	if n := r.wrong(); n > 0 {
 		return fmt.Errorf("%d went wrong; %s is not written", n, path)
@@ -83,7 +83,7 @@ func (r *results) write(path string) error {
 	return document.WriteJSON(path, r)
 }
 
-// found is what went wrong in a try, as lines below its own.
+// found returns the failures of a try as lines below its own.
 func (t *try) found() string {
 	if len(t.wrong) == 0 {
 		return ""

@@ -21,12 +21,12 @@ const (
 	processes = 3
 	steps     = 600
 	saveEvery = 20
-	promptly  = 10 * time.Second // in which every process that can run ends
-	patience  = 2 * time.Minute  // for anything else
+	promptly  = 10 * time.Second // within which every process that can run must end
+	patience  = 2 * time.Minute  // for everything else
 )
 
-// training is the training that is disturbed, but for its plan. A step has as many micro-batches as any
-// stage has replicas here, so that gradients are summed in the same order under every plan.
+// training holds the arguments of the disturbed training, without its plan. A step has at least as many
+// micro-batches as a stage has replicas here, so that gradients are summed in the same order under every plan.
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
@@ -44,11 +44,11 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 	return append(args, more...)
 }
 
-// replicas is the file of a plan with one stage on all workers. It is made for one machine: between hosts a planner
-// could choose one worker, and then nothing would be summed.
+// replicas is the file of a plan with one stage on all workers. It is made for one machine, because between hosts a
+// planner might choose one worker, and then nothing would be summed.
 const replicas = "replicas.json"
 
-// profile returns the arguments by which a training uses the profile of prepare, and does not measure.
+// profile returns the arguments that make a training use the profile of prepare.
 func (c *campaign) profile() []string {
 	return []string{"--profile", filepath.Join(c.scratch, "profile.json")}
 }
@@ -61,8 +61,8 @@ func (w way) whole() string {
 	return "whole"
 }
 
-// prepare profiles, and trains to the end without a fault, for the weights that every try must arrive at. Sums by Gloo
-// are rounded otherwise, so that ways with native collectives have a training of their own.
+// prepare makes the profile, and trains to the end without a fault to get the weights that every try must reach.
+// Gloo rounds sums differently, so ways with native collectives need a training of their own.
 func (c *campaign) prepare(ctx context.Context, ways []way) error {
 	all := fmt.Sprint(processes)
 	lines := [][]string{strings.Fields("profile --model mlp --sizes 16 --batch 32 --passes 1 -o profile.json")}
@@ -89,30 +89,30 @@ func (c *campaign) prepare(ctx context.Context, ways []way) error {
 	return nil
 }
 
-// try is one fault, and what became of it.
+// try is one fault with its consequences.
 type try struct {
 	number, victim int
 	moment         string        // when the process was lost
 	took           time.Duration // until all others had ended
-	again          string        // how the training went on
-	named          bool          // everybody named the lost process
+	again          string        // how the training continued
+	named          bool          // every process named the lost one
 	right          bool          // the weights are those of the undisturbed training
 	clean          bool          // nothing was left behind
-	fewer          bool          // it goes on in fewer processes
+	fewer          bool          // it continues with fewer processes
 	own            bool          // every host has a folder of its own
 	launched       bool          // millrace launch starts all, the second time too
-	measures       bool          // the process is lost while another measures
-	dir            string        // where the hosts' folders are, or the one of all
+	measures       bool          // the process is lost while another one measures
+	dir            string        // parent of the hosts' folders, or the folder of all
 	wrong          []string      // what went wrong, a sentence each
-	kept           string        // dir, where it was kept to be looked at
+	kept           string        // dir, if it was kept
 }
 
-// says notes that something went wrong.
+// says records a failure.
 func (t *try) says(format string, args ...any) {
 	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
 }
 
-// try makes one try of a way. Its number says which variant of the way it is, and with the seed what is drawn.
+// try makes one try of a way. Its number decides the variant, and together with the seed all random choices.
 func (c *campaign) try(ctx context.Context, w way, number int) (_ *try, err error) {
 	draw := rand.New(rand.NewPCG(c.seed, uint64(number)<<8|uint64(len(w.name))))
 	t := &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], named: true, clean: true,
@@ -142,7 +142,7 @@ func (c *campaign) try(ctx context.Context, w way, number int) (_ *try, err erro
 	return t, c.goOn(ctx, w, t, run)
 }
 
-// folder is where a process runs.
+// folder returns the folder in which a process runs.
 func (t *try) folder(rank int) string {
 	if t.own {
 		return filepath.Join(t.dir, t.host(rank))
@@ -150,7 +150,7 @@ func (t *try) folder(rank int) string {
 	return t.dir
 }
 
-// host returns the name of a process's host. Under launch that is the address by which the others reach it.
+// host returns the name of a process's host. Under launch that is its address.
 func (t *try) host(rank int) string {
 	if t.launched {
 		return slow.Address(rank)
@@ -232,19 +232,19 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 		t.written(w, 1)
 	}
 	if !ended {
-		return nil // what is left is what has not ended
+		return nil // only what has not ended is left
 	}
 	return t.nothingLeft(g)
 }
 
-// await waits for a moment that is drawn. It is in the first half of the steps, so that the fault comes before the end;
-// or, in a try that measures, while a process measures, which is done by a second process on its host.
+// await waits until a random moment. It is in the first half of the steps, so that the fault comes before the end.
+// In a try that measures, it waits until a process measures, which a child process on its host does.
 func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	saved := draw.IntN(steps/2/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))
 	what := fmt.Sprintf("step %d", saved)
 	here := func() (bool, error) {
-		later, _ := checkpoint.Later(filepath.Join(t.out(0), "checkpoints"), saved-1) // it may not be there yet
+		later, _ := checkpoint.Later(filepath.Join(t.out(0), "checkpoints"), saved-1) // the folder may not exist yet
 		return len(later) > 0, nil
 	}
 	switch {
@@ -282,7 +282,7 @@ func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	return nil
 }
 
-// goOn starts the training again, in as many processes or in fewer, and checks that it ends well.
+// goOn starts the training again, with as many processes or fewer, and checks that it ends well.
 func (c *campaign) goOn(ctx context.Context, w way, t *try, run string) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {

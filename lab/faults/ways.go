@@ -9,14 +9,14 @@ import (
 	"github.com/millrace-ml/millrace/lab/slow"
 )
 
-// way is how a process is lost.
+// way is a way to lose a process.
 type way struct {
 	name, what string
-	victims    []int // ranks that it may be
-	// lose loses the process of a rank, which has this number.
+	victims    []int // ranks that may be lost
+	// lose loses the process of a rank; pid is its process id.
 	lose   func(ctx context.Context, h *slow.Hosts, victim, pid int) error
 	runs   bool // it can still run, and must end as well
-	stops  bool // it goes on once the others have ended
+	stops  bool // it is paused, and continues once the others have ended
 	native bool // every process has a replica, and Gloo sums gradients
 }
 
@@ -46,7 +46,7 @@ func names() []string {
 	return all
 }
 
-// choose is the ways of these names, all where none is named.
+// choose returns the ways with these names; all if no name is given.
 func choose(only string) ([]way, error) {
 	if only == "" {
 		return ways, nil

@@ -1,9 +1,8 @@
 // Formats prints the page of file formats, docs/formats.md, from the Go types that are read and written.
 //
-// In: the repository's folder. Out: Markdown on stdout, a table of fields for each type, with the comments that stand
-// at the fields, and tables of what a JSON schema describes. Refused: a type that is not there, or that has no field
-// with a name in JSON. Its driver is
-// `make gallery`.
+// In: the repository's folder. Out: Markdown on stdout, with a table of fields for each type, made from the comments
+// at the fields, and tables of what a JSON schema describes. Refused: a missing type, and a type without a field
+// that has a JSON name. `make gallery` runs it.
 package main
 
 import (
@@ -35,7 +34,7 @@ func main() {
 	fmt.Print(text)
 }
 
-// formats is the page, of the sources in a folder.
+// formats returns the page from the sources in a folder.
 func formats(dir string) (string, error) {
 	r := reader{dir: dir, packages: map[string][]*ast.File{}}
 	t, err := template.New("formats").Funcs(template.FuncMap{"fields": r.fields, "settings": r.settings}).Parse(page)
@@ -53,7 +52,7 @@ type reader struct {
 	packages map[string][]*ast.File
 }
 
-// fields is the tables of types, given as package.Type; types of fields that are listed too are named.
+// fields returns the tables of types, given as package.Type. Fields whose types are listed too name these.
 func (r reader) fields(types ...string) (string, error) {
 	var b strings.Builder
 	for i, name := range types {
@@ -88,7 +87,7 @@ func (r reader) fields(types ...string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// find is a struct of a package of the repository.
+// find returns a struct of a package of the repository.
 func (r reader) find(pkg, typ string) (*ast.StructType, string, error) {
 	if r.packages[pkg] == nil {
 		paths, err := filepath.Glob(filepath.Join(r.dir, filepath.FromSlash(pkg), "*.go"))
@@ -124,7 +123,7 @@ func (r reader) find(pkg, typ string) (*ast.StructType, string, error) {
 	return nil, "", fmt.Errorf("package %s has no struct %s", pkg, typ)
 }
 
-// keyOf is what a field is called in a file; "" where it is in none.
+// keyOf returns a field's name in a file; "" if it is in none.
 func keyOf(f *ast.Field) string {
 	if f.Tag == nil {
 		return ""
@@ -140,7 +139,7 @@ func keyOf(f *ast.Field) string {
 	return name
 }
 
-// typeOf is a Go type in JSON's words.
+// typeOf returns the JSON name of a Go type.
 func typeOf(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.Ident:
@@ -167,7 +166,7 @@ func typeOf(t ast.Expr) string {
 	return "object"
 }
 
-// sentence is the first sentence of a type's comment without the type's name.
+// sentence returns the first sentence of a type's comment, without the type's name.
 func sentence(doc, typ string) string {
 	text := oneLine(doc)
 	if at := strings.Index(text, ". "); at > 0 {
@@ -176,7 +175,7 @@ func sentence(doc, typ string) string {
 	return without(typ, text)
 }
 
-// without is a comment that begins with a Go name as the rest of it, which needs none.
+// without removes from a comment a Go name and the verb at its beginning.
 func without(name, text string) string {
 	for _, verb := range []string{" is ", " are ", ": "} {
 		if rest, ok := strings.CutPrefix(text, name+verb); ok {
@@ -192,7 +191,7 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace(text)
 }
 
-// lower begins a text in the middle of a sentence; names with capitals inside stay.
+// lower begins a text with a lower-case letter, unless the first word has more capitals.
 func lower(text string) string {
 	first, _, _ := strings.Cut(text, " ")
 	if first != "" && first[1:] == strings.ToLower(first[1:]) {

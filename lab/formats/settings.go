@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// property is what a JSON schema says of one key.
+// property is the description of one key in a JSON schema.
 type property struct {
 	Type        any // a word, or a list of words
 	Description string
@@ -17,7 +17,7 @@ type property struct {
 	Items       *property
 }
 
-// settings is the tables of a JSON schema whose properties are groups: of each group, what stands in it.
+// settings returns the tables of a JSON schema whose properties are groups, with one table for each group.
 func (r reader) settings(file string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.dir, filepath.FromSlash(file)))
 	if err != nil {
@@ -42,7 +42,7 @@ func (r reader) settings(file string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n\n"), err
 }
 
-// rows is a row for each property that is described; those within one are called by both names.
+// rows writes a row for each property with a description. The name of a nested one begins with that of its group.
 func rows(b *strings.Builder, within string, properties json.RawMessage) error {
 	return inOrder(properties, func(name string, p property) error {
 		if p.Description != "" {
@@ -52,7 +52,7 @@ func rows(b *strings.Builder, within string, properties json.RawMessage) error {
 	})
 }
 
-// kind is a property's type in words.
+// kind returns a property's type in words.
 func (p property) kind() string {
 	words, several := p.Type.([]any)
 	if several && p.Items != nil {
@@ -64,7 +64,7 @@ func (p property) kind() string {
 	return strings.Replace(fmt.Sprint(p.Type), "boolean", "bool", 1)
 }
 
-// inOrder calls a function for the members of a JSON object as they stand there.
+// inOrder calls a function for the members of a JSON object in their order.
 func inOrder(object json.RawMessage, do func(name string, p property) error) error {
 	if len(object) == 0 {
 		return nil

@@ -1,6 +1,6 @@
-// Command left says how honest the time left is that verbs show: it runs them while they record what they are told of
-// their progress, replays that, and prints by what factor the time left was off. Recordings become tests of package
-// progress.
+// Command left measures the precision of the remaining time that verbs show. It runs verbs that record their
+// progress, replays the recordings, and prints the factor by which the remaining time was wrong. Recordings become
+// tests of package progress.
 package main
 
 import (
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// all runs each command, or takes recordings that are there, and prints a row of each.
+// all runs each command, or takes existing recordings, and prints a row for each.
 func all(ctx context.Context, dir, bin string, recordings []string) error {
 	if dir == "" && len(recordings) == 0 {
 		return errors.New("--in names the folder to work in; give one")
@@ -84,7 +84,7 @@ func all(ctx context.Context, dir, bin string, recordings []string) error {
 	return nil
 }
 
-// run runs a command, and leaves its recordings as files of its name.
+// run runs a command, and keeps its recordings in files that begin with name.
 func run(ctx context.Context, program string, args []string, dir, name string) (files []string, err error) {
 	into, remove, err := document.Scratch("millrace-left-")
 	if err != nil {
@@ -113,8 +113,8 @@ func run(ctx context.Context, program string, args []string, dir, name string) (
 	}
 	slices.SortFunc(texts, func(a, b []byte) int { return beginning(a).Compare(beginning(b)) })
 	for i, text := range texts {
-		// The work is not done before the command is: what it does behind its last piece counts. Other recordings are of
-		// what it started, and end before.
+		// The work lasts until the command ends, including what follows the last piece. Other recordings are of processes
+		// that it started, which end earlier.
 		if i == len(texts)-1 || underWay(text) {
 			text = fmt.Appendf(text, "{\"at\":%.4f,\"end\":true}\n", ended.Sub(beginning(text)).Seconds())
 		}
@@ -127,13 +127,13 @@ func run(ctx context.Context, program string, args []string, dir, name string) (
 	return files, errors.Join(failed, err)
 }
 
-// underWay says whether a recording breaks off in a piece.
+// underWay reports whether a recording ends during a piece of work.
 func underWay(text []byte) bool {
 	events, err := progress.ReadRecording(strings.NewReader(string(text)))
 	return err == nil && len(events) > 0 && events[len(events)-1].Begin != nil
 }
 
-// beginning is when a recording began.
+// beginning returns when a recording began.
 func beginning(text []byte) time.Time {
 	events, err := progress.ReadRecording(strings.NewReader(string(text)))
 	if err != nil || len(events) == 0 || events[0].Began == nil {
@@ -142,7 +142,7 @@ func beginning(text []byte) time.Time {
 	return *events[0].Began
 }
 
-// row prints how honest a recorded command was.
+// row prints how precise the remaining time of a recorded command was.
 func row(name, path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,9 +1,8 @@
-// Livepage measures what the page of a run costs the browser that shows it.
+// Livepage measures the load of a run's page on the browser that shows it.
 //
-// In: nothing; it writes down a run of 10,000 steps itself, opens its page in a headless Chromium and adds steps as a
-// training does, up to 200,000. Out: the bytes of the page and of its data, the time of a redraw of everything, and
-// what the page holds in memory behind 50,000 and behind 200,000 steps, as a table and as JSON. Refused: a machine
-// without Chromium.
+// In: nothing. It writes a made-up run of 10,000 steps, opens its page in a headless Chromium, and adds steps as a
+// training does, up to 200,000. Out: the bytes of the page and of its data, the time to redraw everything, and the
+// page's memory after 50,000 and after 200,000 steps, as a table and as JSON. Refused: a machine without Chromium.
 package main
 
 import (
@@ -47,7 +46,7 @@ func look(to string) error {
 	return record.Write(to, f)
 }
 
-// table is the figures as Markdown.
+// table returns the results in Markdown.
 func table(f *bench.LivePage) string {
 	text := fmt.Sprintf("| steps | page | its data | a redraw, median | at most |\n|---:|---:|---:|---:|---:|\n"+
 		"| %d | %d KiB | %d KiB | %.1f ms | %.1f ms |\n\n| steps seen | heap | nodes | listeners |\n|---:|---:|---:|---:|\n",

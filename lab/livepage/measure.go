@@ -24,21 +24,21 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// sizes is the steps that a page has when it is looked at.
+// sizes holds the numbers of steps at which a page is measured.
 type sizes struct {
-	Open  int   // already when it is opened
-	Grow  []int // later, as they come
-	Batch int   // so many come at once
+	Open  int   // when it is opened
+	Grow  []int // later, while steps are added
+	Batch int   // steps that are added at once
 }
 
-// written is a run's folder, to which steps are added as a training does.
+// written is a run's folder, to which steps are added as in a training.
 type written struct {
 	dir   string
 	lines *os.File
 	steps int
 }
 
-// write begins a run of two workers.
+// write begins a run with two workers.
 func write(dir string) (*written, error) {
 	p := tracetest.TwoStages()
 	simulated := p.Timeline()
@@ -84,7 +84,7 @@ func (w *written) add(steps int) error {
 	return err
 }
 
-// counted counts what is answered.
+// counted is a response writer that counts the bytes.
 type counted struct {
 	http.ResponseWriter
 	bytes *atomic.Int64
@@ -98,7 +98,7 @@ func (c counted) Write(text []byte) (int, error) {
 
 func (c counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// serve serves a run's pages; of answers it counts the bytes of those that the page is made of, and of its data.
+// serve serves a run's pages. It counts the bytes of the page itself and of its data.
 func serve(dir string) (url string, page, data *atomic.Int64, end func(), err error) {
 	shelf, err := live.New([]string{dir})
 	if err != nil {
@@ -118,16 +118,16 @@ func serve(dir string) (url string, page, data *atomic.Int64, end func(), err er
 			}
 			handler.ServeHTTP(counted{w, of}, r)
 		})}
-	crash.Go(func() { _ = server.Serve(listener) }) // until it is closed
+	crash.Go(func() { _ = server.Serve(listener) }) // ends when the server is closed
 	return fmt.Sprintf("http://%s/#run=%s", listener.Addr(), live.IDOf(dir)), page, data, func() {
 		_, _ = shelf.Close(), server.Close()
 	}, nil
 }
 
-// redrawn is what a redraw takes: of all that is on the page, its curves included.
+// redrawn is the time to redraw the whole page, including its curves.
 const redrawn = "millraceRedraws.page + millraceRedraws.curves"
 
-// measure opens the page of a run in a browser, and looks at it while steps come.
+// measure opens the page of a run in a browser, and measures it while steps are added.
 func measure(b *browser.Browser, dir string, n sizes, f *bench.LivePage) error {
 	run, err := write(dir)
 	if err != nil {
@@ -151,7 +151,7 @@ func measure(b *browser.Browser, dir string, n sizes, f *bench.LivePage) error {
 		return err
 	}
 	f.Steps, f.PageBytes, f.DataBytes = n.Open, pageBytes.Load(), dataBytes.Load()
-	for range 30 { // a key that has everything drawn anew
+	for range 30 { // this key redraws everything
 		var ms float64
 		if err := errors.Join(page.Press("l"), page.Settle(), page.Eval(redrawn, &ms)); err != nil {
 			return err
@@ -182,7 +182,7 @@ func measure(b *browser.Browser, dir string, n sizes, f *bench.LivePage) error {
 	return nil
 }
 
-// arrives waits until the page has so many steps and has drawn them.
+// arrives waits until the page shows this many steps.
 func arrives(page *browser.Page, steps int) error {
 	return errors.Join(page.Wait(fmt.Sprintf(`millraceRedraws.count > 0 && document.querySelectorAll(".card").length > 3 &&
 		document.querySelector("#single > section .state + span")?.textContent.replaceAll(",", "").startsWith("%d steps")`,

@@ -17,23 +17,23 @@ const (
 	mostTurns  = 20_000
 )
 
-// Settings is what is measured and how often.
+// Settings says what is measured and how often.
 type Settings struct {
-	Sizes    []int         // bytes of messages
-	Sums     []int         // bytes of vectors
-	Arrives  int           // bytes of the message that comes while both compute
-	Computes time.Duration // for how long they do
-	Rounds   int           // of pairs of visits
-	Visit    time.Duration // how long a visit takes, about
+	Sizes    []int         // of messages, in bytes
+	Sums     []int         // of vectors, in bytes
+	Arrives  int           // size of the message that is sent while both compute, in bytes
+	Computes time.Duration // duration of that computation
+	Rounds   int           // rounds of pairs of visits
+	Visit    time.Duration // approximate duration of a visit
 }
 
-// Usual is what the results file is made with.
+// Usual returns the settings of the published results.
 func Usual() Settings {
 	return Settings{Sizes: []int{4 << 10, 64 << 10, 1 << 20, 16 << 20}, Sums: []int{4 << 10, 1 << 20, 16 << 20},
 		Arrives: 16 << 20, Computes: 500 * time.Millisecond, Rounds: 20, Visit: 60 * time.Millisecond}
 }
 
-// Check refuses settings that measure nothing.
+// Check refuses settings with too few rounds.
 func (s Settings) Check() error {
 	if least := stats.Fewest(confidence); s.Rounds < least {
 		return fmt.Errorf("p2p: %d rounds; an interval of %v takes %d at least", s.Rounds, confidence, least)
@@ -41,7 +41,7 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// bench is the players while they are measured.
+// bench holds the players during the measurement.
 type bench struct {
 	Settings
 	players []Player
@@ -50,14 +50,14 @@ type bench struct {
 	g       *rand.Rand
 }
 
-// visit is what a player is asked for.
+// visit is a request to a player.
 type visit struct {
 	player int
 	what   string
 	bytes  int
 }
 
-// Measure has players, of which the first is raw TCP and the second millrace, take turns.
+// Measure measures the players in turn. The first must be raw TCP and the second millrace.
 func Measure(ctx context.Context, players []Player, s Settings, log io.Writer) (*Results, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func Measure(ctx context.Context, players []Player, s Settings, log io.Writer) (
 	return r, r.judge()
 }
 
-// ask has a player do something so many times and says how long one took.
+// ask has a player do something count times, and returns how long one took.
 func (b *bench) ask(ctx context.Context, v visit, count int, computeS float64) (float64, error) {
 	var a answer
 	line := request{What: v.what, Bytes: v.bytes, Count: count, ComputeS: computeS}.line()
@@ -109,7 +109,7 @@ func (b *bench) ask(ctx context.Context, v visit, count int, computeS float64) (
 	return a.Seconds / float64(count), nil
 }
 
-// visited asks as often as takes about the time of a visit.
+// visited repeats a request for about the duration of a visit.
 func (b *bench) visited(ctx context.Context, v visit) (float64, error) {
 	if b.counts[v] == 0 {
 		if _, err := b.ask(ctx, v, 3, 0); err != nil { // connects
@@ -124,7 +124,7 @@ func (b *bench) visited(ctx context.Context, v visit) (float64, error) {
 	return b.ask(ctx, v, b.counts[v], 0)
 }
 
-// beside visits the first player and each other in pairs, the others in another order each round.
+// beside visits pairs of the first player and each other one. The order of the others changes in each round.
 func (b *bench) beside(ctx context.Context, what string, bytes int, first int, others []int,
 	of map[int]*Times) error {
 	for round := range b.Rounds {
@@ -167,7 +167,7 @@ func (b *bench) messages(ctx context.Context, r *Results, size int) error {
 	return nil
 }
 
-// sums compares ours with all that sum.
+// sums compares millrace's sums with those of each player that can sum.
 func (b *bench) sums(ctx context.Context, r *Results, size int) error {
 	of, others := map[int]*Times{1: {}}, []int(nil)
 	for k := 2; k < len(b.players); k++ {
@@ -187,7 +187,7 @@ func (b *bench) sums(ctx context.Context, r *Results, size int) error {
 	return nil
 }
 
-// arrivals has each player send a message in pairs, once while both compute and once while neither does.
+// arrivals has each player send a message twice in each round: while both processes compute, and while they do not.
 func (b *bench) arrivals(ctx context.Context, r *Results) error {
 	for k, p := range b.players {
 		a := Arrival{Way: p.Name, Bytes: b.Arrives}
@@ -202,7 +202,7 @@ func (b *bench) arrivals(ctx context.Context, r *Results) error {
 				return err
 			}
 			if round == 0 {
-				continue // memory is new
+				continue // the memory is new
 			}
 			a.IdleS, a.BusyS, a.Ratios = append(a.IdleS, idle), append(a.BusyS, busy), append(a.Ratios, busy/idle)
 		}

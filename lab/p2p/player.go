@@ -15,22 +15,22 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// way is one end of a connection between two processes. One goroutine at a time sends, and one takes.
+// way is one end of a connection between two processes. At most one goroutine sends and one takes.
 type way interface {
 	send(data []byte) error // returns when data may be written again
-	take(room []byte) error // returns when it has come
-	// turns sends data so many times and takes as much back, or the other way round.
+	take(room []byte) error // returns when the message has arrived
+	// turns sends data and takes as much back, count times; or the reverse if not first.
 	turns(first bool, count int, data []byte) error
 	sum(vector []float32) error
 	close() error
 }
 
-// request is what a player is asked for: turns, arrive or sum.
+// request is a request to a player: turns, arrive or sum.
 type request struct {
 	What     string
 	Bytes    int
-	Count    int     // of turns and sums
-	ComputeS float64 // of arrive: for how long both compute meanwhile
+	Count    int     // number of turns or sums
+	ComputeS float64 // of arrive: seconds for which both compute
 }
 
 func (r request) line() string {
@@ -52,18 +52,18 @@ func parse(line string) (r request, err error) {
 	return r, err
 }
 
-// answer is what the first process of a player says.
+// answer is the answer of a player's first process.
 type answer struct {
-	Seconds float64 `json:"seconds"` // of all turns or sums; of arrive, from the sending until it was there
+	Seconds float64 `json:"seconds"` // of all turns or sums; of arrive, from sending to arrival
 }
 
-// partnerSays are the lines of the second process: that it is ready, and what it has seen.
+// partnerSays is a line of the second process: that it is ready, or what it measured.
 type partnerSays struct {
-	Address string // where it is reached
-	AtNs    int64  // when the message was there, by the machine's clock
+	Address string // its address
+	AtNs    int64  // arrival of the message, by the machine's clock
 }
 
-// Play is a player of a way written in Go: raw or millrace. command starts this program as the second process.
+// Play plays a way that is written in Go: raw or millrace. command starts this program as the second process.
 func Play(ctx context.Context, name string, command []string, in io.Reader, out io.Writer) error {
 	open, known := ways[name]
 	if !known {
@@ -95,7 +95,7 @@ func Play(ctx context.Context, name string, command []string, in io.Reader, out 
 	return err
 }
 
-// lead plays what it is asked for with a partner.
+// lead answers requests, with a partner.
 func lead(open opener, in io.Reader, out, to io.Writer, hears *json.Decoder) error {
 	w, err := open(0, func(address string) (other string, err error) {
 		var p partnerSays
@@ -155,7 +155,7 @@ func lead(open opener, in io.Reader, out, to io.Writer, hears *json.Decoder) err
 	return lines.Err()
 }
 
-// sums sums vectors so many times.
+// sums sums vectors, Count times.
 func (r request) sums(w way) error {
 	vector := make([]float32, r.Bytes/4)
 	for range r.Count {
@@ -166,7 +166,7 @@ func (r request) sums(w way) error {
 	return nil
 }
 
-// Follow is the second process of a player.
+// Follow plays the second process of a player.
 func Follow(name string, in io.Reader, out io.Writer) error {
 	open, known := ways[name]
 	if !known {
@@ -218,17 +218,17 @@ func Follow(name string, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// monotonic is a clock that both processes have.
+// monotonic returns a clock that both processes share.
 func monotonic() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
 	return t.Nano()
 }
 
-// kept is written so that computing is not left out.
+// kept prevents the compiler from removing the computation.
 var kept float64
 
-// compute keeps a core busy for a while.
+// compute keeps a core busy for this many seconds.
 func compute(seconds float64) {
 	x := kept
 	for end := time.Now().Add(time.Duration(seconds * 1e9)); time.Now().Before(end); {

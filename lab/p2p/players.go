@@ -13,12 +13,12 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
-// sources are the players that are compiled where they are measured.
+// sources are the players that are compiled for the measurement.
 //
 //go:embed peers/*
 var sources embed.FS
 
-// The ways that Go programs play.
+// The ways that are written in Go.
 const (
 	RawTCP   = "raw TCP"
 	Millrace = "millrace"
@@ -29,11 +29,11 @@ type Player struct {
 	Name    string
 	Doc     string
 	Command race.Command
-	Sums    bool // it sums vectors, too
+	Sums    bool // it can also sum vectors
 }
 
-// Players are all ways that there are on this machine. self starts a player of a way in Go, given its name; dir
-// is where others are compiled. missing says of each that is not there why.
+// Players returns all ways that are possible on this machine. self is the command that starts a player in Go when
+// given its name; others are compiled in dir. missing says for each impossible way why.
 func Players(ctx context.Context, self []string, dir string) (all []Player, missing []string, err error) {
 	own := func(name, way, doc string, sums bool) Player {
 		args := append(append([]string(nil), self[1:]...), way)

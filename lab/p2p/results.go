@@ -15,23 +15,23 @@ import (
 // Kind is the name of the benchmark in its files.
 const Kind = "p2p"
 
-// Results is what was found, as it stands in lab/results.
+// Results is the result of the benchmark, in the form of its file in lab/results.
 type Results struct {
 	record.Head
 	Ways     []Way     `json:"ways"`
-	Messages []Times   `json:"messages"` // one way; ratios are raw TCP's time over the way's
+	Messages []Times   `json:"messages"` // one way; ratios are raw TCP's time over this way's
 	ComputeS float64   `json:"compute_s"`
 	Arrivals []Arrival `json:"arrivals"`
-	Sums     []Times   `json:"sums"` // ratios are millrace's time over the way's
+	Sums     []Times   `json:"sums"` // ratios are millrace's time over this way's
 }
 
-// Way is what was measured, and what it is.
+// Way is a measured way, with a description.
 type Way struct {
 	Name string `json:"name"`
 	Doc  string `json:"doc"`
 }
 
-// Times are those of a way with one size.
+// Times are the times of one way with one size.
 type Times struct {
 	Way         string         `json:"way"`
 	Bytes       int            `json:"bytes"`
@@ -44,7 +44,7 @@ type Times struct {
 	Interval    stats.Interval `json:"interval,omitzero"`
 }
 
-// Arrival is when a message came that was sent as both processes began to compute.
+// Arrival is the arrival time of a message that was sent when both processes began to compute.
 type Arrival struct {
 	Way         string         `json:"way"`
 	Bytes       int            `json:"bytes"`
@@ -57,7 +57,7 @@ type Arrival struct {
 	Interval    stats.Interval `json:"interval,omitzero"`
 }
 
-// judge counts what was measured.
+// judge computes medians and intervals.
 func (r *Results) judge() (err error) {
 	for _, all := range [][]Times{r.Messages, r.Sums} {
 		for i := range all {
@@ -84,10 +84,10 @@ func (r *Results) judge() (err error) {
 	return err
 }
 
-// Kind is the results' name in their file.
+// Kind returns the results' name in their file.
 func (r *Results) Kind() string { return Kind }
 
-// Recount refuses medians and intervals that the visits do not give.
+// Recount refuses medians and intervals that do not follow from the visits.
 func (r *Results) Recount() (wrong error) {
 	for _, t := range slices.Concat(r.Messages, r.Sums) {
 		name := fmt.Sprintf("%s, %s", size(t.Bytes), t.Way)
@@ -103,7 +103,7 @@ func (r *Results) Recount() (wrong error) {
 	return wrong
 }
 
-// size is bytes as people say them.
+// size formats bytes.
 func size(bytes int) string {
 	if bytes >= 1<<20 {
 		return fmt.Sprintf("%d MB", bytes>>20)
@@ -111,7 +111,7 @@ func size(bytes int) string {
 	return fmt.Sprintf("%d KB", bytes>>10)
 }
 
-// Markdown writes the results as BENCHMARKS.md has them.
+// Markdown writes the results in the form of BENCHMARKS.md.
 func (r *Results) Markdown(w io.Writer) error {
 	fmt.Fprintf(w, "%s, on %s (%d cores), load %s, in %s.\n\n", r.What, r.Machine.Processor, r.Machine.Cores,
 		r.Machine.Load, terminal.Duration(r.TookS))

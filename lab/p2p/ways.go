@@ -18,13 +18,13 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// opener opens an end of a way. exchange says the own address and hears the other's.
+// opener opens an end of a way. exchange sends the own address and returns the other's.
 type opener func(rank int, exchange func(own string) (other string, err error)) (way, error)
 
-// ways are those that are written in Go.
+// ways are the ways that are written in Go.
 var ways = map[string]opener{"raw": openRaw, "millrace": openMillrace}
 
-// raw is TCP with a length in front of each message, written in one call and read through a buffer.
+// raw is TCP with a length before each message, written in one call and read through a buffer.
 type raw struct {
 	net.Conn
 	in   *bufio.Reader
@@ -76,7 +76,7 @@ func (r *raw) take(room []byte) error {
 
 func (r *raw) turns(first bool, count int, data []byte) error { return inTurn(r, first, count, data) }
 
-// inTurn has the goroutine that waits for a message send the next.
+// inTurn takes turns on one goroutine, which waits for a message and then sends the next.
 func inTurn(w way, first bool, count int, data []byte) error {
 	for range count {
 		if first {
@@ -100,7 +100,7 @@ func (r *raw) sum([]float32) error { return errors.New("p2p: raw TCP sums nothin
 
 func (r *raw) close() error { return r.Close() }
 
-// millrace is messages of package wire over TCP.
+// millrace sends messages of package wire over TCP.
 type millrace struct {
 	rank   int
 	end    *tcp.Endpoint
@@ -108,16 +108,16 @@ type millrace struct {
 	to     wire.Edge
 	group  *collective.Group
 	key    uint64
-	room   []byte // that messages come in, one at a time
+	room   []byte // buffer for one message at a time
 	came   chan wire.Arrival
 	gone   chan error
 	broken chan error
 
 	mu   sync.Mutex
-	told func(wire.Arrival) // of a message; nil: somebody waits in take
+	told func(wire.Arrival) // called for each message; nil: take waits for it
 }
 
-// token is that of players, which reach one another on the loopback alone.
+// token is the token of players, which reach each other only on the loopback.
 var token = []byte("players of one benchmark")
 
 func openMillrace(rank int, exchange func(own string) (other string, err error)) (way, error) {
@@ -198,7 +198,7 @@ func (m *millrace) send(data []byte) error {
 	return <-m.gone
 }
 
-// turns sends the next message where the one before is told of, as a run has a worker's bell rung there.
+// turns sends the next message in the callback for the previous one, as in a run.
 func (m *millrace) turns(first bool, count int, data []byte) error {
 	over := make(chan error, 2)
 	port, left := m.ports.Port(m.rank), count
@@ -259,7 +259,7 @@ func (m *millrace) sum(vector []float32) error {
 	return m.group.AllReduce(context.Background(), all, addFloats)
 }
 
-// addFloats adds floats as an engine does, in the machine's own order, which is little-endian.
+// addFloats adds floats as an engine does, in the machine's byte order, which is little-endian.
 func addFloats(dst, src []byte, _ wire.DType) error {
 	a := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(dst))), len(dst)/4)
 	for i, x := range unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(src))), len(a)) {

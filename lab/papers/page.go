@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// columns is how wide the page's tables and prose are.
+// columns is the width of the page's tables and prose.
 const columns = 116
 
 // page is docs/papers.md.
@@ -21,7 +21,7 @@ type page struct {
 	figures    []Figure
 	mechanisms []Mechanism
 	results    map[string]*table.Table
-	files      map[string][]byte // plots among them
+	files      map[string][]byte // includes plots
 }
 
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
@@ -38,7 +38,7 @@ const head = `# The four papers
 
 `
 
-// write is the whole page.
+// write returns the whole page.
 func (p *page) write() []byte {
 	p.WriteString(head)
 	p.prose("", "Every table and figure of PipeDream (SOSP 2019), DAPPLE (PPoPP 2021), BaPipe (2020) and AvgPipe (PPoPP "+
@@ -77,7 +77,7 @@ func (p *page) write() []byte {
 
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// papers is their names in order.
+// papers returns the names of the papers in order.
 func (p *page) papers() (all []string) {
 	for _, f := range p.figures {
 		if !slices.Contains(all, f.Paper) {
@@ -96,7 +96,7 @@ func (p *page) ofMechanisms() (all []string) {
 	return all
 }
 
-// experiments of a paper, in the order in which its figures name them.
+// experiments returns a paper's experiments, in the order in which its figures name them.
 func (p *page) experiments(paper string) (all []string) {
 	for _, f := range p.figures {
 		for _, name := range f.Experiments {
@@ -108,7 +108,7 @@ func (p *page) experiments(paper string) (all []string) {
 	return all
 }
 
-// summary is what agrees, by paper and by experiment.
+// summary writes what agrees, by paper and by experiment.
 func (p *page) summary() {
 	p.line("## What agrees\n")
 	t := report.Table{Head: []string{"experiment", " values", " signs", " orders", " bounds", " crossovers", " words"}}
@@ -136,7 +136,7 @@ func (p *page) summary() {
 		}
 		row("**"+paper+"**", sum)
 	}
-	_ = t.Markdown(p) // into memory
+	_ = t.Markdown(p) // writes to memory
 	p.line("\nSigns, orders, bounds and crossovers that do not all come out, and what was switched to have them:\n")
 	for _, one := range notAll {
 		p.prose("- ", one)
@@ -144,7 +144,7 @@ func (p *page) summary() {
 	p.line("")
 }
 
-// paper is the list of a paper's tables and figures, and those that experiments reproduce.
+// paper lists a paper's tables and figures, and shows those that experiments reproduce.
 func (p *page) paper(name string) {
 	p.line("## %s\n", name)
 	for _, f := range p.figures {
@@ -158,7 +158,7 @@ func (p *page) paper(name string) {
 	}
 }
 
-// text is a figure in the list of its paper's.
+// text returns a figure's line in the list of its paper.
 func (f Figure) text() string {
 	var parts []string
 	for _, e := range f.Experiments {
@@ -184,7 +184,7 @@ func (f Figure) text() string {
 	return text + "."
 }
 
-// experiment is its plots and its table, as millrace-lab reproduce prints it.
+// experiment shows an experiment's plots and its table, as millrace-lab reproduce prints it.
 func (p *page) experiment(name string) {
 	p.line("### %s\n", name)
 	for i := 0; ; i++ {
@@ -203,7 +203,7 @@ func (p *page) experiment(name string) {
 	p.line("```\n")
 }
 
-// counts is how many mechanisms are in which state.
+// counts says how many mechanisms are in which state.
 func (p *page) counts() {
 	states := map[string]int{}
 	for _, m := range p.mechanisms {

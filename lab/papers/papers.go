@@ -1,7 +1,8 @@
-// Package papers writes docs/papers.md: every table and figure of the four papers, and every mechanism.
+// Package papers writes docs/papers.md: all tables, figures and mechanisms of the four papers.
 //
-// In: figures.yaml, mechanisms.yaml and what experiments have left in lab/results/papers. Out: the page and its plots.
-// Refused: experiments that no figure names, figures whose experiments left no results, results of no experiment.
+// In: figures.yaml, mechanisms.yaml and the results of experiments in lab/results/papers. Out: the page and its
+// plots. Refused: experiments that no figure names, figures whose experiments left no results, and results of
+// unknown experiments.
 package papers
 
 import (
@@ -17,7 +18,7 @@ import (
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/strictyaml"
-	_ "github.com/millrace-ml/millrace/lab/reproduce" // its experiments
+	_ "github.com/millrace-ml/millrace/lab/reproduce" // registers its experiments
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
@@ -30,9 +31,9 @@ type Figure struct {
 	Name        string   `yaml:"name"`
 	Title       string   `yaml:"title"`
 	Experiments []string `yaml:"experiments"`
-	Draws       string   `yaml:"draws"`  // a command that draws it
-	Knows       string   `yaml:"knows"`  // where it is kept
-	Trains      string   `yaml:"trains"` // a command that trains something alike
+	Draws       string   `yaml:"draws"`  // a command that draws the figure
+	Knows       string   `yaml:"knows"`  // where millrace keeps the values
+	Trains      string   `yaml:"trains"` // a command with a similar training
 	Why         string   `yaml:"why"`
 }
 
@@ -64,14 +65,14 @@ func Figures() ([]Figure, error) { return read[Figure]("figures.yaml") }
 // Mechanisms lists the mechanisms of the four papers.
 func Mechanisms() ([]Mechanism, error) { return read[Mechanism]("mechanisms.yaml") }
 
-// Result is what an experiment has left.
+// Result is the result of an experiment.
 type Result struct {
 	table.Table
 	Agreement table.Agreement `json:"agreement"`
 	Verdict   table.Verdict   `json:"verdict"`
 }
 
-// Keep writes what an experiment found into a folder, as NAME.json.
+// Keep writes the result of an experiment to a folder, as NAME.json.
 func Keep(folder string, t *table.Table) error {
 	path := filepath.Join(folder, t.Name+".json")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -80,7 +81,7 @@ func Keep(folder string, t *table.Table) error {
 	return document.WriteJSON(path, Result{*t, t.Agreement(), t.Verdict()})
 }
 
-// results reads what experiments have left in a folder, by name.
+// results reads the results of experiments from a folder, by name.
 func results(folder string) (map[string]*table.Table, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -101,7 +102,7 @@ func results(folder string) (map[string]*table.Table, error) {
 	return all, nil
 }
 
-// covered refuses experiments that no figure names, and names of none.
+// covered refuses experiments that no figure names, and names of unknown experiments.
 func covered(figures []Figure, experiments []string) error {
 	var faults []error
 	named := map[string]bool{}
@@ -124,14 +125,14 @@ func covered(figures []Figure, experiments []string) error {
 	return errors.Join(faults...)
 }
 
-// Where the inputs and the page are, from the root of the repository.
+// The inputs and the page, as paths from the root of the repository.
 const (
 	ResultsFolder = "lab/results/papers"
 	PagePath      = "docs/papers.md"
 	plotsFolder   = "docs/papers"
 )
 
-// Pages is the page and its plots, by their paths from the root, made of the results there.
+// Pages returns the page and its plots, by their paths from the root, made from the results there.
 func Pages(root string) (map[string][]byte, error) {
 	figures, err := Figures()
 	if err != nil {
@@ -179,7 +180,7 @@ func Pages(root string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// plotPath is where the i-th plot of an experiment is.
+// plotPath returns the path of the i-th plot of an experiment.
 func plotPath(name string, i int) string {
 	if i > 0 {
 		name = fmt.Sprintf("%s-%d", name, i+1)
@@ -187,7 +188,7 @@ func plotPath(name string, i int) string {
 	return plotsFolder + "/" + name + ".svg"
 }
 
-// Write makes the page and its plots anew, and removes plots of no experiment.
+// Write writes the page and its plots, and removes plots of unknown experiments.
 func Write(root string) error {
 	files, err := Pages(root)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// Colours that can be told apart without colour vision (Okabe and Ito): the paper's, ours, and others in turn.
+// Colours that can be distinguished without colour vision (Okabe and Ito): the paper's, ours, and further ones in
+// turn.
 var (
 	theirs = color.RGBA{A: 255}
 	ours   = color.RGBA{G: 114, B: 178, A: 255}
@@ -30,16 +31,17 @@ const (
 	plotWide vg.Length = 720 // points
 	rowHigh  vg.Length = 15
 	margin   vg.Length = 8
-	// alike are fonts as wide as the one that the drawing is laid out with, and any other.
+	// alike lists fonts of the same width as the one that the drawing is laid out with, and then any other.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
 
-// sans is the drawings' font, in points.
+// sans returns the drawings' font; size is in points.
 func sans(size vg.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
-// plots of a table: of its charts, and of its numbers beside the paper's; of its words where it has nothing else.
+// plots draws a table: its charts, and its numbers beside the paper's. If it has neither, it draws which words
+// agree.
 func plots(t *table.Table) (all [][]byte, err error) {
 	add := func(p *plot.Plot, high vg.Length, err error) error {
 		if err != nil {
@@ -111,13 +113,13 @@ func lines(c table.Chart) (*plot.Plot, vg.Length, error) {
 	return p, 260, nil
 }
 
-// bars draws a chart of bars, those of a group below each other.
+// bars draws a chart of bars. The bars of a group are below each other.
 func bars(c table.Chart) (*plot.Plot, vg.Length, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = c.Title, c.X
 	const thick = 9
 	groups := slices.Clone(c.Bars)
-	slices.Reverse(groups) // the first one is uppermost
+	slices.Reverse(groups) // the first one is at the top
 	most := 0.0
 	for i, l := range c.Lines {
 		at := slices.Clone(l.Y)
@@ -140,7 +142,7 @@ func bars(c table.Chart) (*plot.Plot, vg.Length, error) {
 	return p, vg.Length(len(groups))*(thick*vg.Length(len(c.Lines))+8) + 70, nil
 }
 
-// powers marks the values of x of a chart on its axis.
+// powers puts ticks at a chart's values of x.
 func powers(c table.Chart) plot.ConstantTicks {
 	var at []float64
 	for _, l := range c.Lines {
@@ -154,7 +156,7 @@ func powers(c table.Chart) plot.ConstantTicks {
 	return ticks
 }
 
-// decades marks 1, 2 and 5 times the powers of ten in a range.
+// decades puts ticks at 1, 2 and 5 times the powers of ten in a range.
 func decades(least, most float64) (ticks plot.ConstantTicks) {
 	for power := math.Pow(10, math.Floor(math.Log10(least))); power <= most; power *= 10 {
 		for _, n := range []float64{1, 2, 5} {
@@ -166,7 +168,7 @@ func decades(least, most float64) (ticks plot.ConstantTicks) {
 	return ticks
 }
 
-// values draws each number of a table on a line: the paper's, ours, and ours under other assumptions.
+// values draws each number of a table on a line: the paper's, ours, and ours under different assumptions.
 func values(t *table.Table) (*plot.Plot, vg.Length, error) {
 	p := plot.New()
 	var names []string
@@ -235,7 +237,7 @@ func values(t *table.Table) (*plot.Plot, vg.Length, error) {
 	return p, rowHigh*vg.Length(len(names)+3) + 50, nil
 }
 
-// words draws which rows are the paper's.
+// words draws which rows agree with the paper.
 func words(t *table.Table) (*plot.Plot, vg.Length, error) {
 	p := plot.New()
 	var names []string

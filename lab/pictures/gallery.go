@@ -14,13 +14,13 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// What every schedule of the gallery is drawn on.
+// Size of the pipeline that every schedule of the gallery is drawn for.
 const (
 	galleryWorkers = "4"
 	galleryMicros  = "8"
 )
 
-// origins is who invented a schedule, by its name.
+// origins says who invented each schedule.
 var origins = map[string]string{
 	"1f1b": "PipeDream's order with a flush: PipeDream-Flush (Narayanan et al., ICML 2021), DAPPLE's P_A (Fan et al., " +
 		"PPoPP 2021), BaPipe's 1F1B-SNO",
@@ -49,7 +49,7 @@ var origins = map[string]string{
 		"version",
 }
 
-// listed is a schedule as `schedule ls --json` has it.
+// listed is a schedule in `schedule ls --json`.
 type listed struct {
 	Name    string   `json:"name"`
 	Doc     string   `json:"doc"`
@@ -68,10 +68,11 @@ type compared struct {
 	Why       string    `json:"why"`
 }
 
-// activation is the bytes that compare counts for what one micro-batch leaves on a worker.
+// activation is the number of bytes that compare counts for a micro-batch's activations on a worker.
 const activation = 1 << 20
 
-// gallery writes schedules.md, a drawing of every schedule, and the verbs in cli.md below docs, by asking millrace.
+// gallery writes schedules.md, a drawing of every schedule, and the verbs in cli.md, to the folder docs. It gets the
+// contents from millrace.
 func gallery(millrace, docs string) error {
 	ask := func(into any, args ...string) error {
 		out, err := exec.Command(millrace, args...).Output()
@@ -123,12 +124,13 @@ func gallery(millrace, docs string) error {
 		document.WriteText(filepath.Join(docs, "cli.md"), string(verbs)))
 }
 
-// streams says whether no policy of a schedule is one with a flush, so that a minibatch is the unit.
+// streams reports whether no policy of a schedule has a flush, so that a minibatch is the unit.
 func streams(f listed) bool {
 	return !slices.Contains(f.Weights, "sync") && !slices.Contains(f.Weights, "elastic")
 }
 
-// rowsOf is what compare says of a schedule, on devices that transfer while they compute where it is for these alone.
+// rowsOf returns compare's rows of a schedule. Streaming schedules get rows for devices that transfer while they
+// compute.
 func rowsOf(f listed, rows, streaming []compared) (of []compared, note string) {
 	for _, r := range rows {
 		if r.Schedule == f.Name && r.StepS > 0 {
@@ -164,7 +166,7 @@ func writeFamily(b *strings.Builder, f listed, of []compared, note, drawing stri
 	fmt.Fprintf(b, "\n![%s on 4 workers](schedules/%s.svg)\n\n    millrace %s\n", f.Name, f.Name, drawing)
 }
 
-// upper begins a sentence.
+// upper capitalises the first letter of a sentence.
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 const galleryHead = `# Schedules

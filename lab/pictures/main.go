@@ -1,10 +1,10 @@
-// Pictures makes the pictures that the documentation shows, by running what they are of.
+// Pictures makes the documentation's pictures by running what they show.
 //
-// In: the built millrace, run in the repository's folder. Out: PNG files in docs, of pages in a headless Chromium at a
-// fixed size. The trainings are pinned (model, data, plan, seed), so that a picture made anew differs by this machine's
-// times alone. With -gallery: docs/schedules.md with a drawing of every schedule, and docs/cli.md, which any machine
-// makes alike. Refused: a machine without Chromium; a schedule of which the gallery does not say who invented it. Its
-// drivers are `make pictures` and `make gallery`.
+// In: the built millrace, run in the repository's folder. Out: PNG files in docs, of pages in a headless Chromium at
+// a fixed size. Model, data, plan and seed of the trainings are fixed, so that a new picture differs only in this
+// machine's times. With -gallery it writes docs/schedules.md with a drawing of every schedule, and docs/cli.md;
+// these are the same on any machine. Refused: a machine without Chromium; a schedule whose inventor the gallery does
+// not name. `make pictures` and `make gallery` run it.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// picture is one of a page that a command leaves.
+// picture is a picture of a page that a command writes.
 type picture struct {
 	file    string // below docs
 	command string // of millrace
@@ -69,7 +69,7 @@ func take(millrace, docs string) error {
 	return nil
 }
 
-// take opens the page and writes what is to be seen of it.
+// take opens the page and writes a picture of it.
 func (p *picture) take(b *browser.Browser, path string) error {
 	page, err := b.Open(p.page, p.view)
 	if err != nil {

@@ -1,10 +1,9 @@
 // Quick compares a model's first profile, which takes seconds, with a thorough one.
 //
-// In: models, by name; the millrace program. For each a quick profile is measured where nothing was before, and a plan
-// made from it; then a thorough one, and a plan from that. Both plans are simulated with the thorough costs. Out: how
-// long each profile took, what the quick one predicts of its plan beside what the thorough one does, and how much
-// slower that plan is than the one that the thorough profile leads to; as a table and as JSON. Refused: models that
-// cannot be measured here.
+// In: names of models; the millrace program. For each model it measures a quick profile without earlier measurements
+// and plans from it, and then does the same with a thorough profile. It simulates both plans with the thorough
+// costs. Out, as a table and as JSON: the duration of each profile, the prediction of the quick plan with either
+// profile, and how much slower that plan is than the thorough one. Refused: models that cannot be measured here.
 package main
 
 import (
@@ -56,7 +55,7 @@ func measure(ctx context.Context, program string, models []string, batch int, to
 	return record.Write(to, &all)
 }
 
-// compare profiles a model both ways.
+// compare profiles a model in both ways.
 func compare(ctx context.Context, program, name string, batch int) (*bench.QuickModel, error) {
 	dir, remove, err := document.Scratch("millrace-quick-")
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"math"
 )
 
-// Agreement is the losses of two rivals, step by step from the first.
+// Agreement holds the losses of two rivals, step by step from the first.
 type Agreement struct {
 	A      string    `json:"a"`
 	B      string    `json:"b"`
 	LossA  []float64 `json:"loss_a"`
 	LossB  []float64 `json:"loss_b"`
-	Within float64   `json:"within"` // of each other, as a part of B's, each step
+	Within float64   `json:"within"` // largest relative difference in a step
 }
 
-// Agree runs two rivals for so many steps and refuses them where their losses tell that they do not train the same
-// thing: one apart by more than a part of it, or all alike to the last digit, by which nothing is learned.
+// Agree runs two rivals for some steps and compares their losses. It refuses a relative difference above within, and
+// losses that never change, because then nothing is learned.
 func Agree(ctx context.Context, a, b Command, steps int, within float64) (Agreement, error) {
 	found := Agreement{A: a.Name, B: b.Name}
 	a.Steps, b.Steps = 1, 1
@@ -41,7 +41,7 @@ func Agree(ctx context.Context, a, b Command, steps int, within float64) (Agreem
 	return found, err
 }
 
-// judge refuses losses that differ by more than a part, or never change.
+// judge refuses losses that differ by more than within, or never change.
 func (g *Agreement) judge(within float64) error {
 	changes := false
 	for i, b := range g.LossB {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// longestVisit is beyond any measurement; it keeps a nonsense figure from overflowing
-// a Duration.
+// longestVisit is longer than any real visit; it prevents an absurd number from overflowing a Duration.
 const longestVisit = 24 * time.Hour
 
 // answer is a rival's reply to "step N".
@@ -16,15 +15,15 @@ type answer struct {
 	work Work
 	loss float64 // of the last step
 
-	stepS     float64   // median step of the visit; 0: it does not say
-	peakBytes []int64   // by worker, so far; nil: it does not say
-	busy      float64   // part of the workers' time in which they computed; 0: it does not say
-	busyS     []float64 // what each worker computed in a step; nil: it does not say
-	takenBack int       // how often updates of the visit were
+	stepS     float64   // median step of the visit; 0: unknown
+	peakBytes []int64   // by worker, so far; nil: unknown
+	busy      float64   // fraction of the workers' time in which they computed; 0: unknown
+	busyS     []float64 // each worker's computing time in a step; nil: unknown
+	takenBack int       // how often updates of the visit were taken back
 }
 
-// parseAnswer reads {"samples": n, "seconds": s, "loss": l}, and of a session of millrace's
-// "step_s", "peak_bytes", "busy", "busy_s" and "taken_back" too; other keys are ignored.
+// parseAnswer reads {"samples": n, "seconds": s, "loss": l}. A session of millrace adds "step_s", "peak_bytes",
+// "busy", "busy_s" and "taken_back"; other keys are ignored.
 func parseAnswer(line []byte) (answer, error) {
 	var fields struct {
 		Samples *int      `json:"samples"`

@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// beside is the processes of a rival but for the first one.
+// beside holds all processes of a rival except the first.
 type beside struct {
 	of        *Rival
 	processes []*exec.Cmd
-	ended     chan error // of each, how
-	early     chan error // of the one that ended the first one
+	ended     chan error // how each one ended
+	early     chan error // the error of the process because of which the first was killed
 }
 
-// start starts them all, or leaves none.
+// start starts all of them, or leaves none running.
 func (b *beside) start(ctx context.Context, commands []Command) error {
 	for i, c := range commands {
 		p := child.Command(ctx, c.Path, c.Args...)
@@ -38,10 +38,10 @@ func (b *beside) start(ctx context.Context, commands []Command) error {
 	return nil
 }
 
-// attend waits for a process. The first one is lost without it, and may not notice.
+// attend waits for a process. If it ends early, the first one is killed, because it may not notice.
 func (b *beside) attend(number int, p *exec.Cmd) {
 	err := p.Wait()
-	child.Kill(p) // what it may have left behind
+	child.Kill(p) // children that may still run
 	if err != nil {
 		err = fmt.Errorf("process %d: %w", number, err)
 	}
@@ -62,9 +62,8 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 	b.ended <- err
 }
 
-// end waits until all have ended, since the first one has, and kills those that do not after a well-ended
-// first. It returns how the rival ended: as the first one did, unless it was ended for another one's sake; or
-// else as the first of the others that did not end well.
+// end waits until all have ended after the first one did. It kills those that do not end by themselves. It returns
+// the error of the first process; if that was killed because of another process, it returns that one's error.
 func (b *beside) end(first error) error {
 	if first == nil || killed(first) {
 		select {
@@ -85,7 +84,7 @@ func (b *beside) end(first error) error {
 	return first
 }
 
-// killed says whether a process ended as attend ends the first one.
+// killed reports whether a process was killed, as attend does.
 func killed(err error) bool {
 	var ended *exec.ExitError
 	if !errors.As(err, &ended) {

@@ -4,13 +4,12 @@ import (
 	"slices"
 )
 
-// StageBound is the largest speedup of a pipeline over one worker that does the same work. A step has so many
-// micro-batches, and nothing but the stages' own times, busy, counts.
+// StageBound returns the largest possible speedup of a pipeline over one worker that does the same work. It only
+// considers the number of micro-batches of a step and the stages' computing times, busy.
 //
-// busy is what each stage computes in a step, in any unit. Stage i waits at first for one
-// micro-batch to pass forward through the stages before it, and after its last
-// backward those stages still have theirs to do: together one micro-batch's time on
-// them. So a step takes at least max over i of busy(i) + sum over j < i of busy(j)/M,
+// busy is each stage's computing time in a step, in any unit. Stage i first waits for one micro-batch to pass
+// forward through the stages before it, and after its last backward these stages must still do theirs. Together that
+// is one micro-batch's time on them. So a step takes at least max over i of busy(i) + sum over j < i of busy(j)/M,
 // and one worker takes sum(busy).
 func StageBound(busy []float64, microBatches int) float64 {
 	step, before, all := 0.0, 0.0, 0.0
@@ -24,7 +23,7 @@ func StageBound(busy []float64, microBatches int) float64 {
 	return all / step
 }
 
-// Worst is the largest of values, or 0 where there are none.
+// Worst returns the largest value; 0 if there are none.
 func Worst(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -32,8 +31,8 @@ func Worst(values []float64) float64 {
 	return slices.Max(values)
 }
 
-// Off is by how much a prediction misses what was measured, as a part of the latter:
-// 0.05 for 105 against 100 and for 95 against 100.
+// Off returns the error of a prediction relative to the measured value: 0.05 for 105 against 100 and for 95 against
+// 100.
 func Off(predicted, measured float64) float64 {
 	d := predicted - measured
 	if d < 0 {

@@ -14,19 +14,19 @@ import (
 	"github.com/millrace-ml/millrace/internal/child"
 )
 
-// Module is a PyTorch module that a rival trains in two stages, and that Export writes for others.
+// Module is a PyTorch module that a rival trains in two stages, and that Export writes to a file.
 type Module struct {
 	Name         string // the function of peers/modules.py that builds it: gpt or resnet18
 	LearningRate float64
-	settings     map[string]any // of modules.py
+	settings     map[string]any // arguments of that function
 	script       string
-	args         []string // of the rival, whatever its stages
-	splits       []string // layers of the first stage that are worth trying; "": the script's own
+	args         []string // of the rival, for any stages
+	splits       []string // numbers of layers in the first stage that are worth trying; "": the script's own
 	threads      []string
-	batch, least int // rows of a step, and the fewest of a micro-batch
+	batch, least int // rows of a step, and the fewest rows of a micro-batch
 }
 
-// Module is the workload's gpt. rows is what its rival trains on, as Record writes it.
+// Module returns the workload's gpt. rows is the file with its rival's data, as Record writes it.
 func (w Workload) Module(rows string) Module {
 	return Module{Name: "gpt", LearningRate: w.LearningRate, settings: map[string]any{"layers": w.Layers,
 		"width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary, "seed": w.Seed},
@@ -34,26 +34,26 @@ func (w Workload) Module(rows string) Module {
 		threads: []string{"1", "2"}, batch: w.Batch, least: max(1, w.Batch/mostMicroBatches)}
 }
 
-// ResNet is torchvision's resnet18 and how it is trained, by SGD without momentum.
+// ResNet is torchvision's resnet18 with its training, by SGD without momentum.
 type ResNet struct {
 	Classes, Size, Batch int // Size: height and width of an image
 	LearningRate         float64
 	Seed                 uint64
 }
 
-// Module is the resnet18. rows is what its rival trains on, as Record writes it.
+// Module returns the resnet18. rows is the file with its rival's data, as Record writes it.
 func (r ResNet) Module(rows string) Module {
 	args := []string{"--classes", strconv.Itoa(r.Classes), "--size", strconv.Itoa(r.Size), "--batch",
 		strconv.Itoa(r.Batch), "--lr", number(r.LearningRate), "--seed", strconv.FormatUint(r.Seed, 10), "--rows", rows}
-	// By its arithmetic the middle is behind the fourth block; the last blocks have most of the parameters to update.
-	// With fewer rows than a quarter of 16 its matrices are too small, and statistics of the batch say nothing.
+	// Half of the operations are in the first four blocks, but most of the parameters to update are in the last ones.
+	// With fewer than 4 rows its matrices are too small, and batch statistics have no meaning.
 	return Module{Name: "resnet18", LearningRate: r.LearningRate, settings: map[string]any{"classes": r.Classes,
 		"size": r.Size, "seed": r.Seed}, script: "onef1b_resnet.py", args: args, splits: []string{"3", "4", "5", "6", "7"},
 		threads: []string{"1"}, batch: r.Batch, least: min(4, r.Batch)}
 }
 
-// Rival trains the module by 1F1B, with so many rows to a micro-batch and steps to a visit. options are further ones
-// of its script.
+// Rival returns the command that trains the module by 1F1B, with micro rows in a micro-batch and steps in a visit.
+// options are further options of its script.
 func (m Module) Rival(python, scripts string, micro, steps int, options ...string) Command {
 	args := append([]string{"-B", filepath.Join(scripts, m.script), "--micro", strconv.Itoa(micro)}, m.args...)
 	label := []string{fmt.Sprintf("micro-batch %d", micro)}
@@ -64,9 +64,9 @@ func (m Module) Rival(python, scripts string, micro, steps int, options ...strin
 		Args: append(args, options...), Steps: steps}
 }
 
-// Rivals are the settings of Rival that are worth trying on two cores: the places of the cut, micro-batches up to all
-// rows of a step, threads, and a longer warm-up. The micro-batches of those that it is compared with, also, are tried:
-// a rival that may not do what the other does would lose by that.
+// Rivals returns the settings of Rival that are worth trying on two cores: places of the cut, micro-batches up to
+// all rows of a step, threads, and a longer warm-up. also adds micro-batches of the other side, so that a rival is
+// never excluded from what the other side may use.
 func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Command) {
 	micros := slices.Clone(also)
 	for micro := m.least; micro <= m.batch; micro *= 2 {
@@ -94,7 +94,8 @@ func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Co
 	return all
 }
 
-// Export writes the module, as it is before its first step, to a file for millrace. exporter is millrace_export.py.
+// Export writes the module with its initial weights to a file for millrace. exporter is the path of
+// millrace_export.py.
 func (m Module) Export(ctx context.Context, python, exporter, scripts, path string) error {
 	text, err := json.Marshal(m.settings)
 	if err == nil {
@@ -111,8 +112,7 @@ func (m Module) Export(ctx context.Context, python, exporter, scripts, path stri
 	return nil
 }
 
-// Record adds rows to a file of batches that rivals read: []float32 or []int64, the inputs of a batch and then its
-// targets.
+// Record appends to a file of batches that rivals read: []float32 or []int64, a batch's inputs and then its targets.
 func Record(f *os.File, rows ...any) error {
 	for _, part := range rows {
 		if err := binary.Write(f, binary.NativeEndian, part); err != nil {

@@ -7,27 +7,27 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// confidence of every interval in a Result, at least.
+// confidence is the minimal confidence of every interval in a Result.
 const confidence = 0.95
 
-// Pair is one visit to each of two runners, one right after the other.
+// Pair is two visits in sequence, one to each of two runners.
 type Pair struct {
-	Done, Of int // this pair counted in, and how many there will be
+	Done, Of int // the number of this pair, and of all pairs
 	A, B     Work
 	AFirst   bool
 }
 
-// Ratio is how many times as fast A was.
+// Ratio returns how many times as fast A was.
 func (p Pair) Ratio() float64 { return p.A.Rate() / p.B.Rate() }
 
 // Side is one runner's half of a Result.
 type Side struct {
 	Name   string    `json:"name"`
-	Rates  []float64 `json:"rates"`  // samples a second, by pair
-	Median float64   `json:"median"` // samples a second
+	Rates  []float64 `json:"rates"`  // samples per second, by pair
+	Median float64   `json:"median"` // samples per second
 }
 
-// Result of comparing A with B. A ratio above 1 says that A was faster.
+// Result is the result of comparing A with B. A ratio above 1 means that A was faster.
 type Result struct {
 	A              Side      `json:"a"`
 	B              Side      `json:"b"`
@@ -38,12 +38,11 @@ type Result struct {
 
 // Pairs visits a and b n times each, in pairs, and compares them.
 //
-// What slows the machine for a while slows both visits of a pair, so their ratio
-// holds still where the rates do not. The one that goes first changes from pair to
-// pair: a drift within a pair favours each as often. Runners are expected warm, see
-// [Warm]. progress, when not nil, is told of every pair.
+// A temporary slowdown of the machine affects both visits of a pair, so that their ratio is more stable than the
+// rates. A and B go first in turn, so that a drift within pairs favours neither. Runners should be warm, see [Warm].
+// If progress is not nil, it is called after every pair.
 //
-// It refuses fewer pairs than the interval takes (6) and ends at the first error.
+// It refuses fewer pairs than the interval needs (6), and stops at the first error.
 func Pairs(ctx context.Context, a, b Runner, n int, progress func(Pair)) (Result, error) {
 	if least := stats.Fewest(confidence); n < least {
 		return Result{}, fmt.Errorf("race: %d pairs of %s and %s; an interval of %v takes %d at least",

@@ -6,18 +6,17 @@ import (
 	"strconv"
 )
 
-// Workload is what every runner of a comparison trains: a gpt and its optimizer.
+// Workload is what every runner of a comparison trains: a gpt with its optimizer.
 type Workload struct {
 	Layers, Width, Heads, Context, Vocabulary int
 	Batch                                     int    // rows of an optimizer step
 	Optimizer                                 string // sgd or adamw
 	LearningRate, Momentum, WeightDecay       float64
-	Data                                      string // a text; "" for random bytes
+	Data                                      string // a text; "": random bytes
 	Seed                                      uint64
 }
 
-// SixMillion is the workload of BENCHMARKS.md: 6.5 million parameters, 128 tokens a
-// row, 32 rows a step.
+// SixMillion is the workload of BENCHMARKS.md: 6.5 million parameters, 128 tokens per row, 32 rows per step.
 func SixMillion() Workload {
 	return Workload{
 		Layers: 8, Width: 256, Heads: 8, Context: 128, Vocabulary: 256,
@@ -37,21 +36,20 @@ func (w Workload) args() []string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// mostMicroBatches that are tried: with more, this model's matrices are too small for
-// the BLAS, and what the pipeline's bubble still loses is less than that.
+// mostMicroBatches is the largest number of micro-batches that is tried. With more, this model's matrices are too
+// small for the BLAS, which costs more than the remaining bubble.
 const mostMicroBatches = 16
 
-// Peer is a way of training in PyTorch with the settings worth trying for it.
+// Peer is a way to train in PyTorch, with the settings that are worth trying.
 type Peer struct {
 	Name       string    // single, pipe, ddp or onef1b
-	Doc        string    // what it is, for a table
+	Doc        string    // a description for a table
 	Candidates []Command // one for each choice of micro-batch and threads
 }
 
-// Peers are the rivals on two cores. scripts is where [WriteScripts] has written,
-// python what [Python] has found, steps the optimizer steps of one visit.
-// There are 16 micro-batches at most, halved until one is left; where two processes
-// or stages share them, until two are.
+// Peers returns the rivals on two cores. scripts is the folder of [WriteScripts], python the result of [Python],
+// steps the optimizer steps of a visit. The number of micro-batches is 16 or less, by halving down to 1, or to 2 if
+// two processes or stages share them.
 func (w Workload) Peers(python, scripts string, steps int) []Peer {
 	peers := []Peer{
 		{Name: "single", Doc: "PyTorch, one process"},

@@ -16,66 +16,65 @@ import (
 
 const (
 	longestLine = 1 << 16
-	// closeGrace is how long a rival may take to end once its input has ended.
+	// closeGrace is how long a rival may take to end after its input has ended.
 	closeGrace = 10 * time.Second
-	// clockSlack is by how much a rival's clock may exceed ours over one visit.
+	// clockSlack is how much longer than our clock a rival's clock may measure a visit.
 	clockSlack = 5 * time.Millisecond
 )
 
-// Command says how a rival is started.
+// Command describes how to start a rival.
 type Command struct {
-	Name  string   // what tables call it
+	Name  string   // its name in tables
 	Path  string   // program
 	Args  []string // its arguments
-	Env   []string // its environment; nil takes over ours
-	Steps int      // optimizer steps of one visit
-	// Beside are further processes of the rival, which hear of visits from the first one. They are started with
-	// it, their own Beside aside, and end with it.
+	Env   []string // its environment; nil: ours
+	Steps int      // optimizer steps in a visit
+	// Beside are further processes of the rival, which learn of visits from the first one. They start and end with it.
+	// Their own Beside is ignored.
 	Beside []Command
 }
 
-// Description is what a rival says of itself when it is ready.
+// Description is what a rival reports about itself when it is ready.
 type Description struct {
 	Name       string `json:"name"`
 	Torch      string `json:"torch"`
-	Parameters int64  `json:"parameters"` // elements, over all processes' stages
-	Threads    int    `json:"threads"`    // intra-op, of each process
-	Batch      int    `json:"batch"`      // rows of an optimizer step
-	Micro      int    `json:"micro"`      // rows of a micro-batch
-	Context    int    `json:"context"`    // tokens of a row
+	Parameters int64  `json:"parameters"` // number of parameters, over all processes' stages
+	Threads    int    `json:"threads"`    // intra-op threads of each process
+	Batch      int    `json:"batch"`      // rows in an optimizer step
+	Micro      int    `json:"micro"`      // rows in a micro-batch
+	Context    int    `json:"context"`    // tokens in a row
 	Optimizer  string `json:"optimizer"`
 	BLASCore   string `json:"blas_core"`
-	// Of a rival of several processes that measures it: a step without messages, and the messages without a
-	// step.
+	// Seconds of a step without messages, and of the messages without a step. Only some rivals with several processes
+	// measure them.
 	ComputeS float64 `json:"compute_s"`
 	ReduceS  float64 `json:"reduce_s"`
 }
 
-// Rival is a runner in another process. It speaks the protocol of
-// bench/peers/protocol.py: a line of JSON that describes it, then for every line
-// "step N" a line {"samples": n, "seconds": s}.
+// Rival is a runner in another process. It speaks the protocol of bench/peers/protocol.py: first a line of JSON that
+// describes it, then for every line "step N" a line {"samples": n, "seconds": s}.
 type Rival struct {
 	Description Description
-	Loss        float64   // of the last step it has trained
-	StepS       float64   // median step of the last visit, where it says so
-	PeakBytes   []int64   // by worker, where it says so
-	Busy        float64   // part of the workers' time of the last visit in which they computed, where it says so
-	BusyS       []float64 // what each worker computed in a step of the last visit, the mean, where it says so
-	TakenBack   int       // how often updates of the last visit were taken back, where it says so
+	Loss        float64   // of the last step
+	StepS       float64   // median step of the last visit; 0: unknown
+	PeakBytes   []int64   // by worker; nil: unknown
+	Busy        float64   // fraction of the workers' time in the last visit in which they computed; 0: unknown
+	BusyS       []float64 // each worker's mean computing time in a step of the last visit; nil: unknown
+	TakenBack   int       // how often updates of the last visit were taken back
 
 	command Command
 	process *exec.Cmd
 	beside  *beside
 	input   io.WriteCloser
 	answers chan []byte
-	closing chan struct{} // closed by end: answers nobody waits for are dropped
-	gone    chan struct{} // closed when the process is; status is set before
+	closing chan struct{} // closed by end; later answers are dropped
+	gone    chan struct{} // closed when the process has ended; status is set before
 	status  error
 	said    *tail
 }
 
-// Start starts a rival and waits until it is ready. The end of ctx ends the process and what it started.
-// Whoever started it closes it.
+// Start starts a rival and waits until it is ready. The end of ctx kills the process and its children. The caller
+// must call Close.
 func Start(ctx context.Context, c Command) (*Rival, error) {
 	if c.Steps < 1 {
 		return nil, fmt.Errorf("race: %s: %d steps a visit; it must be 1 at least", c.Name, c.Steps)
@@ -115,7 +114,7 @@ func Start(ctx context.Context, c Command) (*Rival, error) {
 	return r, nil
 }
 
-// Name is the Command's.
+// Name returns the Command's name.
 func (r *Rival) Name() string { return r.command.Name }
 
 // Step trains the Command's number of steps. After an error the rival has ended.
@@ -130,7 +129,7 @@ func (r *Rival) Step(ctx context.Context) (Work, error) {
 func (r *Rival) step(ctx context.Context) (Work, error) {
 	began := time.Now()
 	if _, err := fmt.Fprintf(r.input, "step %d\n", r.command.Steps); err != nil {
-		r.end() // its status and last words say more than a broken pipe
+		r.end() // its status and output say more than a broken pipe
 		return Work{}, r.lost()
 	}
 	line, err := r.answer(ctx)
@@ -150,8 +149,7 @@ func (r *Rival) step(ctx context.Context) (Work, error) {
 	return a.work, nil
 }
 
-// Ask sends a line of a protocol of the caller's and reads what it is answered with. After an error the rival has
-// ended.
+// Ask sends a line of the caller's own protocol, and decodes the answer. After an error the rival has ended.
 func (r *Rival) Ask(ctx context.Context, line string, into any) error {
 	_, err := fmt.Fprintln(r.input, line)
 	if err != nil {
@@ -169,8 +167,7 @@ func (r *Rival) Ask(ctx context.Context, line string, into any) error {
 	return nil
 }
 
-// Close ends the rival and says how it ended, when not well. A second Close does
-// nothing.
+// Close ends the rival, and returns an error if it did not end well. A second Close does nothing.
 func (r *Rival) Close() error {
 	select {
 	case <-r.closing:
@@ -188,7 +185,7 @@ func (r *Rival) Close() error {
 	return closed
 }
 
-// end kills the process and what it started, if they are still there, and waits for it.
+// end kills the process and its children, if they still run, and waits for the process.
 func (r *Rival) end() {
 	select {
 	case <-r.closing:
@@ -199,7 +196,7 @@ func (r *Rival) end() {
 	<-r.gone
 }
 
-// listen hands on lines until the process ends.
+// listen passes on lines until the process ends.
 func (r *Rival) listen(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, longestLine)
@@ -209,7 +206,7 @@ func (r *Rival) listen(output io.Reader) {
 		case <-r.closing:
 		}
 	}
-	if lines.Err() != nil { // a line without end: nothing more can be understood
+	if lines.Err() != nil { // a line that is too long; later lines cannot be found
 		child.Kill(r.process)
 	}
 	r.status = errors.Join(lines.Err(), r.process.Wait())
@@ -230,7 +227,7 @@ func (r *Rival) answer(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// lost says how a rival ended that nobody had asked to; it is gone by now.
+// lost says how a rival ended unexpectedly. It must have ended.
 func (r *Rival) lost() error {
 	how := "status 0"
 	if r.status != nil {

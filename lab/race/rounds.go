@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Together starts rivals, has f measure them, and closes them: what f says counts first, and then
-// how the first of them ended that did not end well.
+// Together starts rivals, has f measure them, and closes them. It returns the error of f, or else that of the first
+// rival that did not end well.
 func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (err error) {
 	var rivals []*Rival
 	defer func() {
@@ -26,11 +26,10 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 	return f(rivals)
 }
 
-// Rounds visits all rivals once a round, in another order each time, after a round that warms
-// them up: what slows the machine for a while slows all of them, and none has always the same
-// one before it. before, unless nil, comes before each round that counts, 1 the first, while all rivals
-// stand still; visited is told of each visit that counts, by the rival's position, and what was done; ended of
-// each round, 0 the one before all.
+// Rounds visits all rivals once per round, after a round for warm-up. The order changes each time. So a temporary
+// slowdown affects all of them, and none always follows the same rival. If before is not nil, it is called before
+// each counted round, the first being 1, while all rivals are idle. visited is called after each counted visit, with
+// the rival's position. ended is called after each round, including round 0, the warm-up.
 func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error,
 	visited func(at int, w Work), ended func(round int)) error {
 	order := make([]int, len(rivals))
@@ -53,7 +52,7 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 	return nil
 }
 
-// takeTurns visits the rivals in the given order, and calls visited after each unless the round is a warm-up (0).
+// takeTurns visits the rivals in the given order, and calls visited after each unless the round is the warm-up (0).
 func takeTurns(ctx context.Context, rivals []*Rival, order []int, round int, visited func(at int,
 	w Work)) error {
 	for _, at := range order {

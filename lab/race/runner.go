@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Work is what a runner has done in one visit.
+// Work is what a runner did in one visit.
 type Work struct {
 	Samples int           // rows trained
-	Time    time.Duration // how long it took, by the runner's own clock
+	Time    time.Duration // duration by the runner's own clock
 }
 
-// Rate is samples a second.
+// Rate returns samples per second.
 func (w Work) Rate() float64 { return float64(w.Samples) / w.Time.Seconds() }
 
 // check refuses work that has no rate.
@@ -23,16 +23,16 @@ func (w Work) check() error {
 	return nil
 }
 
-// Runner trains when it is visited and stands still in between: two runners share
-// the cores of the machine, and only the one visited may use them.
+// Runner trains when it is visited and is idle in between. Runners share the cores of the machine, and only the
+// visited one may use them.
 type Runner interface {
 	Name() string
 	// Step trains a fixed number of optimizer steps.
 	Step(ctx context.Context) (Work, error)
 }
 
-// Warm visits each runner so many times and forgets what they took: the first steps
-// of a process load kernels and grow its memory.
+// Warm visits each runner this many times and ignores the results. The first steps of a process load kernels and
+// allocate memory.
 func Warm(ctx context.Context, visits int, runners ...Runner) error {
 	for range visits {
 		for _, r := range runners {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/child"
 )
 
-// scripts are the rivals of bench/peers, so that a binary can measure them anywhere.
+// scripts are the rivals of bench/peers, embedded so that the binary works anywhere.
 //
 //go:embed peers/*.py
 var scripts embed.FS
@@ -35,12 +35,11 @@ func WriteScripts(dir string) error {
 	return nil
 }
 
-// debianPython is the interpreter that Debian's python3-torch belongs to; others on
-// the search path do not see it.
+// debianPython is the interpreter of Debian's package python3-torch; other interpreters do not find that package.
 const debianPython = "/usr/bin/python3"
 
-// Python finds the interpreter that has PyTorch and says which PyTorch. Without one
-// the error says how to get it.
+// Python finds an interpreter with PyTorch, and returns the version of PyTorch. Without one, the error says how to
+// install it.
 func Python(ctx context.Context) (path, version string, err error) {
 	out, err := child.Command(ctx, debianPython, "-c", "import torch; print(torch.__version__)").CombinedOutput()
 	if err != nil {

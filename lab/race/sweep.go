@@ -10,40 +10,38 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Session is a runner that somebody opened and has to close.
+// Session is a runner that its user must close.
 type Session interface {
 	Runner
 	io.Closer
 }
 
-// Open starts a rival; it is the opener of [Sweep] outside tests.
+// Open starts a rival. [Sweep] uses it as its opener, except in tests.
 func Open(ctx context.Context, c Command) (Session, error) { return Start(ctx, c) }
 
-// Measured is what a candidate reached on its own.
+// Measured is the speed of a single candidate.
 type Measured struct {
 	Command Command   `json:"-"`
 	Name    string    `json:"name"`
-	Rates   []float64 `json:"rates"`  // samples a second, by visit
-	Median  float64   `json:"median"` // samples a second
+	Rates   []float64 `json:"rates"`  // samples per second, by visit
+	Median  float64   `json:"median"` // samples per second
 }
 
 const (
 	finalists = 4 // candidates that the second round of a sweep measures again
-	// warmVisits come before what counts: the first is slow, and the second may still
-	// grow memory.
+	// warmVisits is the number of visits before those that count: the first is slow, and the second may still allocate
+	// memory.
 	warmVisits = 2
 )
 
 // Sweep finds the best of a rival's candidates, in two rounds.
 //
-// In the first, one candidate is open at a time and ranked by its fastest visit of so
-// many: whatever else runs on the machine can only slow a visit, for minutes it may
-// be, and the fastest is the one it spared most. In the second, the four foremost are
-// open together and take turns over twice as many visits, so that what slows one
-// slows all; they are ranked by their medians. Sweep returns all, the best first;
-// those of the second round, with its figures, stand before the others.
+// In the first round one candidate is open at a time, and its fastest visit decides its rank. Other work on the
+// machine can only slow a visit, maybe for minutes, so the fastest visit is the least disturbed. In the second round
+// the four best candidates are open together and take turns over twice as many visits, so that a slowdown affects
+// all. Their medians decide. Sweep returns all candidates, those of the second round first, each group best first.
 //
-// progress, when not nil, is told of each figure.
+// If progress is not nil, it gets each result.
 func Sweep(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error),
 	progress func(Measured)) ([]Measured, error) {
 	if len(candidates) == 0 || visits < 1 {

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// Unit turns samples into what a table counts: 128 tokens to a row of a gpt, 1 image
-// to a row of a convnet.
+// Unit converts samples to the unit of a table: 128 tokens per row of a gpt, 1 image per row of a convnet.
 type Unit struct {
 	Name      string // plural: tokens, images
 	PerSample int
 }
 
-// rate of samples a second, in whole units with thousands set apart.
+// rate formats a rate in whole units, with separators for thousands. samples is in samples per second.
 func (u Unit) rate(samples float64) string {
 	digits := strconv.FormatInt(int64(samples*float64(u.PerSample)+0.5), 10)
 	var groups []string
@@ -56,7 +55,7 @@ func WriteSweep(w io.Writer, unit Unit, measured []Measured) error {
 	return writeTable(w, []string{"candidate", "median, " + unit.Name + "/s", "least", "most", "visits"}, rows)
 }
 
-// writeTable sets columns of names left and columns of figures right.
+// writeTable aligns names left and numbers right.
 func writeTable(w io.Writer, head []string, rows [][]string) error {
 	rule := make([]string, len(head))
 	for i := range head {

@@ -2,7 +2,7 @@ package race
 
 import "sync"
 
-// tailBytes of a rival's last words are enough for a Python traceback's end.
+// tailBytes is how many bytes of a rival's last output are kept, enough for the end of a Python traceback.
 const tailBytes = 2048
 
 // tail keeps the end of what is written to it.

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// commit is what this program was built from. Of one that says nothing, and that go run or go test has just built, it
-// is what git says of the current folder, if that is a checkout of this program's module.
+// commit returns the commit that this program was built from. A program that go run or go test has just built does
+// not know it. Then git is asked about the current folder, if that is a checkout of this program's module.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -36,11 +36,11 @@ func commit() string {
 	return revision
 }
 
-// justBuilt says whether a program lies where go run and go test build.
+// justBuilt reports whether a program is in a folder of go run or go test.
 func justBuilt(program string) bool { return strings.Contains(program, "/go-build") }
 
-// checkedOut is what is checked out in the current folder, and whether it was changed; empty where that is another
-// module, or no checkout.
+// checkedOut returns the commit that is checked out in the current folder, and whether files were changed. It
+// returns "" for another module, and outside a checkout.
 func checkedOut(module string) (revision string, changed bool) {
 	git := func(args ...string) (string, bool) {
 		out, err := exec.Command("git", args...).Output()
@@ -61,11 +61,10 @@ func checkedOut(module string) (revision string, changed bool) {
 	return revision, !ok || status != ""
 }
 
-// plain is a word that a shell takes as it is.
+// plain matches a word that a shell needs no quotes for.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,@%+-]+$`)
 
-// commandLine is arguments as a shell takes them. A program that go run has built in a folder of its own is named by
-// its package.
+// commandLine quotes arguments for a shell. A program built by go run is named by its package.
 func commandLine(args []string) string {
 	words := []string{args[0]}
 	if info, ok := debug.ReadBuildInfo(); ok && justBuilt(args[0]) {

@@ -1,13 +1,13 @@
-// Package record is the form of the files in lab/results: what was measured, where, when, from which commit and by
-// which command.
+// Package record defines the form of the files in lab/results. They say what was measured, where, when, from which
+// commit and by which command.
 //
-// In goes what a benchmark found, a value that embeds [Head] and counts its medians and intervals itself
-// ([Results]); out comes a JSON file, and the value again when it is read. Refused: a file of another version or of
-// another benchmark, unknown fields, a head that lacks something, and medians or intervals that are not those of the
-// single measurements beside them. A result of which nobody kept these says so in carried_over and has none.
+// In: the results of a benchmark, a value that embeds [Head] and computes its own medians and intervals ([Results]).
+// Out: a JSON file, and the same value when the file is read. Refused: a file of another version or benchmark,
+// unknown fields, an incomplete head, and medians or intervals that do not follow from the single measurements in
+// the file. If the single measurements were not kept, carried_over says so.
 //
-// Whoever measures calls [Begin] before it does, and [Head.End] behind it. What is not known is the word "unknown",
-// or 0 cores.
+// A benchmark calls [Begin] before it measures, and [Head.End] after. A value that is not known is the word
+// "unknown", or 0 cores.
 package record
 
 import (
@@ -25,45 +25,45 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Version is that of the files.
+// Version is the version of the files.
 const Version = 2
 
-// Confidence is that of every interval, at least.
+// Confidence is the minimal confidence of every interval.
 const Confidence = 0.95
 
-// Unknown stands where a head cannot say something.
+// Unknown replaces a text that is not known.
 const Unknown = "unknown"
 
-// Head is what every file says first.
+// Head is the beginning of every file.
 type Head struct {
 	Version int     `json:"version"`
-	Bench   string  `json:"bench"` // the benchmark, which says what else is in the file
+	Bench   string  `json:"bench"` // the benchmark, which decides the rest of the file
 	What    string  `json:"what"`  // what was measured, in words
 	Machine Machine `json:"machine"`
-	// Commit is what the program was built from; "+" behind it: with changes.
+	// Commit is the commit the program was built from. A "+" at its end means that files were changed.
 	Commit  string  `json:"commit"`
-	Command string  `json:"command"` // as a shell takes it
+	Command string  `json:"command"` // as typed in a shell
 	TookS   float64 `json:"took_s"`  // seconds; 0: not known
-	// CarriedOver says where medians and intervals come from whose single measurements were not kept; empty: they
-	// stand beside them.
+	// CarriedOver says where medians and intervals without single measurements come from; empty: the file has the
+	// single measurements.
 	CarriedOver string `json:"carried_over,omitempty"`
 
 	began time.Time
 }
 
-// Machine is where it was measured.
+// Machine is the machine of the measurement.
 type Machine struct {
 	Processor string `json:"processor"`
 	Cores     int    `json:"cores"`
 	Kernel    string `json:"kernel"`
-	Load      string `json:"load"` // of the last 1, 5 and 15 minutes before the start
+	Load      string `json:"load"` // average over the last 1, 5 and 15 minutes before the start
 	Date      string `json:"date"`
 }
 
-// ThisMachine is the machine as it is now.
+// ThisMachine returns the machine as it is now.
 func ThisMachine() Machine {
 	m := Machine{Processor: processor.Name(), Cores: runtime.NumCPU(), Date: time.Now().UTC().Format(time.DateOnly)}
-	text, _ := os.ReadFile("/proc/sys/kernel/osrelease") // what a system does not say is left out
+	text, _ := os.ReadFile("/proc/sys/kernel/osrelease") // missing values are left out
 	m.Kernel = strings.TrimSpace(string(text))
 	text, _ = os.ReadFile("/proc/loadavg")
 	if words := strings.Fields(string(text)); len(words) > 2 {
@@ -72,22 +72,22 @@ func ThisMachine() Machine {
 	return m
 }
 
-// Begin is the head of a benchmark that begins now, in this process.
+// Begin returns the head of a benchmark that begins now in this process.
 func Begin(bench, what string) Head {
 	return Head{Version: Version, Bench: bench, What: what, Machine: ThisMachine(), Commit: commit(),
 		Command: commandLine(os.Args), began: time.Now()}
 }
 
-// End says that the benchmark has ended.
+// End records that the benchmark has ended.
 func (h *Head) End() { h.TookS = time.Since(h.began).Seconds() }
 
-// Carried says whether single measurements were not kept.
+// Carried reports whether single measurements were not kept.
 func (h *Head) Carried() bool { return h.CarriedOver != "" }
 
-// head is the head itself, also of a value that embeds it.
+// head returns the Head, also of a value that embeds it.
 func (h *Head) head() *Head { return h }
 
-// check refuses a head that lacks something.
+// check refuses an incomplete head.
 func (h *Head) check(bench string) error {
 	if h.Bench != bench {
 		return fmt.Errorf("bench is %q; this is to be %q", h.Bench, bench)
@@ -107,8 +107,8 @@ func (h *Head) check(bench string) error {
 	return nil
 }
 
-// Median refuses a median that is not the one of the values, and an interval that is not theirs. The zero value is no
-// interval: of too few values there is none, and a file then leaves it out.
+// Median refuses a median or an interval that does not follow from the values. A zero interval means none: too few
+// values have none, and the file then leaves it out.
 func (h *Head) Median(name string, values []float64, median float64, i stats.Interval) error {
 	none := i == stats.Interval{}
 	if len(values) == 0 {
@@ -136,7 +136,7 @@ func (h *Head) Median(name string, values []float64, median float64, i stats.Int
 	return nil
 }
 
-// Value refuses a value that is not what it was counted to be anew; name is its field.
+// Value refuses a value that differs from counted, which was computed again. name is the value's field.
 func (h *Head) Value(name string, is, counted float64) error {
 	if h.Carried() || near(is, counted) {
 		return nil
@@ -144,7 +144,7 @@ func (h *Head) Value(name string, is, counted float64) error {
 	return fmt.Errorf("%s is %v; by the single measurements it is %v", name, is, counted)
 }
 
-// near says whether two numbers are equal but for how they were rounded.
+// near reports whether two numbers are equal except for rounding.
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b)) }
 
 func finite(values ...float64) bool {
@@ -156,16 +156,16 @@ func finite(values ...float64) bool {
 	return true
 }
 
-// Results is what a benchmark leaves: a struct that embeds a Head.
+// Results is the result of a benchmark: a struct that embeds a Head.
 type Results interface {
 	head() *Head
-	// Kind is the Bench of the Head.
+	// Kind returns the Head's Bench.
 	Kind() string
-	// Recount refuses medians, intervals and other sums that the single measurements do not give.
+	// Recount refuses medians, intervals and sums that do not follow from the single measurements.
 	Recount() error
 }
 
-// Write writes results to a file, in a folder that is made where it is not there; an empty path names none.
+// Write writes results to a file, and creates its folder if necessary. An empty path writes nothing.
 func Write(path string, r Results) error {
 	if path == "" {
 		return nil
@@ -217,7 +217,7 @@ func check(r Results) error {
 	return r.Recount()
 }
 
-// BenchOf is the benchmark of a file of results.
+// BenchOf returns the benchmark of a file of results.
 func BenchOf(path string) (string, error) {
 	text, err := document.Read(path, document.MaxBytes)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package rooms draws how the packages of this repository import each other, room by room.
+// Package rooms draws which packages of this repository import which, room by room. A room is a top-level folder.
 //
-// In goes the folder of the repository, whose packages the go command lists; out come the drawing that ARCHITECTURE.md
-// has between its marks, and the lines of each room with and without tests. Refused: a folder that holds no module, and
-// a document without the marks.
+// In: the folder of the repository, whose packages the go command lists. Out: the drawing between two marks in
+// ARCHITECTURE.md, and the number of lines of each room, with and without tests. Refused: a folder without a module,
+// and a document without the marks.
 package rooms
 
 import (
@@ -22,13 +22,13 @@ import (
 
 const module = "github.com/millrace-ml/millrace/"
 
-// Package is one package, by its path in the repository.
+// Package is one package; Path is its path in the repository.
 type Package struct {
 	Path    string
-	Imports []string // of the module
+	Imports []string // packages of the module
 }
 
-// room is the first part of a path.
+// room returns the first part of a path.
 func room(path string) string {
 	name, _, _ := strings.Cut(path, "/")
 	return name
@@ -69,12 +69,12 @@ func List(ctx context.Context, dir string) ([]Package, error) {
 	}
 }
 
-// width is the most columns of a line of the drawing.
+// width is the maximal number of columns of a line of the drawing.
 const width = 110
 
-// Draw draws every room: each of its packages, whoever imports standing above what is imported, with the packages of
-// its own room that it imports, and behind a bar those of others but for internal, which anybody may import; several of
-// one room are its name with dots.
+// Draw draws each room's packages, an importing package above those it imports. A line shows first the imports from
+// the package's own room, and after a bar those from other rooms. It leaves out internal, which any package may
+// import. Several packages of another room become its name with dots.
 func Draw(w io.Writer, all []Package) error {
 	var names []string
 	byRoom := map[string][]Package{}
@@ -100,7 +100,7 @@ func Draw(w io.Writer, all []Package) error {
 					inside = append(inside, "/"+short)
 				case i == name:
 					inside = append(inside, name)
-				case !strings.HasPrefix(i, "internal/"): // which anybody may import
+				case !strings.HasPrefix(i, "internal/"): // any package may import internal
 					outside = append(outside, i)
 				}
 			}
@@ -131,7 +131,7 @@ func gathered(paths []string) []string {
 	return words
 }
 
-// wrap writes words behind a head, lines after the first as far in.
+// wrap writes words after a head, and indents further lines to the same column.
 func wrap(out *strings.Builder, head string, words []string) {
 	line := head
 	if len(words) > 0 {
@@ -147,7 +147,7 @@ func wrap(out *strings.Builder, head string, words []string) {
 	out.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// topDown orders packages so that each stands in front of those that it imports, and else by name.
+// topDown orders packages so that each comes before those that it imports, and otherwise by name.
 func topDown(all []Package) []Package {
 	var out []Package
 	left := slices.Clone(all)
@@ -155,23 +155,23 @@ func topDown(all []Package) []Package {
 		at := slices.IndexFunc(left, func(p Package) bool {
 			return !slices.ContainsFunc(left, func(other Package) bool { return slices.Contains(other.Imports, p.Path) })
 		})
-		at = max(at, 0) // the compiler lets no circle pass
+		at = max(at, 0) // the compiler forbids import cycles
 		out = append(out, left[at])
 		left = slices.Delete(left, at, at+1)
 	}
 	return out
 }
 
-// Size is the lines of one room.
+// Size is the number of lines of one room.
 type Size struct {
 	Room  string
-	Code  int // of Go that is no test
-	Tests int // of tests and what only they import
+	Code  int // Go, without tests
+	Tests int // tests and packages that only they import
 	Other int // C++, headers, Python, JavaScript, shell
-	Files int // of all these
+	Files int // number of files of all these
 }
 
-// Sizes counts the lines of each room of the repository in a folder, but for data of tests.
+// Sizes counts the lines of each room of the repository in a folder, without test data.
 func Sizes(dir string) ([]Size, error) {
 	byRoom := map[string]*Size{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -225,13 +225,13 @@ func Sizes(dir string) ([]Size, error) {
 	return all, nil
 }
 
-// The marks that the drawing stands between in a document.
+// The marks around the drawing in a document.
 const (
 	begins = "<!-- drawn by: millrace-lab rooms -->"
 	ends   = "<!-- end of the drawing -->"
 )
 
-// Into is a document with the drawing between its marks.
+// Into returns a document with the drawing between its marks.
 func Into(document []byte, all []Package) ([]byte, error) {
 	head, rest, found := bytes.Cut(document, []byte(begins))
 	_, tail, closed := bytes.Cut(rest, []byte(ends))

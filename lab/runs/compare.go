@@ -5,15 +5,15 @@ import (
 	"math"
 )
 
-// outcome is what became of a run on one side.
+// outcome is the result of a run on one side.
 type outcome struct {
 	tensors tensors
 	err     error
 }
 
-// verdict is how a run ended against another.
+// verdict is the result of comparing two runs.
 type verdict struct {
-	Word  string // same, differs, fails here, fails there, fails in both, or left: nothing to compare with
+	Word  string // same, differs, fails here, fails there, fails in both, or left: not compared
 	Apart float64
 	Why   string
 }
@@ -28,7 +28,7 @@ const (
 	failsBoth  = "fails in both"
 )
 
-// compare says how a run on this side ended against the same run on the other one.
+// compare compares the outcomes of the same run on both sides.
 func compare(here, there outcome) verdict {
 	switch {
 	case here.err != nil && there.err != nil:
@@ -41,7 +41,7 @@ func compare(here, there outcome) verdict {
 	return apart(here.tensors, there.tensors)
 }
 
-// apart says whether two sets of tensors are the same, and if not, by how much.
+// apart reports whether two sets of tensors are equal, and how much they differ.
 func apart(here, there tensors) verdict {
 	if here.hashes() == there.hashes() {
 		return verdict{Word: same}
@@ -69,7 +69,7 @@ func amount(d float64, at string) string {
 	return fmt.Sprintf("%.2g apart (%s)", d, at)
 }
 
-// against compares a run with what a file says.
+// against compares a run with the hashes in a file.
 func (h *hashes) against(name string, here outcome) verdict {
 	want, known := h.Runs[name]
 	switch {
@@ -86,20 +86,20 @@ func (h *hashes) against(name string, here outcome) verdict {
 	return verdict{Word: same}
 }
 
-// short is the beginning of a hash, which is enough to tell it by.
+// short returns the beginning of a hash, enough to tell two apart.
 func short(hash string) string { return hash[:min(16, len(hash))] }
 
-// exception is a run that is to differ from a commit, and why.
+// exception is a run that is expected to differ from a commit, with the reason.
 type exception struct {
 	Run string
-	// Fails: it fails at that commit. Else its tensors differ.
+	// Fails: the run fails at that commit. Otherwise its tensors differ.
 	Fails bool
-	// Within is the most by which they do, as distance measures it; 0 is any amount.
+	// Within is the largest allowed difference, as distance measures it; 0 allows any.
 	Within float64
 	Why    string
 }
 
-// admits says whether a verdict is what the exception is about.
+// admits reports whether an exception covers a verdict.
 func (e exception) admits(v verdict) bool {
 	if e.Fails {
 		return v.Word == failsThere
@@ -107,8 +107,7 @@ func (e exception) admits(v verdict) bool {
 	return v.Word == differs && (e.Within == 0 || v.Apart <= e.Within)
 }
 
-// judge says whether a verdict is as it must be, given what is expected of the commit, and what to print
-// beside it.
+// judge reports whether a verdict is as expected, and returns a remark to print after it.
 func judge(name string, v verdict, exceptions []exception) (fine bool, remark string) {
 	for _, e := range exceptions {
 		if e.Run != name {

@@ -1,25 +1,25 @@
-// Package runs trains a list of small models and says whether their final tensors are still the same.
+// Package runs trains a list of small models and checks whether their final tensors are unchanged.
 //
-// In: the list (list.go) and this working tree, which it builds and trains with by the command line
-// `millrace train`, so that it measures whatever carries workers. With Against, a commit too, which it builds in
-// a folder of its own with a native library of its own; each run is then trained by both, here. With Check, a
-// file of hashes that Output named. With Carrier, what messages between workers go over here (train reads it
-// from MILLRACE_CARRIER): hashes must be the same over each. With Processes, each run is trained in as many
-// processes as it has workers, and with Namespaces in two network namespaces, which takes root: hashes must be
-// the same again. It runs in the working tree of millrace.
+// In: the list (list.go) and this working tree. It builds the tree and trains through the command line `millrace
+// train`, so that it covers everything on the way. With Against, it builds a commit in a folder of its own with its
+// own native library, and each run is trained by both builds on this machine. With Check, it compares with a file of
+// hashes that Output wrote. With Carrier, messages between workers here go over that carrier (train reads it from
+// MILLRACE_CARRIER); hashes must be the same over each. With Processes, each run is trained in one process for each
+// worker, and with Namespaces in two network namespaces, which needs root; hashes must again be the same. It runs in
+// the working tree of millrace.
 //
-// Out: a line for each run with the SHA-256 of its weights and buffers, and that of what its optimizer
-// keeps, over names, element types, shapes and bytes, sorted by name, whichever file of the checkpoint they
-// are in; or whether they are those of the other commit or of the file, and if not, how far they are apart.
-// Runs that must leave what another run of the list leaves (run.Like) are held to it every time.
+// Out: a line for each run with two SHA-256 hashes: of its weights and buffers, and of its optimizer state. A hash
+// covers names, element types, shapes and bytes, sorted by name, independent of the checkpoint's files. When
+// comparing, the line says instead whether the tensors are equal, and if not, how much they differ. A run that must
+// equal another run of the list (run.Like) is always checked.
 //
-// All is as it must be where nothing differs from a commit but what expected.go names and gives a reason for,
-// and no run fails.
+// The result is good if no run fails, and if only the runs in expected.go differ from a commit, for the reasons
+// given there.
 //
-// Refused: options that contradict each other; a file of hashes from another processor, BLAS or libtorch, where
-// other bits are right, or from another list of runs. Files of hashes are never committed: git ignores the
-// ending that Output must have.
+// Refused: contradicting options, and a file of hashes from another processor, BLAS or libtorch, which give other
+// bits, or from another list of runs. Files of hashes are never committed: git ignores their ending, which Output
+// requires.
 //
-// Every run pins its stages, order, micro-batches, seed and rate, and its costs come from a described device,
-// not from a clock: bits depend on code alone.
+// Every run fixes its stages, order, micro-batches, seed and learning rate. Its costs come from a described device,
+// not from a clock. So the bits depend only on the code.
 package runs

@@ -9,15 +9,15 @@ import (
 	"github.com/millrace-ml/millrace/internal/processor"
 )
 
-// environment is what bits depend on beside code.
+// environment is what bits depend on besides code.
 type environment struct {
 	CPU      string `json:"cpu"`
-	BLAS     string `json:"blas"` // the library and the kernels that it has chosen
+	BLAS     string `json:"blas"` // the library and its chosen kernels
 	CoreType string `json:"openblas_coretype"`
 	Torch    string `json:"libtorch"`
 }
 
-// environmentOf asks a side what it finds here.
+// environmentOf returns the environment that a side's program reports.
 func environmentOf(ctx context.Context, s *side) (environment, error) {
 	e := environment{CPU: processor.Identity(), CoreType: os.Getenv("OPENBLAS_CORETYPE")}
 	out, err := s.millrace(ctx, "doctor", "--json")
@@ -42,7 +42,7 @@ func environmentOf(ctx context.Context, s *side) (environment, error) {
 	return e, nil
 }
 
-// unlike says in which way another environment differs, "" if it does not.
+// unlike says how another environment differs; "" if it does not.
 func (e environment) unlike(other environment) string {
 	for _, x := range []struct{ what, here, there string }{
 		{"processor", e.CPU, other.CPU}, {"BLAS", e.BLAS, other.BLAS},

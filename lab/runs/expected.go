@@ -1,6 +1,6 @@
 package runs
 
-// Why runs differ from 13446a8, the commit from which the list begins.
+// Why runs differ from 13446a8, the first commit of the list.
 const (
 	ownMean = "each stage was scaled by the replicas of the last stage, not by its own (REVIEW 6.1)"
 	lost    = "gradients of micro-batches in flight were lost under latest, all stages but the last stood still"
@@ -9,7 +9,7 @@ const (
 	refused = "an update replaced weights that a batch norm in flight had kept (BUGS 4)"
 )
 
-// expected is, by commit, the runs whose tensors changed on purpose since then.
+// expected holds, by commit, the runs whose tensors have changed on purpose since then.
 var expected = map[string][]exception{
 	"13446a87984912a6ea43a72cc73feedfacfcd794": {
 		{Run: "stash-2-1-each-stage-its-own-mean", Why: ownMean},

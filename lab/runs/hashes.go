@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Ending is what the name of a file of hashes ends in: git ignores it.
+// Ending is the suffix of files of hashes; git ignores it.
 const Ending = ".hashes"
 
-// hashes is a file of what the runs left on one machine.
+// hashes is a file with the hashes of all runs on one machine.
 type hashes struct {
-	Commit      string            `json:"commit"` // of the tree; "+" behind it where files were changed
+	Commit      string            `json:"commit"` // of the tree; "+" at its end: files were changed
 	Environment environment       `json:"environment"`
 	List        string            `json:"list"` // digest of the list
 	Runs        map[string]hashOf `json:"runs"`
 }
 
-// hashOf is what one run left.
+// hashOf holds the hashes of one run.
 type hashOf struct {
 	Weights string `json:"weights"`
-	State   string `json:"state,omitempty"` // what the optimizer keeps
+	State   string `json:"state,omitempty"` // optimizer state
 }
 
 func (t tensors) hashes() hashOf {
@@ -30,7 +30,7 @@ func (t tensors) hashes() hashOf {
 	return hashOf{weights.hash(), state.hash()}
 }
 
-// nameOfHashes refuses names that git would take in.
+// nameOfHashes refuses names that git does not ignore.
 func nameOfHashes(path string) error {
 	if !strings.HasSuffix(path, Ending) {
 		return fmt.Errorf("-o %s: hashes are of this machine and stay here: give a name that ends in %s, which git ignores",
@@ -47,7 +47,7 @@ func (h *hashes) write(path string) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// readHashes reads a file of hashes, and refuses it where it cannot be compared with runs of a list here.
+// readHashes reads a file of hashes. It refuses a file from another environment or list.
 func readHashes(path string, here environment, list string) (*hashes, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,6 @@
 package runs
 
-// How the models are cut in most runs.
+// The cuts of the models in most runs.
 var (
 	mlp3  = []int{2, 4}
 	mlp4  = []int{1, 3, 4}
@@ -10,7 +10,7 @@ var (
 	lstm3 = []int{1, 3}
 )
 
-// Where stages lie: two chunks on each of two workers, a V over them, two directions over four.
+// Placements of stages: two chunks on each of two workers, a V over two workers, two directions over four.
 var (
 	wrapped = [][]int{{0}, {1}, {0}, {1}}
 	vee     = [][]int{{0}, {1}, {1}, {0}}
@@ -27,21 +27,20 @@ var (
 	three3   = [][]int{{0, 1, 2}, {3, 4, 5}}
 )
 
-// flush is a run under a flush that leaves what one worker leaves.
+// flush returns a run with a flush that must equal the run on one worker.
 func flush(family string, on [][]int, cuts []int) run {
 	return run{Name: family + "-leaves-what-one-worker-leaves", Subject: "mlp", Like: "mlp-on-one-worker",
 		leg: leg{layout: layout{Schedule: family, Cuts: cuts, On: on}, Steps: 6}}
 }
 
-// stream is a run without a flush, with minibatches of one micro-batch of 8 samples. At its learning rate late
-// gradients do not make rounding errors grow.
+// stream returns a run without a flush, whose minibatches are one micro-batch of 8 samples. Its learning rate is so
+// small that stale gradients do not amplify rounding errors.
 func stream(name, weights string, steps int, on [][]int, cuts ...int) run {
 	return run{Name: name, Subject: "mlp", leg: leg{Steps: steps, Flags: []string{"--lr", "0.02"},
 		layout: layout{Schedule: "1f1b-rr", Weights: weights, Cuts: cuts, On: on, Batch: 8, MicroBatches: 1}}}
 }
 
-// list is the runs, in the order in which they are told. A run that another must leave the tensors of
-// (Like) comes before it.
+// list is all runs in the order of the output. A run that is named in Like comes before those that name it.
 var list = concat(flushes(), streams(), replicas(), pipelines(), limits(), models(), resumed(), commandLine())
 
 func concat(parts ...[]run) (all []run) {
@@ -51,7 +50,7 @@ func concat(parts ...[]run) (all []run) {
 	return all
 }
 
-// flushes is the orders that end each step with a flush.
+// flushes returns runs of the orders that end each step with a flush.
 func flushes() []run {
 	return []run{
 		{Name: "mlp-on-one-worker", Subject: "mlp", leg: leg{layout: layout{Schedule: "single"}, Steps: 6}},
@@ -64,7 +63,7 @@ func flushes() []run {
 	}
 }
 
-// streams is the weight policies of orders that never flush.
+// streams returns runs of the weight policies without a flush.
 func streams() []run {
 	return []run{
 		stream("stash-uses-one-version-in-both-passes", "stash", 11, nil, 2, 4),
@@ -76,13 +75,13 @@ func streams() []run {
 			layout: layout{Schedule: "1f1b-rr", Weights: "stash", Cuts: mlp3, MicroBatches: 3}}},
 		{Name: "dp-async-sums-one-update-late", Subject: "mlp", leg: leg{Steps: 6,
 			layout: layout{Schedule: "dp-async", Weights: "2bw", On: [][]int{{0, 1}}}}},
-		// of one worker that trains, so that its updates have one order
+		// asp with a single trainer, so that updates have only one order
 		{Name: "asp-updates-where-the-weights-are", Subject: "mlp", leg: leg{Steps: 6,
 			layout: layout{Schedule: "asp", Weights: "asp", On: [][]int{{0, 1}}, MicroBatches: 1}}},
 	}
 }
 
-// replicas is stages on several workers.
+// replicas returns runs with replicated stages.
 func replicas() []run {
 	rows := func(name, family, like string, on [][]int, cuts ...int) run {
 		return run{Name: name, Subject: "mlp", Like: like, leg: leg{Steps: 6,
@@ -118,7 +117,7 @@ func replicas() []run {
 	}
 }
 
-// pipelines is elastic averaging.
+// pipelines returns runs of elastic averaging.
 func pipelines() []run {
 	elastic := func(name string, n int, edit func(*layout)) run {
 		l := layout{Schedule: "elastic", Weights: "elastic", Cuts: []int{3}, Pipelines: n, MicroBatches: 4}
@@ -135,7 +134,7 @@ func pipelines() []run {
 	}
 }
 
-// limits is clipping, and updates that are validated in the next step.
+// limits returns runs with clipping, and with updates that are validated in the next step.
 func limits() []run {
 	clip := []string{"--clip", "0.4"}
 	post := append(clip[:1:1], "0.4", "--post-validate")

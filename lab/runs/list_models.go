@@ -1,6 +1,6 @@
 package runs
 
-// models is networks with state, randomness, ties and tensors that pass stages by.
+// models returns runs of networks with state, randomness, tied parameters, and tensors that bypass stages.
 func models() []run {
 	of := func(name, subject, like string, l layout) run {
 		return run{Name: name, Subject: subject, Like: like, leg: leg{layout: l, Steps: 6}}
@@ -56,7 +56,7 @@ func models() []run {
 	}
 }
 
-// resumed is runs that stop and go on, most of them under another plan.
+// resumed returns runs that stop and resume, most of them with another plan.
 func resumed() []run {
 	of := func(name, subject, like string, stop, steps int, first, then layout, flags ...string) run {
 		return run{Name: name, Subject: subject, Like: like, leg: leg{layout: first, Steps: stop, Flags: flags},
@@ -99,7 +99,7 @@ func resumed() []run {
 	}
 }
 
-// commandLine is runs that a plan's file does not say, and periods.
+// commandLine returns runs whose settings a plan's file does not hold, and runs with evaluations and checkpoints.
 func commandLine() []run {
 	return []run{
 		{Name: "flags-say-the-plan", Subject: "mlp", Like: "mlp-on-one-worker", leg: leg{Steps: 6,

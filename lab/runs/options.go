@@ -15,26 +15,26 @@ import (
 	"github.com/millrace-ml/millrace/lab/slow"
 )
 
-// Options is what to train and what to compare it with.
+// Options says what to train and what to compare it with.
 type Options struct {
-	Against string // a commit that is built beside, and trains the same runs
+	Against string // a commit to build, which trains the same runs
 	Check   string // a file of hashes
-	Output  string // a file that the hashes are written to
+	Output  string // file for the hashes
 	Only    string // a regular expression for the names of runs
-	Carrier string // what messages go over here; "" is the usual one
+	Carrier string // carrier of messages here; "": the usual one
 	Jobs    int    // runs at a time
-	// Processes has each run trained here in a process for each worker, by millrace launch; Namespaces in two network
-	// namespaces besides, half of the processes in each.
+	// Processes trains each run here in one process for each worker, by millrace launch. Namespaces puts half of the
+	// processes into each of two network namespaces.
 	Processes, Namespaces bool
 }
 
-// fast is a rate that these runs do not come to.
+// fast is a link rate that these runs never reach.
 var fast = slow.Rate{Name: "10gbit", BitsPerSecond: 1e10}
 
-// Refusal is an error of the user's to mend.
+// Refusal is an error that the user can correct.
 type Refusal struct{ error }
 
-// chosen is the runs to train; a run that another is held to is not taken in for it.
+// chosen returns the runs to train. A run that is only named in Like is not added.
 func (o Options) chosen() ([]run, error) {
 	pattern, err := regexp.Compile(o.Only)
 	if err != nil {
@@ -52,7 +52,7 @@ func (o Options) chosen() ([]run, error) {
 	return runs, nil
 }
 
-// check refuses options that contradict each other, or that name what is not there.
+// check refuses options that contradict each other, or that name unknown values.
 func (o Options) check() error {
 	switch {
 	case o.Against != "" && o.Check != "":
@@ -72,7 +72,7 @@ func (o Options) check() error {
 	return nameOfHashes(o.Output)
 }
 
-// Run trains the runs, prints a line for each, and says whether all is as it must be.
+// Run trains the runs, prints a line for each, and reports whether all are as expected.
 func (o Options) Run(ctx context.Context, out io.Writer) (fine bool, err error) {
 	if err := o.check(); err != nil {
 		return false, Refusal{err}
@@ -139,7 +139,7 @@ func (o Options) Run(ctx context.Context, out io.Writer) (fine bool, err error) 
 	return fine, h.write(o.Output)
 }
 
-// ready builds a source tree and furnishes a folder for its runs.
+// ready builds a source tree and prepares a folder for its runs.
 func ready(ctx context.Context, root, folder string) (*side, error) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func ready(ctx context.Context, root, folder string) (*side, error) {
 	return s, s.furnish(ctx)
 }
 
-// commitOf names the tree at root.
+// commitOf returns the commit of the tree at root.
 func commitOf(ctx context.Context, root string) string {
 	commit, err := git(ctx, "-C", root, "rev-parse", "HEAD")
 	if err != nil {

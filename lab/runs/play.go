@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// seed is that of weights, masks and data order in every run.
+// seed is the seed of weights, masks and data order in every run.
 const seed = "3"
 
 // play trains a run on a side and returns the tensors of its last checkpoint.
@@ -51,8 +51,8 @@ func (s *side) play(ctx context.Context, r run) (tensors, error) {
 	return readCheckpoint(left)
 }
 
-// arguments is the command line of one leg, and how many workers it asks for. A run that goes on writes into the
-// folder that it began in.
+// arguments returns the command line of one leg, and its number of workers. A resumed run writes into its first
+// folder.
 func (s *side) arguments(ctx context.Context, r run, l leg, number int) (args []string, workers int, err error) {
 	sub := subjects[r.Subject]
 	args = []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps),

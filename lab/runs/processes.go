@@ -19,19 +19,19 @@ import (
 	"github.com/millrace-ml/millrace/lab/slow"
 )
 
-// spread says in how many processes, and where, a side trains.
+// spread says in how many processes a side trains, and where.
 type spread struct {
-	processes bool        // one for each worker; else one in all
-	hosts     *slow.Hosts // half of them on each; nil: all are here
+	processes bool        // one for each worker; otherwise a single one
+	hosts     *slow.Hosts // half of the processes on each; nil: all are here
 
 	mu   sync.Mutex
-	port int // the last one at which a run's processes have met
+	port int // the last port at which a run's processes met
 }
 
-// firstPort is where the processes of the first run meet, in a namespace of their own.
+// firstPort is the port at which the processes of the first run meet, in their own namespace.
 const firstPort = 29600
 
-// workersOf is how many workers a command line of train asks for, or the Program in a file's text does.
+// workersOf returns the number of workers in a command line of train, or else in the text of a Program.
 func workersOf(args []string, program string) (int, error) {
 	if at := slices.Index(args, "--workers"); at >= 0 {
 		return strconv.Atoi(args[at+1])
@@ -45,7 +45,7 @@ func workersOf(args []string, program string) (int, error) {
 	return 0, errors.New("neither flags nor a Program say how many workers there are")
 }
 
-// train runs a command line of train with so many workers, and returns what it prints.
+// train runs a command line of train with this many workers, and returns its output.
 func (s *side) train(ctx context.Context, workers int, args []string) ([]byte, error) {
 	switch {
 	case !s.spread.processes:
@@ -60,7 +60,7 @@ func (s *side) train(ctx context.Context, workers int, args []string) ([]byte, e
 	port := s.spread.port
 	s.spread.mu.Unlock()
 	token := make([]byte, 16)
-	_, _ = rand.Read(token) // it never fails
+	_, _ = rand.Read(token) // never fails
 	env := append(s.environment(), "MILLRACE_WORLD_SIZE="+strconv.Itoa(workers), "MILLRACE_MASTER_ADDR="+slow.Address(0),
 		"MILLRACE_MASTER_PORT="+strconv.Itoa(port), "MILLRACE_TOKEN="+hex.EncodeToString(token))
 	ranks := make([]*exec.Cmd, workers)
@@ -83,12 +83,12 @@ func (s *side) train(ctx context.Context, workers int, args []string) ([]byte, e
 	return said[0][0].Bytes(), nil
 }
 
-// environment is what the side's programs have in theirs.
+// environment returns the environment of the side's programs.
 func (s *side) environment() []string {
 	return append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier, "TMPDIR="+s.folder)
 }
 
-// lastLine is the last line of a text.
+// lastLine returns the last line of a text.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]

@@ -8,50 +8,50 @@ import (
 	"slices"
 )
 
-// subject is a model with its data, its optimizer and the batch that it trains on.
+// subject is a model with its data, optimizer and batch.
 type subject struct {
-	Model        []string // flags of every verb that reads the model
-	Optimizer    []string // flags of the profile too, which costs what an optimizer keeps
-	Train        []string // flags of train alone
+	Model        []string // flags of all verbs that read the model
+	Optimizer    []string // flags, also of profile, which counts the optimizer's state
+	Train        []string // flags only of train
 	Layers       int
 	Batch        int
 	MicroBatches int
 }
 
-// layout says which layers are a stage, who holds it, and in which order it all goes.
+// layout says which layers form a stage, which workers hold it, and in which order they work.
 type layout struct {
 	Schedule     string
-	Weights      string  // a weight policy; "" is sync
+	Weights      string  // a weight policy; "": sync
 	Cuts         []int   // first layers of stages 1, 2, ...
-	On           [][]int // workers of each stage; nil is stage i on worker i
-	Rows         bool    // replicas split the rows of micro-batches; else they take whole ones in turn
+	On           [][]int // workers of each stage; nil: stage i on worker i
+	Rows         bool    // replicas split the rows of micro-batches; otherwise they take whole ones in turn
 	Recompute    string
-	Warmup       []int // forwards before the first backward by stage; nil leaves it to the schedule
-	Batch        int   // 0 is the subject's
-	MicroBatches int   // 0 is the subject's
+	Warmup       []int // forwards before the first backward by stage; nil: the schedule's own
+	Batch        int   // 0: the subject's
+	MicroBatches int   // 0: the subject's
 	Pipelines    int
-	Alpha        float64 // 0 is one over Pipelines
-	Printed      bool    // elastic averaging in the order that the paper prints
+	Alpha        float64 // 0: one over Pipelines
+	Printed      bool    // uses the paper's order of elastic averaging
 }
 
 // leg is a training from one checkpoint to the next, or from the beginning.
 type leg struct {
 	layout
 	Steps int
-	Flags []string // of train
-	// Program is arguments of `millrace schedule`: the text that it prints is trained by instead of a
-	// plan's schedule. Where Schedule is "" too, Flags say everything.
+	Flags []string // flags of train
+	// Program is arguments of `millrace schedule`. The text that it prints is trained instead of a plan's schedule. If
+	// it is empty and Schedule is "", the whole plan is in Flags.
 	Program []string
 }
 
 // run is one line of the list.
 type run struct {
-	Name    string // says what the run holds up
+	Name    string // says what the run tests
 	Subject string
 	leg
-	// Like is the run whose tensors this one must leave bit by bit.
+	// Like is the run whose tensors must equal this run's bit by bit.
 	Like string
-	// Then is how the run goes on from its checkpoint, if it does.
+	// Then is the leg that resumes from the checkpoint, if any.
 	Then *leg
 }
 
@@ -62,7 +62,7 @@ func (r run) legs() []leg {
 	return []leg{r.leg, *r.Then}
 }
 
-// workers is how many workers a layout needs.
+// workers returns how many workers a layout needs.
 func (l layout) workers() int {
 	most := 0
 	for _, on := range l.places() {
@@ -71,7 +71,7 @@ func (l layout) workers() int {
 	return most
 }
 
-// places is On with the default filled in.
+// places returns On with its default filled in.
 func (l layout) places() [][]int {
 	if l.On != nil {
 		return l.On
@@ -83,8 +83,8 @@ func (l layout) places() [][]int {
 	return on
 }
 
-// planFile is the part of a plan's JSON that says how to train. It is written here, not by the code under
-// test, and holds only what every version of that code reads.
+// planFile is the part of a plan's JSON that says how to train. It is written here, without the code under test, and
+// has only fields that every version of that code reads.
 type planFile struct {
 	Version      int          `json:"version"`
 	Model        string       `json:"model"`
@@ -114,7 +114,7 @@ type planElastic struct {
 	Order     string  `json:"order"`
 }
 
-// plan is a layout as the file that `train --plan` reads, for a model by its name and digest.
+// plan returns a layout as a file for `train --plan`, for a model with this name and digest.
 func (l layout) plan(s subject, model, id string) ([]byte, error) {
 	batch, micro := cmp.Or(l.Batch, s.Batch), cmp.Or(l.MicroBatches, s.MicroBatches)
 	if batch%micro != 0 {
@@ -148,7 +148,7 @@ func (l layout) plan(s subject, model, id string) ([]byte, error) {
 	return json.MarshalIndent(p, "", "  ")
 }
 
-// digest names a list with its subjects: another list has other hashes.
+// digest identifies a list with its subjects, because another list has other hashes.
 func digest(list []run, subjects map[string]subject) string {
 	text, err := json.Marshal(struct {
 		Runs     []run
@@ -156,7 +156,7 @@ func digest(list []run, subjects map[string]subject) string {
 		Files    map[string]string
 	}{list, subjects, inputs()})
 	if err != nil {
-		panic(err) // the list is plain values
+		panic(err) // cannot happen: the list is plain values
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(text))
 }

@@ -13,30 +13,30 @@ import (
 	"github.com/millrace-ml/millrace/internal/child"
 )
 
-// side is a built source tree, and a folder with what its runs read and write.
+// side is a built source tree, with a folder for the files of its runs.
 type side struct {
 	root    string
 	binary  string
 	native  string
 	folder  string
 	modelOf map[string]identity // by subject
-	carrier string              // that train is told to use; "" is the usual one
+	carrier string              // carrier that train must use; "": the usual one
 	spread  spread
 }
 
-// identity is what a plan calls its model.
+// identity is a model's name and ID in a plan.
 type identity struct {
 	Model string `json:"model"`
 	ID    string `json:"model_id"`
 }
 
-// longest is how long one command may take before it is said to hang; each takes about a second.
+// longest is the time after which a command counts as hanging; each takes about a second.
 const longest = 2 * time.Minute
 
-// library is the native library's file in a source tree's folder "build".
+// library is the native library's file in the folder "build" of a source tree.
 const library = "libmillrace_native.so"
 
-// build compiles a source tree and its native library. Temporary files are in the folder.
+// build compiles a source tree and its native library. Temporary files go to folder.
 func build(ctx context.Context, root, folder string) (*side, error) {
 	s := &side{root: root, folder: folder, binary: filepath.Join(root, "bin", "millrace"),
 		native: filepath.Join(root, "build", library)}
@@ -53,8 +53,8 @@ func build(ctx context.Context, root, folder string) (*side, error) {
 	return s, nil
 }
 
-// checkout clones the repository at root into an empty folder, at a commit. It takes a copy of the native
-// library, which scripts/native.sh compiles again unless it is of the same sources.
+// checkout clones the repository at root into an empty folder, at a commit. It copies the native library;
+// scripts/native.sh compiles it again if the sources differ.
 func checkout(ctx context.Context, root, commit, folder string) error {
 	for _, args := range [][]string{
 		{"clone", "--quiet", "--shared", "--no-checkout", root, folder},
@@ -90,7 +90,7 @@ func git(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// furnish writes what runs read into the side's folder, and has the side cost each model.
+// furnish writes the input files of runs into the side's folder, and profiles each model.
 func (s *side) furnish(ctx context.Context) error {
 	s.modelOf = map[string]identity{}
 	for name, content := range inputs() {
@@ -114,8 +114,7 @@ func (s *side) furnish(ctx context.Context) error {
 	return nil
 }
 
-// millrace runs the side's command line in its folder and returns what it prints. Its error is the last line
-// that it complained with.
+// millrace runs a command line in the side's folder and returns its output. The error has the last line of stderr.
 func (s *side) millrace(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()

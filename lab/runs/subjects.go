@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// sizes is what every profile has costs of: each micro-batch of the list, and each part that a replica takes.
+// sizes lists the sizes of every profile: each micro-batch of the list, and each replica's part.
 const sizes = "1,2,3,4,6,8,12,24"
 
 var subjects = map[string]subject{
@@ -41,7 +41,7 @@ var subjects = map[string]subject{
 	},
 }
 
-// hardware is a described device, whose costs are the same on every machine and at every time.
+// hardware describes a device, so that costs are the same everywhere and at any time.
 const hardware = `name: lab
 device_types:
   cpu: {memory: 16GiB, peak: 10GFLOPS, memory_bandwidth: 10GB/s}
@@ -50,7 +50,7 @@ levels:
   - {name: box, size: 8, bandwidth: 10GB/s, latency: 1us}
 `
 
-// skipping is a model of which two tensors cross the cuts in front of "down" and "sum".
+// skipping is a model with two tensors crossing the cuts before "down" and "sum".
 const skipping = `name: skip
 inputs:
   - {name: input, shape: [64], dtype: float}
@@ -64,7 +64,7 @@ layers:
   - {name: loss, kind: cross_entropy, from: [head, target]}
 `
 
-// prose is a text for language models: squares by their numbers, so that there is something to learn.
+// prose returns a text for language models: squares of numbers, so that there is something to learn.
 func prose() string {
 	var b strings.Builder
 	for n := range 200 {
@@ -73,7 +73,7 @@ func prose() string {
 	return b.String()
 }
 
-// inputs is the files that runs read, by name.
+// inputs returns the files that runs read, by name.
 func inputs() map[string]string {
 	return map[string]string{"lab.yaml": hardware, "skip.yaml": skipping, "text.txt": prose()}
 }

@@ -23,8 +23,8 @@ type tensor struct {
 // tensors is the tensors of a checkpoint by name.
 type tensors map[string]tensor
 
-// readCheckpoint reads all safetensors files of a folder. It is a reader of its own: one that the code under
-// test shares could hide what that code changes.
+// readCheckpoint reads all safetensors files of a folder. It does not share code with millrace, because shared code
+// could hide a change.
 func readCheckpoint(dir string) (tensors, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func readCheckpoint(dir string) (tensors, error) {
 	return all, nil
 }
 
-// add takes in the tensors of one file: the length of a header in 8 bytes, the header, the data.
+// add adds the tensors of one file: the header's length in 8 bytes, the header, the data.
 func (t tensors) add(content []byte) error {
 	if len(content) < 8 || binary.LittleEndian.Uint64(content) > uint64(len(content)-8) {
 		return fmt.Errorf("%d bytes are less than its header says", len(content))
@@ -82,7 +82,7 @@ func (t tensors) add(content []byte) error {
 	return nil
 }
 
-// split is the weights and buffers, and what the optimizer keeps, which has names with a #.
+// split separates the weights and buffers from the optimizer state, whose names have a #.
 func (t tensors) split() (weights, state tensors) {
 	weights, state = tensors{}, tensors{}
 	for name, x := range t {
@@ -95,7 +95,7 @@ func (t tensors) split() (weights, state tensors) {
 	return weights, state
 }
 
-// hash is the SHA-256 over the tensors sorted by name, "" of none.
+// hash returns the SHA-256 over the tensors sorted by name; "" if there are none.
 func (t tensors) hash() string {
 	if len(t) == 0 {
 		return ""
@@ -103,15 +103,15 @@ func (t tensors) hash() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		x := t[name]
-		// Quoted and with lengths, so that no two lists of tensors make the same text.
+		// Quoted and with lengths, so that different lists of tensors give different texts.
 		fmt.Fprintf(h, "%q %q %d %d\n", name, x.DType, x.Shape, len(x.Bytes))
 		h.Write(x.Bytes)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// distance is how far apart two sets of tensors are: over all of them, the largest norm of the difference
-// over the norm in want. It is infinite where they cannot be compared. at names the tensor, and the reason.
+// distance returns how much two sets of tensors differ: the largest norm of a difference over the norm in want. It
+// is infinite if they cannot be compared. at names the tensor and the reason.
 func (t tensors) distance(want tensors) (worst float64, at string) {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		if _, ok := want[name]; !ok {
@@ -157,12 +157,12 @@ func (x tensor) distance(want tensor) (d float64, why string) {
 	case apart > 0 && norm == 0:
 		return 0, "it was zero"
 	case apart == 0:
-		return 0, "other bits" // signs of zeros, or elements that are no floats
+		return 0, "other bits" // signs of zeros, or elements that are not floats
 	}
 	return math.Sqrt(apart / norm), ""
 }
 
-// float is the i-th element of floats; false behind the last, and for other elements.
+// float returns the i-th element of a float tensor. It returns false after the last one, and for other types.
 func (x tensor) float(i int) (float64, bool) {
 	switch {
 	case x.DType == "F32" && 4*i+4 <= len(x.Bytes):

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// comparison is this side, and what its runs are compared with: another side, a file, or nothing.
+// comparison holds this side and what its runs are compared with: another side, a file, or nothing.
 type comparison struct {
 	here       *side
 	there      *side
@@ -21,13 +21,13 @@ type comparison struct {
 	jobs       int
 }
 
-// pair is a run with what both sides made of it.
+// pair holds the outcomes of a run on both sides.
 type pair struct {
 	here, there outcome
 }
 
-// train trains the runs, some at a time, and prints a line for each in their order. It returns whether all
-// is as it must be, and what the runs left.
+// train trains the runs, several at a time, and prints a line for each in order. It reports whether all are as
+// expected, and returns the hashes of the runs.
 func (c *comparison) train(ctx context.Context, runs []run, out io.Writer) (fine bool, found map[string]hashOf) {
 	done := make([]chan pair, len(runs))
 	for i := range done {
@@ -76,7 +76,7 @@ func (c *comparison) train(ctx context.Context, runs []run, out io.Writer) (fine
 	return fine, found
 }
 
-// summary ends the line that counts the verdicts.
+// summary completes the line with the counts of verdicts.
 func (c *comparison) summary(out io.Writer, runs []run, fine bool) {
 	named := 0
 	for _, e := range c.exceptions {

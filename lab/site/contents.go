@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Group is pages that stand together in the contents.
+// Group is pages under one heading of the contents.
 type Group struct {
 	Title string
 	Pages []Page
@@ -17,10 +17,10 @@ type Group struct {
 // Page is one Markdown file of the repository.
 type Page struct {
 	Title string
-	File  string // from the repository's folder, with slashes
+	File  string // path in the repository, with slashes
 }
 
-// Contents is every page of the site in the order of reading.
+// Contents lists every page of the site in reading order.
 var Contents = []Group{
 	{"Start", []Page{{"millrace", "README.md"}}},
 	{"Train", []Page{
@@ -42,7 +42,7 @@ var Contents = []Group{
 	}},
 }
 
-// address is where a page of the site is.
+// address returns the path of a page on the site.
 func (p Page) address() string {
 	if p.File == "README.md" {
 		return "index.html"
@@ -50,7 +50,7 @@ func (p Page) address() string {
 	return strings.TrimSuffix(p.File, ".md") + ".html"
 }
 
-// pages is all pages of the contents.
+// pages returns all pages of the contents.
 func pages(contents []Group) []Page {
 	var all []Page
 	for _, g := range contents {
@@ -59,7 +59,7 @@ func pages(contents []Group) []Page {
 	return all
 }
 
-// unlisted is the pages of docs/ that the contents leave out, in words.
+// unlisted returns an error text for each page of docs/ that the contents leave out.
 func unlisted(dir string, contents []Group) ([]string, error) {
 	there, err := filepath.Glob(filepath.Join(dir, "docs", "*.md"))
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 	"github.com/yuin/goldmark/ast"
 )
 
-// place is where a link of a page leads.
+// place is the target of a link.
 type place struct {
-	address  string // of the HTML page or the picture, from the linking page; "": not on the site
-	page     string // the page's file; "": no page
+	address  string // path of the HTML page or the picture relative to the linking page; "": not on the site
+	page     string // the page's file; "": not a page
 	fragment string
-	file     string // from the repository's folder
+	file     string // path in the repository
 }
 
-// resolve finds what a relative link of a page leads to; ok is false of links into the network.
+// resolve finds the target of a relative link; ok is false for links to the network.
 func (b *builder) resolve(from Page, link string) (to place, ok bool, err error) {
 	u, err := url.Parse(link)
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *builder) resolve(from Page, link string) (to place, ok bool, err error)
 	return to, true, nil
 }
 
-// relative is a file of the site as another one names it.
+// relative returns the path of one file of the site relative to another one.
 func relative(from, to string) string {
 	out, err := filepath.Rel(filepath.Dir(filepath.FromSlash(from)), filepath.FromSlash(to))
 	if err != nil {
@@ -61,7 +61,7 @@ func relative(from, to string) string {
 	return filepath.ToSlash(out)
 }
 
-// rewrite turns a page's links into those of the site, and notes headings, pictures and what is wrong.
+// rewrite replaces a page's links by those of the site, and records headings, pictures and faults.
 func (b *builder) rewrite(doc *document) {
 	var missing []*ast.Link
 	_ = ast.Walk(doc.root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
@@ -121,12 +121,12 @@ type wanted struct {
 	to   place
 }
 
-// wrong notes what is wrong with a page, at the line of a node.
+// wrong records a fault of a page, at the line of a node.
 func (b *builder) wrong(doc *document, n ast.Node, err error) {
 	b.faults = append(b.faults, fmt.Sprintf("%s:%d: %s", doc.page.File, doc.line(n), err))
 }
 
-// line is where the block that a node belongs to begins.
+// line returns the first line of the block that contains a node.
 func (d *document) line(n ast.Node) int {
 	for ; n != nil; n = n.Parent() {
 		if n.Type() != ast.TypeInline && n.Lines() != nil && n.Lines().Len() > 0 {

@@ -32,20 +32,20 @@ var style string
 
 var pageTemplate = template.Must(template.New("page").Parse(pageText))
 
-// mostBytes bounds a page or picture.
+// mostBytes is the maximal size of a page or picture.
 const mostBytes = 16 << 20
 
-// builder is a site under way.
+// builder is a site while it is built.
 type builder struct {
 	from     string
 	contents []Group
 	markdown goldmark.Markdown
-	pictures map[string]bool // files from the repository's folder
+	pictures map[string]bool // paths in the repository
 	wanted   []wanted
 	faults   []string
 }
 
-// document is a page as it was read.
+// document is a parsed page.
 type document struct {
 	page     Page
 	source   []byte
@@ -53,7 +53,8 @@ type document struct {
 	headings map[string]bool
 }
 
-// Build writes the site of the repository in the folder from into the folder to, and returns the pages' files there.
+// Build writes the site of the repository in the folder from to the folder to, and returns the paths of the pages
+// there.
 func Build(from, to string) ([]string, error) { return build(from, to, Contents) }
 
 func build(from, to string, contents []Group) ([]string, error) {
@@ -86,10 +87,10 @@ func build(from, to string, contents []Group) ([]string, error) {
 	return written, removeOld(to, written)
 }
 
-// generator is what every page has, by which it is known as one of Build's.
+// generator is a tag in every page, by which Build recognises its own pages.
 const generator = `<meta name="generator" content="millrace-lab docs">`
 
-// removeOld removes the pages of an earlier site that this one has no more. Files of others stay.
+// removeOld removes pages of an earlier site that are not in this one. Other files stay.
 func removeOld(dir string, written []string) error {
 	return filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || filepath.Ext(file) != ".html" || slices.Contains(written, file) {
@@ -128,7 +129,7 @@ func (b *builder) read() ([]*document, error) {
 	return docs, nil
 }
 
-// check refuses the site with all that is wrong with it.
+// check returns an error with all faults of the site.
 func (b *builder) check(docs []*document) error {
 	headings := map[string]map[string]bool{}
 	for _, d := range docs {
@@ -146,7 +147,7 @@ func (b *builder) check(docs []*document) error {
 	return nil
 }
 
-// shown is what the template of a page reads.
+// shown is the data of a page's template.
 type shown struct {
 	Title  string
 	Home   string
@@ -187,7 +188,7 @@ func (b *builder) write(w io.Writer, d *document) error {
 	return pageTemplate.Execute(w, s)
 }
 
-// scrolling puts what may be wider than a phone into boxes that a keyboard can scroll.
+// scrolling puts elements that may be wider than a phone into boxes that can be scrolled with a keyboard.
 func scrolling(html string) string {
 	return strings.NewReplacer(
 		"<table>", `<div class="wide" tabindex="0" role="region" aria-label="table"><table>`, "</table>", "</table></div>",
@@ -195,7 +196,7 @@ func scrolling(html string) string {
 	).Replace(html)
 }
 
-// parts is a page's headings of the second level, in order.
+// parts returns a page's headings of the second level, in order.
 func (d *document) parts() (all []part) {
 	for n := d.root.FirstChild(); n != nil; n = n.NextSibling() {
 		h, ok := n.(*ast.Heading)
@@ -209,7 +210,7 @@ func (d *document) parts() (all []part) {
 	return all
 }
 
-// words is the text of a node.
+// words returns the text of a node.
 func words(n ast.Node, source []byte) string {
 	var b strings.Builder
 	_ = ast.Walk(n, func(n ast.Node, entering bool) (ast.WalkStatus, error) {

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
-// The rivals of a cell, by the names that files and tables have.
+// The rivals of a cell, by their names in files and tables.
 const (
-	Chosen      = "millrace"             // by the plan that plan chooses
-	Plain       = "millrace dp-overlap"  // plain data parallelism with overlap
+	Chosen      = "millrace"             // with the plan that millrace chooses
+	Plain       = "millrace dp-overlap"  // data parallelism with overlap
 	DDP         = "PyTorch DDP"          // over Gloo
-	Accumulated = "PyTorch DDP, no_sync" // gradients of micro-batches added up first
+	Accumulated = "PyTorch DDP, no_sync" // adds up gradients of micro-batches first
 )
 
-// What is promised: an interval that lies wholly below leastOfDDP of DDP's speed breaks it anywhere, as does less
-// than leastWhereSlow of it for slowModel where links have slowBits a second or fewer.
+// The promised speed over DDP. A cell breaks the promise if its interval is wholly below leastOfDDP. For slowModel
+// and links of at most slowBits per second, it must also reach leastWhereSlow.
 const (
 	leastOfDDP     = 0.97
 	leastWhereSlow = 5
@@ -25,38 +25,38 @@ const (
 	slowBits       = 100e6
 )
 
-// Cell is a model on so many hosts with links of one rate, and what was measured there.
+// Cell is a model on a number of hosts with links of one rate, and its measurements.
 type Cell struct {
 	Model          string  `json:"model"`
 	Hosts          int     `json:"hosts"`
 	Rate           string  `json:"rate"`
 	BitsPerSecond  float64 `json:"bits_per_second"`
-	Batch          int     `json:"batch"` // rows of a step, of all hosts
+	Batch          int     `json:"batch"` // rows in a step, over all hosts
 	ParameterBytes int64   `json:"parameter_bytes"`
 	Plan           string  `json:"plan"`
 	Date           string  `json:"date"`
-	Load           string  `json:"load"` // of the machine, before
+	Load           string  `json:"load"` // of the machine, before the measurement
 	TookS          float64 `json:"took_s"`
 
-	// What DDP's halves take alone: a step without an all-reduce, and an all-reduce without a step.
+	// Seconds of a step of DDP without an all-reduce, and of an all-reduce without a step.
 	ComputeS float64 `json:"compute_s"`
 	ReduceS  float64 `json:"reduce_s"`
 
-	Runs []Run `json:"runs"` // Chosen is the first
+	Runs []Run `json:"runs"` // Chosen comes first
 }
 
-// Run is what a rival did in a cell.
+// Run is the measurement of a rival in a cell.
 type Run struct {
 	Name       string         `json:"name"`
-	StepS      float64        `json:"step_s"` // the median over the rounds
+	StepS      float64        `json:"step_s"` // median over the rounds
 	PredictedS float64        `json:"predicted_s,omitempty"`
-	Rates      []float64      `json:"rates"`            // samples a second, by round
-	Ratio      float64        `json:"ratio,omitempty"`  // Chosen's rate over its, the median over the rounds
+	Rates      []float64      `json:"rates"`            // samples per second, by round
+	Ratio      float64        `json:"ratio,omitempty"`  // Chosen's rate over this one's, median over the rounds
 	Ratios     []float64      `json:"ratios,omitempty"` // by round
 	Interval   stats.Interval `json:"interval,omitzero"`
 }
 
-// Compare fills in steps, ratios and intervals from the rates of the runs, of which there are as many of each.
+// Compare computes steps, ratios and intervals from the rates. All runs must have the same number of rates.
 func (c *Cell) Compare() error {
 	for i := range c.Runs {
 		r := &c.Runs[i]
@@ -77,15 +77,15 @@ func (c *Cell) Compare() error {
 	return nil
 }
 
-// Name is the cell in a few words.
+// Name describes the cell in a few words.
 func (c *Cell) Name() string { return fmt.Sprintf("%s on %d hosts at %s", c.Model, c.Hosts, c.Rate) }
 
-// Run is that of a rival, of which a measured cell has all.
+// Run returns a rival's run. A measured cell has a run of every rival.
 func (c *Cell) Run(name string) *Run {
 	return &c.Runs[slices.IndexFunc(c.Runs, func(r Run) bool { return r.Name == name })]
 }
 
-// lacks says what a cell needs to be shown and has not; "" where it has all.
+// lacks says what a cell needs in order to be shown and does not have; "" if it has all.
 func (c *Cell) lacks() string {
 	all := []string{Chosen, Plain, DDP, Accumulated}
 	switch {
@@ -101,10 +101,10 @@ func (c *Cell) lacks() string {
 	return ""
 }
 
-// Share is DDP's all-reduce time over its compute time.
+// Share returns DDP's all-reduce time over its compute time.
 func (c *Cell) Share() float64 { return c.ReduceS / c.ComputeS }
 
-// Fastest is the faster one of PyTorch's two.
+// Fastest returns the faster of PyTorch's two runs.
 func (c *Cell) Fastest() *Run {
 	a, b := c.Run(DDP), c.Run(Accumulated)
 	if b.StepS < a.StepS {
@@ -113,7 +113,7 @@ func (c *Cell) Fastest() *Run {
 	return a
 }
 
-// Broken says how the cell breaks what was promised, against the faster way of DDP; "" where it does not.
+// Broken says how the cell breaks the promise, compared with the faster way of DDP; "" if it keeps it.
 func (c *Cell) Broken() string {
 	switch d := c.Fastest(); {
 	case d.Interval.Hi < leastOfDDP:
@@ -125,6 +125,6 @@ func (c *Cell) Broken() string {
 	return ""
 }
 
-// Off is by how much the prediction of the chosen plan missed; where hosts share processors nobody holds it
-// against it.
+// Off returns the relative error of the chosen plan's prediction. It is only shown: hosts share processors, which
+// disturbs the step.
 func (c *Cell) Off() float64 { return race.Off(c.Runs[0].PredictedS, c.Runs[0].StepS) }

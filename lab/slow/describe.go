@@ -6,11 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// linkLatencyS is what a frame takes from one host's TCP to the other's over an idle bridge.
+// linkLatencyS is the time of a frame from one host's TCP to another's over an idle bridge, in seconds.
 const linkLatencyS = 100e-6
 
-// Cluster describes hosts of one device each, by the rate of their links. The hosts share the machine's
-// processors.
+// Cluster describes hosts with one device each and links of this rate. The hosts share the machine's processors.
 func Cluster(hosts, processors int, r Rate, device string, memoryBytes int64) *cluster.Cluster {
 	c := &cluster.Cluster{
 		Name: fmt.Sprintf("%d hosts, links of %s", hosts, r.Name), Cores: processors,

@@ -8,28 +8,28 @@ import (
 	"strconv"
 )
 
-// Inside is a command line that executes another on a host.
+// Inside returns a command line that runs another one on a host.
 func (h *Hosts) Inside(host int, words ...string) []string { return h.all[host].inside(words...) }
 
-// Across is a command line that executes another where all links end, on no host.
+// Across returns a command line that runs another one in the bridge's namespace, where all links end, not on a host.
 func (h *Hosts) Across(words ...string) []string { return h.bridge().inside(words...) }
 
-// Unplug pulls the cable of a host, which sees that.
+// Unplug cuts a host's link. The host notices.
 func (h *Hosts) Unplug(ctx context.Context, host int) error {
 	return h.bridge().run(ctx, fmt.Sprintf("ip link set %s down", portOf(host)))
 }
 
-// Silence has all that a host sends and is sent disappear, which nobody sees.
+// Silence drops everything that a host sends and receives. No side notices.
 func (h *Hosts) Silence(ctx context.Context, host int) error {
 	return h.bridge().run(ctx, fmt.Sprintf("ip link set %s nomaster", portOf(host)))
 }
 
-// Linked is a shell's command for Across that fails where a host can be reached no more.
+// Linked returns a shell command for Across that fails if a host can no longer be reached.
 func Linked(host int) string {
 	return fmt.Sprintf("ip -o link show up master bridge | grep -q ' %s@'", portOf(host))
 }
 
-// Running is the processes that run on each host, and behind those of the last one what runs Across.
+// Running returns the processes on each host, and after those of the last host what runs in the bridge's namespace.
 func (h *Hosts) Running() ([][]int, error) {
 	running, of := make([][]int, len(h.all)), map[string]int{}
 	for i, n := range h.all {
@@ -46,7 +46,7 @@ func (h *Hosts) Running() ([][]int, error) {
 	for _, path := range paths {
 		name, err := os.Readlink(path)
 		if err != nil {
-			continue // it has ended meanwhile, or is closed to whoever made the hosts, and so not on them
+			continue // it has ended, or may not be read; then it is not on the hosts
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 		if err != nil {
@@ -59,7 +59,7 @@ func (h *Hosts) Running() ([][]int, error) {
 	return running, nil
 }
 
-// bridge is where the ports of all hosts are.
+// bridge returns the namespace with the ports of all hosts.
 func (h *Hosts) bridge() *namespace { return h.all[len(h.all)-1] }
 
 func portOf(host int) string { return fmt.Sprintf("host%d", host) }

@@ -14,12 +14,12 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
-// MostHosts is how many hosts a bridge joins here at most; each is to have a share of a processor.
+// MostHosts is the maximal number of hosts, so that each has a reasonable share of a processor.
 const MostHosts = 16
 
-// Rate is what a link is limited to, as tc writes it.
+// Rate is the limit of a link, as tc writes it.
 type Rate struct {
-	Name          string // 100mbit
+	Name          string // such as 100mbit
 	BitsPerSecond float64
 }
 
@@ -42,42 +42,43 @@ func ParseRate(text string) (Rate, error) {
 	return r, nil
 }
 
-// The bucket of a link holds what arrives at once and no more; behind it packets wait for at most queueMS, and
-// are dropped, as in a switch.
+// A link's bucket lets through only what arrives at once. Further packets wait at most queueMS, and are then
+// dropped, as in a switch.
 const (
 	bucketBytes = 64 << 10
 	queueMS     = 50
 )
 
-// Of every frame of an Ethernet with 1500 bytes, which tc counts with its header, TCP leaves as many to its user.
+// Bytes of an Ethernet frame with 1500 bytes as tc counts it, with its header, and the bytes in it that TCP
+// delivers.
 const (
 	frameBytes   = 1514
 	payloadBytes = 1448
 )
 
-// Payload is how many bytes a second TCP moves over a link.
+// Payload returns how many bytes per second TCP moves over a link.
 func (r Rate) Payload() float64 { return r.BitsPerSecond / 8 * payloadBytes / frameBytes }
 
-// Hosts are network namespaces that a bridge joins.
+// Hosts are network namespaces that are connected by a bridge.
 type Hosts struct {
-	Processors int // of the machine; host i has number i mod Processors
+	Processors int // of the machine; host i uses processor i mod Processors
 
 	all []*namespace
 }
 
-// namespace is held by a process that ends with the pipe to it.
+// namespace is a network namespace. A process keeps it alive until the pipe to that process is closed.
 type namespace struct {
 	holder *exec.Cmd
 	pipe   io.Closer
 }
 
-// Address is a host's, which no other machine reaches.
+// Address returns the address of a host, which other machines cannot reach.
 func Address(host int) string { return fmt.Sprintf("10.77.0.%d", host+1) }
 
-// Interface is how every host's is called.
+// Interface is the name of every host's interface.
 const Interface = "eth0"
 
-// Open makes hosts whose links have a rate in either direction. The end of ctx ends what runs in them.
+// Open makes hosts whose links have this rate in each direction. The end of ctx ends what runs in them.
 func Open(ctx context.Context, hosts, processors int, r Rate) (*Hosts, error) {
 	if hosts < 2 || hosts > MostHosts {
 		return nil, fmt.Errorf("slow: %d hosts; there are 2 to %d", hosts, MostHosts)
@@ -97,7 +98,7 @@ func (h *Hosts) open(ctx context.Context, hosts int, r Rate) error {
 		}
 		h.all = append(h.all, n)
 	}
-	bridge := h.bridge() // no host has its number
+	bridge := h.bridge() // it is not one of the hosts
 	if err := bridge.run(ctx, "ip link add bridge type bridge", "ip link set bridge up"); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (h *Hosts) open(ctx context.Context, hosts int, r Rate) error {
 	return nil
 }
 
-// hold makes a namespace, and returns when it is there.
+// hold makes a namespace, and returns when it exists.
 func hold(ctx context.Context) (*namespace, error) {
 	n := &namespace{holder: child.Command(ctx, "unshare", "--net", "sh", "-c", "echo there; exec cat >/dev/null")}
 	var words strings.Builder
@@ -143,7 +144,7 @@ func hold(ctx context.Context) (*namespace, error) {
 	return n, nil
 }
 
-// run executes commands in a namespace, of words without spaces.
+// run runs commands in a namespace. Their words must have no spaces.
 func (n *namespace) run(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		in := n.inside(strings.Fields(c)...)
@@ -155,18 +156,18 @@ func (n *namespace) run(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// inside is a command line that executes another in the namespace.
+// inside returns a command line that runs another one in the namespace.
 func (n *namespace) inside(words ...string) []string {
 	return append([]string{"nsenter", "--net", "--target", strconv.Itoa(n.holder.Process.Pid), "--"}, words...)
 }
 
 func (n *namespace) close() error {
 	err := n.pipe.Close()
-	_ = n.holder.Wait() // also where the context has ended it
+	_ = n.holder.Wait() // also after the context has killed it
 	return err
 }
 
-// Close removes the hosts. What was started in them has ended.
+// Close removes the hosts. What was started in them must have ended.
 func (h *Hosts) Close() (err error) {
 	for _, n := range h.all {
 		err = errors.Join(err, n.close())
@@ -175,7 +176,8 @@ func (h *Hosts) Close() (err error) {
 	return err
 }
 
-// Group is a rival of one process for each of the first hosts, on its processor: one of these commands each.
+// Group returns a rival with one process on each of the first hosts, on the host's processor. Each runs one of these
+// commands.
 func (h *Hosts) Group(commands []race.Command) race.Command {
 	for i, c := range commands {
 		in := h.all[i].inside("taskset", "--cpu-list", strconv.Itoa(i%h.Processors), c.Path)

@@ -10,17 +10,17 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Results are cells, and where they were measured.
+// Results are cells, with the head of the measurement.
 type Results struct {
 	record.Head        // of the last command that measured cells
 	Torch       string `json:"torch"` // PyTorch's version
 	Cells       []Cell `json:"cells"`
 }
 
-// Kind is the results' name in their file.
+// Kind returns the results' name in their file.
 func (r *Results) Kind() string { return "slow" }
 
-// Recount refuses cells that lack something, and medians and intervals that rounds do not give.
+// Recount refuses incomplete cells, and medians and intervals that do not follow from the rounds.
 func (r *Results) Recount() (wrong error) {
 	for i := range r.Cells {
 		c := &r.Cells[i]
@@ -34,7 +34,7 @@ func (r *Results) Recount() (wrong error) {
 	return wrong
 }
 
-// Read reads a file of results; one that is not there has none.
+// Read reads a file of results; a missing file has none.
 func Read(path string) (*Results, error) {
 	r, err := record.Read[Results](path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,7 +43,7 @@ func Read(path string) (*Results, error) {
 	return r, err
 }
 
-// Put adds a cell, in the place of one of the same model, hosts and rate.
+// Put adds a cell, or replaces the one with the same model, hosts and rate.
 func (r *Results) Put(c Cell) {
 	r.Cells = slices.DeleteFunc(r.Cells, func(o Cell) bool {
 		return o.Model == c.Model && o.Hosts == c.Hosts && o.BitsPerSecond == c.BitsPerSecond
@@ -57,7 +57,7 @@ func (r *Results) Put(c Cell) {
 	})
 }
 
-// Broken says of each cell that breaks what was promised how; it is nil where all keep it.
+// Broken describes each cell that breaks the promise; it returns nil if all keep it.
 func (r *Results) Broken() error {
 	var all []error
 	for i := range r.Cells {

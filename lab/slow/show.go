@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// Sentence is what a cell found.
+// Sentence summarises a cell.
 func (c *Cell) Sentence() string {
 	d := c.Fastest()
 	return fmt.Sprintf("%s: all-reduce over compute %.2f; %.2f times as fast as %s (%.2f to %.2f); step %.0f ms, "+
@@ -17,7 +17,7 @@ func (c *Cell) Sentence() string {
 		c.Name(), c.Share(), d.Ratio, d.Name, d.Interval.Lo, d.Interval.Hi, 1e3*c.Runs[0].StepS, 1e3*c.Runs[0].PredictedS)
 }
 
-// Markdown writes the cells as a table, and which of them come nearest to PipeDream's.
+// Markdown writes the cells as a table, and says which are nearest to PipeDream's.
 func (r *Results) Markdown(w io.Writer) error {
 	t := report.Table{Head: []string{"model", " hosts", " links", " all-reduce / compute", " DDP ms", " no_sync ms",
 		" dp-overlap ms", " millrace ms", " predicted", " off", " over DDP", " over no_sync", " over dp-overlap", "plan"}}
@@ -61,11 +61,11 @@ func (r *Results) Markdown(w io.Writer) error {
 	return nil
 }
 
-// Plot is how much faster the chosen plan is than DDP, over DDP's all-reduce time, with PipeDream's two.
+// Plot draws how much faster the chosen plan is than DDP, over DDP's all-reduce time, with PipeDream's two values.
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
 		Log: true}
-	at := map[string]int{} // series of a model's hosts, and of the model's first
+	at := map[string]int{} // series by model and hosts; the model alone has its first series
 	for _, c := range r.Cells {
 		name := fmt.Sprintf("%s, %d hosts", c.Model, c.Hosts)
 		i, known := at[name]

@@ -9,18 +9,18 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Workload is a model and how much of it is trained at once. Its data are random samples of the right shape.
+// Workload is a model with its rows per step. Its data are random samples of the right shape.
 type Workload struct {
 	Name     string
 	Doc      string
 	Family   string
 	Settings map[string]any
-	Rows     int // of a step, a host
-	// Pieces is how many micro-batches the rival that adds gradients up makes of a host's rows.
+	Rows     int // in a step, per host
+	// Pieces is the number of micro-batches in a host's rows, for the rival that adds up gradients.
 	Pieces int
 }
 
-// Workloads are what is trained.
+// Workloads are the models that are trained.
 var Workloads = []Workload{
 	{Name: "vgg16-quarter",
 		Doc:    "VGG-16 with convolutions of a quarter of the width, dense 4096-4096, on images of 64 x 64",
@@ -33,7 +33,7 @@ var Workloads = []Workload{
 			"vocabulary": 256}, Rows: 16, Pieces: 4},
 }
 
-// FindWorkload is the workload of a name.
+// FindWorkload returns the workload with a name.
 func FindWorkload(name string) (Workload, error) {
 	var names []string
 	for _, w := range Workloads {

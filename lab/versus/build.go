@@ -18,19 +18,20 @@ import (
 	"github.com/millrace-ml/millrace/internal/child"
 )
 
-// Build is one of the two programs.
+// Build is one of the two compared programs.
 type Build struct {
 	Name   string `json:"name"`             // old or new; threads or processes
-	Commit string `json:"commit,omitempty"` // what Go says that it was built from; "+" behind it: with changes
+	Commit string `json:"commit,omitempty"` // commit of the build; "+" at its end: files were changed
 	SHA256 string `json:"sha256"`
-	// Processes is how many each training is in, started by the build itself; 0: it is in one.
+	// Processes is the number of processes of each training, which the build launches itself; 0: a single one.
 	Processes int `json:"processes,omitempty"`
 	path      string
-	native    string // its library; empty: the build finds its own
+	native    string // its native library; empty: the build finds its own
 	dir       string // where it runs and keeps its profiles
 }
 
-// OpenBuild takes a program, with its library unless it finds that itself, and a folder of its own to run in.
+// OpenBuild returns a build of a program with its library and its own folder to run in. Without a library the
+// program finds its own.
 func OpenBuild(name, path, native, dir string) (*Build, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -54,7 +55,7 @@ func OpenBuild(name, path, native, dir string) (*Build, error) {
 	return b, nil
 }
 
-// called is the build's name, or another's where there is no build.
+// called returns the build's name, or otherwise for a nil build.
 func (b *Build) called(otherwise string) string {
 	if b == nil {
 		return otherwise
@@ -62,11 +63,11 @@ func (b *Build) called(otherwise string) string {
 	return b.Name
 }
 
-// commit is what a Go program says that it was built from, or nothing.
+// commit returns the commit in a Go program's build information; "" if it has none.
 func commit(path string) string {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
-		return "" // another program, which says no commit
+		return "" // not a Go program
 	}
 	said := map[string]string{}
 	for _, s := range info.Settings {
@@ -78,7 +79,7 @@ func commit(path string) string {
 	return said["vcs.revision"]
 }
 
-// run starts the program with arguments, and gives what it printed and how long it took from start to end.
+// run runs the program, and returns its output and the time from start to end.
 func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds float64, err error) {
 	c := child.Command(ctx, b.path, args...)
 	c.Dir = b.dir
@@ -99,8 +100,8 @@ func (b *Build) run(ctx context.Context, args ...string) (out []byte, seconds fl
 	return stdout.Bytes(), seconds, nil
 }
 
-// environment is this process's environment with the build's own cache, library and temporary files.
-// OPENBLAS_CORETYPE is left out: kernels are the processor's own.
+// environment returns this process's environment with the build's own cache, library and temporary files. It removes
+// OPENBLAS_CORETYPE, so that the BLAS chooses the processor's kernels.
 func (b *Build) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
@@ -113,7 +114,7 @@ func (b *Build) environment() []string {
 	return env
 }
 
-// answer runs the program and reads the JSON that it prints.
+// answer runs the program and decodes the JSON that it prints.
 func (b *Build) answer(ctx context.Context, into any, args ...string) error {
 	out, _, err := b.run(ctx, append(args, "--json")...)
 	if err != nil {
@@ -125,21 +126,20 @@ func (b *Build) answer(ctx context.Context, into any, args ...string) error {
 	return nil
 }
 
-// took is how long the program takes with arguments.
+// took returns how long the program takes with these arguments, in seconds.
 func (b *Build) took(ctx context.Context, args ...string) (float64, error) {
 	_, seconds, err := b.run(ctx, args...)
 	return seconds, err
 }
 
-// trained is what a training says of itself.
+// trained is the output of a training.
 type trained struct {
 	Loss      float64 `json:"loss"`
 	Predicted float64 `json:"predicted_step_s"`
 	Measured  float64 `json:"measured_step_s"`
 }
 
-// train trains some steps and nothing else.
-// Where it is to be in several processes, it is launched.
+// train trains some steps, without other work. With several processes it uses launch.
 func (b *Build) train(ctx context.Context, steps int, settings ...string) (trained, error) {
 	args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-rows", "1", "--out", "run", "--overwrite"},
 		settings...)
@@ -157,10 +157,10 @@ func (b *Build) train(ctx context.Context, steps int, settings ...string) (train
 	return t, nil
 }
 
-// errNoPlan says that a plan printed by a build cannot be read.
+// errNoPlan is the error for a build's plan that cannot be read.
 var errNoPlan = errors.New("its plan names no stages")
 
-// shape is what settings fix of a plan.
+// shape is the part of a plan that settings can fix.
 type shape struct {
 	Plan struct {
 		Stages []struct {
@@ -171,7 +171,7 @@ type shape struct {
 	} `json:"plan"`
 }
 
-// planned asks a build for a plan, and gives the settings that have any build make the same.
+// planned asks a build for a plan, and returns settings with which any build makes the same plan.
 func (b *Build) planned(ctx context.Context, settings ...string) ([]string, error) {
 	var s shape
 	if err := b.answer(ctx, &s, append([]string{"plan"}, settings...)...); err != nil {

@@ -10,52 +10,52 @@ import (
 	"strings"
 )
 
-// Limits of speed below which the new build counts as slower.
+// Speeds below which the new build counts as slower.
 const (
 	TrainingLimit = 0.97
 	PlanningLimit = 0.95
-	// ProcessesLimit is of trainings in processes against the same with threads.
+	// ProcessesLimit is the limit for trainings in processes compared with threads.
 	ProcessesLimit = 0.94
 )
 
-// Subject is a model that is trained, and what it is trained on.
+// Subject is a model that is trained, with its data.
 type Subject struct {
 	Model string
 	Data  string
 	Batch int
-	// Optimizer is the flags of it and its rate.
+	// Optimizer is the flags of the optimizer and its learning rate.
 	Optimizer []string
 }
 
-// visitS is how long the measured steps of a visit last.
+// visitS is the length of a visit's measured steps, in seconds.
 const visitS = 2
 
-// Steps of a visit: enough to leave the first out, and not more than the longest visit.
+// Steps of a visit: enough to leave out the first ones, and a limit for short steps.
 const (
 	leastSteps = 12
 	mostSteps  = 400
 )
 
-// settings is how both builds are told of the subject. The optimizer is pinned: builds differ in their defaults, and
-// results are compared with earlier ones.
+// settings returns the flags of the subject for both builds. The optimizer is fixed, because builds have different
+// defaults and results are compared with earlier ones.
 func (s Subject) settings(workers int) []string {
 	return append([]string{"--model", s.Model, "--data", s.Data, "--batch", fmt.Sprint(s.Batch), "--workers",
 		fmt.Sprint(workers)}, s.Optimizer...)
 }
 
-// stepsFor is how many steps of this length make a visit.
+// stepsFor returns how many steps of this length make a visit.
 func stepsFor(stepS float64) int {
 	return max(leastSteps, min(mostSteps, int(math.Ceil(visitS/stepS))))
 }
 
-// Training compares the step of a 1F1B pipeline of so many workers, the stages being those that the old build plans.
+// Training compares the step of a 1F1B pipeline with this many workers. The old build plans the stages.
 func Training(s Subject, workers, pairs int, limit float64) Case {
 	return Case{
 		Name: fmt.Sprintf("train %s, %d workers", s.Model, workers), Limit: limit, Pairs: pairs,
 		Prepare: func(ctx context.Context, old, new *Build) (func(context.Context, *Build) (float64, error), error) {
 			settings := s.settings(workers)
 			hardware := []string{"--model", s.Model, "--batch", fmt.Sprint(s.Batch), "--workers", fmt.Sprint(workers)}
-			// One number of micro-batches is one size to be profiled.
+			// With one number of micro-batches only one size is profiled.
 			fixed, err := old.planned(ctx, append(hardware, "--stages", fmt.Sprint(workers), "--schedule", "1f1b",
 				"--micro-batches", fmt.Sprint(2*workers), "--recompute", "none")...)
 			if err != nil {
@@ -63,7 +63,7 @@ func Training(s Subject, workers, pairs int, limit float64) Case {
 			}
 			settings = append(settings, fixed...)
 			steps := leastSteps
-			for _, b := range []*Build{old, new} { // which measures profiles, too
+			for _, b := range []*Build{old, new} { // also measures the profiles
 				t, err := b.train(ctx, leastSteps, settings...)
 				if err != nil {
 					return nil, err
@@ -78,7 +78,7 @@ func Training(s Subject, workers, pairs int, limit float64) Case {
 	}
 }
 
-// Profiling compares how long a profile of few passes takes.
+// Profiling compares the duration of a profile with few passes.
 func Profiling(s Subject, workers, pairs int) Case {
 	size := max(1, s.Batch/4)
 	args := []string{"profile", "--model", s.Model, "--batch", fmt.Sprint(s.Batch), "--workers", fmt.Sprint(workers),
@@ -86,7 +86,7 @@ func Profiling(s Subject, workers, pairs int) Case {
 	return command(fmt.Sprintf("profile %s, 2 sizes, 3 passes", s.Model), pairs, nil, args)
 }
 
-// command is a case that takes how long a command lasts, behind commands that each build runs once before.
+// command is a case that measures the duration of a command. Each build first runs the commands in before once.
 func command(name string, pairs int, before [][]string, args []string) Case {
 	return Case{
 		Name: name, Limit: PlanningLimit, Pairs: pairs,
@@ -103,11 +103,11 @@ func command(name string, pairs int, before [][]string, args []string) Case {
 	}
 }
 
-// sixteen is 16 devices: two servers of eight.
+// sixteen is a cluster of 16 devices: two servers of eight.
 const sixteen = "dapple-a"
 
-// Planning compares planners on described models and 16 devices, all of them and the models' names beside them; auto,
-// which searches, on the searched ones alone.
+// Planning compares planners on described models and 16 devices. The planner auto, which searches, gets only the
+// models in searched.
 func Planning(planners, models, searched []string, pairs int) []Case {
 	var all []Case
 	for _, p := range planners {
@@ -145,8 +145,8 @@ func Large(planners []string, pairs int) []Case {
 	return all
 }
 
-// writeChain writes a chain of layers, as PipeDream's artifact would, and a cluster of 1,024 devices. No two layers
-// are alike. The cluster has four levels, each a quarter as fast as the one inside it.
+// writeChain writes a chain of different layers in the format of PipeDream's artifact, and a cluster of 1,024
+// devices. The cluster has four levels, each a quarter as fast as the one inside it.
 func writeChain(dir string, layers int) error {
 	state := uint32(1)
 	random := func() float64 {
@@ -197,7 +197,7 @@ func Simulating(pairs int) []Case {
 		[]string{"schedule", "compare", "--stages", "8", "--micro-batches", "64"}))
 }
 
-// WriteWords writes a text of made-up words, some of which come more often than others, for models that read text.
+// WriteWords writes a text of made-up words, some more frequent than others, for models that read text.
 func WriteWords(path string) error {
 	rng := rand.New(rand.NewPCG(3, 5))
 	words := make([]string, 2000)

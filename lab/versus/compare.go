@@ -11,31 +11,31 @@ import (
 // Case is one thing that both builds do.
 type Case struct {
 	Name string
-	// Limit is the least speed, as a part of the old build's, that is no loss; 0: it is only stated.
+	// Limit is the lowest speed relative to the old build that is not a loss; 0: no limit.
 	Limit float64
 	Pairs int
-	// Prepare makes what both need and gives how long one visit to a build takes, in seconds, by whatever measure
-	// the case has. What it takes counts for nothing.
+	// Prepare makes what both builds need. It returns a function that measures one visit to a build and returns its
+	// time in seconds. The preparation itself is not measured.
 	Prepare func(ctx context.Context, old, new *Build) (visit func(context.Context, *Build) (float64, error), err error)
 }
 
-// Row is what a case found.
+// Row is the result of a case.
 type Row struct {
 	Name       string         `json:"name"`
-	OldS       []float64      `json:"old_s"` // of each pair
+	OldS       []float64      `json:"old_s"` // by pair
 	NewS       []float64      `json:"new_s"`
 	OldMedianS float64        `json:"old_median_s"`
 	NewMedianS float64        `json:"new_median_s"`
-	Speed      float64        `json:"speed"` // of the new build over the old one's: the median over pairs
+	Speed      float64        `json:"speed"` // of the new build over the old one: median over pairs
 	Interval   stats.Interval `json:"interval,omitzero"`
 	Limit      float64        `json:"limit,omitempty"`
-	Slower     bool           `json:"slower"` // the whole interval lies below the limit
+	Slower     bool           `json:"slower"` // the whole interval is below the limit
 }
 
-// confidence is that of every interval.
+// confidence is the confidence of every interval.
 const confidence = 0.95
 
-// Compare visits both builds in pairs, whose order alternates. One visit to each comes first and does not count.
+// Compare visits both builds in pairs with alternating order. First it visits each once without counting.
 func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, error) {
 	row := Row{Name: c.Name, Limit: c.Limit}
 	if least := stats.Fewest(confidence); c.Pairs < least {
@@ -70,7 +70,7 @@ func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, 
 	return row, row.judge()
 }
 
-// ratios are the speeds of the new build over the old one's, by pair.
+// ratios returns the speeds of the new build over the old one, by pair.
 func (r *Row) ratios() ([]float64, error) {
 	if len(r.OldS) != len(r.NewS) {
 		return nil, fmt.Errorf("%s: %d times of one build and %d of the other", r.Name, len(r.OldS), len(r.NewS))
@@ -82,7 +82,7 @@ func (r *Row) ratios() ([]float64, error) {
 	return ratios, nil
 }
 
-// judge fills in what the pairs say.
+// judge computes medians and the interval from the pairs.
 func (r *Row) judge() (err error) {
 	ratios, err := r.ratios()
 	if err != nil {

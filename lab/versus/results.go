@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/report"
 )
 
-// Results is what a campaign found, as it stands in lab/results.
+// Results is the result of a comparison, in the form of its file in lab/results.
 type Results struct {
 	record.Head
 	Old    *Build   `json:"old"`
@@ -19,13 +19,13 @@ type Results struct {
 	Splits []Splits `json:"splits,omitempty"`
 }
 
-// Kind is the results' name in their file, whichever command has compared.
+// Kind returns the results' name in their file, which is the same for all commands.
 func (r *Results) Kind() string { return Kind }
 
-// Kind is the name of all comparisons of builds.
+// Kind is the name of all comparisons of builds in their files.
 const Kind = "versus"
 
-// Recount refuses what the pairs and plans do not give.
+// Recount refuses numbers that do not follow from the pairs and plans.
 func (r *Results) Recount() error {
 	var wrong error
 	for _, row := range r.Rows {
@@ -47,7 +47,7 @@ func (r *Results) Recount() error {
 	return wrong
 }
 
-// Markdown writes the results as BENCHMARKS.md has them.
+// Markdown writes the results in the form of BENCHMARKS.md.
 func (r *Results) Markdown(w io.Writer) error {
 	fmt.Fprintf(w, "%s, on %s (%d cores), load %s, in %s.\n", r.What, r.Machine.Processor, r.Machine.Cores, r.Machine.Load,
 		terminal.Duration(r.TookS))

@@ -12,17 +12,17 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Splits is what one build predicts of random plans of a model, against what it then measures.
+// Splits compares one build's predictions of random plans of a model with its measurements.
 type Splits struct {
 	Model       string  `json:"model"`
 	Build       string  `json:"build"`
 	Plans       []Split `json:"plans"`
-	Ratio       float64 `json:"ratio"` // measured over predicted, the median
-	Lower       float64 `json:"lower"` // quartiles of it
+	Ratio       float64 `json:"ratio"` // measured over predicted, median
+	Lower       float64 `json:"lower"` // quartiles of the ratio
 	Upper       float64 `json:"upper"`
-	OffMedian   float64 `json:"off_median"` // distance of both, as a part of what was measured
+	OffMedian   float64 `json:"off_median"` // relative error of the prediction
 	OffWorst    float64 `json:"off_worst"`
-	Correlation float64 `json:"correlation"` // of throughput, predicted and measured
+	Correlation float64 `json:"correlation"` // between predicted and measured throughput
 }
 
 // Split is one plan.
@@ -32,8 +32,8 @@ type Split struct {
 	MeasuredS  float64 `json:"measured_s"`
 }
 
-// RandomSplits are settings of random plans over the layers of a model: cuts, a schedule, micro-batches, recompute.
-// Each number of micro-batches is a profile that both builds measure once, so that there are two.
+// RandomSplits returns settings of random plans over a model's layers: cuts, a schedule, micro-batches, recompute.
+// It uses only two numbers of micro-batches, because both builds must measure a profile for each.
 func RandomSplits(seed uint64, count, layers, workers int) [][]string {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	sizes := []int{4, 8}
@@ -53,13 +53,13 @@ func RandomSplits(seed uint64, count, layers, workers int) [][]string {
 	return all
 }
 
-// Predict trains every plan once on both builds in turn. Each build predicts it first, from a profile that another
-// process has measured before all.
+// Predict trains every plan once on both builds in turn. Each build first predicts it, from a profile that another
+// process measured at the beginning.
 func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans [][]string,
 	log io.Writer) ([]Splits, error) {
 	found := []Splits{{Model: s.Model, Build: old.Name}, {Model: s.Model, Build: new.Name}}
 	steps := leastSteps
-	for _, b := range []*Build{old, new} { // which measures profiles, too
+	for _, b := range []*Build{old, new} { // also measures the profiles
 		t, err := b.train(ctx, leastSteps, append(s.settings(workers), plans[0]...)...)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Model, err)
@@ -89,7 +89,7 @@ func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans
 	return found, nil
 }
 
-// count fills in what the plans say.
+// count computes the summary from the plans.
 func (s *Splits) count() {
 	var ratios, off, predicted, measured []float64
 	for _, p := range s.Plans {

@@ -1,18 +1,18 @@
-// Package folder keeps and reads what a training leaves in its folder, part by part.
+// Package folder keeps and reads the files of a training in its folder, part by part.
 //
-// A part is what one start of `train` does: it begins with a step, 0 or that of the checkpoint it goes on from, and
-// ends with the last step, where it is stopped or killed, or where a later part goes on. The folder's own files are
-// those of the newest part. Those of an earlier one are in parts/step-NNNNNNNN, by the step it began with, under the
-// same names. Of metrics.jsonl, in which every step stands once, and events.jsonl there is one for all parts.
+// A part is what one start of `train` does. It begins with step 0 or that of the checkpoint it resumes from. It ends
+// with the last step, where it is stopped or killed, or where a later part resumes. The folder's own files belong to
+// the newest part. Files of an earlier part are in parts/step-NNNNNNNN, named by its first step, under the same
+// names. metrics.jsonl, with each step once, and events.jsonl cover all parts.
 //
-// In: the folder, and the step that a new part begins with. Out: the earlier files where they are kept, and a Run: all
-// parts with the steps that count, and the values of every step. A file that is not there is nil, since a run may have
-// been killed before it wrote one. Refused: files that are damaged, by name.
+// In: the folder, and the first step of a new part. Out: the earlier files at their new place, and a Run: all parts
+// with their valid steps, and the values of every step. A missing file is nil, because a run may have been killed
+// before it wrote one. Refused: damaged files, by name.
 //
-// Steps count from 0 here, so that a part begins with the step that is called by how many are done; in metrics.jsonl
-// they count from 1.
+// Steps count from 0 here, so that a part's first step equals the number of steps done before. In metrics.jsonl they
+// count from 1.
 //
-// Whoever starts a part holds the folder, calls Keep, then writes the Start, before any other file of the part.
+// The starter of a part must lock the folder, call Keep, and then write the Start before any other file of the part.
 package folder
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// The files of a part, and those of all parts.
+// The files of a part, and the files for all parts.
 const (
 	StartName     = "run.json"
 	JobName       = "job.yaml"
@@ -39,30 +39,30 @@ const (
 	PredictedName = "predicted.json.gz"
 	TimelineName  = "timeline.json.gz"
 	ReportName    = "report.html"
-	StepName      = "step.json.gz" // of a step, while the run lasts
+	StepName      = "step.json.gz" // a single step, while the run lasts
 	MetricsName   = "metrics.jsonl"
 	EventsName    = "events.jsonl"
-	PartsName     = "parts" // the folder of earlier parts
+	PartsName     = "parts" // folder of earlier parts
 )
 
-// Drawn is the files of a part that are made of the others.
+// Drawn lists the files of a part that are made from the others.
 var Drawn = []string{ReportName, "trace.perfetto", "trace.json"}
 
-// Files is the files of a part. The Start comes last: a moving of them that is cut short is done again.
+// Files lists the files of a part. The Start comes last, so that an interrupted move is repeated.
 var Files = append(slices.Clone(Drawn), StepName, TimelineName, PredictedName, ProgramName, ProfileName, PlanName,
 	JobName, StartName)
 
 // StartVersion is the version of a Start's JSON form.
 const StartVersion = 2
 
-// Start says how a part began.
+// Start describes the start of a part.
 type Start struct {
 	Version int       `json:"version"`
-	Done    int       `json:"steps_done"` // by the parts before
+	Done    int       `json:"steps_done"` // steps done by earlier parts
 	Began   time.Time `json:"began"`
-	// From is the checkpoint that it went on from; empty: none.
+	// From is the checkpoint that the part resumed from; empty: none.
 	From string `json:"from,omitempty"`
-	// Engine computes, on these Hosts: a line for each, or for those that are alike.
+	// Engine is what computes, on these Hosts: one line for each group of equal hosts.
 	Engine string   `json:"engine,omitempty"`
 	Hosts  []string `json:"hosts,omitempty"`
 }
@@ -85,10 +85,10 @@ func (s *Start) Write(dir string) error {
 	return starts.Write(filepath.Join(dir, StartName), s)
 }
 
-// nameOf is the folder of the part that began with a step.
+// nameOf returns the folder name of the part with this first step.
 func nameOf(first int) string { return fmt.Sprintf("step-%08d", first) }
 
-// kept is the first steps of the parts in a folder of them, in ascending order. Other names are nobody's.
+// kept returns the first steps of the parts in a folder, in ascending order. It ignores other names.
 func kept(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -105,15 +105,15 @@ func kept(dir string) ([]int, error) {
 	return all, nil
 }
 
-// Readable says why a part that begins in dir could not keep the one that is there; nil: it can.
+// Readable returns why a part that begins in dir could not keep the present one; nil if it can.
 func Readable(dir string) error {
 	_, _, err := beginning(dir)
 	return err
 }
 
-// Keep makes room in dir for a part that begins with a step: the files of the part that is there go to where earlier
-// ones are kept. Parts that begin with this step or a later one count no more. They go to aside, where one is named,
-// what is drawn of the steps that the part leaves of the one before included; else they are deleted.
+// Keep makes room in dir for a part with this first step. The files of the present part move to the folder of
+// earlier parts. Parts that begin with this step or a later one are no longer valid. They move to aside, with
+// everything drawn of the invalid steps of the part before; if aside is empty, they are deleted.
 func Keep(dir string, first int, aside string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	if err != nil {
@@ -148,7 +148,7 @@ func Keep(dir string, first int, aside string) error {
 	return move(dir, filepath.Join(dir, PartsName, nameOf(began)), Files)
 }
 
-// Remove deletes the earlier parts that dir has, and leaves what is no file of a part.
+// Remove deletes the earlier parts of dir, but no other files.
 func Remove(dir string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	for _, n := range earlier {
@@ -158,7 +158,7 @@ func Remove(dir string) error {
 	return errors.Join(err, removeEmpty(filepath.Join(dir, PartsName)))
 }
 
-// move moves those of these files that are there; to an empty name, it deletes them.
+// move moves those of the named files that exist; if to is empty, it deletes them.
 func move(from, to string, names []string) error {
 	for _, name := range names {
 		at := filepath.Join(from, name)
@@ -178,7 +178,7 @@ func move(from, to string, names []string) error {
 	return nil
 }
 
-// removeEmpty deletes a folder that has nothing in it.
+// removeEmpty deletes a folder if it is empty.
 func removeEmpty(dir string) error {
 	left, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || len(left) > 0 {

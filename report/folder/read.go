@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Run is what a folder has of a training.
+// Run is a training as read from its folder.
 type Run struct {
 	Dir   string
 	Parts []Part // in order; the last is that of the folder's own files
@@ -29,20 +29,20 @@ type Run struct {
 	Evaluated []metrics.EvaluationValues
 }
 
-// Part is what one start of the training left. What it did not come to write is nil.
+// Part is what one start of the training left. Missing files are nil.
 type Part struct {
 	Dir        string
-	First      int        // step it began with
-	End        int        // first step of the next part; of the last one -1
-	Start      *Start     // nil in a folder that an older millrace wrote
-	Plan       *plan.Plan // nil only where the part was killed as it began
+	First      int        // its first step
+	End        int        // first step of the next part; -1 for the last part
+	Start      *Start     // nil in a folder of an older millrace
+	Plan       *plan.Plan // nil only if the part was killed at its start
 	LayerNames []string   // the model's, in order
-	LayerS     []float64  // what a micro-batch of each takes, in seconds, on its first device type; nil: not known
+	LayerS     []float64  // seconds that a micro-batch takes in each, on its first device type; nil: not known
 	Simulated  *trace.Timeline
-	Measured   *trace.Timeline // without the steps from End on; nil where it was killed
+	Measured   *trace.Timeline // without the steps from End on; nil if the part was killed
 }
 
-// Read reads a run's folder. Its plan must be there, whatever else is not.
+// Read reads a run's folder. Only its plan must exist.
 func Read(dir string) (*Run, error) {
 	r, err := ReadParts(dir)
 	if err == nil {
@@ -51,10 +51,9 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
-// runsIn suggests what to give in place of a folder that is not a run's: its subfolders that are, or else how to make
-// one.
+// runsIn suggests what to give instead of a folder that is not a run's: its subfolders that are, or how to make one.
 func runsIn(dir string) string {
-	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // a pattern that is none finds none
+	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // an invalid pattern finds nothing
 	var runs []string
 	for _, p := range plans {
 		runs = append(runs, filepath.Dir(p))
@@ -65,10 +64,10 @@ func runsIn(dir string) string {
 	return strings.Join(runs, " or ")
 }
 
-// mostRuns is how many runs are named in a line.
+// mostRuns is the maximal number of runs named in a line.
 const mostRuns = 4
 
-// ReadParts reads what Read does, except metrics.jsonl, which has a line for each step.
+// ReadParts reads the same as Read, except metrics.jsonl, which has a line for each step.
 func ReadParts(dir string) (*Run, error) {
 	if _, err := os.Stat(filepath.Join(dir, PlanName)); err != nil {
 		return nil, fmt.Errorf("%s is no folder of a run: %w; give %s", dir, err, runsIn(dir))
@@ -84,7 +83,7 @@ func ReadParts(dir string) (*Run, error) {
 	}
 	for _, n := range earlier {
 		if n >= began {
-			continue // of a training that was given up: Keep was cut short
+			continue // of a training that was given up; Keep was interrupted
 		}
 		r.Parts = append(r.Parts, Part{Dir: filepath.Join(dir, PartsName, nameOf(n)), First: n})
 	}
@@ -129,8 +128,8 @@ func (p *Part) read() error {
 	return nil
 }
 
-// LayerTimes is what a micro-batch of each layer takes, forward and backward, in seconds, on a profile's first device
-// type; nil where it has no such size.
+// LayerTimes returns the time of a micro-batch in each layer, forward and backward, in seconds, on a profile's first
+// device type. It returns nil if the profile lacks this size.
 func LayerTimes(p *profile.Profile, size int) []float64 {
 	types := p.DeviceTypes()
 	if len(types) == 0 {
@@ -158,7 +157,7 @@ func file[T any](into **T, dir, name string, read func(string) (*T, error)) erro
 	return err
 }
 
-// upTo is a Timeline without what it says of steps from end on. Events stay: they are of few steps.
+// upTo returns a Timeline without its values for steps from end on. All events stay, because they cover few steps.
 func upTo(t *trace.Timeline, end int) *trace.Timeline {
 	out := *t
 	out.Steps = slices.DeleteFunc(slices.Clone(t.Steps), func(s trace.StepMark) bool { return s.Step >= end })
@@ -171,8 +170,8 @@ func upTo(t *trace.Timeline, end int) *trace.Timeline {
 	return &out
 }
 
-// beginning is the step with which the part began whose files are in dir, and whether there is one. In a folder that an
-// older millrace wrote its Timeline says so; a part without one that was killed there is taken to have begun with 0.
+// beginning returns the first step of the part in dir, and whether there is a part. In a folder of an older millrace
+// its Timeline says so; a part without one, which was killed, is assumed to begin with step 0.
 func beginning(dir string) (first int, there bool, err error) {
 	var s *Start
 	if err := file(&s, dir, StartName, starts.Read); err != nil || s != nil {
@@ -192,8 +191,7 @@ func beginning(dir string) (first int, there bool, err error) {
 	return first, there, nil
 }
 
-// Shown is the part that a drawing of a step is of: the last that took steps and lived to write its Timeline, or else
-// the last.
+// Shown returns the part whose step is drawn: the last one with steps and a Timeline, or else the last.
 func (r *Run) Shown() *Part {
 	for i := len(r.Parts) - 1; i >= 0; i-- {
 		if p := &r.Parts[i]; p.Plan != nil && p.Measured != nil && len(p.Measured.Steps) > 0 {
@@ -203,7 +201,7 @@ func (r *Run) Shown() *Part {
 	return &r.Parts[len(r.Parts)-1]
 }
 
-// Inputs has everything that a report of the run shows. The step is from the last part that took one; losses and
+// Inputs returns everything that a report of the run shows. The step is from the last part with steps; losses and
 // evaluations are from all parts.
 func (r *Run) Inputs() report.Inputs {
 	p := r.Shown()
@@ -223,7 +221,7 @@ func (r *Run) Inputs() report.Inputs {
 	return in
 }
 
-// Losses is the loss of every step of the training, in order.
+// Losses returns the loss of every step of the training, in order.
 func (r *Run) Losses() []trace.Loss {
 	all := map[int]trace.Loss{}
 	for _, s := range r.Steps {
@@ -240,14 +238,14 @@ func (r *Run) Losses() []trace.Loss {
 	return slices.Collect(inOrder(all))
 }
 
-// Order is what happened in a training that depends on who was first: the updates of one worker that holds the weights,
-// in the order in which they were made, or which reference beside its pipelines each of their updates saw.
+// Order is the part of a training that depends on timing. With a single worker that holds the weights, it is the
+// order of updates. With a reference beside pipelines, it is which reference each of their updates saw.
 type Order struct {
 	Applied []trace.Applied
 	Seen    []trace.Seen
 }
 
-// Order says where some of it is missing: a part that was killed has written none.
+// Order returns the order of updates. It returns an error if a part was killed before it wrote its own.
 func (r *Run) Order() (all Order, err error) {
 	for _, p := range r.Parts {
 		if p.Measured == nil {
@@ -263,7 +261,7 @@ func (r *Run) Order() (all Order, err error) {
 	return all, nil
 }
 
-// Evaluations is every evaluation of the training, in order.
+// Evaluations returns every evaluation of the training, in order.
 func (r *Run) Evaluations() []trace.Evaluation {
 	all := map[int]trace.Evaluation{}
 	for _, e := range r.Evaluated {
@@ -281,7 +279,7 @@ func (r *Run) Evaluations() []trace.Evaluation {
 	return slices.Collect(inOrder(all))
 }
 
-// inOrder is the values of a map by ascending key.
+// inOrder yields the values of a map by ascending key.
 func inOrder[T any](all map[int]T) func(yield func(T) bool) {
 	return func(yield func(T) bool) {
 		for _, step := range slices.Sorted(maps.Keys(all)) {
@@ -292,10 +290,10 @@ func inOrder[T any](all map[int]T) func(yield func(T) bool) {
 	}
 }
 
-// longestLine bounds a line of metrics: a step of some 100,000 workers.
+// longestLine is the maximal length of a line of metrics, enough for a step with some 100,000 workers.
 const longestLine = 1 << 24
 
-// readMetrics reads a file of metrics. Lines that no run has written, and a last one cut short, are passed over.
+// readMetrics reads a file of metrics. It skips lines that no run has written, and an incomplete last line.
 func readMetrics(path string) (steps []metrics.StepValues, evaluated []metrics.EvaluationValues, err error) {
 	f, err := document.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,20 +18,20 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// about describes a run, besides its steps.
+// about describes a run without its steps.
 type about struct {
 	settings  map[string]string // by key of a job's flat form
-	total     int               // steps that it is to take; 0: not known
+	total     int               // steps in all; 0: not known
 	evalEvery int               // steps between evaluations; 0: not known
 	plan      *plan.Plan
 	layers    []string
-	cause     string   // why it failed, as error.json has it
-	report    bool     // it has ended, and left its Timeline
-	ended     *numbers // those of its report; nil: it has none
+	cause     string   // why it failed, from error.json
+	report    bool     // it has ended and left its Timeline
+	ended     *numbers // numbers of its report; nil: none
 }
 
-// readFiles reads the files that are replaced as a whole, and says whether there was anything new. With steps it draws
-// the Timelines.
+// readFiles reads the files that are replaced as a whole, and reports whether anything is new. If steps is set, it
+// also reads the Timelines for drawing.
 func (f *Follower) readFiles(steps bool) (more bool) {
 	read := func(name string, forget func(), read func(path string) error) {
 		if !steps && strings.HasSuffix(name, ".gz") {
@@ -88,8 +88,8 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 	return f.readReport() || more
 }
 
-// readReport reads the numbers of a run's report, and says whether there was anything new. They are of several files,
-// and stand in the table of runs, too.
+// readReport reads the numbers of a run's report, and reports whether anything is new. They come from several files,
+// and are also shown in the table of runs.
 func (f *Follower) readReport() (more bool) {
 	if !regular(f.path("plan.json")) && f.about.ended == nil {
 		return false
@@ -105,7 +105,7 @@ func (f *Follower) readReport() (more bool) {
 		f.about.ended, err = reported(f.dir)
 	}
 	if len(f.wrong) > 0 {
-		err = nil // it is said already
+		err = nil // already reported
 	}
 	f.say("report", err)
 	return true
@@ -138,7 +138,7 @@ func (a *about) readCause(path string) error {
 	return err
 }
 
-// named adds the file's name to an error that does not have it.
+// named adds a file's name to an error that lacks it.
 func named(name string, err error) error {
 	if err == nil || strings.Contains(err.Error(), name) {
 		return err
@@ -146,7 +146,7 @@ func named(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// draw makes what a page draws the predicted (0) or the measured (1) steps from; of nothing it makes nothing.
+// draw makes the data for drawing the predicted (0) or the measured (1) steps; none if in is nil.
 func (f *Follower) draw(which int, in *report.Inputs) (err error) {
 	var text []byte
 	if in != nil {
@@ -174,7 +174,7 @@ func (f *Follower) readJob(path string) error {
 	return nil
 }
 
-// flat has settings below others be settings of their own, like rate.base; an empty one is none.
+// flat makes nested settings separate ones, such as rate.base. Empty ones are left out.
 func flat(within string, keys map[string]any, into map[string]string) {
 	for name, value := range keys {
 		if below, is := value.(map[string]any); is {
@@ -193,22 +193,22 @@ func flat(within string, keys map[string]any, into map[string]string) {
 
 // States of a run.
 const (
-	waits    = "waits" // nothing is there yet
-	begun    = "begun" // it has taken no step yet
+	waits    = "waits" // no file exists yet
+	begun    = "begun" // no step is done yet
 	goesOn   = "going"
-	silent   = "silent" // nothing has been heard for far longer than steps take
+	silent   = "silent" // nothing new for much longer than steps take
 	finished = "finished"
 	stopped  = "stopped"
 	failed   = "failed"
 )
 
-// Silence of a run is told after so long, and after as long as so many steps take.
+// A run counts as silent after this time, and after this many step times.
 const (
 	silentAfter = 30 * time.Second
 	silentSteps = 20
 )
 
-// state is how a run is doing.
+// state returns the state of a run.
 func (f *Follower) state(now time.Time) string {
 	for i := len(f.happened) - 1; i >= 0; i-- {
 		switch f.happened[i].Kind {
@@ -226,7 +226,7 @@ func (f *Follower) state(now time.Time) string {
 	case f.about.cause != "":
 		return failed
 	case len(f.happened) == 0 && f.about.report:
-		return finished // of a time when runs left no events
+		return finished // an older run without events
 	case f.heard.IsZero():
 		return waits
 	case now.Sub(f.heard) > max(silentAfter, f.usual(silentSteps)):
@@ -237,13 +237,13 @@ func (f *Follower) state(now time.Time) string {
 	return goesOn
 }
 
-// Dues of a run that goes on: what follows its last step before the next one, or before its end.
+// Work of a running run after a step, before the next one or the end.
 const (
 	evaluates = "evaluating"
 	ends      = "ends" // it evaluates, saves and writes its report
 )
 
-// due is what a run does after its last step, by its job: an evaluation, or its end; "" where it takes steps.
+// due returns what a run does after its last step, according to its job: an evaluation, or its end; "" for steps.
 func (f *Follower) due() string {
 	switch step := f.now.Step; {
 	case step == 0 || f.evaluated != nil && step == f.evaluated.Step:
@@ -256,7 +256,7 @@ func (f *Follower) due() string {
 	return ""
 }
 
-// usual is the usual time of a number of steps.
+// usual returns the usual time of a number of steps.
 func (f *Follower) usual(steps int) time.Duration {
 	s := f.soFar.of("step time")
 	if s == nil {
@@ -270,19 +270,19 @@ type summary struct {
 	ID    string  `json:"id"`
 	Name  string  `json:"name"`
 	State string  `json:"state"`
-	Heard float64 `json:"heard,omitempty"` // seconds of the epoch
-	Step  int     `json:"step"`            // done
+	Heard float64 `json:"heard,omitempty"` // Unix time in seconds
+	Step  int     `json:"step"`            // steps done
 	Total int     `json:"total,omitempty"`
-	Due   string  `json:"due,omitempty"` // what is done now instead of a step
-	// Left is the least and the most seconds that a run had left, as it said, and when it said so. The third number is
-	// that time, in seconds of the epoch.
+	Due   string  `json:"due,omitempty"` // current work if not a step
+	// Left is the least and the most remaining seconds as the run reported them, and the Unix time of the report in
+	// seconds.
 	Left     []float64 `json:"left,omitempty"`
 	Samples  int64     `json:"samples,omitempty"`
 	AtS      float64   `json:"at"`
 	Loss     *float64  `json:"loss,omitempty"` // of the last step
 	Held     *float64  `json:"held,omitempty"` // loss of the last evaluation
 	Accuracy *float64  `json:"accuracy,omitempty"`
-	// Reported is what the model said of itself at the last evaluation, by name.
+	// Reported holds the model's own values at the last evaluation, by name.
 	Reported map[string]*float64 `json:"reported,omitempty"`
 	Rate     *float64            `json:"rate,omitempty"` // samples per second
 	StepS    *float64            `json:"step_s,omitempty"`
@@ -291,7 +291,7 @@ type summary struct {
 	Model    string              `json:"model,omitempty"`
 	Schedule string              `json:"schedule,omitempty"`
 	Workers  int                 `json:"workers,omitempty"`
-	Wrong    int                 `json:"wrong,omitempty"` // files with which something is
+	Wrong    int                 `json:"wrong,omitempty"` // number of faulty files
 }
 
 func (f *Follower) summary(id, name string, at time.Time) summary {
@@ -320,7 +320,7 @@ func (f *Follower) summary(id, name string, at time.Time) summary {
 	return s
 }
 
-// finite is a number; nil where it is none.
+// finite returns a pointer to a number; nil if it is not finite.
 func finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil
@@ -328,7 +328,7 @@ func finite(x float64) *float64 {
 	return new(x)
 }
 
-// round is a number with as many digits as anybody reads.
+// round rounds a number to five digits.
 func round(x float64) float64 {
 	if x == 0 {
 		return 0
@@ -340,7 +340,7 @@ func round(x float64) float64 {
 	return x
 }
 
-// details is what a page shows of a run beside its steps.
+// details is what a page shows of a run besides its steps.
 type details struct {
 	ID        string            `json:"id"`
 	Path      string            `json:"path"`

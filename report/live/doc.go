@@ -1,21 +1,21 @@
-// Package live serves pages of runs: one run as it goes on, and runs side by side.
+// Package live serves pages of runs: one running run, and several runs side by side.
 //
-// In: folders of runs, or folders that have such folders, in which new ones turn up. All that is shown is read from the
-// files in them, which docs/runs.md lists, so that a page of a run that goes on in another process is the same as that
-// of one in this process, and as that of one that has ended. Out: an http.Handler. Refused: paths that are not there.
-// A file that is not what its name says is a sentence on the page, and nothing else of the run is missing for it.
+// In: folders of runs, or folders with such folders, in which new ones may appear. Everything is read from the files
+// in them, which docs/runs.md lists. So the page of a run is the same whether it runs in this process or another, or
+// has ended. Out: an http.Handler. Refused: paths that do not exist. A faulty file gives a sentence on the page, and
+// does not hide the rest of the run.
 //
-// A Shelf has the runs. It reads files while somebody looks, and nothing otherwise; who asks for one run has the others
-// looked at now and then. A Follower reads on in what a run appends to, over lines that are not whole yet, and begins
-// anew where a file was replaced.
+// A Shelf holds the runs. It reads files only while a page is open. For a page of one run it reads the other runs
+// less often. A Follower continues reading what a run appends, waits for incomplete lines, and starts again if a
+// file was replaced.
 //
-// What is kept of a run does not grow with its steps: a series puts neighbours together once it is full, and keeps
-// the mean, the least and the greatest of each part. So does what a page keeps, which is the same series.
+// Memory for a run does not grow with its steps. A full series merges neighbours, and keeps the mean, the minimum
+// and the maximum of each part. A page keeps the same series.
 //
-// A page asks for one stream of server-sent events. An event's ID says what the page then has: a cursor, from which
-// another stream goes on (Last-Event-ID), and from which this one does, too. Nothing waits for a page: what it is sent
-// next is made, from its cursor, when it has taken what was sent before. A page that takes nothing for ten seconds is
-// cut off, and asks again.
+// A page opens one stream of server-sent events. An event's ID is a cursor that says what the page has after it.
+// Another stream can continue from it (Last-Event-ID), and so does this one. Nothing waits for a page: its next
+// event is made, from its cursor, when it has taken the previous one. A page that takes nothing for ten seconds is
+// disconnected, and connects again.
 //
-// Whoever drives a Shelf serves its Handler to those who may see the runs (cmd/internal/serving), and closes it.
+// The caller serves a Shelf's Handler to those who may see the runs (cmd/internal/serving), and closes the Shelf.
 package live

@@ -18,55 +18,55 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Columns of the series of steps, and of that of evaluations.
+// Columns of the series of steps, and of the series of evaluations.
 var (
 	stepColumns = []string{"loss", "samples_per_s", "step_s", "bubble", "gradient_norm", "learning_rate",
 		"peak_bytes"}
 	evaluationColumns = []string{"loss", "accuracy"}
 )
 
-// How much is kept of a run.
+// Maximal numbers that are kept of a run.
 const (
 	mostSteps       = 2000
 	mostEvaluations = 500
 	mostEvents      = 200
 )
 
-// Follower reads what a run leaves in its folder. Whoever has one guards it.
+// Follower reads what a run leaves in its folder. Its owner must guard it with a lock.
 type Follower struct {
 	dir string
 
 	metrics, events tail
 	files           map[string]*changing
 
-	replaced    int // which of all the times that files of some run began anew was the last of this one
+	replaced    int // number of the last restart of any run's files that was this run's
 	news        int // how often anything was new
 	steps       *series
 	evaluations *series
 	now         now
 	recent      []report.StepTook
-	evaluated   *metrics.EvaluationValues // last
+	evaluated   *metrics.EvaluationValues // the last one
 	happened    []metrics.Event
 	clock       clock
-	heard       time.Time // of anything
+	heard       time.Time // when anything was last read
 
 	about   about
 	details int               // how often that has changed
-	wrong   map[string]string // by file: a sentence
+	wrong   map[string]string // by file: what is wrong with it
 	drawn   [2]stepData       // the predicted step, and the measured ones
-	bad     [2]int            // lines of metrics, and of events, that are none
-	soFar   numbers           // of the last steps
+	bad     [2]int            // invalid lines of metrics, and of events
+	soFar   numbers           // over the last steps
 }
 
-// stepData is what a page draws the steps of a Timeline from.
+// stepData is the data for drawing the steps of a Timeline.
 type stepData struct {
-	json  []byte // as report.StepData has it; nil: there are none
+	json  []byte // as from report.StepData; nil: none
 	shown int    // how often that has changed
 }
 
-// clock says how long a run has gone on. What lies between its end and its going on is left out.
+// clock measures how long a run has run, without the pauses before it resumed.
 type clock struct {
-	begins      []time.Time // of the run, and each time that it went on
+	begins      []time.Time // start of the run, and of each resumed part
 	paused      time.Duration
 	first, last time.Time // of a step or an evaluation
 }
@@ -81,11 +81,11 @@ type now struct {
 	LiveBytes  []int64         `json:"live,omitempty"`
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 	loss       float64
-	left       []float64 // between how many seconds the run had left, as it said at a moment
+	left       []float64 // bounds of the remaining seconds as the run reported them, and when
 	said       time.Time
 }
 
-// NewFollower follows a folder, which need not be there yet.
+// NewFollower follows a folder, which may not exist yet.
 func NewFollower(dir string) *Follower {
 	f := &Follower{dir: dir, files: map[string]*changing{}, wrong: map[string]string{}}
 	f.metrics.path, f.events.path = f.path("metrics.jsonl"), f.path("events.jsonl")
@@ -100,10 +100,11 @@ func NewFollower(dir string) *Follower {
 
 func (f *Follower) path(name string) string { return filepath.Join(f.dir, name) }
 
-// beginnings numbers the times that files of runs began anew: a run that was gone and is back has another number.
+// beginnings counts how often files of any run began again. A run that disappeared and came back gets another
+// number.
 var beginnings atomic.Int64
 
-// forget begins with the metrics anew.
+// forget discards the metrics, to read them from the beginning.
 func (f *Follower) forget() {
 	f.replaced = int(beginnings.Add(1))
 	f.steps, f.evaluations = newSeries(mostSteps, len(stepColumns)), newSeries(mostEvaluations, len(evaluationColumns))
@@ -114,7 +115,7 @@ func (f *Follower) forget() {
 	}
 }
 
-// look is Poll, except that a panic does not end the training that is watched: the page shows it.
+// look is Poll, but a panic does not end the training that is watched; the page shows it.
 func (f *Follower) look(steps bool) (more bool) {
 	err := crash.Guard(func() error { more = f.Poll(steps); return nil })
 	const cannot = "millrace cannot show all of this run: "
@@ -124,7 +125,7 @@ func (f *Follower) look(steps bool) (more bool) {
 	return more || err != nil
 }
 
-// Poll reads what is new, and says whether there was anything. With steps it reads those that are drawn, too.
+// Poll reads what is new, and reports whether anything was. If steps is set, it also reads the steps that are drawn.
 func (f *Follower) Poll(steps bool) bool {
 	more, err := f.events.read(func() {
 		f.happened, f.clock.begins, f.bad[1] = nil, nil, 0
@@ -143,7 +144,7 @@ func (f *Follower) Poll(steps bool) bool {
 	return files || more || again
 }
 
-// leftOut says that lines are not what they should be; nil: there are none.
+// leftOut returns an error for invalid lines; nil if there are none.
 func leftOut(name, of string, lines int) error {
 	switch lines {
 	case 0:
@@ -154,7 +155,7 @@ func leftOut(name, of string, lines int) error {
 	return fmt.Errorf("%d lines of %s are not of %s, and are left out", lines, name, of)
 }
 
-// say notes what is wrong with a file, or that nothing is.
+// say records what is wrong with a file; nil for nothing.
 func (f *Follower) say(name string, err error) {
 	text := ""
 	if err != nil {
@@ -170,7 +171,7 @@ func (f *Follower) say(name string, err error) {
 	}
 }
 
-// event takes a line of events.jsonl.
+// event processes a line of events.jsonl.
 func (f *Follower) event(line []byte) {
 	var e metrics.Event
 	if err := json.Unmarshal(line, &e); err != nil || e.Kind == "" {
@@ -199,7 +200,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// line takes a line of metrics.jsonl.
+// line processes a line of metrics.jsonl.
 func (f *Follower) line(text []byte) {
 	var v struct {
 		metrics.StepValues
@@ -251,8 +252,8 @@ func number(x *float64) float64 {
 	return *x
 }
 
-// at is how long the run has gone on when a step or an evaluation is done, in seconds. Evaluations and checkpoints
-// count, as in what a report says that the run took.
+// at returns how long the run had run when a step or an evaluation was done, in seconds. It includes evaluations and
+// checkpoints, like the duration in the report.
 func (c *clock) at(done time.Time, stepS float64) float64 {
 	if c.first.IsZero() {
 		if c.first = done.Add(-time.Duration(stepS * float64(time.Second))); len(c.begins) > 0 {
@@ -273,7 +274,7 @@ func (c *clock) at(done time.Time, stepS float64) float64 {
 	return max(0, c.last.Sub(c.first)-c.paused).Seconds()
 }
 
-// IsRun says whether a folder is one of a run, from what is in it.
+// IsRun reports from its files whether a folder belongs to a run.
 func IsRun(dir string) bool {
 	for _, name := range []string{"metrics.jsonl", "events.jsonl", "plan.json"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
@@ -288,5 +289,5 @@ func regular(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// readSmall reads a file of a run that is a short text.
+// readSmall reads a short text file of a run.
 func readSmall(path string) ([]byte, error) { return document.Read(path, document.MaxBytes) }

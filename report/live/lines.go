@@ -11,25 +11,25 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// tail reads on in a file to which lines are appended.
+// tail reads a file to which lines are appended.
 type tail struct {
 	path string
-	file os.FileInfo // that was read last; nil: none
-	at   int64       // bytes read
-	rest []byte      // of a line that is not whole yet
-	line int         // lines read
-	skip bool        // the rest of a line that is too long
-	long error       // what is wrong with the first of such lines
+	file os.FileInfo // the file as last read; nil: none
+	at   int64       // bytes read so far
+	rest []byte      // an incomplete last line
+	line int         // lines read so far
+	skip bool        // skips the rest of a line that is too long
+	long error       // error for the first line that is too long
 }
 
-// Most bytes of a line, and most appended bytes that are read at once.
+// Maximal length of a line, and maximal number of appended bytes that are read at once.
 const (
 	longestLine = 1 << 20
 	atOnce      = 1 << 20
 )
 
-// read calls each with every line that is whole and has not been read, and says whether there was anything new. anew
-// is called before that where the file is another than before, or has become shorter.
+// read calls each with every complete new line, and reports whether anything was new. If the file was replaced or
+// became shorter, it first calls anew.
 func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) {
 	info, err := os.Stat(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,7 @@ func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) 
 	}
 	defer f.Close()
 	if opened, err := f.Stat(); err != nil || !os.SameFile(opened, info) {
-		return more, err // it was replaced meanwhile: the next time
+		return more, err // it was just replaced; the next call reads it
 	}
 	t.file = info
 	text := make([]byte, min(info.Size()-t.at, atOnce))
@@ -79,7 +79,7 @@ func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) 
 	return more, t.long
 }
 
-// split hands out the lines in a text, but for those that are too long.
+// split calls each with the lines of a text, except those that are too long.
 func (t *tail) split(text []byte, each func(line []byte)) {
 	for {
 		line, more, whole := bytes.Cut(text, []byte("\n"))
@@ -108,11 +108,11 @@ func (t *tail) split(text []byte, each func(line []byte)) {
 // changing is a file that is replaced as a whole.
 type changing struct {
 	path  string
-	file  os.FileInfo // that was read last; nil: none
-	again bool        // what is made of it depends on another one, which has changed
+	file  os.FileInfo // the file as last read; nil: none
+	again bool        // another file, which its result depends on, has changed
 }
 
-// changed says whether the file is another one than the last time it was asked, and whether there is one.
+// changed reports whether the file has changed since the last call, and whether it exists.
 func (c *changing) changed() (changed, there bool) {
 	info, err := os.Stat(c.path)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// numbers is predicted against measured: those of a report, or of the last steps of a run that has none.
+// numbers compares predictions with measurements: from a report, or over the last steps of a run without one.
 type numbers struct {
 	rows []report.Comparison
-	over string // of which steps
+	over string // names the steps
 }
 
-// reported is the numbers that the report of a run's folder has, from the function that the report has them from.
+// reported returns the numbers in the report of a run's folder, computed by the same function.
 func reported(dir string) (*numbers, error) {
 	run, err := folder.ReadParts(dir)
 	if err != nil {
@@ -27,11 +27,11 @@ func reported(dir string) (*numbers, error) {
 	return &numbers{rows, over}, nil
 }
 
-// ofTheLastSteps is the numbers while there is no report.
+// ofTheLastSteps returns the numbers while there is no report.
 func (f *Follower) ofTheLastSteps() numbers {
 	in := report.Inputs{Plan: f.about.plan, Took: f.recent}
 	if len(f.evaluations.parts) > 0 {
-		in.Evaluations = []trace.Evaluation{{}} // their memory is predicted apart
+		in.Evaluations = []trace.Evaluation{{}} // makes predicted memory include evaluations
 	}
 	rows, over, err := report.CompareRecent(in)
 	switch {
@@ -43,7 +43,7 @@ func (f *Follower) ofTheLastSteps() numbers {
 	return numbers{rows, over}
 }
 
-// measured is the numbers that are shown.
+// measured returns the numbers to show.
 func (f *Follower) measured() *numbers {
 	if f.about.ended != nil {
 		return f.about.ended
@@ -51,7 +51,7 @@ func (f *Follower) measured() *numbers {
 	return &f.soFar
 }
 
-// of is a number of the whole pipeline, as it was measured; nil: it is not known.
+// of returns a measured number of the whole pipeline; nil if unknown.
 func (n *numbers) of(name string) *float64 {
 	for i := range n.rows {
 		if c := &n.rows[i]; c.Worker < 0 && c.Name == name && c.Measured != nil {
@@ -61,7 +61,7 @@ func (n *numbers) of(name string) *float64 {
 	return nil
 }
 
-// peak is what the fullest worker has held.
+// peak returns the highest peak memory of a worker.
 func (n *numbers) peak() (most *float64) {
 	for _, m := range n.memory() {
 		if m.Measured != nil && (most == nil || *m.Measured > *most) {
@@ -71,13 +71,13 @@ func (n *numbers) peak() (most *float64) {
 	return most
 }
 
-// peaks is the memory of a worker at its fullest; a side that nobody knows is nil.
+// peaks is the peak memory of a worker; nil for an unknown side.
 type peaks struct {
 	Predicted *float64 `json:"predicted,omitempty"`
 	Measured  *float64 `json:"measured,omitempty"`
 }
 
-// memory is that of each worker.
+// memory returns the peak memory of each worker.
 func (n *numbers) memory() (all []peaks) {
 	for i := range n.rows {
 		if c := &n.rows[i]; c.Unit == report.UnitBytes {
@@ -87,11 +87,11 @@ func (n *numbers) memory() (all []peaks) {
 	return all
 }
 
-// shownNumbers is what a page shows of them.
+// shownNumbers is the numbers as a page shows them.
 type shownNumbers struct {
 	Over   string           `json:"over,omitempty"` // a sentence
 	Cards  []report.Card    `json:"cards"`
-	Means  []report.Meaning `json:"means,omitempty"`  // of the colours of their differences
+	Means  []report.Meaning `json:"means,omitempty"`  // of the colours of differences
 	Memory []peaks          `json:"memory,omitempty"` // by worker
 }
 

@@ -11,15 +11,15 @@ import (
 //go:embed web
 var web embed.FS
 
-// drawnAs is the files of the report's page that these pages are drawn with, too.
+// drawnAs lists the files of the report's page that these pages also use.
 var drawnAs = []string{"style.css", "theme.js", "format.js", "model.js", "view.js", "paint.js", "inspect.js",
 	"gestures.js", "curves.js", "timeline.js"}
 
-// policy forbids a page everything but its own scripts, style and stream.
+// policy allows a page only its own scripts, style and stream.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Handler answers requests for the pages and what they ask for.
+// Handler serves the pages and their files and streams.
 func (s *Shelf) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", asset("text/html; charset=utf-8", own("page.html")))
@@ -29,7 +29,7 @@ func (s *Shelf) Handler() http.Handler {
 	}
 	files, err := web.ReadDir("web")
 	if err != nil {
-		panic(err) // they are in the program
+		panic(err) // cannot happen: the files are embedded
 	}
 	for _, f := range files {
 		mux.HandleFunc("GET /"+f.Name(), asset(typeOf(f.Name()), own(f.Name())))
@@ -59,7 +59,7 @@ func typeOf(name string) string {
 	return "text/javascript; charset=utf-8"
 }
 
-// asset answers with a file of the program.
+// asset serves an embedded file.
 func asset(kind string, read func() ([]byte, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		text, err := read()
@@ -68,7 +68,7 @@ func asset(kind string, read func() ([]byte, error)) http.HandlerFunc {
 			return
 		}
 		w.Header().Set("Content-Type", kind)
-		w.Header().Set("Cache-Control", "no-cache") // another build may be here next
-		_, _ = w.Write(text)                        // who does not hear it has gone
+		w.Header().Set("Cache-Control", "no-cache") // the next build may have another version
+		_, _ = w.Write(text)                        // an error means that the client has gone
 	}
 }

@@ -6,32 +6,32 @@ import (
 	"strconv"
 )
 
-// series is values over steps. It keeps at most so many parts: once there are more, each two neighbours become one.
+// series is values over steps. It keeps at most most parts; with more, each two neighbours are merged.
 type series struct {
 	most    int
 	columns int
-	each    int // rows of a whole part
+	each    int // rows in a full part
 	parts   []part
 }
 
-// part is some rows in a row.
+// part is several consecutive rows.
 type part struct {
 	rows     int
-	from, to int     // steps, from 1
-	atS      float64 // of training, behind the last
+	from, to int     // steps, counted from 1
+	atS      float64 // training time after the last row, in seconds
 	samples  int64
 	of       []spread // by column
 }
 
-// spread is what a column has in a part.
+// spread is the values of a column in a part.
 type spread struct {
-	rows           int // that have a value
+	rows           int // rows that have a value
 	mean, low, top float64
 }
 
 func newSeries(most, columns int) *series { return &series{most: most, columns: columns, each: 1} }
 
-// add adds a row. Values that are no finite numbers count for none.
+// add adds a row. It ignores values that are not finite.
 func (s *series) add(step int, atS float64, samples int64, values []float64) {
 	if n := len(s.parts); n > 0 && s.parts[n-1].rows < s.each {
 		s.parts[n-1].join(rowOf(step, atS, samples, values))
@@ -60,7 +60,7 @@ func rowOf(step int, atS float64, samples int64, values []float64) part {
 	return p
 }
 
-// join adds the rows behind a part to it.
+// join adds the next part's rows to a part.
 func (p *part) join(next part) {
 	p.rows, p.to, p.atS, p.samples = p.rows+next.rows, next.to, next.atS, next.samples
 	for i, b := range next.of {
@@ -77,8 +77,8 @@ func (p *part) join(next part) {
 	}
 }
 
-// ends is the sizes of the parts: each is the rows of a part, whole how many parts have so many, and rows those of
-// the last where it has fewer. Whole parts do not change unless neighbours become one.
+// ends returns the sizes of the parts. each is the rows of a full part, whole the number of full parts, and rows the
+// rows of an incomplete last part. Full parts only change when neighbours are merged.
 func (s *series) ends() (each, whole, rows int) {
 	whole = len(s.parts)
 	if whole > 0 && s.parts[whole-1].rows < s.each {
@@ -88,7 +88,8 @@ func (s *series) ends() (each, whole, rows int) {
 	return s.each, whole, rows
 }
 
-// appendJSON writes the parts from one on, a column each. They replace whatever later parts a page has.
+// appendJSON writes the parts from index from on, one list for each column. They replace all later parts that a page
+// has.
 func (s *series) appendJSON(b []byte, from int) []byte {
 	parts := s.parts[from:]
 	b = append(b, `{"each":`...)
@@ -110,7 +111,7 @@ func (s *series) appendJSON(b []byte, from int) []byte {
 	}{{"mean", func(x *spread) float64 { return x.mean }}, {"low", func(x *spread) float64 { return x.low }},
 		{"top", func(x *spread) float64 { return x.top }}} {
 		if kind.name != "mean" && s.each == 1 {
-			continue // they are the same
+			continue // all three are equal
 		}
 		b = append(b, ',', '"')
 		b = append(b, kind.name...)
@@ -120,7 +121,7 @@ func (s *series) appendJSON(b []byte, from int) []byte {
 				b = append(b, ',')
 			}
 			if !slices.ContainsFunc(s.parts, func(p part) bool { return p.of[c].rows > 0 }) {
-				b = append(b, "null"...) // nobody knows this one
+				b = append(b, "null"...) // the value is unknown
 				continue
 			}
 			b = appendColumn(b, parts, func(p *part) float64 {
@@ -135,7 +136,7 @@ func (s *series) appendJSON(b []byte, from int) []byte {
 	return append(b, '}')
 }
 
-// appendColumn writes a value of each part, null where it is no number.
+// appendColumn writes a value of each part; null for NaN.
 func appendColumn(b []byte, parts []part, value func(*part) float64, digits int) []byte {
 	b = append(b, '[')
 	for i := range parts {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// Shelf has runs, and reads their folders while somebody looks.
+// Shelf holds runs, and reads their folders while a page is open.
 type Shelf struct {
 	roots []string
 
@@ -27,37 +27,38 @@ type Shelf struct {
 	rounds   int
 	removed  int           // the round in which a run was last removed
 	full     bool          // there are more runs than mostRuns
-	looking  atomic.Int32  // streams that are open
+	looking  atomic.Int32  // open streams
 	wake     chan struct{} // closed at the next change
-	awake    chan struct{} // has one where somebody has begun to look
+	awake    chan struct{} // gets a value when the first page opens
 	closed   chan struct{}
 	searched time.Time
-	patience time.Duration // with a page that does not take what it is sent
+	patience time.Duration // limit for a page to take what it is sent
 }
 
-// run is one of them.
+// run is one of the Shelf's runs.
 type run struct {
 	id, name, dir string
 	follower      *Follower
-	wanted        int // streams that draw its steps
-	drawn         int // streams that show it alone
+	wanted        int // streams that show its curves
+	drawn         int // streams that show only this run
 	seen          time.Time
-	round         int // of the Shelf, in which something new was known of it last; 0: nothing is known yet
+	round         int // round of the Shelf in which it last changed; 0: nothing is known yet
 	told          summary
-	named         bool // by whoever made the Shelf: it stays, whether its folder is there or not
+	named         bool // given by the caller: it stays even if its folder is missing
 }
 
-// How often files are looked at: those of runs that somebody draws, of others, and for new runs.
+// How often files are read: those of runs on a page, those of others, and the search for new runs.
 const (
 	pollDrawn  = 400 * time.Millisecond
 	pollOthers = 3 * time.Second
 	pollFound  = 3 * time.Second
 )
 
-// mostRuns bounds what is found in folders: the runs that began to be written last.
+// mostRuns is the maximal number of runs that are found in folders.
 const mostRuns = 500
 
-// New has runs' folders, and folders that have some. Those that are not there are refused, but for one that is to be.
+// New returns a Shelf for folders of runs, and for folders that contain such folders. It refuses a missing folder,
+// unless toBe names it.
 func New(paths []string, toBe ...string) (*Shelf, error) {
 	s := &Shelf{byID: map[string]*run{}, wake: make(chan struct{}), awake: make(chan struct{}, 1),
 		closed: make(chan struct{}), patience: takesWithin}
@@ -83,7 +84,7 @@ func New(paths []string, toBe ...string) (*Shelf, error) {
 	return s, nil
 }
 
-// put adds a run, unless it is there.
+// put adds a run, unless it is there already.
 func (s *Shelf) put(dir string, named bool) {
 	id := IDOf(dir)
 	if s.byID[id] != nil {
@@ -97,7 +98,7 @@ func (s *Shelf) put(dir string, named bool) {
 	s.runs = append(s.runs, r)
 }
 
-// IDOf identifies a folder's run in links: by its name, and a suffix that tells it from others of that name.
+// IDOf identifies a folder's run in links: by its name, and a suffix for runs with the same name.
 func IDOf(dir string) string {
 	whole, err := filepath.Abs(dir)
 	if err != nil {
@@ -113,8 +114,8 @@ func IDOf(dir string) string {
 	return name[:min(len(name), 40)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// search looks for new runs in folders of runs, and in the folders in these. Those that were found there and are gone
-// are forgotten.
+// search finds new runs in the given folders and in their subfolders. It removes runs that it found earlier and that
+// are gone.
 func (s *Shelf) search() {
 	s.searched = time.Now()
 	s.full = false
@@ -154,7 +155,7 @@ func (s *Shelf) search() {
 	}
 }
 
-// below is the folders in a folder, by name; links to others count for none.
+// below returns the subfolders of a folder, by name, without links.
 func below(dir string) (all []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -168,10 +169,10 @@ func below(dir string) (all []string) {
 	return all
 }
 
-// Watched says whether somebody looks. It waits for nobody.
+// Watched reports whether a page is open. It does not block.
 func (s *Shelf) Watched() bool { return s.looking.Load() > 0 }
 
-// Runs is how many runs are shown by now.
+// Runs returns the number of runs.
 func (s *Shelf) Runs() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +191,7 @@ func (s *Shelf) Close() error {
 	return nil
 }
 
-// read reads the folders while somebody looks.
+// read reads the folders while a page is open.
 func (s *Shelf) read() {
 	tick := time.NewTicker(pollDrawn)
 	defer tick.Stop()
@@ -214,7 +215,7 @@ func (s *Shelf) read() {
 	}
 }
 
-// poll looks at the runs whose turn it is, and wakes the streams where there is anything new.
+// poll reads the runs that are due, and wakes the streams if anything is new.
 func (s *Shelf) poll(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +234,7 @@ func (s *Shelf) poll(now time.Time) {
 			r.told = r.follower.summary(r.id, r.name, now)
 			r.round, changed = round, true
 		}
-		if len(s.runs) > 1 { // those who ask for nothing but to begin are not kept waiting by a long file
+		if len(s.runs) > 1 { // releases the lock, so that a long file does not delay new pages
 			s.mu.Unlock()
 			s.mu.Lock()
 		}
@@ -247,7 +248,7 @@ func (s *Shelf) poll(now time.Time) {
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// ordered is the runs by name.
+// ordered returns the runs by name.
 func ordered(runs []*run) []*run {
 	return slices.SortedFunc(slices.Values(runs), func(a, b *run) int { return cmp.Compare(a.name, b.name) })
 }

@@ -13,30 +13,30 @@ import (
 	"time"
 )
 
-// epoch tells the cursors of this process from those of another.
+// epoch distinguishes the cursors of this process from those of others.
 var epoch = strconv.FormatUint(rand.Uint64(), 36)
 
-// cursor says how much a page has of all runs, and of those that it draws.
+// cursor says how much a page has of all runs, and of the runs that it draws.
 type cursor struct {
 	round int // of the Shelf
 	of    map[string]has
 }
 
-// has says which version of each part of one run's record a page was sent last; 0: none.
+// has says which version of each part of a run's data a page was last sent; 0: none.
 type has struct {
-	replaced                              int // how often the files had begun anew
-	each, whole, rows                     int // of the series of steps; rows: of its unfinished part
+	replaced                              int // number of the files' last restart
+	each, whole, rows                     int // of the series of steps; rows: of its incomplete part
 	heldEach, heldWhole, heldRows         int
 	details, numbers, predicted, measured int
 }
 
-// fields lists the fields in order.
+// fields returns the fields in order.
 func (h *has) fields() []*int {
 	return []*int{&h.replaced, &h.each, &h.whole, &h.rows, &h.heldEach, &h.heldWhole, &h.heldRows,
 		&h.details, &h.numbers, &h.predicted, &h.measured}
 }
 
-// text is a cursor as the ID of an event.
+// text returns a cursor as the ID of an event.
 func (c cursor) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.%d", epoch, c.round)
@@ -50,7 +50,8 @@ func (c cursor) text() string {
 	return b.String()
 }
 
-// parseCursor reads an ID. Of one that is of another process, or no cursor, it knows nothing: the page is sent all.
+// parseCursor reads an ID. An ID of another process, or an invalid one, gives an empty cursor, so that the page is
+// sent everything.
 func parseCursor(text string) cursor {
 	none := cursor{of: map[string]has{}}
 	words := strings.Split(text, " ")
@@ -77,30 +78,30 @@ func parseCursor(text string) cursor {
 	return c
 }
 
-// news is what a page is sent at once.
+// news is the content of one event.
 type news struct {
-	NowS    float64   `json:"now"` // seconds of the epoch, by the clock that events have
+	NowS    float64   `json:"now"` // Unix time in seconds, by the clock of the events
 	Runs    []summary `json:"runs,omitempty"`
-	All     bool      `json:"all,omitempty"`  // there are no others
-	Full    int       `json:"full,omitempty"` // so many are shown, of more
+	All     bool      `json:"all,omitempty"`  // Runs is complete
+	Full    int       `json:"full,omitempty"` // number of runs shown, if there are more
 	Drawn   []drawn   `json:"drawn,omitempty"`
 	Details []details `json:"details,omitempty"`
 }
 
-// drawn is the new part of a run's curves and steps.
+// drawn is what is new in a run's curves and steps.
 type drawn struct {
 	ID        string          `json:"id"`
-	Fresh     bool            `json:"fresh,omitempty"` // what the page has of it is of other files
+	Fresh     bool            `json:"fresh,omitempty"` // the page must discard what it has: the files are other ones
 	Steps     json.RawMessage `json:"steps,omitempty"` // see series.appendJSON
-	Held      json.RawMessage `json:"held,omitempty"`  // of evaluations
+	Held      json.RawMessage `json:"held,omitempty"`  // of evaluations; likewise
 	Now       *now            `json:"last,omitempty"`
 	Numbers   *shownNumbers   `json:"numbers,omitempty"`
 	Predicted json.RawMessage `json:"predicted,omitempty"` // see report.StepData
 	Measured  json.RawMessage `json:"measured,omitempty"`
 }
 
-// since is what is new to a page since a cursor, and the cursor behind it; false where nothing is. The runs to draw
-// are those that curves are drawn of; show is the one that is shown with its steps.
+// since returns what is new to a page since a cursor, and the next cursor. It returns false if nothing is. draw
+// lists the runs whose curves the page draws; show is the run that it shows with steps.
 func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news, cursor, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,13 +136,13 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 	return n, next, any
 }
 
-// since is what a page has yet to be sent of a run. c is what it has, if known, and next what it will have then;
-// about says that the run's details are new to it, too. A page that shows the run alone is sent its numbers and
-// steps, too; nil: nothing.
+// since returns what a page lacks of a run, or nil. c is what it has, if known, and next what it will have then.
+// about says that the run's details are also new to it. A page that shows only this run also gets its numbers and
+// steps.
 func (f *Follower) since(c has, known, shown bool) (d *drawn, about bool, next has) {
 	d = &drawn{Fresh: !known || c.replaced != f.replaced}
 	if d.Fresh {
-		c = has{replaced: f.replaced} // it lets go of all that it has of the run
+		c = has{replaced: f.replaced} // the page discards all that it has of the run
 	}
 	next = c
 	from := func(s *series, each, whole int) int {
@@ -186,16 +187,16 @@ func orNull(text []byte) json.RawMessage {
 	return text
 }
 
-// Bounds of a stream.
+// Limits of a stream.
 const (
-	takesWithin = 10 * time.Second // what a page is sent, it takes
-	stillThere  = 15 * time.Second // something is sent, though nothing is new
+	takesWithin = 10 * time.Second // a page must take an event within this time
+	stillThere  = 15 * time.Second // time after which something is sent even if nothing is new
 	leastApart  = 300 * time.Millisecond
 	mostDrawn   = 24 // runs
 	mostIDBytes = 1 << 13
 )
 
-// stream answers a page with what is new for as long as it takes it.
+// stream sends a page what is new, as long as the page takes it.
 func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	draw := strings.FieldsFunc(r.FormValue("draw"), func(c rune) bool { return c == ',' })
 	show := r.FormValue("show")
@@ -212,7 +213,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	c := parseCursor(id)
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // nothing more is read, and that is no fault of the page
+	_ = control.SetReadDeadline(time.Time{}) // nothing more is read, so the page must not time out
 	out := newSender(w, r, control, s.patience)
 	defer s.leave(s.enter(draw, show))
 	for {
@@ -239,7 +240,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 			_ = out.end()
 			return
 		}
-		select { // several changes are one
+		select { // combines several changes
 		case <-time.After(leastApart):
 		case <-r.Context().Done():
 			return
@@ -248,7 +249,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enter notes that a page draws runs, and has them looked at.
+// enter records that a page draws runs, so that they are read.
 func (s *Shelf) enter(draw []string, show string) []*run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +272,7 @@ func (s *Shelf) enter(draw []string, show string) []*run {
 	return slices.Concat(all, []*run{s.byID[show]})
 }
 
-// leave takes back what enter has noted: of the runs the last is the one that was shown.
+// leave reverts enter. The last run is the one that was shown.
 func (s *Shelf) leave(entered []*run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,7 +290,7 @@ func (s *Shelf) leave(entered []*run) {
 // sender writes events.
 type sender struct {
 	to      io.Writer
-	pack    *gzip.Writer // nil: it is not packed
+	pack    *gzip.Writer // nil: no compression
 	control *http.ResponseController
 	within  time.Duration
 }
@@ -309,15 +310,15 @@ func newSender(w http.ResponseWriter, r *http.Request, control *http.ResponseCon
 	return out
 }
 
-// send sends an event, which must be taken in time.
+// send sends an event, which the client must take in time.
 func (o *sender) send(id string, text []byte) error {
 	return o.write("id: " + id + "\ndata: " + string(text) + "\n\n")
 }
 
-// remark sends what no page hears, so that both ends know of each other.
+// remark sends a comment, which pages ignore, so that both ends notice a lost connection.
 func (o *sender) remark() error { return o.write(":\n\n") }
 
-// end has the page know that nobody will answer it again.
+// end tells the page that there will be no more answers.
 func (o *sender) end() error { return o.write("event: end\ndata: \n\n") }
 
 func (o *sender) write(text string) error {

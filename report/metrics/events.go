@@ -11,24 +11,24 @@ import (
 const (
 	Begun    = "begun"
 	Saved    = "checkpoint"
-	Waiting  = "waiting"  // nothing happens, or a step takes far longer than others; Lines say who waits for whom
-	Slower   = "pace"     // a worker computes slower than its profile says, or does so no more
-	Warned   = "warning"  // predictions or metrics do not hold
+	Waiting  = "waiting"  // nothing happens, or a step takes far longer than others; Lines say which waits for which
+	Slower   = "pace"     // a worker computes more slowly than its profile says, or no longer does
+	Warned   = "warning"  // a prediction or a metric is wrong
 	Finished = "finished" // all steps are done
-	Stopped  = "stopped"  // it was told to stop, and has saved itself
+	Stopped  = "stopped"  // it was stopped, and has saved its state
 	Failed   = "failed"
 )
 
-// Event is something that happened to a run beside its steps.
+// Event is something that happened in a run besides its steps.
 type Event struct {
 	Time  time.Time `json:"time"`
-	Step  int       `json:"step"` // so many are done
+	Step  int       `json:"step"` // number of steps done
 	Kind  string    `json:"kind"`
 	Text  string    `json:"text"`
 	Lines []string  `json:"lines,omitempty"`
 }
 
-// EventLog writes one Event a line, each at once, so that a file can be read while the run goes on.
+// EventLog writes each Event at once, one on a line, so that the file can be read while the run goes on.
 type EventLog struct{ w io.Writer }
 
 // NewEventLog writes to w, which it does not close.

@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// JSONL is a Sink that writes one JSON object a line: StepValues, or EvaluationValues.
-// Every line is written at once, so that a file can be read while the run goes on.
+// JSONL is a Sink that writes one JSON object on a line: StepValues, or EvaluationValues. It writes every line at
+// once, so that the file can be read while the run goes on.
 type JSONL struct{ w io.Writer }
 
 // NewJSONL writes to w, which it does not close.
@@ -27,7 +27,7 @@ func (j *JSONL) Step(v StepValues) error {
 // Evaluation writes one line.
 func (j *JSONL) Evaluation(v EvaluationValues) error { return j.line(v) }
 
-// Close has nothing to do: nothing is held back.
+// Close does nothing, because nothing is buffered.
 func (j *JSONL) Close() error { return nil }
 
 func (j *JSONL) line(v any) error {

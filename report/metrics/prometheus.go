@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Prometheus is a Sink that keeps the newest values for a server to fetch. It has a registry of its own, so
-// several runs in one process do not meet. It has a field for each metric.
+// Prometheus is a Sink that keeps the newest values for a server to fetch. It has a registry of its own, so that
+// several runs in one process do not collide. It has a field for each metric.
 type Prometheus struct {
 	registry     *prometheus.Registry
 	workers      []Worker
@@ -32,16 +32,16 @@ type Prometheus struct {
 	evalAccuracy prometheus.Gauge
 	reported     *prometheus.GaugeVec
 	apart        prometheus.Gauge
-	shown        map[prometheus.Collector]bool // of those that appear later
+	shown        map[prometheus.Collector]bool // metrics that appeared later
 }
 
-// total is a counter of something that whoever counts it knows the sum of.
+// total is a counter for a quantity whose sum is known.
 type total struct {
 	prometheus.Counter
 	at float64
 }
 
-// reach sets it to a sum, which is none that it had before.
+// reach raises the counter to a sum. It ignores a sum that is no larger than before.
 func (t *total) reach(sum float64) {
 	if sum > t.at {
 		t.Add(sum - t.at)
@@ -49,7 +49,8 @@ func (t *total) reach(sum float64) {
 	}
 }
 
-// byWorker is a value of each worker, and what all are together. One of the latter two is nil.
+// byWorker is a value of each worker, and their sum, either as gauges or as counters. The fields of the other kind are
+// not used.
 type byWorker struct {
 	gauges   *prometheus.GaugeVec
 	gauge    prometheus.Gauge
@@ -58,10 +59,10 @@ type byWorker struct {
 	total    total
 }
 
-// NewPrometheus makes the metrics, each with these labels (model, run); those of a worker also say which it is.
+// NewPrometheus makes the metrics with these labels (model, run). Metrics by worker also have the worker's labels.
 func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 	p := &Prometheus{registry: prometheus.NewRegistry(), workers: workers, shown: map[prometheus.Collector]bool{}}
-	// Later ones appear with their first value: a 0 that nobody measured would be a lie.
+	// Metrics that appear with their first value, because a 0 would look like a measurement.
 	laterGauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
 	}
@@ -119,7 +120,7 @@ func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 	return p
 }
 
-// labels are those of a worker.
+// labels returns the labels of a worker.
 func (p *Prometheus) labels(worker int) []string {
 	var at Worker
 	if worker < len(p.workers) {
@@ -128,7 +129,7 @@ func (p *Prometheus) labels(worker int) []string {
 	return []string{strconv.Itoa(worker), at.Host, at.Stage}
 }
 
-// take sets a value of each worker, and of all.
+// take sets a value for each worker, and for all.
 func take[T int64 | float64](p *Prometheus, b *byWorker, values []T) {
 	sum := 0.0
 	for w, v := range values {
@@ -153,7 +154,7 @@ func take[T int64 | float64](p *Prometheus, b *byWorker, values []T) {
 	}
 }
 
-// Step takes the values of a step.
+// Step sets the values of a step.
 func (p *Prometheus) Step(v StepValues) error {
 	p.step.Set(float64(v.Step))
 	p.steps.Inc()
@@ -185,7 +186,7 @@ func (p *Prometheus) Step(v StepValues) error {
 	return nil
 }
 
-// Evaluation takes the values of an evaluation.
+// Evaluation sets the values of an evaluation.
 func (p *Prometheus) Evaluation(v EvaluationValues) error {
 	p.evalLoss.Set(v.Loss)
 	p.appear(p.evalLoss)
@@ -206,7 +207,7 @@ func (p *Prometheus) Evaluation(v EvaluationValues) error {
 	return nil
 }
 
-// appear shows a metric from its first value on.
+// appear registers a metric at its first value.
 func (p *Prometheus) appear(c prometheus.Collector) {
 	if !p.shown[c] {
 		p.shown[c] = true
@@ -214,10 +215,10 @@ func (p *Prometheus) appear(c prometheus.Collector) {
 	}
 }
 
-// Close has nothing to do: the last values stay to be fetched until the server stops.
+// Close does nothing: the last values can be fetched until the server stops.
 func (p *Prometheus) Close() error { return nil }
 
-// Handler answers a scrape. The caller serves it, at /metrics by custom.
+// Handler answers a scrape. The caller serves it, usually at /metrics.
 func (p *Prometheus) Handler() http.Handler {
 	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }

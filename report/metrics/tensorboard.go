@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// TensorBoard is a Sink that writes an event file. The format is a sequence of records,
-// each with checksums, whose payloads are Event messages of tensorflow/core/util/event.proto.
+// TensorBoard is a Sink that writes an event file. The file is a sequence of records with checksums. Their payloads
+// are Event messages of tensorflow/core/util/event.proto.
 type TensorBoard struct{ w *bufio.Writer }
 
 // Fields of Event, Summary and Summary.Value.
@@ -30,7 +30,7 @@ const (
 	valueSimple      = 2
 )
 
-// TensorBoardName is the name an event file must have to be found: it contains "tfevents".
+// TensorBoardName returns a name for an event file. TensorBoard finds only names that contain "tfevents".
 func TensorBoardName(start time.Time, host string) string {
 	return fmt.Sprintf("events.out.tfevents.%d.%s", start.Unix(), host)
 }
@@ -83,7 +83,7 @@ func (t *TensorBoard) Evaluation(v EvaluationValues) error {
 	return t.scalars(v.Time, v.Step, s)
 }
 
-// Close writes what is still held back.
+// Close writes what is still buffered.
 func (t *TensorBoard) Close() error {
 	if err := t.w.Flush(); err != nil {
 		return fmt.Errorf("report: tensorboard: %w", err)
@@ -128,8 +128,8 @@ func (t *TensorBoard) record(payload []byte) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maskedCRC is the CRC32C of b rotated and offset, so that a checksum stored beside data
-// which holds checksums is not one of them.
+// maskedCRC returns the CRC32C of b, rotated and offset. So a checksum of data that contains checksums differs from
+// those.
 func maskedCRC(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Boxes draws computations as boxes with their names, a column of slots for the shortest computation. Of a Frame that
-// takes more columns than the screen has it draws the beginning, ended by "…".
+// Boxes draws computations as boxes with their names. A slot is as long as the shortest computation, and takes a
+// fixed number of columns. If the drawing is wider than the screen, it shows the beginning and ends with "…".
 //
-// Where computations begin and end between slots it is a picture, not a measure: of two in one slot the longer one
-// there is drawn.
+// If computations begin or end inside slots, the drawing is not to scale: of two computations in a slot it shows the
+// longer one.
 func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	events := f.computations(t)
 	d := &Drawing{screen: f.Screen, boxes: true, ToS: f.ToS, labels: labelsOf(events)}
@@ -30,7 +30,7 @@ func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	d.Columns = gutter + all*(wide+1) - 1
 	slots := all
 	if !d.Whole() {
-		slots = max(1, (f.Screen.Columns-gutter-1)/(wide+1)) // an ellipsis behind the last
+		slots = max(1, (f.Screen.Columns-gutter-1)/(wide+1)) // room for an ellipsis after the last
 		d.ToS = f.FromS + float64(slots)*slot
 	}
 	all = lines(t, events)
@@ -59,7 +59,7 @@ func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	return d
 }
 
-// slotOf is the shortest forward or backward, or the shortest computation where there is neither.
+// slotOf returns the length of the shortest forward or backward, or of the shortest computation if there is neither.
 func slotOf(events []*trace.Event) float64 {
 	shortest, update := 0.0, 0.0
 	for _, e := range events {
@@ -77,14 +77,14 @@ func slotOf(events []*trace.Event) float64 {
 	return shortest
 }
 
-// cell is a slot of a worker: the computation that takes most of it.
+// cell is a slot of a worker, with the computation that takes most of it.
 type cell struct {
 	e     *trace.Event
-	begun bool // in a slot before
+	begun bool // it began in an earlier slot
 	part  float64
 }
 
-// cut gives a computation the slots of its worker in which no other takes more.
+// cut gives a computation the slots of its worker in which it takes the largest part.
 func cut(cells []cell, slot float64, e *trace.Event, from, to float64) {
 	begun := from < -1e-9*slot
 	for c := max(0, int(from/slot+1e-9)); c < len(cells) && float64(c)*slot < to-1e-9*slot; c++ {
@@ -96,7 +96,7 @@ func cut(cells []cell, slot float64, e *trace.Event, from, to float64) {
 	}
 }
 
-// row is a worker's slots; it adds the kinds that it shows.
+// row draws a worker's slots. It adds the kinds in them to drawn.
 func (d *Drawing) row(cells []cell, wide int, drawn map[string]bool) string {
 	var b strings.Builder
 	for c, of := range cells {
@@ -122,9 +122,9 @@ func (d *Drawing) row(cells []cell, wide int, drawn map[string]bool) string {
 	return text
 }
 
-// labels is how boxes are named.
+// labels says how boxes are named.
 type labels struct {
-	stages, pipelines bool // are named: workers have several
+	stages, pipelines bool // named, because workers have several
 	example           string
 }
 
@@ -155,7 +155,7 @@ func labelsOf(events []*trace.Event) labels {
 	return l
 }
 
-// of is a computation's name: "F3"; with its stage "2F3" where workers have several, and with its pipeline "bF3".
+// of returns a computation's name: "F3"; "2F3" with its stage if workers have several; "bF3" with its pipeline.
 func (l *labels) of(e *trace.Event) string {
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {
@@ -171,7 +171,7 @@ func (l *labels) of(e *trace.Event) string {
 	return text
 }
 
-// words says what the name of a computation stands for.
+// words explains the name of a computation.
 func (l *labels) words(kind string, f trace.Fields) string {
 	text := fmt.Sprintf("%s, micro-batch %d", trace.Plain(kind), f.Micro)
 	if l.stages {

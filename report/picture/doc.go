@@ -1,12 +1,12 @@
 // Package picture draws Timelines on a terminal: a row for each worker, time to the right.
 //
-// In: a Timeline and a Frame: the screen, the clock of the axis, the part to draw. Out: an axis, rows that are no wider
-// than the screen, and words for what they show, in one of two forms. Boxes are as papers draw schedules, a column for
-// each slot of time: a computation begins with its letters and its micro-batch ("B3") and goes on as "=". They show the
-// beginning where not all fits, and say where they stop. Letters always show all: in each column of the screen the kind
-// that takes most of it. In both "·" is idle time, and colours only repeat what letters say.
+// In: a Timeline and a Frame: the screen, the clock of the axis, the time range. Out: an axis, rows that fit the
+// screen, and an explanation, in one of two forms. Boxes look as in papers, with slots of time. A computation begins
+// with its letters and its micro-batch ("B3") and continues as "=". If the drawing is too wide, it shows the
+// beginning and says where it ends. Letters always show everything: in each column the kind that takes most of it.
+// In both forms "·" is idle time, and colours only repeat what letters say.
 //
-// Its driver writes Axis, then each worker's Row (or all with Text), then Legend, once for what it has drawn.
+// The caller writes Axis, then each worker's Row (or all with Text), and at the end Legend once.
 //
 // Refused: nothing. The Timeline must be one that trace.Validate takes.
 package picture

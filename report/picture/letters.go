@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Letters draws all of a Frame: in each column the letter of the kind that takes most of the worker's time in
-// it, or "·" where the worker idles for more than half of it. Columns behind the Timeline's end are empty. Where all
-// begins and ends in slots of one length, and there are columns enough, each slot has as many.
+// Letters draws all of a Frame. Each column has the letter of the kind that takes most of it, or "·" if the worker
+// is idle for more than half of it. Columns after the Timeline's end are empty. If everything begins and ends in
+// slots of one length, and there are enough columns, each slot gets the same number of them.
 func Letters(t *trace.Timeline, f Frame) *Drawing {
 	columns := max(1, f.Screen.Columns-gutter)
 	d := &Drawing{screen: f.Screen, ToS: f.ToS, Columns: f.Screen.Columns}
@@ -68,7 +68,7 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 	return d
 }
 
-// regular says whether all begins and ends in slots of one length.
+// regular reports whether everything begins and ends in slots of one length.
 func (f Frame) regular(events []*trace.Event, slot float64) bool {
 	on := func(timeS float64) bool {
 		n := (timeS - f.FromS) / slot
@@ -82,7 +82,7 @@ func (f Frame) regular(events []*trace.Event, slot float64) bool {
 	return on(f.ToS)
 }
 
-// indexOf is a kind's place among those that are drawn, -1 for none.
+// indexOf returns a kind's position in shown; -1 if it is not there.
 func indexOf(kind string) int {
 	for k, name := range shown {
 		if name == kind {
@@ -92,7 +92,7 @@ func indexOf(kind string) int {
 	return -1
 }
 
-// painted joins letters, a colour for each run of one kind.
+// painted joins letters, with one colour code for each run of equal letters.
 func (d *Drawing) painted(cells []string) string {
 	var b strings.Builder
 	for i := 0; i < len(cells); {

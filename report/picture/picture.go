@@ -11,13 +11,13 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Clock is the unit of an axis's times; PerS of them make a second. The zero Clock has no unit.
+// Clock is the unit of an axis; PerS units are a second. The zero Clock has no unit.
 type Clock struct {
 	Unit string
 	PerS float64
 }
 
-// ClockFor is the Clock that suits a length of time.
+// ClockFor returns the Clock that suits a length of time.
 func ClockFor(lengthS float64) Clock {
 	switch {
 	case lengthS >= 0.9995:
@@ -35,22 +35,22 @@ func (c Clock) perS() float64 {
 	return c.PerS
 }
 
-// Frame is what a drawing is made for.
+// Frame says what is drawn, and where.
 type Frame struct {
 	Screen terminal.Screen
 	Clock  Clock
-	// FromS and ToS are what is drawn, in seconds of the Timeline's clock.
+	// FromS and ToS are the time range, in seconds of the Timeline's clock.
 	FromS, ToS float64
 }
 
-// Drawing is a Timeline drawn.
+// Drawing is a drawn Timeline.
 type Drawing struct {
-	Axis string // of the same columns as the rows
-	// ToS is where the drawing stops, less than the Frame's where not all of it had room.
+	Axis string // has the columns of the rows
+	// ToS is the end of the drawing. It is less than the Frame's if there was not enough room.
 	ToS float64
-	// Columns is what a screen needs to show all of it.
+	// Columns is the width of a screen that would show all of it.
 	Columns int
-	// EachS is the time of a letter's column; Exact says that no column has parts of several computations.
+	// EachS is the time of a letter's column. Exact says that no column contains parts of several computations.
 	EachS float64
 	Exact bool
 
@@ -59,16 +59,16 @@ type Drawing struct {
 	boxes  bool
 	labels labels
 	rows   []string
-	aside  []string // by worker: its thread with the reference; nil where there is none
+	aside  []string // by worker: its thread with the reference; nil if there is none
 }
 
-// Whole says whether nothing was left out at the end.
+// Whole reports whether the drawing is complete.
 func (d *Drawing) Whole() bool { return d.Columns <= d.screen.Columns }
 
-// gutter is what stands in front of a row: the worker's number under its heading.
+// gutter is the width of what comes before a row: the worker's number under its heading.
 const gutter = len("worker  ")
 
-// Row is the line of a worker, and below it that of a thread beside it with a reference.
+// Row returns the line of a worker, and below it the line of the thread with the reference.
 func (d *Drawing) Row(worker int) string {
 	row := fmt.Sprintf("%*d  %s\n", gutter-2, worker, d.rows[worker])
 	if d.aside != nil {
@@ -77,8 +77,8 @@ func (d *Drawing) Row(worker int) string {
 	return row
 }
 
-// lines is how many lines of a drawing events take: the workers', and behind them, if there are any, those of threads
-// beside them. lineOf is that of an event.
+// lines returns the number of lines for events: one for each worker, and then one for each thread beside a worker,
+// if there are any. lineOf returns the line of an event.
 func lines(t *trace.Timeline, events []*trace.Event) int {
 	if slices.ContainsFunc(events, func(e *trace.Event) bool { return e.Lane == trace.Beside }) {
 		return 2 * t.Workers
@@ -93,7 +93,7 @@ func lineOf(t *trace.Timeline, e *trace.Event) int {
 	return e.Worker
 }
 
-// put takes over the lines of a drawing.
+// put stores the lines of a drawing.
 func (d *Drawing) put(t *trace.Timeline, all []string) {
 	d.rows = all[:t.Workers]
 	if len(all) > t.Workers {
@@ -101,7 +101,7 @@ func (d *Drawing) put(t *trace.Timeline, all []string) {
 	}
 }
 
-// Text is the axis and all rows; of more than most workers the first and the last ones.
+// Text returns the axis and the rows. If there are more than most workers, it returns the first and the last ones.
 func (d *Drawing) Text(most int) string {
 	var b strings.Builder
 	b.WriteString(d.Axis)
@@ -116,10 +116,10 @@ func (d *Drawing) Text(most int) string {
 	return b.String()
 }
 
-// Legend says what is drawn: the kinds, and how a box is named.
+// Legend explains the kinds that are drawn, and the names of boxes.
 func (d *Drawing) Legend() string { return Legend(d) }
 
-// Legend says in lines of prose what some drawings of one screen show.
+// Legend explains several drawings of one screen in prose.
 func Legend(drawn ...*Drawing) string {
 	var words []string
 	screen, seen, boxes, name := terminal.Screen{}, map[string]bool{}, false, ""
@@ -149,10 +149,10 @@ func Legend(drawn ...*Drawing) string {
 	return screen.Wrap("", "", text)
 }
 
-// shown are the kinds that are drawn, in the order of the legend.
+// shown lists the kinds that are drawn, in the order of the legend.
 var shown = []string{"F", "B", "I", "W", "U", "EV", "UR"}
 
-// styleOf is the colour of a kind, close to the page's.
+// styleOf returns the colour of a kind, similar to the page's.
 func styleOf(kind string) terminal.Style {
 	switch kind {
 	case "F", "EV":
@@ -167,10 +167,10 @@ func styleOf(kind string) terminal.Style {
 	return terminal.Faint
 }
 
-// Idle is a column or a slot in which a worker computes nothing.
+// Idle marks a column or a slot in which a worker computes nothing.
 const Idle = "·"
 
-// computations are the events of a Frame that keep workers busy, and the threads beside them.
+// computations returns the events of a Frame that keep workers, or the threads beside them, busy.
 func (f Frame) computations(t *trace.Timeline) []*trace.Event {
 	var out []*trace.Event
 	for i := range t.Events {
@@ -183,7 +183,7 @@ func (f Frame) computations(t *trace.Timeline) []*trace.Event {
 	return out
 }
 
-// kindsOf are the kinds among events.
+// kindsOf returns the kinds among events.
 func kindsOf(events []*trace.Event) []string {
 	var kinds []string
 	for _, e := range events {
@@ -194,12 +194,12 @@ func kindsOf(events []*trace.Event) []string {
 	return kinds
 }
 
-// axis writes times above columns: at(timeS) is the column of a time, of so many columns in all.
+// axis writes times above the columns. at returns the column of a time; columns is their number.
 func (f Frame) axis(toS float64, columns int, at func(timeS float64) int) string {
 	perS := f.Clock.perS()
-	room := max(columns, f.Screen.Columns-gutter) // the last time may stand over what is drawn
+	room := max(columns, f.Screen.Columns-gutter) // the last time may extend beyond the drawing
 	line := []rune(strings.Repeat(" ", room))
-	apart := 9 // columns from a time to the next, at least
+	apart := 9 // minimal distance of two times, in columns
 	each := (toS - f.FromS) / float64(max(1, columns)) * perS
 	step := roundUp(each * float64(apart))
 	end := 0
@@ -221,7 +221,7 @@ func (f Frame) axis(toS float64, columns int, at func(timeS float64) int) string
 	return f.Screen.Paint(terminal.Faint, strings.TrimRight("worker  "+string(line), " ")) + "\n"
 }
 
-// roundUp is the next of 1, 2, 5, 10, 20, ... at any scale.
+// roundUp rounds up to the next of 1, 2, 5, 10, 20, ... at any scale.
 func roundUp(x float64) float64 {
 	if !(x > 0) || math.IsInf(x, 0) {
 		return 0

@@ -1,8 +1,8 @@
 // Package scatter draws points on two axes as an SVG.
 //
-// In: a Drawing: series of points, those that are out of bounds apart, a bound of x, names of axes. Out: the SVG, the
-// same to the byte for the same Drawing. Refused: a drawing without points, points that are not over zero: y is drawn
-// by its logarithm.
+// In: a Drawing: series of points, a bound of x beyond which points are crosses, and names of axes. Out: the SVG,
+// the same bytes for the same Drawing. Refused: a drawing without points, and values that are not positive, because
+// y is logarithmic.
 package scatter
 
 import (
@@ -21,10 +21,10 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Point is one of a series.
+// Point is a point of a series.
 type Point struct {
 	X, Y float64
-	Out  bool // it is out of bounds: a cross
+	Out  bool // beyond the bound: drawn as a cross
 }
 
 // Series is points of one colour.
@@ -33,17 +33,17 @@ type Series struct {
 	Points []Point
 }
 
-// Drawing is what is drawn.
+// Drawing is the content of a plot.
 type Drawing struct {
 	Title, X, Y string
 	Series      []Series
-	Bound       float64 // of x, a line; 0: there is none
+	Bound       float64 // a line at this x; 0: none
 	BoundName   string
-	Best        *Point // it has a ring
+	Best        *Point // marked with a ring
 	BestName    string
 }
 
-// Colours that can be told apart without colour vision (Okabe and Ito), in turn.
+// Colours that can be distinguished without colour vision (Okabe and Ito), in turn.
 var turns = []color.RGBA{{G: 114, B: 178, A: 255}, {R: 213, G: 94, A: 255}, {G: 158, B: 115, A: 255},
 	{R: 204, G: 121, B: 167, A: 255}, {R: 230, G: 159, A: 255}, {R: 86, G: 180, B: 233, A: 255}}
 
@@ -51,7 +51,7 @@ const (
 	wide, high vg.Length = 720, 440 // points
 	margin     vg.Length = 8
 	dot        vg.Length = 3
-	// alike are fonts as wide as the one that the drawing is laid out with, and any other.
+	// alike lists fonts of the same width as the one that the drawing is laid out with, and then any other.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
 
@@ -59,7 +59,7 @@ func sans(size vg.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
-// SVG draws.
+// SVG returns the drawing.
 func (d *Drawing) SVG() ([]byte, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = d.Title, d.X, d.Y
@@ -96,7 +96,7 @@ func (d *Drawing) SVG() ([]byte, error) {
 	if !any {
 		return nil, errors.New("scatter: there is no point to draw")
 	}
-	if least == most { // a logarithmic axis has two ends
+	if least == most { // a logarithmic axis needs two different ends
 		least, most = least/2, 2*most
 	}
 	p.Y.Min, p.Y.Max = least/1.1, most*1.1
@@ -143,7 +143,7 @@ func add(p *plot.Plot, at plotter.XYs, shape draw.GlyphDrawer, paint color.RGBA,
 	return nil
 }
 
-// ticks are 1, 2 and 5 of each power of ten, as far as there is room for all.
+// ticks returns 1, 2 and 5 times the powers of ten in a range.
 func ticks(least, most float64) (all []plot.Tick) {
 	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
 		for _, n := range []float64{1, 2, 5} {
@@ -155,7 +155,7 @@ func ticks(least, most float64) (all []plot.Tick) {
 	return all
 }
 
-// dashed is a legend's entry of a line, which leaves room beside the name.
+// dashed is the entry of a line in the legend, with space before the name.
 type dashed struct{ style draw.LineStyle }
 
 func (d dashed) Thumbnail(c *draw.Canvas) {
@@ -163,7 +163,7 @@ func (d dashed) Thumbnail(c *draw.Canvas) {
 	c.StrokeLine2(d.style, at.X-2*dot, at.Y, at.X+2*dot, at.Y)
 }
 
-// glyph is a legend's entry of one point.
+// glyph is the entry of a point in the legend.
 type glyph struct{ style draw.GlyphStyle }
 
 func (g glyph) Thumbnail(c *draw.Canvas) { c.DrawGlyph(g.style, c.Center()) }

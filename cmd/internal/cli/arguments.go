@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 )
 
-// argumentsAreInput makes wrong arguments of every verb below c an error of input. Where the verb has no words of
-// its own for it, it has ours.
+// argumentsAreInput makes wrong arguments of every verb below c an error of input. A verb whose own check does not
+// word the error gets the text of wrongArguments.
 func argumentsAreInput(c *cobra.Command) {
 	for _, verb := range c.Commands() {
 		if args := verb.Args; args != nil {
@@ -35,7 +35,7 @@ func argumentsAreInput(c *cobra.Command) {
 	}
 }
 
-// wrongArguments says which argument is missing or too many, and what would be right.
+// wrongArguments returns an error that says which argument is missing or too many, and what would be right.
 func wrongArguments(c *cobra.Command, given []string) error {
 	needed, most := takenBy(c)
 	if most == 0 && c.HasAvailableSubCommands() && len(given) > 0 {
@@ -64,7 +64,8 @@ func wrongArguments(c *cobra.Command, given []string) error {
 	return fmt.Errorf("%s: %q is too many: it takes %s; see %s -h", nameOf(c), extra, takes, c.CommandPath())
 }
 
-// planAt is the plan that a word stands for: a file's own path, or that of the plan in a folder; "" where it is none.
+// planAt returns the path of the plan that word names: a .json file, or a folder that holds a plan. It returns "" if
+// word names neither.
 func planAt(word string) string {
 	if strings.HasSuffix(word, ".json") {
 		return word
@@ -76,10 +77,11 @@ func planAt(word string) string {
 	return inside
 }
 
-// nameOf is a verb without the program's name, which stands in front of every error.
+// nameOf returns the name of a verb without the program's name, which every error begins with anyway.
 func nameOf(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") }
 
-// arguments is what stands behind the verb in its usage, without flags: "[NAME | FILE]" is one, "..." are any more.
+// arguments returns the arguments that a verb's usage line lists, without flags. "[NAME | FILE]" is one argument;
+// "..." means any number more.
 func arguments(c *cobra.Command) (names []string) {
 	inside := false
 	for _, word := range strings.Fields(c.Use)[1:] {
@@ -98,7 +100,7 @@ func arguments(c *cobra.Command) (names []string) {
 	return names
 }
 
-// takenBy is the arguments that a verb needs, by name, and how many it takes at most.
+// takenBy returns the names of the arguments that a verb needs, and how many it takes at most.
 func takenBy(c *cobra.Command) (needed []string, most int) {
 	for _, name := range arguments(c) {
 		if most++; strings.HasSuffix(name, "...") {
@@ -114,7 +116,7 @@ func takenBy(c *cobra.Command) (needed []string, most int) {
 	return needed, most
 }
 
-// noVerb says that there is no such verb, and which is meant.
+// noVerb returns the error for an unknown verb; it suggests the closest name.
 func noVerb(c *cobra.Command, given string) error {
 	var names []string
 	for _, verb := range c.Commands() {
@@ -135,7 +137,8 @@ func noVerb(c *cobra.Command, given string) error {
 	return fmt.Errorf("%s; see %s -h", text, c.Name())
 }
 
-// noFlag says that a verb has no such flag, and which is meant; behind a verb that is none, that it is none.
+// noFlag returns the error for an unknown flag; it suggests the closest name. After an unknown verb it returns the
+// error for that verb instead.
 func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	if _, most := takenBy(c); most == 0 && c.HasAvailableSubCommands() && len(c.Flags().Args()) > 0 {
 		return noVerb(c, c.Flags().Args()[0])
@@ -160,7 +163,7 @@ func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	return fmt.Errorf("there is no flag --%s; see %s -h", err.GetSpecifiedName(), c.CommandPath())
 }
 
-// Quoted is a command line as a shell takes it.
+// Quoted returns a command line with the quotes that a shell needs.
 func Quoted(args []string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,+@%"
 	quoted := slices.Clone(args)

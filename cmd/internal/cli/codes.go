@@ -13,11 +13,11 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Exit codes. Launchers go by them: package launch says after which another start may help.
+// Exit codes. Package launch decides by them whether starting the run again may help.
 const (
 	ExitFailed   = 1
 	ExitBadInput = 2
-	ExitStopped  = 128 + int(syscall.SIGTERM) // of a process that ends because another one was told to stop
+	ExitStopped  = 128 + int(syscall.SIGTERM) // the process ends because another process was told to stop
 )
 
 // ExitError carries an exit code up to main.
@@ -29,7 +29,7 @@ type ExitError struct {
 func (e *ExitError) Error() string { return e.err.Error() }
 func (e *ExitError) Unwrap() error { return e.err }
 
-// BadInput marks an error as the user's to mend: exit code 2.
+// BadInput marks an error as one that the user can correct: exit code 2.
 func BadInput(err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +40,7 @@ func BadInput(err error) error {
 // Exit gives an error an exit code.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
-// CodeOf is what a process ends with for an error, whichever process it is of.
+// CodeOf returns the exit code for an error, which may have happened in another process.
 func CodeOf(err error) int {
 	var exit *ExitError
 	var stopped *Stopped
@@ -66,7 +66,7 @@ func CodeOf(err error) int {
 	case errors.As(err, &refused):
 		return ExitBadInput
 	case errors.As(err, new(*arrays.ValueError)), errors.As(err, new(*nn.IndexError)), errors.As(err, new(*nn.ShapeError)):
-		return ExitBadInput // of the user's data or network, found while it is used
+		return ExitBadInput // a fault of the user's data or network that was found during the work
 	case errors.As(err, &failed):
 		class = failed.Class
 	}
@@ -76,7 +76,7 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
-// ClassOf says what kind of error one is to other processes: how they end by it, which CodeOf reads.
+// ClassOf returns the kind of an error as text for other processes. From it their CodeOf finds the exit code.
 func ClassOf(err error) string {
 	if errors.As(err, new(*Stopped)) {
 		return setup.Stopped

@@ -15,7 +15,7 @@ import (
 //go:embed completion.bash
 var bashWithoutLibrary string
 
-// addCompletion gives a program the verb that prints what completes its lines in a shell.
+// addCompletion adds the verb that prints a script for a shell's completion.
 func addCompletion(root *cobra.Command) {
 	name := root.Name()
 	var bare bool
@@ -74,7 +74,7 @@ func writeCompletion(w io.Writer, root *cobra.Command, shell string, described b
 		own := "__" + strings.ReplaceAll(root.Name(), "-", "_") + "_"
 		text = strings.NewReplacer("_get_comp_words_by_ref", own+"words", "_filedir", own+"paths").Replace(text) +
 			strings.ReplaceAll(bashWithoutLibrary, "__PROGRAM_", own)
-	case "zsh": // the first line is what a folder of completions is searched for
+	case "zsh": // zsh searches its folder of completions for files with this first line
 		head, rest, _ := strings.Cut(text, "\n")
 		text = head + "\n(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n" + rest
 	}

@@ -16,13 +16,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// runFolder is the folder of the run under way; nil before it is there.
+// runFolder is the folder of the current run; nil before it is known.
 var runFolder atomic.Pointer[string]
 
-// ReportsTo names the folder of the run under way, in which a panic leaves its report.
+// ReportsTo sets the folder of the current run. A panic leaves its report there.
 func ReportsTo(folder string) { runFolder.Store(&folder) }
 
-// dieOf ends the process for a panic that nobody waits for. args begin with the name of the program.
+// dieOf returns a function that reports a panic and ends the process. It handles panics of goroutines that nobody
+// waits for. args begin with the program's name.
 func dieOf(args []string) func(*crash.Panic) {
 	return func(p *crash.Panic) {
 		slog.Error(explainPanic(args, p, p))
@@ -30,8 +31,8 @@ func dieOf(args []string) func(*crash.Panic) {
 	}
 }
 
-// explainPanic leaves a file that says what happened and is one line that names it. err is the error that the
-// panic came with.
+// explainPanic writes a report of a panic to a file and returns one line that names the file. err is the error that
+// carried the panic.
 func explainPanic(args []string, p *crash.Panic, err error) string {
 	what := names.Shown(fmt.Sprintf("internal error in %s: %s", verbOf(args),
 		strings.Join(strings.Fields(err.Error()), " ")))
@@ -42,7 +43,7 @@ func explainPanic(args []string, p *crash.Panic, err error) string {
 	return fmt.Sprintf("%s; please send %s", what, path)
 }
 
-// leaveReport writes the report of a panic to the run's folder, or else to that of temporary files.
+// leaveReport writes the report of a panic to the run's folder, or else to the folder for temporary files.
 func leaveReport(args []string, p *crash.Panic, err error) (path string, failed error) {
 	every := make([]byte, 1<<20)
 	every = every[:runtime.Stack(every, true)]
@@ -63,7 +64,7 @@ func leaveReport(args []string, p *crash.Panic, err error) (path string, failed 
 	return "", failed
 }
 
-// verbOf is the program and the verb of a command line.
+// verbOf returns the program and the verb of a command line.
 func verbOf(args []string) string {
 	if len(args) == 1 || strings.HasPrefix(args[1], "-") {
 		return args[0]
@@ -71,8 +72,8 @@ func verbOf(args []string) string {
 	return args[0] + " " + args[1]
 }
 
-// WithoutSecrets is a command line with the values of flags that are secrets by their names left out. Names of
-// files that hold them may be told.
+// WithoutSecrets returns a command line without the values of flags whose names say that they are secrets. Names of
+// files that hold secrets stay.
 func WithoutSecrets(args []string) []string {
 	var out []string
 	hide := false
@@ -92,7 +93,7 @@ func WithoutSecrets(args []string) []string {
 	return out
 }
 
-// AsPanic is the panic behind an error; nil where the error came from none.
+// AsPanic returns the panic that an error wraps; nil if it wraps none.
 func AsPanic(err error) *crash.Panic {
 	var p *crash.Panic
 	if errors.As(err, &p) {

@@ -14,13 +14,13 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// NewRoot makes a program of verbs. Their flags are in the groups that have their names, for help and for shells.
+// NewRoot makes a program of verbs. groups say how help and shells describe the flags, by name.
 func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = Version(), true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return BadInput(plainly(c, err))
 	})
-	cobra.EnableCommandSorting = false // they stand in help as they are given
+	cobra.EnableCommandSorting = false // help lists the verbs in the order given
 	root.AddCommand(verbs...)
 	addCompletion(root)
 	argumentsAreInput(root)
@@ -43,7 +43,7 @@ func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobr
 	return root
 }
 
-// plainly says what is wrong with a flag: that there is none, or what it takes, instead of how Go reads it.
+// plainly words an error about a flag for users: the flag does not exist, or which values it takes.
 func plainly(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -70,8 +70,8 @@ func plainly(c *cobra.Command, err error) error {
 	return fmt.Errorf("--%s is %q; give %s; %s", invalid.GetFlag().Name, invalid.GetValue(), takes, see)
 }
 
-// ExecuteAs runs a program and gives its exit code: 0 done, 1 failed, 2 bad usage or input, 3 another process was lost,
-// 129, 130 or 143 stopped by SIGHUP, SIGINT or SIGTERM.
+// ExecuteAs runs a program and returns its exit code. 0: done; 1: failed; 2: bad usage or input; 3: another process
+// was lost; 129, 130 or 143: stopped by SIGHUP, SIGINT or SIGTERM.
 func ExecuteAs(root *cobra.Command, args []string) int {
 	startLog(root.Name())
 	crash.Handle(dieOf(append([]string{root.Name()}, args...)))
@@ -86,7 +86,7 @@ func ExecuteAs(root *cobra.Command, args []string) int {
 	return code
 }
 
-// Version is the program's.
+// Version returns the program's version.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

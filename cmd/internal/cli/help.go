@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// allWord is what asks help for everything.
+// allWord is the argument that asks help for everything.
 const allWord = "all"
 
-// addHelp gives a program its help: -h and help VERB are what most need, help VERB all is everything.
+// addHelp adds help to a program: -h and "help VERB" print what most users need, "help VERB all" prints everything.
 func addHelp(root *cobra.Command) {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { printHelp(c, false) })
 	root.InitDefaultHelpFlag()
@@ -62,7 +62,7 @@ func addHelp(root *cobra.Command) {
 	}
 	help.Flags().BoolVar(&markdown, "markdown", false, "print all verbs as one Markdown page")
 	if err := help.Flags().MarkHidden("markdown"); err != nil {
-		panic(err) // it was added above
+		panic(err) // cannot happen: it was added above
 	}
 	root.SetHelpCommand(help)
 }
@@ -80,7 +80,7 @@ func printHelp(c *cobra.Command, all bool) {
 	switch {
 	case all && said != "":
 		text += "\n\n" + said
-	case left > 0: // it is to fit a screen
+	case left > 0: // leave flags out, so that the help fits a screen
 		text, _, _ = strings.Cut(text, "\n\n")
 	}
 	b.WriteString(prose(s, text))
@@ -105,7 +105,7 @@ func printHelp(c *cobra.Command, all bool) {
 		b.WriteString("\n")
 		heading = func(name string) { b.WriteString(s.Paint(terminal.Bold, name) + "\n") }
 	}
-	// One column for all groups, so that texts stand below one another.
+	// All groups share one column, so that their texts are aligned.
 	var names [][]string
 	widest := 0
 	for _, group := range flags {
@@ -130,13 +130,13 @@ func printHelp(c *cobra.Command, all bool) {
 	case said != "" && !all:
 		b.WriteString("\n" + s.Wrap("", "", fmt.Sprintf("%s help %s all says more.", c.Root().Name(), path)))
 	}
-	_, _ = fmt.Fprint(c.OutOrStdout(), b.String()) // a screen that cannot be written to shows no error either
+	_, _ = fmt.Fprint(c.OutOrStdout(), b.String()) // an error of the screen cannot be shown on it
 }
 
-// mostExamples is how many examples -h has of a verb with many flags.
+// mostExamples is the number of examples that -h prints for a verb with many flags.
 const mostExamples = 2
 
-// verbs lists the verbs below c, by their groups.
+// verbs lists the verbs of c by group.
 func verbs(b *strings.Builder, s terminal.Screen, c *cobra.Command, heading func(string)) {
 	widest := 0
 	list := func(group string) (of []*cobra.Command) {
@@ -171,7 +171,7 @@ func verbs(b *strings.Builder, s terminal.Screen, c *cobra.Command, heading func
 	show(rest, list(""))
 }
 
-// definition is a term and what it means, in two columns.
+// definition lays out a term and its meaning in two columns.
 func definition(s terminal.Screen, term string, widest int, text string) string {
 	hang := strings.Repeat(" ", 2+widest+2)
 	if widest > s.Columns/2 { // no room beside the terms
@@ -181,7 +181,7 @@ func definition(s terminal.Screen, term string, widest int, text string) string 
 	return s.Wrap("  "+s.Paint(terminal.Cyan, term)+gap, hang, text)
 }
 
-// spelled is a flag as it is given: "-o, --out DIR".
+// spelled returns a flag as it is typed: "-o, --out DIR".
 func spelled(f *pflag.Flag) string {
 	name := "    --" + f.Name
 	if f.Shorthand != "" {
@@ -195,13 +195,13 @@ func spelled(f *pflag.Flag) string {
 		what, _ = pflag.UnquoteUsage(f)
 		what = strings.ToUpper(what)
 	}
-	if f.NoOptDefVal != "" { // the value may be left out, and stands behind = where it is not
+	if f.NoOptDefVal != "" { // the value is optional, and needs an =
 		return name + "[=" + what + "]"
 	}
 	return name + " " + what
 }
 
-// usage is a flag's text, with its default where the text does not say it.
+// usage returns a flag's text, with its default if the text does not mention it.
 func usage(f *pflag.Flag) string {
 	_, text := pflag.UnquoteUsage(f)
 	switch f.DefValue {
@@ -214,8 +214,8 @@ func usage(f *pflag.Flag) string {
 	return text + " (default: " + strings.Trim(f.DefValue, "[]") + ")"
 }
 
-// prose lays out a long help: paragraphs are wrapped; lines that are indented stay lines, and hang behind the gap
-// between a term and what it means.
+// prose lays out a long help text. It wraps paragraphs. Indented lines stay separate lines: their continuations
+// start in the column where the meaning of a term starts.
 func prose(s terminal.Screen, text string) string {
 	var b strings.Builder
 	for i, paragraph := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
@@ -242,7 +242,7 @@ func prose(s terminal.Screen, text string) string {
 	return b.String()
 }
 
-// indented is a line of a list.
+// indented lays out one line of a list.
 func indented(s terminal.Screen, line string) string {
 	if terminal.Width(line) <= s.Columns {
 		return line + "\n"
@@ -257,7 +257,7 @@ func indented(s terminal.Screen, line string) string {
 	return s.Wrap(lead, lead+"  ", body)
 }
 
-// together joins flags and their values, which stay on one line.
+// together joins each flag with its value, so that both stay on one line.
 func together(words []string) (out []string) {
 	for i, word := range words {
 		last := len(out) - 1
@@ -270,7 +270,7 @@ func together(words []string) (out []string) {
 	return out
 }
 
-// command is an example in lines that can be copied: where it is too long, they end with a backslash.
+// command lays out an example so that it can be copied. A long one is broken with backslashes at the ends of lines.
 func command(s terminal.Screen, line string) string {
 	const hang = "      "
 	var b strings.Builder

@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// LogVar is the environment variable that says how programs log, where --log does not.
+// LogVar is the environment variable for the form of the log; --log overrides it.
 const LogVar = "MILLRACE_LOG"
 
 // The forms of a log.
@@ -31,19 +31,19 @@ const (
 	asJSON = "json"
 )
 
-// step is what this process has done last, for its records, from 1; 0: none.
+// step is the number of the last step that this process finished, from 1, for its log records; 0 before the first.
 var step atomic.Int64
 
-// AtStep says which step, from 0, this process has done last. Its records have the trace.StepNumber.
+// AtStep sets the step, counted from 0, that this process finished last. Log records have its trace.StepNumber.
 func AtStep(index int) { step.Store(int64(trace.StepNumber(index))) }
 
-// records says that the log is for machines.
+// records is true if the log is for machines.
 var records atomic.Bool
 
-// Records says whether the log is for machines, so that nothing is drawn.
+// Records reports whether the log is for machines. Nothing is drawn on the terminal then.
 func Records() bool { return records.Load() }
 
-// Say logs a line, for machines with what it is about: keys and values.
+// Say logs a line. A log for machines also has the keys and values of about.
 func Say(line string, about ...any) {
 	if !Records() {
 		about = nil
@@ -51,19 +51,19 @@ func Say(line string, about ...any) {
 	slog.Info(line, about...)
 }
 
-// withoutRank marks verbs whose process is none of a run.
+// withoutRank marks a verb whose own process does not take part in a run.
 const withoutRank = "without rank"
 
-// WithoutRank says of a verb that it starts the processes of a run and is none of them.
+// WithoutRank marks a verb that starts the processes of a run without being one of them.
 func WithoutRank(c *cobra.Command) { annotate(c, withoutRank, "") }
 
-// logTo has all that this process says go to w in a form, and is the one place that does. Records have the rank,
-// host and step of the process. The human form has the rank in front of lines where several processes write and
-// nobody else puts it there.
+// logTo sets the destination w and the form of everything that this process logs. Nothing else sets them. Records
+// for machines hold the process's rank, host and step. Lines for people begin with the rank, if several processes
+// write and the launcher does not add it.
 func logTo(w io.Writer, form, program string, ranked bool, environment []string) error {
 	world, err := launch.FromEnv(environment)
 	if err != nil {
-		world = launch.Alone() // whoever needs it says what is wrong
+		world = launch.Alone() // code that needs the World reports the error
 	}
 	switch form {
 	case human, "":
@@ -87,7 +87,7 @@ func logTo(w io.Writer, form, program string, ranked bool, environment []string)
 	return nil
 }
 
-// HostName is what this host calls itself.
+// HostName returns the name of this host.
 func HostName() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -96,11 +96,11 @@ func HostName() string {
 	return name
 }
 
-// startLog begins the log of a program as the environment says.
+// startLog sets up a program's log as the environment asks.
 func startLog(program string) {
 	step.Store(0)
 	if err := logTo(os.Stderr, os.Getenv(LogVar), program, true, os.Environ()); err != nil {
-		_ = logTo(os.Stderr, human, program, true, os.Environ()) // which every verb then refuses
+		_ = logTo(os.Stderr, human, program, true, os.Environ()) // every verb then refuses the wrong form
 	}
 }
 
@@ -109,7 +109,7 @@ func addLog(root *cobra.Command) {
 	root.PersistentFlags().String("log", "", "form of the log on stderr: human or json (default: $"+LogVar+", or human)")
 }
 
-// setLog has a verb log as its flags and the environment say, and all that it starts.
+// setLog sets up the log of a verb, and of all processes that it starts, as its flags and the environment ask.
 func setLog(c *cobra.Command) error {
 	form := os.Getenv(LogVar)
 	if f := c.Flags().Lookup("log"); f != nil && f.Changed {
@@ -123,7 +123,7 @@ func setLog(c *cobra.Command) error {
 		return err
 	}
 	if Records() {
-		c.Root().SetOut(struct{ io.Writer }{c.Root().OutOrStdout()}) // which is then no terminal to anybody
+		c.Root().SetOut(struct{ io.Writer }{c.Root().OutOrStdout()}) // hides that the output is a terminal
 	}
 	if h, is := slog.Default().Handler().(*lineHandler); !is || h.prefix != "" {
 		c.Root().SetErr(&liner{to: os.Stderr})
@@ -153,13 +153,12 @@ func (h stepHandler) WithGroup(name string) slog.Handler {
 	return stepHandler{h.Handler.WithGroup(name)}
 }
 
-// lineHandler writes records for people: the line, and what it is about behind it. What went wrong has the program's
-// name in front.
+// lineHandler writes records for people: the line, then its attributes. Errors begin with the program's name.
 type lineHandler struct {
 	mu      sync.Mutex
 	to      io.Writer
 	program string
-	prefix  string // of every line
+	prefix  string // begins every line
 }
 
 func (h *lineHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
@@ -187,7 +186,7 @@ func FitLines(w io.Writer, prefix, text string) string {
 	return prefix + strings.ReplaceAll(text, "\n", "\n"+prefix)
 }
 
-// about is an attribute in words.
+// about formats an attribute as " key=value".
 func about(a slog.Attr) string {
 	value := a.Value.String()
 	if value == "" || strings.ContainsAny(value, " \t\n\"=") {
@@ -196,13 +195,13 @@ func about(a slog.Attr) string {
 	return " " + a.Key + "=" + value
 }
 
-// WithAttrs puts attributes behind every line.
+// WithAttrs returns a handler that adds attributes to the end of every line.
 func (h *lineHandler) WithAttrs(attrs []slog.Attr) slog.Handler { return behind{h, attrs} }
 
 // WithGroup leaves the line as it is.
 func (h *lineHandler) WithGroup(string) slog.Handler { return h }
 
-// behind is a lineHandler with attributes of its own.
+// behind is a lineHandler that adds attributes to the end of every line.
 type behind struct {
 	*lineHandler
 	attrs []slog.Attr
@@ -229,7 +228,8 @@ func (a above) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// liner logs whole lines of what is written to it. Those that are records already, of another process, it passes on.
+// liner logs each whole line that is written to it. It passes on unchanged the lines that are already log records of
+// another process.
 type liner struct {
 	to   io.Writer
 	mu   sync.Mutex

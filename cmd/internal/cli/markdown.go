@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Markdown writes every verb of a program with its examples and flags as one Markdown page.
+// Markdown returns all verbs of a program with their examples and flags as one Markdown page.
 func Markdown(root *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Commands of %s\n\n<!-- drawn by: %s help --markdown -->\n\nOld names of flags go on working "+
@@ -33,7 +33,7 @@ func Markdown(root *cobra.Command) string {
 	return b.String()
 }
 
-// verbInMarkdown writes a verb: what it does, how it is used, examples and flags.
+// verbInMarkdown writes one verb: what it does, its usage, examples and flags.
 func verbInMarkdown(b *strings.Builder, c *cobra.Command) {
 	level := 1 + strings.Count(c.CommandPath(), " ")
 	fmt.Fprintf(b, "\n%s %s\n\n", strings.Repeat("#", level), c.CommandPath())
@@ -70,7 +70,7 @@ func verbInMarkdown(b *strings.Builder, c *cobra.Command) {
 	}
 }
 
-// paragraphInMarkdown keeps lists of a help text, whose lines are indented, as they are laid out.
+// paragraphInMarkdown converts a paragraph of a help text. Indented lines, which are lists, keep their layout.
 func paragraphInMarkdown(text string) string {
 	var b strings.Builder
 	block := false
@@ -90,15 +90,15 @@ func paragraphInMarkdown(text string) string {
 	return b.String()
 }
 
-// escaped is prose in which no character means anything to Markdown.
+// escaped escapes all characters that have a meaning in Markdown.
 func escaped(text string) string {
 	return strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`, "[", `\[`, "`", "\\`").Replace(text)
 }
 
-// inCell is prose in a table.
+// inCell escapes text for a cell of a table.
 func inCell(text string) string { return strings.ReplaceAll(escaped(text), "|", `\|`) }
 
-// spelledInMarkdown is a flag as it is given, without the space that aligns flags without a letter.
+// spelledInMarkdown returns a flag as it is typed, without the spaces that align flags that have no short form.
 func spelledInMarkdown(f *pflag.Flag) string {
 	return strings.ReplaceAll(strings.TrimLeft(spelled(f), " "), "|", `\|`)
 }

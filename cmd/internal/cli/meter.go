@@ -15,41 +15,40 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Meter shows on stderr what a verb is doing, how far it is, and how long the rest will take: on a terminal as one
-// live line, elsewhere as a line of the log every few seconds. Where the log is for machines it shows nothing. What
-// is logged meanwhile stands above the live line.
+// Meter shows on stderr what a verb is doing, how far it is, and how long the rest will take. On a terminal it is
+// one live line, with log lines above it. Otherwise it logs a line every few seconds. It shows nothing if the log is
+// for machines.
 type Meter struct {
 	verb string
 	work progress.Work
 
 	mu    sync.Mutex
-	doing string // beside the work
-	shown bool   // a live line is there
+	doing string // shown if work names no activity
+	shown bool   // a live line is on the screen
 
 	stop, stopped chan struct{}
 }
 
-// How soon and how often a Meter shows something.
+// Delays and widths of a Meter.
 const (
-	meterSoon    = 400 * time.Millisecond // verbs that are done by then show nothing
+	meterSoon    = 400 * time.Millisecond // verbs that finish sooner show nothing
 	meterDraws   = 200 * time.Millisecond
-	meterLogs    = 5 * time.Second // and a part of the time that is over, so that hours are no thousands of lines
+	meterLogs    = 5 * time.Second // also at least 1/meterLogPart of the time since the start, to keep long logs short
 	meterLogPart = 20
 	meterBarWide = 20
 )
 
-// FirstLine is how long a Meter waits with the first line of a log, so that something is said within a second: shorter
-// work is not worth a line. Stories have it wait for long, so that they end alike on a machine that stands still for a
-// while.
+// FirstLine is the delay before a Meter logs its first line. It is below a second so that users soon see something;
+// shorter work needs no line. Tests make it long, so that their output does not depend on the speed of the machine.
 var FirstLine = 700 * time.Millisecond
 
-// live is the Meter whose line is on the screen, which lines of the log make room for.
+// live holds the Meter whose line is on the screen. It is cleared before a line is logged.
 var live struct {
 	sync.Mutex
 	meter *Meter
 }
 
-// StartMeter begins to show a verb's progress. Whoever starts stops. Of two at once the later one is shown.
+// StartMeter begins to show a verb's progress. The caller must call Stop. If two Meters run, the later one is shown.
 func StartMeter(verb string) *Meter {
 	m := &Meter{verb: verb, doing: "starting", stop: make(chan struct{}), stopped: make(chan struct{})}
 	live.Lock()
@@ -59,17 +58,17 @@ func StartMeter(verb string) *Meter {
 	return m
 }
 
-// Work is what is shown once it says anything.
+// Work returns the progress that the Meter shows. The verb fills it in.
 func (m *Meter) Work() *progress.Work { return &m.work }
 
-// Doing says what is being done where Work does not say.
+// Doing sets the text that is shown while Work names no activity.
 func (m *Meter) Doing(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.doing = what
 }
 
-// Stop ends it, and takes the live line away. Twice is once.
+// Stop ends the Meter and clears the live line. It may be called more than once.
 func (m *Meter) Stop() {
 	if m == nil {
 		return
@@ -122,7 +121,7 @@ func (m *Meter) run() {
 	}
 }
 
-// draw puts the live line on the screen, over the one that is there.
+// draw draws the live line, replacing the previous one.
 func (m *Meter) draw(line string) {
 	live.Lock()
 	defer live.Unlock()
@@ -135,14 +134,14 @@ func (m *Meter) draw(line string) {
 	m.mu.Unlock()
 }
 
-// clear takes the live line away.
+// clear clears the live line.
 func (m *Meter) clear() {
 	live.Lock()
 	defer live.Unlock()
 	m.room()
 }
 
-// room takes the live line away; the caller holds live.
+// room clears the live line; the caller holds live.
 func (m *Meter) room() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +151,7 @@ func (m *Meter) room() {
 	}
 }
 
-// noMeter takes the live line away, and has none drawn any more.
+// noMeter clears the live line and prevents further ones.
 func noMeter() {
 	live.Lock()
 	defer live.Unlock()
@@ -162,12 +161,12 @@ func noMeter() {
 	}
 }
 
-// DrawLine draws a live line on a terminal over the one that is there, cut so that it never wraps.
+// DrawLine draws a live line on a terminal in place of the previous one, cut so that it never wraps.
 func DrawLine(w io.Writer, line string) {
 	fmt.Fprint(w, "\r"+whole(names.Shown(line), terminal.Of(w).Columns-1)+"\x1b[K")
 }
 
-// whole keeps as many of a line's parts as there is room for, and at least some of the first. Two blanks separate
+// whole drops parts from the end of a line until it fits; it keeps at least some of the first. Two blanks separate
 // parts.
 func whole(line string, columns int) string {
 	for terminal.Width(line) > columns {
@@ -180,10 +179,10 @@ func whole(line string, columns int) string {
 	return terminal.Clip(line, columns, "…")
 }
 
-// Aside has a verb print while its Meter shows how far it is.
+// Aside runs print, which writes output, while the verb's Meter is running.
 func Aside(print func() error) error { return makeRoom(print) }
 
-// makeRoom has what is written next begin at the left, and no live line drawn until it is written.
+// makeRoom clears the live line, calls write, and prevents new live lines until it returns.
 func makeRoom(write func() error) error {
 	live.Lock()
 	defer live.Unlock()
@@ -193,7 +192,7 @@ func makeRoom(write func() error) error {
 	return write()
 }
 
-// line is how far the verb is.
+// line returns the text of the live line.
 func (m *Meter) line(now time.Time, bar bool) string {
 	m.mu.Lock()
 	doing := m.doing
@@ -216,7 +215,7 @@ func (m *Meter) line(now time.Time, bar bool) string {
 	return line
 }
 
-// Left is a time left in words: as many digits as an estimate has.
+// Left returns a remaining time in words, with as many digits as an estimate deserves.
 func Left(d time.Duration) string {
 	switch s := d.Seconds(); {
 	case s < 90:

@@ -14,28 +14,28 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// writtenTo marks flags that name a file which the verb writes once its work is done.
+// writtenTo marks flags that name a file which the verb writes at its end.
 const writtenTo = "written to"
 
-// Writes says of flags that they name such files, so that checkOutputs asks before the work whether they can be.
+// Writes marks flags that name output files. checkOutputs checks before the work whether these can be written.
 func Writes(c *cobra.Command, flags ...string) {
 	for _, name := range flags {
 		note(c.Flags().Lookup(name), writtenTo)
 	}
 }
 
-// WritesEither says of a flag that it names such a file, or a folder, which may be there.
+// WritesEither marks a flag that names an output file, or a folder that may exist already.
 func WritesEither(c *cobra.Command, flag string) {
 	note(c.Flags().Lookup(flag), writtenTo, "folder")
 }
 
-// output is a file that a verb is to write, as it is before; nil: it is not there.
+// output is an output file of a verb, with its state before the verb ran; nil if it did not exist.
 type output struct {
 	path string
 	was  os.FileInfo
 }
 
-// checkOutputs refuses files that a verb is to write and could not.
+// checkOutputs refuses output files that the verb could not write.
 func checkOutputs(c *cobra.Command, _ []string) error {
 	var refused error
 	var outputs []output
@@ -59,7 +59,7 @@ func checkOutputs(c *cobra.Command, _ []string) error {
 	return refused
 }
 
-// Wrote says which files a verb has written; an empty name is of none.
+// Wrote prints which files a verb has written; it skips empty names.
 func Wrote(w io.Writer, files ...string) error {
 	for _, file := range files {
 		if file == "" {
@@ -72,11 +72,11 @@ func Wrote(w io.Writer, files ...string) error {
 	return nil
 }
 
-// longestName is how many bytes a file's name may have. It leaves room for the name of the sibling that the file is
-// written through.
+// longestName is the maximal length of a file's name, in bytes. It leaves room for the longer name of the temporary
+// file that is renamed to it.
 const longestName = 240
 
-// CheckFile refuses a path that no file can be written to. It leaves nothing behind.
+// CheckFile refuses a path to which no file can be written. It leaves nothing on the disk.
 func CheckFile(flag, path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -96,8 +96,8 @@ func CheckFile(flag, path string) error {
 	return CheckFolder(flag, dir)
 }
 
-// CheckFolder refuses a folder that files cannot be put into; of one that is not there yet, the
-// folder that it would be made in is asked. It leaves nothing behind.
+// CheckFolder refuses a folder in which files cannot be created. If the folder does not exist, it checks the nearest
+// parent that does. It leaves nothing on the disk.
 func CheckFolder(flag, dir string) error {
 	at := filepath.Clean(dir)
 	for {

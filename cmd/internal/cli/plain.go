@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// inWords is what an error says, with what Go and the system call things in a user's words.
+// inWords returns the text of an error, with the terms of Go and of system calls replaced by a user's words.
 func inWords(err error) string {
 	text := err.Error()
 	for _, e := range within(err) {
@@ -23,7 +23,7 @@ func inWords(err error) string {
 	return terminal.Singular(text)
 }
 
-// within is an error and all that it wraps.
+// within returns an error and all errors that it wraps.
 func within(err error) []error {
 	all := []error{err}
 	switch e := err.(type) {
@@ -39,7 +39,7 @@ func within(err error) []error {
 	return all
 }
 
-// plain is an error of Go's own in a user's words; empty of any other.
+// plain returns an error of Go's libraries in a user's words; "" for any other error.
 func plain(err error) string {
 	switch e := err.(type) {
 	case *strconv.NumError:
@@ -68,7 +68,7 @@ func plain(err error) string {
 		case errors.Is(e.Err, syscall.ENAMETOOLONG):
 			return "the name is too long: " + path
 		}
-	case syscall.Errno: // that somebody has named the file of
+	case syscall.Errno: // the message around it names the file
 		switch {
 		case e == syscall.ENOENT:
 			return "there is no such file"

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/term"
 )
 
-// WriteJSON writes a value for machines.
+// WriteJSON writes a value as indented JSON.
 func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 
-// Draws says whether something may be drawn on a file: a person's screen, and no log for machines.
+// Draws reports whether live lines may be drawn on a file: it is a terminal, and the log is not for machines.
 func Draws(f *os.File) bool { return !Records() && IsTerminal(f) }
 
-// IsTerminal says whether a file is a person's screen.
+// IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -22,12 +22,12 @@ import (
 // Stopped is the cause of a context that a signal ended.
 type Stopped struct{ signal syscall.Signal }
 
-// Signal is the signal.
+// Signal returns the signal that stopped the verb.
 func (s *Stopped) Signal() syscall.Signal { return s.signal }
 
 func (s *Stopped) Error() string { return "stopped by " + s.name() + " before it was done" }
 
-// code is what the process ends with.
+// code returns the exit code of the process.
 func (s *Stopped) code() int { return 128 + int(s.signal) }
 
 func (s *Stopped) name() string {
@@ -40,32 +40,32 @@ func (s *Stopped) name() string {
 	return "SIGTERM"
 }
 
-// SameSignal is how close two signals must be to be one: make, timeout and terminals signal
-// a process and then its group, so that it hears of the same wish twice.
+// SameSignal is the time within which two signals count as one. make, timeout and terminals signal a process and
+// then its group, so that it receives two signals for one request.
 const SameSignal = time.Second
 
-// StopGrace is how long a verb that was stopped may take to return. What it reads or computes need not ask for
-// signals all the time: behind this the process ends, and files are whole or not there at any moment.
+// StopGrace is how long a stopped verb may take to return. Its reading and computing need not check for signals all
+// the time: after this time the process is ended. Files are always either whole or absent.
 const StopGrace = 700 * time.Millisecond
 
-// stopper hears the signals of one verb, and decides what the process ends with.
+// stopper handles the signals of one verb and decides the exit code.
 type stopper struct {
 	cancel context.CancelCauseFunc
 	exit   func(code int) // os.Exit
 
 	mu     sync.Mutex
 	by     *Stopped      // the first signal; nil before it
-	saving bool          // the verb ends by itself, behind its step for one, however long that takes
-	told   string        // what it says then
-	kept   func() string // what a verb keeps that ends before it is done; nil: its outputs
-	before []output      // the verb's outputs, as they were
+	saving bool          // the verb ends by itself, for example after its step, however long that takes
+	told   string        // text that is shown while the verb ends
+	kept   func() string // returns what a verb that was stopped early leaves behind; nil: its outputs
+	before []output      // the verb's outputs, as they were before it ran
 	said   sync.Once
 }
 
 type stopperKey struct{}
 
-// hearSignals makes a context that the first SIGHUP, SIGINT or SIGTERM ends, with a *stopped as its cause.
-// A SIGHUP that whoever started the process had it ignore, as nohup does, stays ignored.
+// hearSignals makes a context that the first SIGHUP, SIGINT or SIGTERM cancels, with a *Stopped as its cause. A
+// SIGHUP that is ignored at the start, as under nohup, stays ignored.
 func hearSignals() (context.Context, *stopper) {
 	s := &stopper{exit: exitAtOnce}
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -80,7 +80,7 @@ func hearSignals() (context.Context, *stopper) {
 	return context.WithValue(ctx, stopperKey{}, s), s
 }
 
-// exitAtOnce ends the process without waiting for anybody, and leaves no file half-written.
+// exitAtOnce ends the process without waiting for goroutines. It leaves no half-written file.
 func exitAtOnce(code int) {
 	document.Abandon()
 	os.Exit(code)
@@ -98,7 +98,7 @@ func (s *stopper) listen(signals <-chan os.Signal) {
 	}
 }
 
-// first takes the first signal: a run is left to finish its step, anything else has a moment to return.
+// first handles the first signal. A run may finish its step; any other verb has StopGrace to return.
 func (s *stopper) first(by *Stopped) {
 	s.mu.Lock()
 	s.by = by
@@ -106,7 +106,7 @@ func (s *stopper) first(by *Stopped) {
 	s.mu.Unlock()
 	noMeter()
 	if Draws(os.Stderr) {
-		fmt.Fprint(os.Stderr, "\r\x1b[K") // a live line of the verb's own, and the ^C of the terminal
+		fmt.Fprint(os.Stderr, "\r\x1b[K") // clears the verb's own live line and the terminal's ^C
 	}
 	if saving {
 		slog.Warn(fmt.Sprintf("%s: %s; once more ends at once", by.name(), told))
@@ -116,7 +116,7 @@ func (s *stopper) first(by *Stopped) {
 	s.cancel(by)
 }
 
-// say says once that the verb was stopped, and what the process ends with for it.
+// say logs once that the verb was stopped, and returns the exit code.
 func (s *stopper) say(by *Stopped) (code int) {
 	s.said.Do(func() {
 		noMeter()
@@ -133,7 +133,7 @@ func (s *stopper) say(by *Stopped) (code int) {
 	return by.code()
 }
 
-// atOnce says once that a second signal ends the process, whatever it was doing, and is what that ends with.
+// atOnce logs once that a second signal ends the process, and returns the exit code.
 func (s *stopper) atOnce(by *Stopped) (code int) {
 	s.said.Do(func() {
 		noMeter()
@@ -145,7 +145,8 @@ func (s *stopper) atOnce(by *Stopped) (code int) {
 	return s.heard().code()
 }
 
-// wrote says which of the verb's outputs it has written. Files are written whole, and replaced by another one.
+// wrote says which of the verb's outputs it has written. An output that was written is a new file, because files are
+// replaced as a whole.
 func (s *stopper) wrote() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,9 +163,9 @@ func (s *stopper) wrote() string {
 	return strings.Join(done, ", ") + " had been written by then"
 }
 
-// Keeps says what a verb that is stopped from here on leaves, which kept says when it comes to that; empty for a verb
-// whose user hears of it from another process. Behind a signal it changes nothing: a verb that returns for it leaves
-// what it did when it was stopped. Where nothing is said, or nil, it is which of its outputs have been written.
+// Keeps sets what a verb leaves if it is stopped from here on: kept returns that text at the time. An empty text
+// means that another process informs the user. After a signal Keeps changes nothing, because the text must describe
+// the moment of the stop. Without a call, or with nil, the text lists the outputs that have been written.
 func Keeps(ctx context.Context, kept func() string) {
 	if s, ok := ctx.Value(stopperKey{}).(*stopper); ok {
 		s.mu.Lock()
@@ -175,34 +176,34 @@ func Keeps(ctx context.Context, kept func() string) {
 	}
 }
 
-// heard is the first signal; nil where there was none.
+// heard returns the first signal; nil if there was none.
 func (s *stopper) heard() *Stopped {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.by
 }
 
-// FinishesItsStep says that from here on the verb answers a signal by finishing its step and saving, however
-// long that takes. A verb that was stopped before it came to its first step gets the cause.
+// FinishesItsStep makes a signal let the verb finish its step and save, however long that takes. If the verb was
+// stopped before, it returns the cause.
 func FinishesItsStep(c *cobra.Command) error {
 	if err := answers(c, "finishing the step and saving"); err != nil {
 		return err
 	}
-	// Whoever read the output may have been stopped as well, tee for one: the run is saved all the same.
+	// The process that reads the output, such as tee, may be stopped as well. The run is saved all the same.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	c.SetOut(patient{to: c.OutOrStdout(), screen: IsTerminal(os.Stdout)})
 	return nil
 }
 
-// ShowsWhatItHas says that a signal now has the verb show and keep what it has found, as told says. It returns the
-// cause then. A verb that was stopped before gets it at once.
+// ShowsWhatItHas makes a signal let the verb show and keep what it has found; told describes that. If the verb was
+// stopped before, it returns the cause at once.
 func ShowsWhatItHas(c *cobra.Command, told string) error { return answers(c, told) }
 
-// LeavesToOthers says that a signal now has the verb tell other processes to stop. It waits for them however long
-// that takes. A verb that was stopped before gets the cause.
+// LeavesToOthers makes a signal let the verb tell other processes to stop, and wait for them however long that
+// takes. If the verb was stopped before, it returns the cause.
 func LeavesToOthers(c *cobra.Command) error { return answers(c, "telling all processes to stop") }
 
-// answers has a signal let the verb end by itself, and tells the user what it does meanwhile.
+// answers makes a signal let the verb end by itself; told is shown to the user meanwhile.
 func answers(c *cobra.Command, told string) error {
 	s, ok := c.Context().Value(stopperKey{}).(*stopper)
 	if !ok {
@@ -217,8 +218,8 @@ func answers(c *cobra.Command, told string) error {
 	return nil
 }
 
-// code is what the process ends with after a verb returned err, and says why. A signal decides it, unless all
-// was done in spite of it, or failed while it was being saved.
+// code returns the exit code after a verb returned err, and logs why. After a signal the code is the signal's,
+// unless the verb completed anyway, or saving failed.
 func (s *stopper) code(err error, args []string) int {
 	s.mu.Lock()
 	by, saving := s.by, s.saving
@@ -231,7 +232,7 @@ func (s *stopper) code(err error, args []string) int {
 	case by == nil && err == nil, saving && err == nil:
 		return 0
 	case saving && errors.As(err, &cause):
-		return cause.code() // what was saved, and where, was said
+		return cause.code() // the verb has already said what was saved, and where
 	case by != nil && !saving:
 		return s.say(by)
 	}
@@ -239,10 +240,10 @@ func (s *stopper) code(err error, args []string) int {
 	return CodeOf(err)
 }
 
-// patient is an output that a run does not depend on: that nobody reads it any more is no error.
+// patient is a writer that ignores the error of a closed reader, so that a run goes on without it.
 type patient struct {
 	to     io.Writer
-	screen bool // of a terminal, which may have been closed
+	screen bool // it writes to a terminal, which may have been closed
 }
 
 func (p patient) Write(text []byte) (int, error) {
@@ -253,8 +254,8 @@ func (p patient) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// Fd is the descriptor of the file it writes to, by which callers know a terminal; an invalid one where it is not a
-// file.
+// Fd returns the descriptor of the file that it writes to, from which callers recognise a terminal. It is invalid if
+// the writer is not a file.
 func (p patient) Fd() uintptr {
 	if f, ok := p.to.(interface{ Fd() uintptr }); ok {
 		return f.Fd()

@@ -9,17 +9,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Word is a flag's name, which stands for the same in every verb that has it.
+// Word is the name of a flag, which means the same in every verb.
 type Word struct {
 	Name  string
-	Takes string // what its value is, in capitals, like DIR; empty of flags that are on or off
-	// Rare words are shown by help VERB all; -h counts them, in verbs with many flags.
+	Takes string // the kind of value in capitals, such as DIR; empty for switches
+	// Rare words are shown only by "help VERB all". In verbs with many flags -h shows just their number.
 	Rare bool
-	// Values complete what is typed of its value; nil: nothing does.
+	// Values completes a partly typed value; nil for no completion.
 	Values cobra.CompletionFunc
 }
 
-// Group is words that help shows under one heading, the most used first.
+// Group is the words that help shows under one heading, the most used first.
 type Group struct {
 	Name  string
 	Words []Word
@@ -27,19 +27,19 @@ type Group struct {
 
 // Annotations of flags and verbs.
 const (
-	groupOf = "group" // of a flag: the group's name, and the word's place in it
+	groupOf = "group" // of a flag: the group's name, and the word's place in the group
 	takes   = "takes"
 	rare    = "rare"
-	more    = "more" // of a verb: what its long help says beside
+	more    = "more" // of a verb: what its long help says in addition
 )
 
-// other is the group of flags that no group has, the last one.
+// other is the last group: flags that are in no other one.
 const (
 	other     = "Other"
 	lastGroup = 99
 )
 
-// describe gives the flags of all verbs what their names say.
+// describe applies the groups to the flags of all verbs.
 func describe(root *cobra.Command, groups []Group) {
 	each(root, func(c *cobra.Command) {
 		for g, group := range groups {
@@ -68,7 +68,7 @@ func (w Word) describe(c *cobra.Command, f *pflag.Flag, group string) {
 	if values == nil {
 		values = cobra.NoFileCompletions
 	}
-	_ = c.RegisterFlagCompletionFunc(f.Name, values) // the flag is there, and is described once
+	_ = c.RegisterFlagCompletionFunc(f.Name, values) // cannot fail: the flag exists, and is described once
 }
 
 // note puts an annotation on a flag.
@@ -79,7 +79,7 @@ func note(f *pflag.Flag, key string, values ...string) {
 	f.Annotations[key] = values
 }
 
-// noted is an annotation of a flag.
+// noted returns the first value of a flag's annotation.
 func noted(f *pflag.Flag, key string) string {
 	if values := f.Annotations[key]; len(values) > 0 {
 		return values[0]
@@ -87,7 +87,7 @@ func noted(f *pflag.Flag, key string) string {
 	return ""
 }
 
-// each calls f for a verb and all below it.
+// each calls f for a verb and all verbs below it.
 func each(c *cobra.Command, f func(*cobra.Command)) {
 	f(c)
 	for _, verb := range c.Commands() {
@@ -95,7 +95,7 @@ func each(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// More gives a verb text that help VERB all shows behind its long help.
+// More gives a verb text that "help VERB all" shows after its long help.
 func More(c *cobra.Command, text string) { annotate(c, more, text) }
 
 func annotate(c *cobra.Command, key, value string) {
@@ -105,7 +105,7 @@ func annotate(c *cobra.Command, key, value string) {
 	c.Annotations[key] = value
 }
 
-// Formerly has a verb take flags by names that they had once, which no help shows: old names and their new ones.
+// Formerly makes a verb accept old names of flags, which help does not show. names maps old names to new ones.
 func Formerly(c *cobra.Command, names map[string]string) {
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if now, ok := names[name]; ok {
@@ -115,26 +115,26 @@ func Formerly(c *cobra.Command, names map[string]string) {
 	})
 }
 
-// Unasked has help leave out flags that a verb takes and makes nothing of.
+// Unasked hides flags from help that a verb accepts but does not use.
 func Unasked(c *cobra.Command, names ...string) {
 	for _, name := range names {
 		c.Flags().Lookup(name).Hidden = true
 	}
 }
 
-// Output gives a verb the flag for the file that it writes.
+// Output adds the flag --out for the verb's output file.
 func Output(c *cobra.Command, at *string, doc string) {
 	c.Flags().StringVarP(at, "out", "o", "", doc)
 	Writes(c, "out")
 	Formerly(c, map[string]string{"output": "out"})
 }
 
-// JSON gives a verb the flag --json.
+// JSON adds the flag --json.
 func JSON(c *cobra.Command, at *bool) {
 	c.Flags().BoolVar(at, "json", false, "print the result as JSON")
 }
 
-// grouped is the flags of a verb that help shows, by group, and how many rare ones it leaves out.
+// grouped returns the flags that help shows, by group, and how many rare ones it leaves out.
 func grouped(c *cobra.Command, all bool) (headings []string, flags [][]*pflag.Flag, left int) {
 	byGroup := map[string][]*pflag.Flag{}
 	order := map[*pflag.Flag]string{}
@@ -174,5 +174,5 @@ func grouped(c *cobra.Command, all bool) (headings []string, flags [][]*pflag.Fl
 	return headings, flags, left
 }
 
-// manyFlags is how many flags a verb has at most without leaving any out of -h.
+// manyFlags is the number of flags up to which -h shows all of them.
 const manyFlags = 16

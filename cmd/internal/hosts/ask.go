@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// What rank 0 asks a process for, itself included.
+// Questions that rank 0 asks a process, including itself.
 const (
 	askFacts   = "host facts"
 	askEnd     = "end of a link"
@@ -31,16 +31,16 @@ const (
 	askProfile = "profile"
 )
 
-// endQuestion asks for an Endpoint to measure a link by; the answer is its address.
+// endQuestion asks for an Endpoint for measuring a link; the answer is its address.
 type endQuestion struct {
 	TLS bool `json:"tls"`
 }
 
-// linkQuestion asks for one end's part of a measurement; the answer of the end that leads is a links.Link.
+// linkQuestion asks one end of a link to measure it. The end that leads answers with a links.Link.
 type linkQuestion struct {
 	Peer    wire.Address `json:"peer"`
 	Leads   bool         `json:"leads"`
-	Streams int          `json:"streams"` // of this end
+	Streams int          `json:"streams"` // connections that this end opens
 }
 
 // profileQuestion asks for the profile of a host.
@@ -49,13 +49,13 @@ type profileQuestion struct {
 	Sizes   []int  `json:"sizes"`
 	Workers int    `json:"workers"`
 	Cores   int    `json:"cores"`
-	Kind    string `json:"kind"` // of the host, as this process shares it
+	Kind    string `json:"kind"` // kind of the host, given the processes that share it
 }
 
-// linkWait is how long the measurement of a link may take: some frames on the slowest link that a run could use.
+// linkWait is the limit for measuring one link. It allows some frames on the slowest link that a run could use.
 const linkWait = 2 * time.Minute
 
-// Handlers are what each process does that rank 0 asks for here. log is told what takes long.
+// Handlers returns what each process does for rank 0's questions. Long measurements are announced on log.
 func Handlers(p *together.Party, log io.Writer) map[string]setup.Handler {
 	e := &ends{party: p}
 	return map[string]setup.Handler{
@@ -66,7 +66,7 @@ func Handlers(p *together.Party, log io.Writer) map[string]setup.Handler {
 	}
 }
 
-// ends is the Endpoint by which a process measures a link, one at a time.
+// ends holds the Endpoint with which a process measures a link; it has one at a time.
 type ends struct {
 	party *together.Party
 	end   *tcp.Endpoint
@@ -126,7 +126,7 @@ func (e *ends) measure(ctx context.Context, with json.RawMessage) (any, error) {
 	return l, errors.Join(err, all[own].Close(), e.close())
 }
 
-// measured is the profile of this host.
+// measured measures the profile of this host.
 func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profile.Profile, error) {
 	var q profileQuestion
 	if err := json.Unmarshal(with, &q); err != nil {
@@ -137,7 +137,7 @@ func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profil
 		return nil, err
 	}
 	j.Machine.Workers, j.Machine.Cores = q.Workers, q.Cores
-	j.Machine.Cluster, j.Plan.File, j.Plan.Profile = "", "", "" // which are the run's, not the host's
+	j.Machine.Cluster, j.Plan.File, j.Plan.Profile = "", "", "" // these belong to the run, not to the host
 	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profil
 	return prepare.HostProfile(ctx, log, j, m, prepare.Wanted{Sizes: q.Sizes, Every: true}, q.Kind, false)
 }
 
-// Crew is all processes, asked by rank 0.
+// Crew is all processes of a run. Rank 0 asks them questions.
 type Crew struct {
 	ctx    context.Context
 	party  *together.Party
@@ -154,14 +154,14 @@ type Crew struct {
 	ask    func(ctx context.Context, rank int, name string, with, answer any) error
 }
 
-// NewCrew returns the processes of a Party, led by this one; without a Party this process alone.
+// NewCrew returns the processes of a Party, led by this one. Without a Party it returns this process only.
 func NewCrew(ctx context.Context, p *together.Party, others *setup.Leader, log io.Writer) *Crew {
 	c := &Crew{ctx: ctx, party: p, others: others, own: Handlers(p, log)}
 	c.ask = c.asked
 	return c
 }
 
-// name is how errors call a process.
+// name returns the name of a process for errors.
 func (c *Crew) name(rank int) string {
 	if c.party == nil {
 		return "this host"
@@ -169,8 +169,8 @@ func (c *Crew) name(rank int) string {
 	return c.party.Name(rank)
 }
 
-// asked asks a process, this one too. Where ctx ends, the answer of another is not waited for: whoever asked dismisses
-// it.
+// asked asks one process, which may be this one. If ctx ends, it does not wait for another process's answer, because
+// the caller will dismiss it.
 func (c *Crew) asked(ctx context.Context, rank int, name string, with, answer any) error {
 	if rank > 0 {
 		said := make(chan error, 1)
@@ -196,7 +196,7 @@ func (c *Crew) asked(ctx context.Context, rank int, name string, with, answer an
 	return json.Unmarshal(text, answer)
 }
 
-// each does something for several at once, under a context that the first error ends, and returns that.
+// each calls do for all i below n at once, under a context that the first error cancels. It returns that error.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -215,7 +215,7 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return first
 }
 
-// Survey asks all processes what their hosts have. Each is to have so many workers.
+// Survey asks all processes what their hosts have. workers is the number of workers in each process.
 func (c *Crew) Survey(workers int) (*Survey, error) {
 	s := &Survey{Workers: workers}
 	if c.party == nil {
@@ -235,7 +235,7 @@ func (c *Crew) Survey(workers int) (*Survey, error) {
 	})
 }
 
-// Measure measures the link between two processes, over TCP with so many connections each way.
+// Measure measures the link between two processes over TCP, with streams connections each way.
 func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, error) {
 	var at [2]wire.Address
 	for i, rank := range pair {
@@ -253,15 +253,16 @@ func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, er
 	return found[0], nil
 }
 
-// Profile has one process of each type measure what a job's model costs, and joins what they found. Meanwhile the
-// other processors of its host do the same, as they will in the run. called are the types' names in the profile.
+// Profile has one process of each type measure the costs of a job's model, and joins the results. Meanwhile
+// processes on other processors of that host measure as well, because they will be busy in the run too. called holds
+// the names of the types in the profile.
 func (c *Crew) Profile(s *Survey, types []Type, called []string, j *job.Job, sizes []int) (*profile.Profile, error) {
 	text, err := j.Text()
 	if err != nil {
 		return nil, err
 	}
 	typeOf := make([]int, len(s.Hosts))
-	on := map[int][]int{} // types, by the host that measures them
+	on := map[int][]int{} // types, by the number of the host that measures them
 	for i, t := range types {
 		for _, rank := range t.Ranks {
 			typeOf[rank] = i

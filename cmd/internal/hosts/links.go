@@ -9,21 +9,21 @@ import (
 	"github.com/millrace-ml/millrace/measure/links"
 )
 
-// Measured are the links of a survey's levels; nil where no two processes are so.
+// Measured holds the measured link of each level; nil if the level has no two processes.
 type Measured struct {
 	Host, Network         *links.Link
 	HostRanks, BetweenTwo [2]int
-	Streams               int // connections from a worker to another, where one alone does not fill the network
+	Streams               int // connections from a worker to another, if one does not fill the network
 }
 
-// manyStreams is how many connections a run has each way between two workers where one does not fill the link.
+// manyStreams is the number of connections each way between two workers, if one does not fill the link.
 const manyStreams = 4
 
-// fuller is the least factor by which several connections must be faster than one to be used. Two measurements of one
-// link differ, too.
+// fuller is how many times as fast several connections must be to be used. It is above 1 because two measurements of
+// one link differ.
 const fuller = 1.25
 
-// filling is how many connections fill a link that was measured with one, and with manyStreams.
+// filling returns how many connections fill a link, from its measurements with one connection and with manyStreams.
 func filling(one, many links.Link) int {
 	if slowest(many) >= fuller*slowest(one) {
 		return manyStreams
@@ -33,7 +33,7 @@ func filling(one, many links.Link) int {
 
 func slowest(l links.Link) float64 { return min(l.ThereBytesPerSecond, l.BackBytesPerSecond) }
 
-// Links measures the link of each level, over TCP as the run will go.
+// Links measures the link of each level over TCP, with the settings of the run.
 func (c *Crew) Links(s *Survey) (*Measured, error) {
 	m := &Measured{Streams: 1}
 	m.HostRanks, m.BetweenTwo = s.Levels()
@@ -71,12 +71,12 @@ func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
 	return l, err
 }
 
-// Between gives the links of a cluster's levels. The link inside joins the workers of a process; its cost is added to
-// the others, because a message from the network, or a summed vector, is then handed to a worker in the same way.
+// Between returns the links of a cluster's levels. inside is the link between workers of one process. Its cost is
+// added to the other levels, because a worker receives a message from the network in the same way.
 func (m *Measured) Between(inside cluster.Link) Links {
 	of := func(l *links.Link) cluster.Link {
 		if l == nil {
-			return inside // which joins nothing
+			return inside // this level joins no workers
 		}
 		out := cluster.Link{LatencyS: inside.LatencyS + l.LatencyS, BandwidthBytesPerSecond: slowest(*l)}
 		if sums := inside.CollectiveBytesPerSecond; sums > 0 {
@@ -87,13 +87,13 @@ func (m *Measured) Between(inside cluster.Link) Links {
 	return Links{Process: inside, Host: of(m.Host), Network: of(m.Network)}
 }
 
-// typicalBytes is a message by which links are compared.
+// typicalBytes is the size of the message with which links are compared.
 const typicalBytes = 1 << 20
 
-// unlike is how many times as long that takes on a link that is another one than was thought.
+// unlike is the ratio of transfer times from which two links count as different.
 const unlike = 2
 
-// Unlike says which links a cluster has much faster or slower than they were measured.
+// Unlike lists the links that the cluster describes as much faster or slower than they were measured.
 func (m *Measured) Unlike(s *Survey, c *cluster.Cluster) []string {
 	var said []string
 	order := s.order()
@@ -112,7 +112,7 @@ func (m *Measured) Unlike(s *Survey, c *cluster.Cluster) []string {
 	return said
 }
 
-// level is one that was measured; l is nil where it was not.
+// level is one level of links; l is nil if it was not measured.
 type level struct {
 	what string
 	l    *links.Link
@@ -123,7 +123,7 @@ func (m *Measured) levels() []level {
 	return []level{{insideHost, m.Host, m.HostRanks}, {betweenHosts, m.Network, m.BetweenTwo}}
 }
 
-// Describe is the links in words.
+// Describe returns the links in words.
 func (m *Measured) Describe() string {
 	text := ""
 	for _, level := range slices.Backward(m.levels()) {

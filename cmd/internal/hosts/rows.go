@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// Row is one link as one carrier does it.
+// Row is the measurement of one link over one carrier.
 type Row struct {
 	Level   string `json:"level"`
 	Carrier string `json:"carrier"`
@@ -25,7 +25,7 @@ type Row struct {
 	links.Link
 }
 
-// What carriers are called.
+// Names of carriers.
 const (
 	memory             = "memory"
 	plainly, encrypted = "tcp", "tcp with TLS"
@@ -40,7 +40,7 @@ const (
 	betweenHosts = "between hosts"
 )
 
-// OutermostFirst is rows in the order in which levels are shown.
+// OutermostFirst returns rows in the order in which levels are shown.
 func OutermostFirst(rows []Row) []Row {
 	rows = slices.Clone(rows)
 	order := []string{betweenHosts, insideHost, inProcess}
@@ -50,8 +50,8 @@ func OutermostFirst(rows []Row) []Row {
 	return rows
 }
 
-// Everything measures the link of every level of a survey by each carrier there is, in turn. used is which of them a
-// run would use. It tells work how far it is.
+// Everything measures the link of every level over every carrier, one after another. used holds the links that a run
+// would use. Progress goes to work.
 func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Links, err error) {
 	l, err := inside(c.ctx, func() ([]wire.Carrier, error) { return wire.InProcess(2) })
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Link
 	}
 	rows = append(rows, Row{inProcess, memory, 1, "two workers of " + c.name(0), l})
 	used.Process = linkOf(l)
-	used.Host, used.Network = used.Process, used.Process // which join nothing where nothing is measured
+	used.Host, used.Network = used.Process, used.Process // a level that is not measured joins no workers
 	host, network := s.Levels()
 	levels := []struct {
 		name    string
@@ -111,18 +111,18 @@ func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Link
 	return rows, used, nil
 }
 
-// piece is the measurement of a link.
+// piece describes one measurement of a link for the progress display.
 func piece(level, carrier string, streams int) progress.Piece {
 	what := fmt.Sprintf("%s, %s, %s", level, carrier, terminal.Count(streams, "connection"))
 	return progress.Piece{What: what, Kind: what, Group: "links", Cost: 1}
 }
 
-// linkOf is what a cluster's file says of a link.
+// linkOf returns a measured link as a cluster file describes it.
 func linkOf(l links.Link) cluster.Link {
 	return cluster.Link{LatencyS: l.LatencyS, BandwidthBytesPerSecond: slowest(l)}.Rounded()
 }
 
-// inside measures between two workers of this process.
+// inside measures the link between two workers of this process.
 func inside(ctx context.Context, open func() ([]wire.Carrier, error)) (l links.Link, err error) {
 	all, err := open()
 	if err != nil {
@@ -138,10 +138,10 @@ func inside(ctx context.Context, open func() ([]wire.Carrier, error)) (l links.L
 	return l, errors.Join(err, all[0].Close(), all[1].Close())
 }
 
-// loopback makes carriers of two workers with an Endpoint each.
+// loopback makes the carriers of two workers, each with its own Endpoint.
 func loopback(ctx context.Context, encrypted bool) ([]wire.Carrier, error) {
 	token := make([]byte, 2*tcp.LeastToken)
-	_, _ = rand.Read(token) // which never fails
+	_, _ = rand.Read(token) // never fails
 	all := make([]wire.Carrier, 2)
 	var ends [2]*tcp.Endpoint
 	var at []wire.Address
@@ -169,7 +169,7 @@ func loopback(ctx context.Context, encrypted bool) ([]wire.Carrier, error) {
 	return all, nil
 }
 
-// ending closes its Endpoint with it.
+// ending is a Carrier that closes its Endpoint when it is closed.
 type ending struct {
 	wire.Carrier
 	end *tcp.Endpoint
@@ -177,7 +177,7 @@ type ending struct {
 
 func (e ending) Close() error { return errors.Join(e.Carrier.Close(), e.end.Close()) }
 
-// Described is the hosts as a cluster file has them: each worker with its part of its host's memory.
+// Described returns the hosts as a cluster file describes them. Each worker has its share of its host's memory.
 func (s *Survey) Described(l Links) (*cluster.Cluster, error) {
 	types := map[string]cluster.DeviceType{}
 	for _, t := range s.Types(1) {
@@ -187,7 +187,7 @@ func (s *Survey) Described(l Links) (*cluster.Cluster, error) {
 				most = part
 			}
 		}
-		const short = 27 // an eighth of a GiB, which reads well
+		const short = 27 // log2 of an eighth of a GiB, for a round number
 		types[t.Name] = cluster.DeviceType{MemoryBytes: most >> short << short}
 	}
 	c, err := s.Cluster(1, types, l)
@@ -197,7 +197,7 @@ func (s *Survey) Described(l Links) (*cluster.Cluster, error) {
 	return c, err
 }
 
-// onHost is how many workers the host of a process has.
+// onHost returns how many workers are on the host of a process.
 func (s *Survey) onHost(rank int) int {
 	n := 0
 	for r := range s.Hosts {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Has refuses devices of a plan that are none of these hosts' workers.
+// Has refuses devices of a plan that these hosts do not have.
 func (s *Survey) Has(plan string, devices []int) error {
 	for _, d := range devices {
 		if n := len(s.Hosts) * s.Workers; d >= n {
@@ -21,8 +21,8 @@ func (s *Survey) Has(plan string, devices []int) error {
 	return nil
 }
 
-// Fits refuses a cluster that is not of these hosts: another number of workers on a host, or on all of them; device
-// types in another order; devices with more memory than their host has for them.
+// Fits refuses a cluster that does not describe these hosts. It compares the number of workers on each host and in
+// all, the order of device types, and the memory of devices.
 func (s *Survey) Fits(c *cluster.Cluster) error {
 	of, have := comparison{s, c}, len(s.Hosts)*s.Workers
 	if len(c.Devices) != have {
@@ -40,9 +40,9 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	return of.sameTypes(have, s.kind)
 }
 
-// Suits orders the hosts as a plan's cluster has their types, however a launcher numbers them now. It refuses a
-// cluster where the devices that both have are not the same: on other hosts, of other types, or with more memory
-// than there is. How many processes they are in is the run's business.
+// Suits orders the hosts so that their types match a plan's cluster, however a launcher numbers them now. It
+// compares the devices that both have. It refuses a cluster whose devices are on other hosts, of other types, or
+// have more memory. How many processes hold the devices is not compared; the run decides that.
 func (s *Survey) Suits(c *cluster.Cluster) error {
 	of := comparison{s, c}
 	err := of.common()
@@ -62,8 +62,8 @@ type comparison struct {
 	c *cluster.Cluster
 }
 
-// seating is the place of each host in a cluster whose types are named as hosts here name theirs. Places of a type
-// are taken by such hosts. The others go where places are left, as they are numbered.
+// seating returns the place of each host in the cluster, matched by the names of device types. Hosts of a type take
+// the places of that type. The remaining hosts take the remaining places in their order.
 func (w comparison) seating() []int {
 	own := w.typeNames()
 	var hosts [][]string // the types of their devices
@@ -95,7 +95,7 @@ func (w comparison) seating() []int {
 	return seats
 }
 
-// typeNames is what each process's type is called, by rank.
+// typeNames returns the name of each process's type, by rank.
 func (s *Survey) typeNames() []string {
 	names := make([]string, len(s.Hosts))
 	for _, t := range s.Types(1) {
@@ -106,7 +106,7 @@ func (s *Survey) typeNames() []string {
 	return names
 }
 
-// common refuses a cluster whose devices, as far as both have some, are not those of the hosts.
+// common refuses a cluster if the devices that both have differ.
 func (w comparison) common() error {
 	both := min(len(w.c.Devices), len(w.Hosts)*w.Workers)
 	if err := w.sameHosts(both); err != nil {
@@ -115,18 +115,18 @@ func (w comparison) common() error {
 	return w.sameTypes(both, func(rank int) string { return w.Facts[rank].Kind(0, 0) })
 }
 
-// sameTypes refuses types of the first n devices that are in another order than those of hosts, or have more memory.
-// What devices of one type must have in common is what as says of their processes. Types that are called as hosts here
-// call themselves are these.
+// sameTypes compares the types of the first n devices with those of the hosts, in order. It refuses a difference,
+// and devices with more memory than their host has. as returns what processes of one type must have in common. A
+// type with the name of a host type here must be that type.
 func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	order := w.order()
 	own, called := w.typeNames(), map[string]bool{}
 	for _, name := range own {
 		called[name] = true
 	}
-	typeOf := map[string]string{} // of the cluster, by kind
-	first := map[string]int{}     // the first device of a type
-	used := map[int]int64{}       // memory of a host's devices so far, by host
+	typeOf := map[string]string{} // the cluster's type of each kind of host
+	first := map[string]int{}     // the first device of each type
+	used := map[int]int64{}       // memory given to each host's devices so far
 	for d, name := range w.c.Devices[:n] {
 		rank := order[d/w.Workers]
 		kind := w.kind(rank)
@@ -156,7 +156,7 @@ func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	return nil
 }
 
-// kindInWords is what a process computes with, as short as tells it from another's.
+// kindInWords describes the hardware of a process, as briefly as distinguishes it from the other process.
 func (s *Survey) kindInWords(rank, other int) string {
 	short := func(f *prepare.Facts) string {
 		return fmt.Sprintf("%s, %d %s", cmp.Or(f.CPU, "a CPU"), f.Cores(), terminal.Plural(f.Cores(), "core"))
@@ -167,7 +167,7 @@ func (s *Survey) kindInWords(rank, other int) string {
 	return s.kind(rank)
 }
 
-// sameHosts refuses a cluster whose first n devices are on other hosts than the first n workers.
+// sameHosts refuses a cluster that divides its first n devices differently among hosts.
 func (w comparison) sameHosts(n int) error {
 	var sizes []int
 	for _, host := range w.byHost() {

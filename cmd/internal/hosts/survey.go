@@ -12,21 +12,21 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// Host is where a process is.
+// Host is the host of a process.
 type Host struct {
 	Name string
 	Node int // its number among the hosts
 }
 
-// Survey is what is known of all processes.
+// Survey holds what rank 0 knows of all processes.
 type Survey struct {
 	Hosts   []Host          // by rank
 	Facts   []prepare.Facts // by rank
 	Workers int             // of each process
-	seats   []int           // of each host, its place among devices; nil: as hosts are numbered
+	seats   []int           // the place of each host among the devices; nil: hosts in order of their numbers
 }
 
-// order is the ranks host by host, as devices are numbered.
+// order returns the ranks host by host, in the order of devices.
 func (s *Survey) order() []int {
 	ranks := make([]int, len(s.Hosts))
 	for r := range ranks {
@@ -42,7 +42,7 @@ func (s *Survey) order() []int {
 	return ranks
 }
 
-// Places are where the workers on devices are.
+// Places returns the process and the local worker for each device.
 func (s *Survey) Places(devices []int) []process.Location {
 	ranks, at := s.order(), make([]process.Location, len(devices))
 	for k, device := range devices {
@@ -51,7 +51,7 @@ func (s *Survey) Places(devices []int) []process.Location {
 	return at
 }
 
-// beside lists the processes of a host that share processors with one, itself included.
+// beside lists the processes that share processors with this one, including itself.
 func (s *Survey) beside(rank int) []int {
 	var all []int
 	for r := range s.Hosts {
@@ -62,21 +62,22 @@ func (s *Survey) beside(rank int) []int {
 	return all
 }
 
-// Share is how many cores a process has for its own workers, of those that it shares with others: at least one.
+// Share returns how many cores a process has for its own workers, at least one. Processes with the same processors
+// divide them equally.
 func (s *Survey) Share(rank, threads int) int {
 	return max(1, s.Facts[rank].Cores()/max(threads, 1)/len(s.beside(rank)))
 }
 
-// Seat is what a process has of its host.
+// Seat is a process's share of its host.
 type Seat struct {
 	Cores   int  `json:"cores"`             // for its own workers
-	Starved bool `json:"starved,omitempty"` // processes that share its processors have more threads than those are
-	// Part is its part of the processors, where several processes may use the very same: one of Parts.
+	Starved bool `json:"starved,omitempty"` // the processes on its processors have more threads than there are processors
+	// Part numbers this process among the Parts processes that use exactly the same processors.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
 }
 
-// Seats are what all processes have, by rank.
+// Seats returns the share of every process, by rank.
 func (s *Survey) Seats(threads int) []Seat {
 	var seats []Seat
 	for rank := range s.Hosts {
@@ -93,13 +94,13 @@ func (s *Survey) Seats(threads int) []Seat {
 	return seats
 }
 
-// starved says whether processes that share processors have more threads than those are, each with one worker at a
-// time. rank is one of the processes.
+// starved reports whether the processes that share this one's cores have more threads than cores. It counts one
+// computing worker for each process.
 func (s *Survey) starved(rank, threads int) bool {
 	return s.Facts[rank].Cores() < len(s.beside(rank))*max(threads, 1)
 }
 
-// Crowded are the hosts with fewer cores than threads of the processes that share them, each in words.
+// Crowded describes in words each host that has fewer cores than its processes have threads.
 func (s *Survey) Crowded(threads int) []string {
 	var said []string
 	for _, rank := range s.order() {
@@ -117,16 +118,16 @@ func (s *Survey) Crowded(threads int) []string {
 	return said
 }
 
-// Type is a group of processes whose workers compute alike.
+// Type is a group of processes whose workers compute at the same speed.
 type Type struct {
 	Name  string
-	Kind  string // everything on which the speed of its workers depends
+	Kind  string // everything that the speed of its workers depends on
 	Ranks []int
-	// Workers compute at once beside each other where it is measured, on so many cores.
+	// Workers is how many workers compute at once during the measurement, on Cores cores.
 	Workers, Cores int
 }
 
-// Types are the host types, that of rank 0 first. A single one is called as its device is, as on one machine.
+// Types returns the host types, that of rank 0 first. A single type has the name of its device, as on one machine.
 func (s *Survey) Types(threads int) []Type {
 	var types []Type
 	at := map[string]int{}
@@ -147,13 +148,13 @@ func (s *Survey) Types(threads int) []Type {
 	return types
 }
 
-// kind names everything on which the speed of a process's workers depends.
+// kind returns a text of everything that the speed of a process's workers depends on.
 func (s *Survey) kind(rank int) string {
 	return s.Facts[rank].Kind(len(s.beside(rank))*s.Workers, s.onHost(rank))
 }
 
-// apart are a process and others of its host that share processors neither with it nor with each other: one for each
-// part of the host that is to compute at once.
+// apart returns a process and others of its host, such that no two of them share processors. These can measure at
+// once.
 func (s *Survey) apart(rank int) []int {
 	all := []int{rank}
 	for r := range s.Hosts {
@@ -166,8 +167,8 @@ func (s *Survey) apart(rank int) []int {
 	return all
 }
 
-// Levels are the pairs of ranks between which links are measured: inside a host, and between hosts; -1 where no two
-// processes are so.
+// Levels returns the pairs of ranks between which links are measured: inside a host, and between hosts. Both ranks
+// are -1 if a level has no pair.
 func (s *Survey) Levels() (host, network [2]int) {
 	host, network = [2]int{-1, -1}, [2]int{-1, -1}
 	order := s.order()
@@ -184,10 +185,10 @@ func (s *Survey) Levels() (host, network [2]int) {
 	return host, network
 }
 
-// Links are what was measured of the levels.
+// Links holds the measured link of each level.
 type Links struct{ Process, Host, Network cluster.Link }
 
-// Cluster is the hosts to plan for: a device for each worker.
+// Cluster returns the hosts as a cluster to plan for, with one device for each worker.
 func (s *Survey) Cluster(threads int, types map[string]cluster.DeviceType, l Links) (*cluster.Cluster, error) {
 	h := cluster.Hosts{Process: l.Process, Host: l.Host, Network: l.Network, Types: types}
 	typeOf := make([]string, len(s.Hosts))
@@ -203,7 +204,7 @@ func (s *Survey) Cluster(threads int, types map[string]cluster.DeviceType, l Lin
 	return h.Cluster("these hosts")
 }
 
-// hostsOf is hosts of so many devices in words.
+// hostsOf describes in words hosts with these numbers of devices.
 func hostsOf(sizes []int) string {
 	var said []string
 	for at := 0; at < len(sizes); {
@@ -218,7 +219,7 @@ func hostsOf(sizes []int) string {
 	return strings.Join(said, ", ")
 }
 
-// byHost is the ranks of each host, as devices are numbered.
+// byHost returns the ranks of each host, in the order of devices.
 func (s *Survey) byHost() [][]int {
 	var hosts [][]int
 	order := s.order()
@@ -231,7 +232,7 @@ func (s *Survey) byHost() [][]int {
 	return hosts
 }
 
-// inWords is how many workers each host has.
+// inWords says how many workers each host has.
 func (s *Survey) inWords() string {
 	var said []string
 	for _, host := range s.byHost() {
@@ -241,14 +242,14 @@ func (s *Survey) inWords() string {
 	return strings.Join(said, ", ")
 }
 
-// Limit has every host have so many cores at most, as a user asks.
+// Limit limits the cores of every host, as the user asks.
 func (s *Survey) Limit(cores int) {
 	for rank := range s.Facts {
 		s.Facts[rank].Quota = float64(min(s.Facts[rank].Cores(), cores))
 	}
 }
 
-// Called are what a cluster calls these types, or their own names where there is none.
+// Called returns the names of these types in a cluster, or their own names without a cluster.
 func (s *Survey) Called(types []Type, c *cluster.Cluster) []string {
 	order := s.order()
 	var called []string
@@ -262,7 +263,7 @@ func (s *Survey) Called(types []Type, c *cluster.Cluster) []string {
 	return called
 }
 
-// Describe is the hosts in words, a line each for those that are alike.
+// Describe returns the hosts in words, with one line for each type.
 func (s *Survey) Describe(types []Type) string {
 	text := ""
 	for _, t := range types {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// bound has a given plan's stages send each other tensors as its job says, where it says so.
+// bound sets the tensor format between the stages of a given plan, if the job sets one.
 func bound(j *job.Job, pl *plan.Plan) (err error) {
 	if j.Plan.Boundary == "" {
 		return nil
@@ -22,13 +22,13 @@ func bound(j *job.Job, pl *plan.Plan) (err error) {
 	return err
 }
 
-// rounds begins a plan's note of what its stages send each other.
+// rounds begins a plan's note on the format of tensors between stages.
 const rounds = "boundary "
 
-// noteBoundary notes in a plan what its stages send each other in fewer bits, and what that costs.
+// noteBoundary adds a note to a plan: stages send tensors in fewer bits, and what precision that costs.
 func (p *Prepared) noteBoundary(pl *plan.Plan) {
 	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, rounds) })
-	asked, _ := packing.Named(p.Job.Plan.Boundary) // which Overrides has refused where it is none
+	asked, _ := packing.Named(p.Job.Plan.Boundary) // Overrides has already refused unknown names
 	switch f := pl.Boundary; {
 	case f.Packs():
 		pl.Why = append(pl.Why, fmt.Sprintf("%s%s rounds what stages send each other, by at most %s; %s", rounds, f,

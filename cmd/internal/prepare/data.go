@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// OpenEngine opens libtorch. That it is missing is for the user to mend, like any input.
+// OpenEngine opens libtorch. A missing libtorch is an error of input, because the user can install it.
 func OpenEngine() (*torch.Engine, error) {
 	if err := loadWithoutThreads(); err != nil {
 		return nil, err
@@ -24,11 +24,11 @@ func OpenEngine() (*torch.Engine, error) {
 	return e, checkSpace()
 }
 
-// textEvalRows is how many windows of a text an evaluation takes unless the job says: all of
-// a few megabytes' tenth would take longer than the training between two evaluations.
+// textEvalRows is the default number of windows of a text in an evaluation. All held-out windows of a few megabytes
+// would take longer than the training between two evaluations.
 const textEvalRows = 256
 
-// OpenData opens the job's data and sees that the model can read it.
+// OpenData opens the job's data and checks that the model can read it.
 func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data.Source == "" {
 		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a " +
@@ -51,11 +51,11 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	return set, nil
 }
 
-// mlp is the model that reads rows of any width, convnet the one that reads images of any size.
+// mlp reads rows of any width; convnet reads images of any size.
 const mlp, convnet = "mlp", "convnet"
 
-// asWide says which settings make an mlp fit data that a built-in model cannot read for its shape; empty of anything
-// else.
+// asWide suggests settings with which an mlp reads data whose shape does not fit a built-in model; "" if they do not
+// apply.
 func asWide(j *job.Job, m *model.Model) string {
 	if !slices.Contains(model.Names(), j.Model.Name) || m.Inputs[0].DType != model.Float || len(fieldsOf(m)) != 2 {
 		return ""
@@ -74,8 +74,8 @@ func asWide(j *job.Job, m *model.Model) string {
 	return fmt.Sprintf("; give %s--set inputs=%d --set classes=%d", with, own.Fields[0].Elements(), own.Classes)
 }
 
-// asImage says which setting makes a convnet read rows that are as long as a square image of so many channels; empty
-// where none is.
+// asImage suggests settings with which a convnet reads each row as a square image of this many channels; "" if that
+// does not fit.
 func asImage(channels int, own *data.Set) string {
 	elements := own.Fields[0].Elements()
 	side := int(math.Round(math.Sqrt(float64(elements / channels))))
@@ -85,7 +85,7 @@ func asImage(channels int, own *data.Set) string {
 	return fmt.Sprintf("--set image=%d,%d,%d --set classes=%d, or ", channels, side, side, own.Classes)
 }
 
-// fieldsOf is what a model reads.
+// fieldsOf returns the fields that a model reads.
 func fieldsOf(m *model.Model) []data.Field {
 	var fields []data.Field
 	for _, in := range m.Inputs {
@@ -98,7 +98,7 @@ func fieldsOf(m *model.Model) []data.Field {
 	return fields
 }
 
-// synthetic is data of the shape that a model reads.
+// synthetic makes data of the shape that a model reads.
 func synthetic(m *model.Model) (data.Split, error) {
 	if err := CheckRunnable(m); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func synthetic(m *model.Model) (data.Split, error) {
 	return data.Synthetic(4096, fieldsOf(m)), nil
 }
 
-// TrainingData is the job's, or samples of its model's shape where it names none.
+// TrainingData opens the job's data, or makes samples of the model's shape if the job names none.
 func TrainingData(j *job.Job, m *model.Model) (data.Split, error) {
 	if j.Data.Source == "" {
 		return synthetic(m)
@@ -118,7 +118,7 @@ func TrainingData(j *job.Job, m *model.Model) (data.Split, error) {
 	return set.Train, nil
 }
 
-// CheckTrainingData says whether a job's data can be read and suits its model.
+// CheckTrainingData checks that a job's data can be read and fits its model.
 func CheckTrainingData(j *job.Job) error {
 	m, err := LoadModel(j)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// DescribedCluster is the cluster that a job names, cut to the devices and cores that the job gives it. The job's
-// workers are then its devices.
+// DescribedCluster reads the cluster file that a job names, and cuts it to the job's workers and cores. The job's
+// workers are then the cluster's devices.
 func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	all, err := cluster.Read(j.Machine.Cluster)
 	if err != nil {
@@ -37,7 +37,7 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	case 1:
 		if g := groupOf(described); g.Size > 1 && g.Size == j.Machine.Tensor[0] &&
 			g.SequenceParallel == j.Machine.SequenceParallel {
-			break // its file has these groups
+			break // the cluster file already has these groups
 		}
 		if described, err = described.Grouped(j.Machine.Tensor[0], j.Machine.SequenceParallel); err != nil {
 			return nil, cli.BadInput(fmt.Errorf("%s: %w", j.Called("tensor"), err))
@@ -50,7 +50,7 @@ func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	return described, nil
 }
 
-// dividing refuses to divide positions over groups that there are none of, or that their file says otherwise of.
+// dividing refuses sequence parallelism without tensor groups, or if the cluster file says otherwise.
 func dividing(j *job.Job, described *cluster.Cluster) error {
 	g := groupOf(described)
 	switch {
@@ -65,7 +65,7 @@ func dividing(j *job.Job, described *cluster.Cluster) error {
 		"--tensor 2 or more, or leave it out", j.Called("sequence_parallel")))
 }
 
-// Analysis is what a job asks an analytic profile of these sizes for.
+// Analysis returns the options of an analytic profile for a job and these micro-batch sizes.
 func Analysis(j *job.Job, sizes []int) profile.Analysis {
 	return profile.Analysis{Sizes: sizes, Optimizer: j.Train.Optimizer.Kind, States: len(j.Train.Optimizer.States()),
 		Precision: j.Machine.Precision}

@@ -18,21 +18,21 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// Facts is what a process says of its host.
+// Facts describes a process's host.
 type Facts struct {
 	CPU         string  `json:"cpu"`                  // model
-	Processors  []int   `json:"processors,omitempty"` // that the process may use, where the kernel says
-	Count       int     `json:"count"`                // how many those are
-	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that it may use of them; 0: all
-	Kernels     string  `json:"kernels,omitempty"`    // vectors of millrace's own CPU kernels
+	Processors  []int   `json:"processors,omitempty"` // that the process may use, if the kernel tells
+	Count       int     `json:"count"`                // number of these processors
+	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that it may use; 0: no limit
+	Kernels     string  `json:"kernels,omitempty"`    // vector instructions of millrace's own CPU kernels
 	BLAS        string  `json:"blas,omitempty"`       // with its kernels
 	Torch       string  `json:"torch,omitempty"`
-	Against     string  `json:"against,omitempty"` // what the native library was compiled against
+	Against     string  `json:"against,omitempty"` // version that the native library was compiled for
 	Device      string  `json:"device"`
 	MemoryBytes int64   `json:"memory_bytes,omitempty"` // of the host
 }
 
-// Own is what this process says. Without libtorch it says nothing of it.
+// Own returns the facts of this process. Without libtorch its part stays empty.
 func Own() Facts {
 	f := ownCores()
 	if bytes, err := MemoryBytes(); err == nil {
@@ -46,7 +46,7 @@ func Own() Facts {
 	return f
 }
 
-// ownCores is what this process says of processors alone.
+// ownCores returns only the facts about processors.
 func ownCores() Facts {
 	f := Facts{CPU: processor.Name(), Processors: place.Allowed(), Count: runtime.NumCPU(), Quota: quota("/"),
 		Device: "cpu"}
@@ -56,13 +56,13 @@ func ownCores() Facts {
 	return f
 }
 
-// quota is how many cores' worth of time the control groups of this process give it, the least of all that it
-// is in; 0 where they do not say. root is where the system's files are.
+// quota returns how many cores' worth of time the control groups of this process allow: the least of all its groups.
+// It is 0 without a limit. root is the folder of the system's files.
 func quota(root string) float64 {
 	least := 0.0
 	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
 	for line := range strings.Lines(string(text)) {
-		// A line is "0::/GROUP", or in the first version "4:cpu,cpuacct:/GROUP".
+		// A line is "0::/GROUP", or with cgroup version 1 "4:cpu,cpuacct:/GROUP".
 		_, of, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, _ := strings.Cut(of, ":")
 		if controllers != "" && !slices.Contains(strings.Split(controllers, ","), "cpu") {
@@ -88,7 +88,8 @@ func quota(root string) float64 {
 	return least
 }
 
-// cpuMax reads "150000 100000": microseconds of time in every so many; 0 for no limit, which is "max" or -1.
+// cpuMax reads a quota such as "150000 100000": CPU time in each period, both in microseconds. It returns 0 for no
+// limit, which is "max" or -1.
 func cpuMax(text string) float64 {
 	words := strings.Fields(text)
 	if len(words) != 2 {
@@ -102,7 +103,7 @@ func cpuMax(text string) float64 {
 	return time / every
 }
 
-// Cores is how many cores a process has, with all others that may use the same.
+// Cores returns how many cores a process may use. Other processes may use the same ones.
 func (f *Facts) Cores() int {
 	if f.Quota > 0 {
 		return max(1, min(f.Count, int(math.Floor(f.Quota+0.01))))
@@ -110,7 +111,7 @@ func (f *Facts) Cores() int {
 	return max(1, f.Count)
 }
 
-// Meets says whether two processes of one host may use the same processors.
+// Meets reports whether two processes of one host may use the same processors.
 func (f *Facts) Meets(g *Facts) bool {
 	if len(f.Processors) == 0 || len(g.Processors) == 0 {
 		return true
@@ -118,8 +119,8 @@ func (f *Facts) Meets(g *Facts) bool {
 	return slices.ContainsFunc(f.Processors, func(n int) bool { return slices.Contains(g.Processors, n) })
 }
 
-// Kind names all that decides how much a worker computes in a time. workers is how many compute at once on the cores
-// that it has, and onHost how many on its whole host.
+// Kind returns a text of everything that a worker's speed depends on. workers is how many compute at once on the
+// process's cores, onHost how many on the host.
 func (f *Facts) Kind(workers, onHost int) string {
 	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d of %d workers", f.CPU,
 		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers, onHost)
@@ -130,7 +131,7 @@ var (
 	spaces = regexp.MustCompile(`[^a-z0-9.]+`)
 )
 
-// TypeName names a host type: its kind, and words by which a reader recognises it.
+// TypeName returns a name for a host type: readable words and a digest of its kind.
 func (f *Facts) TypeName(kind string) string {
 	cpu := strings.Trim(spaces.ReplaceAllString(strings.ToLower(noise.ReplaceAllString(f.CPU, "")), "-"), "-")
 	if cpu == "" {

@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// freeze has what a job freezes not learn. The model's ID is another by it, and so are profiles and plans.
+// freeze freezes the parts of the model that the job names. That changes the model's ID, so that it has profiles and
+// plans of its own.
 func freeze(j *job.Job, m *model.Model) error {
 	if len(j.Model.Freeze) == 0 {
 		return nil

@@ -26,29 +26,29 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Wanted is what a profile is to hold.
+// Wanted says what a profile must hold.
 type Wanted struct {
 	Sizes []int // of micro-batches
-	// Every asks for all of them; else the larger ones may be left out where they take long to measure.
+	// Every asks for all sizes. Otherwise larger sizes that take long to measure may be left out.
 	Every bool
 }
 
-// kept is where measurements of one model on one kind of machine last.
+// kept is the files that keep measurements of one model on one kind of machine.
 type kept struct {
 	job     *job.Job
 	model   *model.Model
-	machine string // of the layers' times
-	wires   string // of the wire's
+	machine string // kind of machine, for the times of layers
+	wires   string // kind of machine, for the times of the wire
 	record  string // files
 	links   string
-	lost    error // why nothing can be kept; nil: it can
+	lost    error // why nothing can be kept; nil if it can
 }
 
 // Ending is the suffix of files that hold measurements.
 const Ending = ".measured.json"
 
-// keptIn is where measurements last, for a kind of machine that a process says it has. Machines of several kinds may
-// have one folder in common.
+// keptIn returns the files of measurements for this kind of machine. One folder may hold files of several kinds of
+// machines.
 func keptIn(j *job.Job, m *model.Model, kind string) *kept {
 	own, load := Own(), loadOf(j)
 	k := &kept{job: j, model: m, machine: builtOn(kind), wires: builtOn(own.Kind(0, 0))}
@@ -66,7 +66,7 @@ func keptIn(j *job.Job, m *model.Model, kind string) *kept {
 	return k
 }
 
-// KeptFolder is where measurements last.
+// KeptFolder returns the folder that keeps measurements.
 func KeptFolder() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -75,7 +75,7 @@ func KeptFolder() (string, error) {
 	return filepath.Join(cache, "millrace", "profiles"), nil
 }
 
-// builtOn is a kind of machine with what the native library and its kernels are on it.
+// builtOn adds to a kind of machine the version of the native library and the kernels it uses.
 func builtOn(kind string) string {
 	native, _ := torch.Find()
 	if library, _ := os.Stat(native); library != nil {
@@ -92,13 +92,14 @@ func (k *kept) digest(of ...any) string {
 	return hex.EncodeToString(key[:6])
 }
 
-// loadOf is how many workers compute at once while a job is measured.
+// loadOf returns how many workers compute at once while a job is measured.
 func loadOf(j *job.Job) timing.Load {
 	return timing.Load{Concurrency: min(j.Machine.Workers, CoresOf(j)), Threads: j.Machine.ThreadsPerWorker,
 		Workers: j.Machine.Workers}
 }
 
-// read is what has been measured so far; empty where nothing was, or it cannot be read, which unreadable is told.
+// read returns what has been measured so far. It is empty if nothing was, or if the files cannot be read; then it
+// calls unreadable.
 func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	fresh := timing.NewRecord(k.model, k.machine, loadOf(k.job))
 	fresh.Settings = k.job.Model.SettingsText()
@@ -127,31 +128,32 @@ func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	}
 	if f, _ := packing.Named(k.job.Plan.Boundary); f.Packs() {
 		if _, known := l.Transfer.PackingIn(f); !known {
-			l = none // of an older version, which did not measure it
+			l = none // the file is of an older version, which did not measure this
 		}
 	}
 	return r, l
 }
 
-// options is what a Record is to hold of a job.
+// options returns what a Record must hold for a job.
 func (k *kept) options(w Wanted) timing.Options {
 	return timing.Options{MicroBatches: w.Sizes, Every: w.Every, Quick: !k.job.Machine.Thorough,
 		Optimizer: updatesOf(k.job.Train.Optimizer)}
 }
 
-// updatesOf is what an update computes, whose time does not depend on the values of the coefficients.
+// updatesOf describes what an update computes. Values of coefficients are left out, because its time does not depend
+// on them.
 func updatesOf(o optim.Settings) string {
 	return fmt.Sprintf("%s, momentum %v, Nesterov %v, weight decay %v", o.Kind, o.Momentum != 0, o.Nesterov,
 		o.WeightDecay != 0)
 }
 
-// profile is what the measurements say so far; nil: something is missing.
+// profile returns the profile from the measurements so far; nil if some are missing.
 func (k *kept) profile(w Wanted) (*profile.Profile, error) {
-	r, l := k.read(func(error) {}) // whoever measures it again says so
+	r, l := k.read(func(error) {}) // the code that measures again reports the error
 	return k.made(r, l, w)
 }
 
-// made is the profile that measurements make; nil: something is missing.
+// made makes a profile from measurements; nil if some are missing.
 func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profile, error) {
 	wire := l.Between(k.job.Machine.Workers)
 	o := k.options(w)
@@ -166,8 +168,8 @@ func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profi
 	return p, p.Validate()
 }
 
-// measure adds what is missing, and keeps it where that can be. alone has it wait for others of this host who measure;
-// else those are of the same run, whose workers compute at once.
+// measure makes the missing measurements and keeps them if it can. With alone, it waits until other measurements on
+// this host end. Otherwise the other processes measure for the same run, whose workers compute at once.
 func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Profile, error) {
 	e, err := OpenEngine()
 	if err != nil {
@@ -188,8 +190,8 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 	defer free()
 	r, l := k.read(func(err error) { slog.Warn(err.Error() + "; what it held is measured again") })
 	write := func(f func() error) error {
-		free, err := k.locked(ctx, writingLock, true, func() {}) // of hosts that share the folder, too
-		if ctx.Err() != nil {                                    // it was stopped, and keeps what it has
+		free, err := k.locked(ctx, writingLock, true, func() {}) // also against other hosts that share the folder
+		if ctx.Err() != nil {                                    // stopped: it keeps what it has measured
 			free, err = func() {}, nil
 		}
 		if err != nil {
@@ -233,7 +235,8 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 	return p, err
 }
 
-// lose says why nothing can be kept from now on; nil is nothing to say. What is measured serves this run all the same.
+// lose records why nothing can be kept from now on; a nil error changes nothing. The current run still uses its
+// measurements.
 func (k *kept) lose(err error) {
 	if err != nil {
 		k.lost = err
@@ -261,8 +264,8 @@ func (k *kept) leaves() string {
 		strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ", "), "[]"))
 }
 
-// locked has a lock in the folder of measurements, alone or with others who share it, and gives it back by free. It
-// waits for whoever has it, calling waits once. Where no lock can be made there is none to wait for.
+// locked takes a lock in the folder of measurements, exclusive if alone, else shared; free releases it. If the lock
+// is taken, it calls waits once and waits. If no lock can be made, it goes on without one.
 func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()) (free func(), err error) {
 	if k.lost != nil {
 		return func() {}, nil
@@ -275,7 +278,8 @@ func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()
 	return locked(ctx, f, alone, waits)
 }
 
-// The locks of the folder of measurements: of this host's processor, which whoever measures has, and of all files.
+// The locks in the folder of measurements. One is for this host's processors, held while measuring; the other is for
+// all files.
 func measuringLock() string { return "measuring-" + names.File(cli.HostName()) }
 
 const writingLock = "writing"
@@ -288,7 +292,7 @@ func lockFile(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
-// locked takes a lock on a file, alone or shared; free releases it.
+// locked takes a lock on a file, exclusive if alone, else shared; free releases it.
 func locked(ctx context.Context, f *os.File, alone bool, waits func()) (free func(), err error) {
 	how := syscall.LOCK_SH
 	if alone {
@@ -311,8 +315,8 @@ func locked(ctx context.Context, f *os.File, alone bool, waits func()) (free fun
 	}
 }
 
-// WithoutMeasurers calls remove while nobody measures on this host and nobody writes a file, on whichever host. Whoever
-// measures is waited for, and waits is told.
+// WithoutMeasurers calls remove while no process measures on this host and none writes a file on any host. It waits
+// for processes that measure, and calls waits before.
 func WithoutMeasurers(ctx context.Context, waits func(), remove func() error) error {
 	dir, err := KeptFolder()
 	if err != nil {
@@ -332,20 +336,20 @@ func WithoutMeasurers(ctx context.Context, waits func(), remove func() error) er
 	return remove()
 }
 
-// lockedAgain is how often a lock is asked for.
+// lockedAgain is the time between two attempts to take a lock.
 const lockedAgain = 50 * time.Millisecond
 
 // Measured is one file of measurements.
 type Measured struct {
 	Path   string
 	Bytes  int64
-	Record *timing.Record // nil: of the wire between workers
-	Links  *timing.Links  // nil: of a model
-	Err    error          // why it cannot be read
-	Old    bool           // an earlier millrace's, which this one does not read
+	Record *timing.Record // nil for a file of wire measurements
+	Links  *timing.Links  // nil for a file of a model's measurements
+	Err    error          // why the file cannot be read
+	Old    bool           // the file is of an earlier version of millrace, which this one does not read
 }
 
-// AllMeasured lists what has been measured.
+// AllMeasured lists the files of measurements.
 func AllMeasured() ([]Measured, error) {
 	dir, err := KeptFolder()
 	if err != nil {
@@ -372,7 +376,7 @@ func AllMeasured() ([]Measured, error) {
 			if m.Links, m.Err = timing.ReadLinks(m.Path); m.Err == nil {
 				break
 			}
-			fallthrough // a model may be called so
+			fallthrough // a model may have this name
 		default:
 			if r, err := timing.ReadRecord(m.Path); err == nil {
 				m.Record, m.Links, m.Err = r, nil, nil

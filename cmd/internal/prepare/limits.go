@@ -13,12 +13,12 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// ThreadsPerProcessor is how many threads of operators a processor may be given: with more, threads that wait
-// for each other by spinning take the time of those that they wait for, and a step does not end.
+// ThreadsPerProcessor is the largest number of operator threads for each processor. With more, threads that wait by
+// spinning take the time of the threads that they wait for, and a step does not end.
 const ThreadsPerProcessor = 8
 
-// CheckThreads refuses more threads than this machine's processors take turns with. Workers of one thread each only
-// wait for their turn, so that there may be any number.
+// CheckThreads refuses more operator threads than this machine's processors can serve. Workers with one thread each
+// sleep while they wait, so their number is not limited.
 func CheckThreads(j *job.Job) error {
 	most := ThreadsPerProcessor * runtime.NumCPU()
 	if j.Machine.Cluster != "" || j.Machine.ThreadsPerWorker == 1 || j.Machine.ThreadsPerWorker <= most/j.Machine.Workers {
@@ -29,23 +29,22 @@ func CheckThreads(j *job.Job) error {
 		j.Machine.ThreadsPerWorker, j.Machine.Workers, runtime.NumCPU(), max(1, most/j.Machine.Workers), ThreadsPerProcessor))
 }
 
-// What training takes of the address space beside tensors, once libtorch is loaded: the heap's arenas and the
-// buffers of the BLAS, and for each thread its stack and arena.
+// Address space that training needs besides tensors after libtorch is loaded. It holds the heap's arenas and the
+// buffers of the BLAS, and the stack and arena of each thread.
 const (
 	spaceAtLeast   = 192 << 20
 	spaceForThread = 40 << 20
 )
 
-// spaceLimit is the limit of the address space.
+// spaceLimit returns the limit of the address space.
 func spaceLimit() (bytes uint64, limited bool) {
 	var limit syscall.Rlimit
 	err := syscall.Getrlimit(syscall.RLIMIT_AS, &limit)
 	return limit.Cur, err == nil && limit.Cur != ^uint64(0)
 }
 
-// loadWithoutThreads keeps OpenBLAS from making threads while it is loaded into a limited address
-// space: for one that it does not get it interrupts the process. Workers give it as many as they need
-// later.
+// loadWithoutThreads makes OpenBLAS start no threads while it is loaded into a limited address space. If it failed
+// to start one, it would interrupt the process. Workers set its number of threads later.
 func loadWithoutThreads() error {
 	const threads = "OPENBLAS_NUM_THREADS"
 	if _, limited := spaceLimit(); !limited || os.Getenv(threads) != "" {
@@ -54,8 +53,8 @@ func loadWithoutThreads() error {
 	return os.Setenv(threads, "1")
 }
 
-// checkSpace refuses a limit of the address space that leaves too little behind libtorch: Go ends a process that
-// gets no thread with a dump, and OpenBLAS asks for ever for memory that it does not get.
+// checkSpace refuses a limit of the address space that leaves too little after libtorch is loaded. Without a new
+// thread Go ends the process with a dump, and OpenBLAS asks for memory forever.
 func checkSpace() error {
 	limit, limited := spaceLimit()
 	if !limited {
@@ -65,7 +64,7 @@ func checkSpace() error {
 	pages, _, _ := strings.Cut(string(text), " ")
 	taken, wrong := strconv.ParseUint(pages, 10, 64)
 	if err != nil || wrong != nil {
-		return nil // a system that does not say how much is taken
+		return nil // the system does not tell how much is in use
 	}
 	taken *= uint64(os.Getpagesize())
 	need := uint64(spaceAtLeast + spaceForThread*runtime.NumCPU())
@@ -77,7 +76,7 @@ func checkSpace() error {
 		terminal.Bytes(int64(limit)), terminal.Bytes(int64(taken)), terminal.Bytes(int64(taken+need))))
 }
 
-// MemoryBytes is /proc/meminfo.
+// MemoryBytes returns the values of /proc/meminfo, in bytes.
 func MemoryBytes() (map[string]int64, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

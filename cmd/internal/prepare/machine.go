@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TrainingMachine runs settings on real tensors: a fresh training of some batches each. What
-// it costs is everything from its start to its end.
+// TrainingMachine returns a Machine that tries settings by real training: a fresh training of some batches each. The
+// cost covers everything from the training's start to its end.
 func TrainingMachine(p *Prepared) (avgpipe.Machine, error) {
 	train, err := TrainingData(p.Job, p.Model)
 	if err != nil {

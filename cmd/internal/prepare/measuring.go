@@ -32,7 +32,7 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// Computed is the model's costs on the devices of the job's cluster file, as an analysis computes them.
+// Computed returns analytic costs of the model on the devices of the job's cluster file.
 func Computed(c *cobra.Command, j *job.Job, m *model.Model, a profile.Analysis) (*profile.Profile, error) {
 	described, err := DescribedCluster(c, j)
 	if err != nil {
@@ -42,7 +42,7 @@ func Computed(c *cobra.Command, j *job.Job, m *model.Model, a profile.Analysis) 
 	return p, cli.BadInput(err)
 }
 
-// LayerTimer times the model's layers on samples made up for it.
+// LayerTimer returns a Timer for the model's layers, on made-up samples.
 func LayerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, error) {
 	split, err := synthetic(m)
 	if err != nil {
@@ -52,8 +52,8 @@ func LayerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, er
 	return measure.NewTimer(e, split, j.Train.Optimizer, run.TrainPipeline(e, on), on)
 }
 
-// Afresh measures on this machine in so many passes, 0 for a profile's default, whatever was measured before, and
-// keeps nothing.
+// Afresh measures a new profile on this machine and ignores earlier measurements; it keeps nothing. passes is the
+// number of passes, 0 for the default.
 func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	if err := checkSizes(m, sizes); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes in
 	return p, refusal(err)
 }
 
-// Spread says how far the passes that a profile was measured in are apart; empty where it does not know.
+// Spread says how much the passes of a measured profile differ; "" if the profile does not hold that.
 func Spread(p *profile.Profile) string {
 	s := p.PassSpread
 	if s == nil {
@@ -89,14 +89,14 @@ func Spread(p *profile.Profile) string {
 	return text
 }
 
-// worthPace is from what part on it is said that a worker falls behind the others: a step may take that much longer
-// than what its workers compute.
+// worthPace is the fraction from which a worker's lag behind the others is mentioned. A step may take that much
+// longer than its workers' computation.
 const worthPace = 0.05
 
-// costsAre begins what Spread says.
+// costsAre begins the text that Spread returns.
 const costsAre = "costs are medians of "
 
-// sizesOf says what micro-batches a profile of one device type is of.
+// sizesOf lists the micro-batch sizes of a profile with one device type; "" for other profiles.
 func sizesOf(p *profile.Profile) string {
 	types := p.DeviceTypes()
 	if len(types) != 1 {
@@ -113,7 +113,8 @@ func sizesOf(p *profile.Profile) string {
 	return fmt.Sprintf(" of micro-batches of %d to %s", least, terminal.Count(most, "sample"))
 }
 
-// refusal marks an error as the network's own: samples are made up here, so the data cannot be wrong.
+// refusal marks an error of a network call as bad input. The samples are made up here, so the network must be at
+// fault.
 func refusal(err error) error {
 	if errors.As(err, new(*nn.CallError)) {
 		return cli.BadInput(err)
@@ -121,15 +122,14 @@ func refusal(err error) error {
 	return err
 }
 
-// checkSizes refuses micro-batch sizes for which the widest layer's inputs and outputs alone exceed the machine's
-// memory.
+// checkSizes refuses micro-batch sizes whose inputs and outputs of the widest layer exceed the machine's memory.
 func checkSizes(m *model.Model, sizes []int) error {
 	bytes, err := MemoryBytes()
 	have := bytes["MemTotal"]
 	if err != nil || have == 0 {
-		return nil // a machine that does not say what it has
+		return nil // the machine does not tell its memory
 	}
-	width := 0.0 // of the widest layer, in bytes a sample
+	width := 0.0 // of the widest layer, in bytes per sample
 	for _, l := range m.Layers {
 		sample := 0.0
 		for _, t := range l.Outputs {
@@ -155,9 +155,8 @@ func checkSizes(m *model.Model, sizes []int) error {
 	return nil
 }
 
-// profileFor is the profile that a job plans with: the file it names, what was measured before, or
-// what a process of its own measures now, so that nothing measured in a run can enter
-// that run's prediction.
+// profileFor returns the profile that a job plans with: the file it names, or earlier measurements, or new ones. New
+// measurements run in a separate process, so that they do not affect the run that is predicted.
 func profileFor(c *cobra.Command, j *job.Job, m *model.Model, w Wanted) (*profile.Profile, error) {
 	if j.Plan.Profile != "" {
 		return GivenProfile(j, m)
@@ -165,15 +164,15 @@ func profileFor(c *cobra.Command, j *job.Job, m *model.Model, w Wanted) (*profil
 	return HostProfile(c.Context(), c.ErrOrStderr(), j, m, w, OwnKind(j), true)
 }
 
-// OwnKind is the kind of this machine where all workers of a job are its own.
+// OwnKind returns the kind of this machine, for a job whose workers are all on it.
 func OwnKind(j *job.Job) string {
 	own := Own()
-	n := loadOf(j).Concurrency // more workers than cores take turns, and are measured as so many
+	n := loadOf(j).Concurrency // with more workers than cores, only this many compute at once
 	return own.Kind(n, n)
 }
 
-// HostProfile is the profile of this machine for a job. It takes what was measured before, and measures what is
-// missing in a process of its own. kind is the machine's, as it is shared with others; alone says that no other
+// HostProfile returns a job's profile on this machine. It takes earlier measurements, and measures what is missing
+// in a separate process. kind is the kind of machine, given the processes that share it. alone means that no other
 // process of the job measures on it.
 func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, w Wanted, kind string,
 	alone bool) (*profile.Profile, error) {
@@ -196,7 +195,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 		if !alone {
 			args = append(args, "--beside-others")
 		}
-		var p bytes.Buffer // it is handed over thus, for it may be that nothing can be kept
+		var p bytes.Buffer // the child prints the profile, because files may not be possible
 		if err := inChild(ctx, j, w.Sizes, &p, args...); err != nil {
 			return nil, err
 		}
@@ -204,7 +203,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	})
 }
 
-// Extend measures in this process what a profile lacks, and returns the profile.
+// Extend measures what a profile lacks in this process, and returns the profile.
 func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
 	return completed(c.Context(), j, m, w, kind, func(k *kept) (*profile.Profile, error) {
 		p, err := k.measure(c.Context(), w, alone)
@@ -212,8 +211,8 @@ func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string,
 	})
 }
 
-// completed is the profile that measurements of a kind of machine make, behind measure where something is missing. A
-// verb that is stopped meanwhile says what is kept.
+// completed returns the profile from measurements on one kind of machine. It calls measure if some are missing. A
+// verb that is stopped during this says what is kept.
 func completed(ctx context.Context, j *job.Job, m *model.Model, w Wanted, kind string,
 	measure func(k *kept) (*profile.Profile, error)) (*profile.Profile, error) {
 	if err := checkSizes(m, w.Sizes); err != nil {
@@ -228,7 +227,7 @@ func completed(ctx context.Context, j *job.Job, m *model.Model, w Wanted, kind s
 	return measure(k)
 }
 
-// GivenProfile is the file that the job names.
+// GivenProfile reads the profile that the job names.
 func GivenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
 	p, err := profile.Read(j.Plan.Profile)
 	if err != nil {
@@ -241,7 +240,8 @@ func GivenProfile(j *job.Job, m *model.Model) (*profile.Profile, error) {
 	return p, nil
 }
 
-// MeasureCommand is what other verbs start: it measures sizes in a process of its own.
+// MeasureCommand returns the hidden verb that measures micro-batch sizes. Other verbs start it in a separate
+// process.
 func MeasureCommand() *cobra.Command {
 	var flags JobFlags
 	var output, sizes, kind string
@@ -269,7 +269,7 @@ func MeasureCommand() *cobra.Command {
 				return err
 			}
 			if keep {
-				cli.Keeps(c.Context(), func() string { return "" }) // whoever started it says so
+				cli.Keeps(c.Context(), func() string { return "" }) // the process that started this one informs the user
 				p, err := keptIn(j, m, kind).measure(c.Context(), Wanted{Sizes: list, Every: every}, !beside)
 				if err != nil {
 					return refusal(err)
@@ -294,7 +294,7 @@ func MeasureCommand() *cobra.Command {
 	return c
 }
 
-// ReadSizes reads micro-batch sizes with commas between them.
+// ReadSizes reads micro-batch sizes that are separated by commas.
 func ReadSizes(text string) (sizes []int, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(word)
@@ -306,12 +306,13 @@ func ReadSizes(text string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// ProfileInChild has another process measure sizes afresh, in as many passes; 0 is as many as a profile has by default.
+// ProfileInChild measures a new profile in a separate process. passes is the number of passes; 0 for a profile's
+// default.
 func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, passes int) error {
 	return inChild(ctx, j, sizes, nil, "-o", path, "--passes", strconv.Itoa(passes))
 }
 
-// inChild has another process measure sizes; out takes what it prints.
+// inChild measures sizes in a separate process; its standard output goes to out.
 func inChild(ctx context.Context, j *job.Job, sizes []int, out io.Writer, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -335,10 +336,11 @@ func inChild(ctx context.Context, j *job.Job, sizes []int, out io.Writer, args .
 	args = append([]string{"measure", file, "--sizes", strings.Join(words, ",")}, args...)
 	child := exec.CommandContext(ctx, self, args...)
 	child.Stdout, child.Stderr = out, os.Stderr
-	// It is told to end, for it to leave no half of a file, and is gone before this process is.
+	// SIGTERM lets the child end without leaving a half-written file. It has time to end before this process does.
 	child.Cancel = func() error { return child.Process.Signal(syscall.SIGTERM) }
 	child.WaitDelay = cli.StopGrace / 2
-	// Where this process is killed it is told, too; the thread's end is what that goes by.
+	// The child also gets SIGTERM if this process is killed. The kernel sends it when the thread that started the child
+	// ends; therefore the thread is locked.
 	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// jobFile is what names the file of a job.
+// jobFile is the name of the job file in errors.
 const jobFile = "job file"
 
-// What makes the files that flags name and no room reads by itself.
+// How to make a file that a flag names, for files that no other package checks.
 const (
 	makesJob     = "its keys are in job/schema.json, and those of flags with _ in place of -"
 	makesModel   = "docs/models.md has one to begin with"
@@ -23,7 +23,7 @@ const (
 	makesProgram = "millrace schedule --text writes one, and train leaves program.txt in its --out"
 )
 
-// missing refuses a file that is not there, and says what makes one; an empty path is no file.
+// missing refuses a file that does not exist, and says how to make one. An empty path is accepted.
 func missing(what, path, makes string) error {
 	if _, err := os.Stat(path); path != "" && errors.Is(err, fs.ErrNotExist) {
 		if what == jobFile && slices.Contains(model.Names(), path) {
@@ -34,7 +34,7 @@ func missing(what, path, makes string) error {
 	return nil
 }
 
-// checkFiles refuses what a job names and would be read only once everything is measured.
+// checkFiles refuses files of a job that would otherwise be read only after the measurements.
 func checkFiles(j *job.Job) error {
 	if err := missing("--program", j.Plan.Program, makesProgram); err != nil {
 		return err

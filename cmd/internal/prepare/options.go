@@ -28,14 +28,14 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// JobFlags lets a command take settings of a job: flags win over a file over defaults.
+// JobFlags are the flags of a command for a job's settings. Flags override the job file, which overrides defaults.
 type JobFlags struct {
 	File  string
 	Given []func(*job.Job) error
-	Words []string // the flags as they were given, but for --job
+	Words []string // the flags as they were typed, without --job
 }
 
-// flagValue records what a flag was given, to be laid over the job later.
+// flagValue keeps the value of a flag, which is applied to the job later.
 type flagValue struct {
 	option job.Option
 	to     *JobFlags
@@ -72,7 +72,7 @@ func (f *JobFlags) Add(c *cobra.Command, groups ...[]job.Option) {
 	}
 }
 
-// given is the job as far as file and flags say it.
+// given returns the job from the defaults, the file and the flags; it may be incomplete.
 func (f *JobFlags) given() (*job.Job, error) {
 	j := job.Default()
 	if err := missing(jobFile, f.File, makesJob); err != nil {
@@ -91,7 +91,7 @@ func (f *JobFlags) given() (*job.Job, error) {
 	return &j, nil
 }
 
-// Asked is what the flags of a command say so far of a job, which need not be complete.
+// Asked returns the job that a command's flags describe so far. It need not be complete.
 func Asked(c *cobra.Command) (*job.Job, error) {
 	f := c.Flags().Lookup("model")
 	if f == nil {
@@ -103,12 +103,12 @@ func Asked(c *cobra.Command) (*job.Job, error) {
 	}
 	j, err := v.to.given()
 	if err == nil {
-		_ = named(j) // it may not be complete
+		_ = named(j) // the job may be incomplete
 	}
 	return j, err
 }
 
-// Job is the complete job.
+// Job returns the complete job.
 func (f *JobFlags) Job() (*job.Job, error) {
 	given, err := f.given()
 	if err != nil {
@@ -127,7 +127,8 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named gives a job the model of its plan where it names none, and that model's settings where it names none.
+// named fills in a missing model of a job from its plan. If the job names no settings of the model either, it takes
+// the plan's.
 func named(j *job.Job) error {
 	if j.Plan.File == "" {
 		return nil
@@ -172,8 +173,8 @@ func named(j *job.Job) error {
 	return nil
 }
 
-// LoadModel makes the job's model: a family's, that of a YAML file, or an imported network. Its first values are those
-// that the job names, and what it freezes does not learn.
+// LoadModel makes the job's model: a built-in family, a YAML file, or an imported network. It sets the initial
+// values that the job names, and freezes layers.
 func LoadModel(j *job.Job) (*model.Model, error) {
 	m, err := loadModel(j)
 	if err == nil {
@@ -211,7 +212,8 @@ func loadModel(j *job.Job) (*model.Model, error) {
 	return m, cli.BadInput(err)
 }
 
-// Inside is what joins workers of one process, as the profile measured it: of several device types the slowest.
+// Inside returns the link between workers of one process, as the profile measured it. With several device types it
+// takes the slowest.
 func Inside(p *profile.Profile) cluster.Link {
 	usual := cluster.Link{LatencyS: 20e-6, BandwidthBytesPerSecond: 10e9, CollectiveBytesPerSecond: 2e9}
 	out := usual
@@ -232,10 +234,10 @@ func Inside(p *profile.Profile) cluster.Link {
 	return out
 }
 
-// localCluster is this machine for a job, with the transfers that the profile measured.
+// localCluster returns this machine as a cluster for a job, with the measured transfers of the profile.
 func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
 	inside := Inside(p)
-	device := "none" // a profile without costs: whoever plans says so
+	device := "none" // the profile has no costs; the planner reports that
 	if types := p.DeviceTypes(); len(types) > 0 {
 		device = types[0]
 	}
@@ -243,8 +245,8 @@ func localCluster(j *job.Job, p *profile.Profile) *cluster.Cluster {
 		inside.BandwidthBytesPerSecond, inside.CollectiveBytesPerSecond)
 }
 
-// CoresOf is how many cores the workers share: what the job says, else those that this process has of its machine,
-// over the threads of each worker.
+// CoresOf returns how many workers can compute at once: the job's setting, or this process's cores divided by the
+// threads of a worker.
 func CoresOf(j *job.Job) int {
 	if j.Machine.Cores > 0 {
 		return j.Machine.Cores
@@ -253,7 +255,7 @@ func CoresOf(j *job.Job) int {
 	return max(1, own.Cores()/j.Machine.ThreadsPerWorker)
 }
 
-// Overrides is what a job fixes of its plan for layers of these names.
+// Overrides returns the parts of the plan that a job fixes. layers are the names of the model's layers.
 func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
 		Stages: j.Plan.Stages, Schedule: j.Plan.Schedule, Weights: schedule.Policy(j.Plan.Weights),
@@ -279,7 +281,7 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 		if j.Plan.Elastic.Averaging != "" {
 			o.Elastic.Order = plan.AveragingOrder(j.Plan.Elastic.Averaging)
 		}
-		if r := plan.Reference(j.Plan.Elastic.Reference); r != plan.Inline { // which is what none says
+		if r := plan.Reference(j.Plan.Elastic.Reference); r != plan.Inline { // Inline is also the default
 			o.Elastic.Reference = r
 		}
 		if err := o.Elastic.Check(); err != nil {
@@ -289,7 +291,7 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	if err := o.CheckNames(); err != nil { // before anything is measured
 		return o, Refused(j, err)
 	}
-	if j.Machine.Cluster == "" && j.Plan.File == "" { // this machine is to train it
+	if j.Machine.Cluster == "" && j.Plan.File == "" { // the job is trained on this machine
 		if err := o.Executed(); err != nil {
 			return o, Refused(j, err)
 		}
@@ -308,7 +310,7 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	return o, nil
 }
 
-// Refused is what a search refuses, for the user to mend: a setting is called as it was given.
+// Refused marks an error of a search as bad input. It names the setting as the user gave it.
 func Refused(j *job.Job, err error) error {
 	var setting *tune.SettingError
 	if errors.As(err, &setting) {
@@ -317,7 +319,7 @@ func Refused(j *job.Job, err error) error {
 	return cli.BadInput(err)
 }
 
-// DataOption is --data alone, for verbs that take nothing else of a training.
+// DataOption is the option --data, for verbs that take no other option of a training.
 func DataOption() job.Option {
 	return job.Option{Name: "data", Doc: "what to train on (default: random samples)",
 		Set: func(j *job.Job, v string) error { j.Data.Source = v; return nil }}

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// takeOver gives a job the precision and the tensor-parallel groups of its plan, and refuses others beside it.
+// takeOver sets the job's precision and tensor-parallel groups to those of its plan. It refuses a job that sets
+// others.
 func takeOver(j *job.Job, pl *plan.Plan) error {
 	refuse := func(key string, own, planned any) error {
 		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own,
@@ -39,7 +40,7 @@ func takeOver(j *job.Job, pl *plan.Plan) error {
 	return nil
 }
 
-// suits refuses costs and devices that are not what the given plan is of.
+// suits refuses costs and devices that differ from those that the given plan was made for.
 func (p *Prepared) suits() error {
 	planned, has := cmp.Or(p.Plan.Precision, "f32"), cmp.Or(p.Profile.Precision, "f32")
 	if planned != has {
@@ -55,7 +56,7 @@ func (p *Prepared) suits() error {
 	return nil
 }
 
-// groupOf is the tensor-parallel group that a cluster's devices are; of one device where they are none.
+// groupOf returns the tensor-parallel group of a cluster's devices; a group of one device if they have none.
 func groupOf(c *cluster.Cluster) cluster.Group {
 	if len(c.Devices) > 0 {
 		if g := c.DeviceTypes[c.Devices[0]].Group; g != nil {

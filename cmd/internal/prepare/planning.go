@@ -24,20 +24,20 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Prepared is a job with all that is known of it before training.
+// Prepared is a job with everything that is decided before training.
 type Prepared struct {
 	Job     *job.Job
 	Model   *model.Model
 	Profile *profile.Profile
-	Brief   bool // the profile is of few sizes; what it has at others is to be scaled to trainings
+	Brief   bool // the profile has few sizes; costs of other sizes are scaled from them
 	Cluster *cluster.Cluster
 	Plan    *plan.Plan
-	Result  *tune.Result // nil where the plan was given or is another planner's
+	Result  *tune.Result // nil if the plan was given, or another planner made it
 
-	unlimited *cluster.Cluster // as it is without the job's limit of memory; nil: there is no other
+	unlimited *cluster.Cluster // Cluster without the job's memory limit; nil if there is no limit
 }
 
-// Prepare profiles and plans a job, which is then trained or not.
+// Prepare profiles and plans a job. trains says whether it will be trained.
 func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	return PrepareOn(c, j, trains, func(p *Prepared) error {
 		if !trains && j.Machine.Cluster == "" && p.Plan != nil && len(p.Plan.Hardware) > 0 {
@@ -47,7 +47,7 @@ func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	})
 }
 
-// planned fills in the cluster that the given plan says it is for, and what the model costs on it.
+// planned fills in the cluster that the given plan names, and the model's costs on it.
 func (p *Prepared) planned(c *cobra.Command) (err error) {
 	if p.Cluster, err = p.Plan.For(); err != nil {
 		return cli.BadInput(fmt.Errorf("%s: %w", p.Job.Plan.File, err))
@@ -62,7 +62,7 @@ func (p *Prepared) planned(c *cobra.Command) (err error) {
 	return nil
 }
 
-// PrepareOn is Prepare on hardware that is filled in otherwise: the Profile and the Cluster.
+// PrepareOn does the same as Prepare, but hardware fills in the Profile and the Cluster.
 func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepared) error) (*Prepared, error) {
 	if trains && len(j.Machine.Tensor) > 0 {
 		return nil, cli.BadInput(fmt.Errorf("%s: tensor-parallel groups are planned, simulated and exported to Megatron-LM, "+
@@ -131,15 +131,15 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 	return p, p.Advance()
 }
 
-// NoteSpread notes in the plan how sure its costs are.
+// NoteSpread adds a note to the plan on the precision of its costs.
 func (p *Prepared) NoteSpread() {
 	if note := Spread(p.Profile); note != "" {
 		p.Plan.Why = append(p.Plan.Why, note)
 	}
 }
 
-// Placed notes in a plan how its model was asked for, the hardware that it is for, and what it rounds. On a machine
-// whose workers are threads any plan is at home.
+// Placed writes into a plan the model that was asked for, the hardware, and the format between stages. A plan for
+// threads of one machine names no hardware.
 func (p *Prepared) Placed(pl *plan.Plan) {
 	p.noteBoundary(pl)
 	if p.Profile != nil {
@@ -164,11 +164,11 @@ func (p *Prepared) Placed(pl *plan.Plan) {
 	}
 }
 
-// Advance gives the plan as many forwards in advance as the job asks for.
+// Advance sets the plan's number of advance forwards to the job's.
 func (p *Prepared) Advance() error {
 	n, err := strconv.Atoi(p.Job.Plan.Advance)
 	if err != nil {
-		return nil // none, or while it trains
+		return nil // none, or adapted during training
 	}
 	pl, err := predict.Advanced(p.Profile, p.Cluster, p.Plan, p.Job.Train.Clip > 0, n)
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *Prepared) Advance() error {
 	return nil
 }
 
-// Advancing adapts the depths of the plan while it trains, and says so.
+// Advancing adapts the plan's advance forwards during training, and reports each change on out.
 func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	rule := family.Graded
 	if p.Job.Plan.Advance == job.PrintedAdvance {
@@ -199,8 +199,8 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	}
 }
 
-// Hardware fills in the cluster and what the model costs on it: this machine as measured,
-// or the one a file describes.
+// Hardware fills in the cluster and the model's costs on it. The cluster is this machine as measured, or the one in
+// a file.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if p.Job.Machine.Cluster == "" {
 		want, slices := p.Wanted(), p.slices()
@@ -219,13 +219,13 @@ func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	return p.described()
 }
 
-// CostsOn makes a described cluster the hardware, and fills in the model's costs on it.
+// CostsOn sets the cluster, and fills in the model's costs on it.
 func (p *Prepared) CostsOn(c *cluster.Cluster) error {
 	p.Cluster = c
 	return p.described()
 }
 
-// described fills in the model's costs on the cluster, from the job's profile or a roofline.
+// described fills in the model's costs on the cluster, from the job's profile or by a roofline.
 func (p *Prepared) described() (err error) {
 	if p.Job.Plan.Profile != "" {
 		p.Profile, err = GivenProfile(p.Job, p.Model)
@@ -239,8 +239,8 @@ func (p *Prepared) described() (err error) {
 	return cli.BadInput(err)
 }
 
-// slices is the sizes whose costs are asked for besides, for replicas to split micro-batches. Where the micro-batch
-// is given nobody waits for another one to be measured.
+// slices returns further sizes to measure, for replicas that split micro-batches. If the job fixes the micro-batch
+// there are none, which saves time.
 func (p *Prepared) slices() []int {
 	switch {
 	case p.Plan != nil:
@@ -253,8 +253,8 @@ func (p *Prepared) slices() []int {
 	return slicesOf(p.Sizes(), p.Job.Machine.Workers)
 }
 
-// Sizes is the micro-batches whose costs are asked for: those that a given plan computes, slices of replicas
-// included, and no others, which may take long to measure; without one those worth measuring for its job.
+// Sizes returns the micro-batch sizes to measure. For a given plan they are the sizes that it computes, including
+// slices of replicas. Otherwise they are the sizes worth measuring for the job.
 func (p *Prepared) Sizes() []int {
 	if p.Plan == nil {
 		return MicroBatches(p.Job)
@@ -262,10 +262,10 @@ func (p *Prepared) Sizes() []int {
 	return p.Plan.Sizes()
 }
 
-// Wanted is those sizes: those of a given plan all, of others as many as are measured soon.
+// Wanted asks for all sizes of a given plan; without a plan, for as many sizes as can be measured soon.
 func (p *Prepared) Wanted() Wanted { return Wanted{Sizes: p.Sizes(), Every: p.Plan != nil} }
 
-// Describe has the cluster that the job names be the hardware, with as much memory as the job gives it.
+// Describe sets the cluster to the one that the job names, with the job's memory limit.
 func (p *Prepared) Describe(c *cobra.Command) (err error) {
 	if p.Cluster, err = DescribedCluster(c, p.Job); err == nil {
 		p.Limit()
@@ -273,12 +273,13 @@ func (p *Prepared) Describe(c *cobra.Command) (err error) {
 	return err
 }
 
-// Limit has devices have as much memory as the job gives them. It says nothing of hosts, and no plan notes it.
+// Limit limits the memory of devices to the job's setting. Hosts and plans do not record the limit.
 func (p *Prepared) Limit() {
 	p.unlimited, p.Cluster = p.Cluster, p.Cluster.Limited(p.Job.Machine.MemoryBytes())
 }
 
-// Local is this machine as the profile found it, or behind the links of a file.
+// Local sets the cluster to this machine as the profile measured it. If the job names a wire, its links replace the
+// measured ones.
 func (p *Prepared) Local() (err error) {
 	p.Cluster = localCluster(p.Job, p.Profile)
 	if p.Job.Machine.Wire != "" {
@@ -287,7 +288,7 @@ func (p *Prepared) Local() (err error) {
 	return cli.BadInput(err)
 }
 
-// givenPlan is the plan that a job names, for this model.
+// givenPlan reads the plan that a job names, and checks that it is for this model.
 func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 	pl, err := plan.Read(j.Plan.File)
 	if err != nil {
@@ -315,7 +316,7 @@ func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// agrees refuses a setting beside a given plan that the plan has otherwise: it would have no effect.
+// agrees refuses a job whose setting differs from its given plan, because the setting would have no effect.
 func agrees(j *job.Job, pl *plan.Plan) error {
 	for _, own := range []struct {
 		key         string
@@ -334,7 +335,7 @@ func agrees(j *job.Job, pl *plan.Plan) error {
 	return nil
 }
 
-// given predicts the job's own plan.
+// given predicts the plan that the job names.
 func (p *Prepared) given() error {
 	pl := p.Plan
 	if err := p.suits(); err != nil {
@@ -346,7 +347,7 @@ func (p *Prepared) given() error {
 	}
 	pl.Predicted = &predicted
 	p.Job.Plan.Batch = pl.Batch()
-	// What its file says of costs was true of those that it was planned with.
+	// Notes in the plan's file describe the costs it was planned with, so they are replaced.
 	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, costsAre) })
 	p.NoteSpread()
 	for _, size := range pl.Sizes() {
@@ -366,26 +367,25 @@ func NamesOf(m *model.Model) []string {
 	return names
 }
 
-// SharedCores is run's count of cores for a plan on this machine: 0 where each worker
-// has its own.
+// SharedCores returns how many cores the workers of a plan share on this machine; 0 if each worker has its own.
 func SharedCores(j *job.Job, pl *plan.Plan) int {
 	return predict.Cores(cluster.Local("any", j.Machine.Workers, CoresOf(j), 0, 0, 1, 1), pl, 0)
 }
 
-// PrepareHardware is a job with its model, data that suits it, its profile and this machine, and no plan yet.
+// PrepareHardware returns a job with its model, checked data, its profile and this machine, but without a plan.
 func PrepareHardware(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	m, err := LoadModel(j)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := TrainingData(j, m); err != nil {
-		return nil, err // before a profile takes its time
+		return nil, err // checked before the slow profile
 	}
 	p := &Prepared{Job: j, Model: m}
 	return p, p.Hardware(c)
 }
 
-// PrepareToTrain is prepare for a job whose data suits its model: that is found out before a profile takes its time.
+// PrepareToTrain is Prepare for training. It first checks the data, because a profile takes long.
 func PrepareToTrain(c *cobra.Command, j *job.Job) (*Prepared, error) {
 	if err := CheckTrainingData(j); err != nil {
 		return nil, err

@@ -28,21 +28,21 @@ func ReadProgram(file string) (*exchange.Source, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, schedule.MaxFile+1)) // of more, ReadSource says so
+	text, err := io.ReadAll(io.LimitReader(f, schedule.MaxFile+1)) // ReadSource refuses a longer text
 	if err != nil {
 		return nil, err
 	}
 	return exchange.ReadSource(file, text)
 }
 
-// UseProgram makes the Program in the job's file the job's schedule, under the file's name; nil where the
-// job names none.
+// UseProgram reads the Program that the job names, and sets its file's name as the job's schedule. It returns nil if
+// the job names none.
 func UseProgram(j *job.Job) (*exchange.Source, error) {
 	if j.Plan.Program == "" {
 		return nil, nil
 	}
 	name := filepath.Base(j.Plan.Program)
-	if j.Plan.Schedule != "" && j.Plan.Schedule != name || j.Plan.File != "" { // a run's own job has both
+	if j.Plan.Schedule != "" && j.Plan.Schedule != name || j.Plan.File != "" { // the recorded job of a run has both
 		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan",
 			j.Plan.Program))
 	}
@@ -73,11 +73,11 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 	return source, nil
 }
 
-// NotPromised is the note about a Program whose gradients are not added in ascending order.
+// NotPromised is the note on a Program that does not add gradients in ascending order.
 const NotPromised = "the bits of one worker are not promised"
 
-// sums looks at the order of the sums of the job's own Program. Where they do not ascend on this model, training
-// refuses it unless any order will do, and says and returns what the run's plan keeps of it.
+// sums checks the order in which the job's own Program adds gradients. If the order is not ascending, training
+// refuses the Program, unless the job allows any order. Then sums prints and returns a note for the plan.
 func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
 	if source == nil {
 		return "", nil
@@ -95,8 +95,8 @@ func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model,
 	return note, nil
 }
 
-// tooMuch is the refusal of the job's own Program under the plan that comes nearest to the workers'
-// memory: which worker would hold too much, and from which instruction on.
+// tooMuch returns the error for a Program that exceeds the workers' memory under every plan. It takes the plan with
+// the least excess, and names the worker and the first instruction that is over the limit.
 func (p *Prepared) tooMuch(source *exchange.Source, refused *tune.MemoryError) error {
 	pl := refused.Leanest
 	costs, err := sim.CostsOf(p.Profile, p.Cluster, pl)

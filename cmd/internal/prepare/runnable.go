@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// CheckRunnable refuses a model that has layers that nobody computes here.
+// CheckRunnable refuses a model with layers that cannot be computed here.
 func CheckRunnable(m *model.Model) error {
 	if _, err := nn.Build(m); err != nil {
 		return cli.BadInput(fmt.Errorf("model %s: %w%s", m.Name, err, notHere))
@@ -16,6 +16,6 @@ func CheckRunnable(m *model.Model) error {
 	return nil
 }
 
-// notHere tells the user what to do with a model that cannot run.
+// notHere says what a user can do with a model that cannot run here.
 const notHere = ", so that it is neither measured nor trained here; " +
 	"its costs are computed for the devices of a --cluster (plan, profile --analytic)"

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// CheckAndSimulate proves the plan's Program and writes down what the simulator says of it.
+// CheckAndSimulate checks the plan's Program, simulates it, and returns the Timeline.
 func CheckAndSimulate(p *Prepared) (*trace.Timeline, error) {
 	costs, err := sim.CostsOf(p.Profile, p.Cluster, p.Plan)
 	if err != nil {

@@ -9,16 +9,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Sizes worth measuring are bounded in number and in the micro-batches of a step. Each is so many times as large as
-// the one before.
+// Limits on the sizes that are worth measuring: their number, the micro-batches in a step, and the ratio of
+// neighbouring sizes.
 const (
 	mostSizes        = 9
 	mostMicroBatches = 64
 	sizesApart       = 1.2
 )
 
-// MicroBatches is the sizes worth measuring for a job: those that divide the batch and are not nearly as large as
-// another one; or the one that is fixed. A size between two that are measured costs what lies between theirs.
+// MicroBatches returns the sizes that are worth measuring for a job. If the job fixes the size, it is the only one.
+// Otherwise they are divisors of the batch that are far enough apart. Costs of sizes between two measured ones are
+// interpolated.
 func MicroBatches(j *job.Job) []int {
 	switch {
 	case j.Plan.MicroBatch > 0:
@@ -36,14 +37,15 @@ func MicroBatches(j *job.Job) []int {
 	}
 }
 
-// wholeMinibatches says whether a job fixes a schedule, or a weight policy, whose minibatches are one micro-batch each.
+// wholeMinibatches reports whether a job fixes a schedule or a weight policy whose minibatches are single
+// micro-batches.
 func wholeMinibatches(j *job.Job) bool {
 	f, err := family.Lookup(j.Plan.Schedule)
 	return err == nil && f.Whole || j.Plan.Schedule == "" && schedule.Policy(j.Plan.Weights).Served()
 }
 
-// spaced is the largest of some numbers, and of the others, which ascend, those that are so many times smaller than
-// the one behind.
+// spaced keeps the largest of some ascending numbers, and then each number that is at least apart times smaller than
+// the last one kept.
 func spaced(all []int, apart float64) []int {
 	var sizes []int
 	for _, n := range slices.Backward(all) {
@@ -55,8 +57,8 @@ func spaced(all []int, apart float64) []int {
 	return sizes
 }
 
-// slicesOf is the smallest slice of the smallest of some sizes that replicas split among so many workers, where that is
-// smaller: what lies between costs what lies between theirs.
+// slicesOf returns the smallest slice of a micro-batch when replicas split it among all workers. It returns nil if
+// that is no smaller than the smallest size. Costs between the two are interpolated.
 func slicesOf(sizes []int, workers int) []int {
 	smallest := slices.Min(sizes)
 	if least := max(1, smallest/workers); least < smallest {

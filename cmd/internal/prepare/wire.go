@@ -16,18 +16,18 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// Shaped is this machine's workers behind the links of another cluster: the job's wire.
+// Shaped returns this machine's workers with the links of another cluster, which the job names as its wire.
 func Shaped(j *job.Job, local *cluster.Cluster) (*cluster.Cluster, error) {
 	of, err := wiredAs(j)
 	if err != nil {
 		return nil, err
 	}
-	c := *local.WithCores(local.Cores, len(local.Devices)) // whatever hosts the wire makes of it
+	c := *local.WithCores(local.Cores, len(local.Devices)) // removes the division into hosts
 	c.Name, c.Levels, c.DeviceTypes = "local, wired as "+of.Name, of.Levels, maps.Clone(local.DeviceTypes)
 	return &c, nil
 }
 
-// wiredAs is the cluster whose links a job puts between its workers.
+// wiredAs reads the cluster whose links a job puts between its workers.
 func wiredAs(j *job.Job) (*cluster.Cluster, error) {
 	of, err := cluster.Read(j.Machine.Wire)
 	if err != nil {
@@ -40,11 +40,11 @@ func wiredAs(j *job.Job) (*cluster.Cluster, error) {
 	return of, nil
 }
 
-// carrierVariable asks for another carrier than the usual one: for tests, which compare what runs leave over
-// each.
+// carrierVariable is the environment variable that selects another carrier. Tests use it to compare runs over each
+// carrier.
 const carrierVariable = "MILLRACE_CARRIER"
 
-// carriers is what the environment asks messages within a process to go over.
+// carriers makes the carriers between the workers of a process, of the kind that the environment asks for.
 func carriers(workers int) ([]wire.Carrier, error) {
 	switch name := os.Getenv(carrierVariable); name {
 	case "", "in-process":
@@ -60,12 +60,13 @@ func carriers(workers int) ([]wire.Carrier, error) {
 	}
 }
 
-// CarriersOf makes what messages between a job's workers go over, shaped where the job says so.
+// CarriersOf returns a function that makes the carriers between a job's workers. If the job names a wire, they are
+// as slow as its links.
 func CarriersOf(j *job.Job, c *cluster.Cluster) func(workers int) ([]wire.Carrier, error) {
 	if j.Machine.Wire == "" {
 		return carriers
 	}
-	uses := map[[2]int]int{} // pairs of workers that a link is on the way of
+	uses := map[[2]int]int{} // number of pairs of workers whose way uses each link
 	for from := range len(c.Devices) {
 		for to := range len(c.Devices) {
 			if from != to {

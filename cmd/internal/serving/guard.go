@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// guarded lets only those requests through that may ask.
+// guarded passes on only permitted requests to h.
 func (s *Server) guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -38,7 +38,7 @@ func (s *Server) guarded(h http.Handler) http.Handler {
 	})
 }
 
-// namesThisMachine says whether the Host of a request is a name that no other machine's name can come to mean.
+// namesThisMachine reports whether a request's Host is a name that always means this machine.
 func namesThisMachine(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -46,8 +46,8 @@ func namesThisMachine(host string) bool {
 	return isHere(strings.Trim(host, "[]"))
 }
 
-// bears says whether a request has the token, or the cookie of a browser that had. How long that takes says nothing of
-// either.
+// bears reports whether a request has the token, or the cookie that a browser got for it. The comparison takes
+// constant time.
 func (s *Server) bears(r *http.Request) bool {
 	if s.isToken(r.Header.Get("Authorization")) {
 		return true
@@ -62,8 +62,8 @@ func (s *Server) isToken(header string) bool {
 	return subtle.ConstantTimeCompare(got[:], s.want[:]) == 1
 }
 
-// cookie is what a browser keeps once it was given the token. It is derived from the token, and does not reveal it. So
-// is its name, because browsers do not tell the ports of a host apart.
+// cookie returns the cookie that a browser gets for the token. Its value is derived from the token and does not
+// reveal it. Its name is derived too, because browsers share cookies among the ports of a host.
 func (s *Server) cookie() (name, value string) {
 	of := func(what string) string {
 		h := hmac.New(sha256.New, s.want[:])
@@ -73,13 +73,13 @@ func (s *Server) cookie() (name, value string) {
 	return "millrace-" + of("name")[:12], of("value")
 }
 
-// loginPath is where the form is sent to.
+// loginPath is the path that the token form is sent to.
 const loginPath = "/login"
 
-// mostForm is how many bytes of a form are read.
+// mostForm is the maximal size of a form, in bytes.
 const mostForm = 2 * mostToken
 
-// login gives a browser the cookie for the token in a form, and sends it back to where it was.
+// login checks the token in a form, sets the cookie, and redirects the browser to the page it came from.
 func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
 	token, back := strings.TrimSpace(r.PostFormValue("token")), r.PostFormValue("back")
@@ -97,21 +97,21 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back, http.StatusSeeOther)
 }
 
-// isHereToo says whether an address of a page leads to no other site, however a browser reads it: some leave out
-// tabs and read a backslash as a slash.
+// isHereToo reports whether an address leads to a page of this server. Some browsers leave out tabs and read a
+// backslash as a slash, so both are refused.
 func isHereToo(back string) bool {
 	strange := func(r rune) bool { return r <= ' ' || r == '\\' || r == 0x7f }
 	return strings.HasPrefix(back, "/") && !strings.HasPrefix(back, "//") && !strings.ContainsFunc(back, strange)
 }
 
-// askForToken answers with a form.
+// askForToken answers with a form for the token.
 func askForToken(w http.ResponseWriter, code int, back, wrong string) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "+
 		"frame-ancestors 'none'; base-uri 'none'")
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(code)
-	_ = loginPage.Execute(w, map[string]string{"Back": back, "Wrong": wrong}) // who does not hear it has gone
+	_ = loginPage.Execute(w, map[string]string{"Back": back, "Wrong": wrong}) // an error means that the client has gone
 }
 
 var loginPage = template.Must(template.New("login").Parse(`<!doctype html>

@@ -1,12 +1,12 @@
-// Package serving answers HTTP requests for what a run says of itself: its metrics, and its pages.
+// Package serving serves a run's metrics and pages over HTTP.
 //
-// In: an address, as a flag names it, a file with a token or none, and a Handler. Out: a Server that lets through who
-// may ask. An address without a host is this machine alone. One that others reach needs a token: who asks bears it in
-// the header Authorization, or is a browser that was given it in the form that refused requests for pages are answered
-// with. Without a token, requests must name this machine as their host, so that no page of another site that has its
-// name point here (DNS rebinding) reads anything. Refused: addresses that are none, others' without a token, tokens
-// that can be guessed. Whoever makes a Server closes it. A Handler that writes for longer than ten seconds moves the
-// deadline of its connection on (http.ResponseController).
+// In: an address as a flag names it, a token file or none, and a Handler. Out: a Server that answers only permitted
+// requests. An address without a host is reachable only from this machine. An address that other machines reach
+// needs a token. A client sends the token in the header Authorization. A browser sends it through the form that
+// answers refused requests for pages. Without a token, the Host of a request must name this machine; this defends
+// against DNS rebinding by pages of other sites. Refused: invalid addresses, addresses for other machines without a
+// token, and tokens that can be guessed. The caller must close the Server. A Handler that writes for longer than ten
+// seconds must extend the deadline of its connection (http.ResponseController).
 package serving
 
 import (
@@ -28,29 +28,30 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Server answers those who ask.
+// Server answers permitted requests.
 type Server struct {
-	what     string // it is asked for
+	what     string // the service, for log lines
 	listener net.Listener
 	server   *http.Server
-	want     *[sha256.Size]byte // of the header that requests must bear; nil: none
+	want     *[sha256.Size]byte // digest of the header that requests must bear; nil: none
 
 	mu      sync.Mutex
 	conns   []net.Conn // the oldest first
-	said    time.Time  // when a refusal was logged last
-	refused int        // since then
+	said    time.Time  // when a refusal was last logged
+	refused int        // refusals since then
 }
 
-// mostConns is the most connections at a time; of more, the oldest ends.
+// mostConns is the maximal number of connections. A further one closes the oldest.
 const mostConns = 64
 
-// The shortest token, which nobody guesses, and how many bytes of a token's file are read.
+// leastToken is the minimal length of a token; shorter ones could be guessed. mostToken is the maximal size of a
+// token's file. Both are in bytes.
 const (
 	leastToken = 16
 	mostToken  = 4096
 )
 
-// Listen listens at the address that a flag names; what says for which service.
+// Listen listens at the address that a flag names. what names the service.
 func Listen(what, flag, address, tokenFile string) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -80,13 +81,13 @@ func Listen(what, flag, address, tokenFile string) (*Server, error) {
 	return s, nil
 }
 
-// isHere says whether a host is reached from this machine alone.
+// isHere reports whether a host name means this machine on every machine.
 func isHere(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// readToken reads what requests must bear.
+// readToken reads the token that requests must bear.
 func readToken(path string) ([]byte, error) {
 	text, err := document.Read(path, mostToken)
 	if err != nil {
@@ -99,7 +100,7 @@ func readToken(path string) ([]byte, error) {
 	return token, nil
 }
 
-// URL is where the server is, as a browser on this machine is to be told.
+// URL returns the server's address for a browser on this machine.
 func (s *Server) URL() string {
 	at := s.listener.Addr().(*net.TCPAddr)
 	host := at.IP.String()
@@ -109,7 +110,7 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, fmt.Sprint(at.Port)) + "/"
 }
 
-// Serve answers requests until the server is closed. An end for another reason is told.
+// Serve answers requests until the server is closed. If it ends for another reason, it calls failed.
 func (s *Server) Serve(h http.Handler, failed func(error)) {
 	s.server = &http.Server{Handler: s.guarded(h), ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 1 << 14, ConnState: s.count, ErrorLog: slog.NewLogLogger(
@@ -121,7 +122,7 @@ func (s *Server) Serve(h http.Handler, failed func(error)) {
 	})
 }
 
-// count notes connections that begin and end.
+// count keeps the list of open connections.
 func (s *Server) count(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +140,7 @@ func (s *Server) count(c net.Conn, state http.ConnState) {
 	}
 }
 
-// refuse logs who may not ask, once a second at most.
+// refuse logs a refused request, at most once a second.
 func (s *Server) refuse(from, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,15 +151,15 @@ func (s *Server) refuse(from, why string) {
 	s.said, s.refused = time.Now(), 0
 }
 
-// lastWords is how long answers under way may take when the server ends.
+// lastWords is how long unfinished answers may take when the server closes.
 const lastWords = 300 * time.Millisecond
 
-// Close ends the server, or gives back the address where none was begun. Answers under way have a moment to end.
+// Close closes the server, or just its address if Serve was not called. Unfinished answers may take lastWords.
 func (s *Server) Close() error {
 	if s.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 		defer cancel()
-		_ = s.server.Shutdown(ctx) // what has not ended by then is ended
+		_ = s.server.Shutdown(ctx) // Close ends what is not done by then
 		return s.server.Close()
 	}
 	return s.listener.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 )
 
-// Build is the facts of this build that processes compare when they meet. Some must be alike before they can say
-// anything to each other; others, on which bits depend, may differ.
+// Build returns the facts about this build that processes compare when they meet. Facts with Must must be equal
+// before processes can exchange messages. Bits of results depend on the others, which may differ.
 func Build() []rendezvous.Fact {
 	facts := []rendezvous.Fact{
 		{Name: "version of millrace", Value: cli.Version(), Must: true},
@@ -21,7 +21,7 @@ func Build() []rendezvous.Fact {
 	}
 	e, err := torch.Open()
 	if err != nil {
-		return facts // who needs it says what is missing
+		return facts // code that needs libtorch reports that it is missing
 	}
 	i := e.Info()
 	return append(facts,
@@ -32,7 +32,7 @@ func Build() []rendezvous.Fact {
 	)
 }
 
-// digest tells a file from others of its name.
+// digest identifies the content of a file.
 func digest(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -42,8 +42,8 @@ func digest(path string) string {
 	return "build " + hex.EncodeToString(sum[:6])
 }
 
-// machine is the number that the kernel has given itself when it started, which all hosts have another of, also those
-// of one name; empty where it does not say.
+// machine returns the kernel's boot id, which differs between hosts even if they have the same name. It returns ""
+// if the kernel does not tell.
 func machine() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// listen makes the Endpoint by which the others reach this process: rank 0 where its launcher says, the others
-// on any port.
+// listen makes the Endpoint at which other processes reach this one. Rank 0 listens where its launcher says, the
+// others on any port.
 func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, error) {
 	if w.Rank > 0 {
 		return listenOn(ctx, w, tls, "0")
@@ -29,12 +29,12 @@ func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, 
 	var e *tcp.Endpoint
 	err := patiently(ctx, w, "cannot listen", func() (again bool, err error) {
 		e, err = listenOn(ctx, w, tls, strconv.Itoa(w.Port))
-		return errors.Is(err, syscall.EADDRINUSE), err // by an earlier start that has not ended, perhaps
+		return errors.Is(err, syscall.EADDRINUSE), err // perhaps an earlier start has not ended yet
 	})
 	return e, err
 }
 
-// listenOn is listen on a port.
+// listenOn is listen on a given port.
 func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (*tcp.Endpoint, error) {
 	token, err := w.Token.Read(os.Environ())
 	if err != nil {
@@ -46,20 +46,21 @@ func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (
 	if err != nil {
 		return nil, err
 	}
-	everywhere := net.JoinHostPort("0.0.0.0", port) // which is of both families
-	// What it listens at is what others are told: a system may forget the zone of an address.
+	everywhere := net.JoinHostPort("0.0.0.0", port) // listens on IPv4 and IPv6
+	// Other processes get the address that was listened on: a system may drop the zone of an address.
 	if c.Address, c.Advertise = net.JoinHostPort(own, port), own; own == "" {
 		c.Address, c.Advertise = everywhere, w.Address
 	}
 	e, err := tcp.Listen(ctx, c)
-	if w.Rank == 0 && errors.Is(err, syscall.EADDRNOTAVAIL) { // an address that is handed on to this host
+	if w.Rank == 0 && errors.Is(err, syscall.EADDRNOTAVAIL) { // an address that is forwarded to this host
 		c.Address, c.Advertise = everywhere, w.Address
 		e, err = tcp.Listen(ctx, c)
 	}
 	return e, err
 }
 
-// encryption is TLS as a World asks for it; nil: none. With authorities everybody shows a certificate.
+// encryption returns the TLS settings that a World asks for; nil for none. With authorities every process must show
+// a certificate.
 func encryption(asked *launch.TLS) (*tcp.TLS, error) {
 	switch {
 	case asked == nil:
@@ -75,13 +76,13 @@ func encryption(asked *launch.TLS) (*tcp.TLS, error) {
 	return t, nil
 }
 
-// tryAgain is how long it is until something is tried again; tellAgain until that is said again.
+// tryAgain is the time between two attempts; tellAgain the time between two log lines about them.
 const (
 	tryAgain  = 500 * time.Millisecond
 	tellAgain = 10 * time.Second
 )
 
-// patiently tries something for as long as processes wait for each other, while another try may help.
+// patiently calls try until no further attempt can help, at most for the time that processes wait for each other.
 func patiently(ctx context.Context, w *launch.World, trouble string, try func() (again bool, err error)) error {
 	wait := cmp.Or(w.Wait, rendezvous.DefaultWait)
 	late := time.After(wait)
@@ -106,16 +107,15 @@ func patiently(ctx context.Context, w *launch.World, trouble string, try func() 
 	}
 }
 
-// isLocalhost says whether a name is this host's own for everybody (RFC 6761, section 6.3), so that nobody on another
-// one can be meant.
+// isLocalhost reports whether a name means the local host on every host (RFC 6761, section 6.3).
 func isLocalhost(name string) bool {
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// ownHost is the address of this host that the others reach, as the way to rank 0 says; empty where others have to go
-// by rank 0's name: on this host that is one of the loopback, or rank 0 has it of both families and others may have but
-// one.
+// ownHost returns the address of this host that other processes can reach: the local address of the way to rank 0.
+// It returns "" if they must use rank 0's name instead. That is so on rank 0's host with a loopback address, and if
+// rank 0 has addresses of both IP versions, because others may have only one.
 func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 	err = patiently(ctx, w, "finds no way to rank 0", func() (again bool, err error) {
 		all, err := addressesOf(ctx, w.Address)
@@ -123,7 +123,7 @@ func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 			own, err = wayTo(w, all, func(to netip.Addr) (netip.Addr, error) {
 				var dialer net.Dialer
 				at := netip.AddrPortFrom(to, uint16(w.Port)).String()
-				conn, err := dialer.DialContext(ctx, "udp", at) // which sends nothing
+				conn, err := dialer.DialContext(ctx, "udp", at) // sends nothing
 				if err != nil {
 					return netip.Addr{}, err
 				}
@@ -131,13 +131,13 @@ func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 				return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 			})
 		}
-		return err != nil, err // a name may not be known yet
+		return err != nil, err // the name may become known later
 	})
 	return own, err
 }
 
-// addressesOf is the addresses of a host, those of IPv4 first: a host that has both reaches others by it that have
-// but that.
+// addressesOf returns the addresses of a host, IPv4 first. A host with both versions is then reachable for hosts
+// that have only IPv4.
 func addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
 	if literal, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{literal.Unmap()}, nil
@@ -150,8 +150,8 @@ func addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
 	return all, err
 }
 
-// wayTo is ownHost with the first of rank 0's addresses that can be reached. from returns the local address of the way
-// to an address.
+// wayTo is ownHost for the first of rank 0's addresses that can be reached. from returns the local address of the
+// way to an address.
 func wayTo(w *launch.World, all []netip.Addr, from func(netip.Addr) (netip.Addr, error)) (string, error) {
 	_, err := netip.ParseAddr(w.Address)
 	named := err != nil && !isLocalhost(w.Address)

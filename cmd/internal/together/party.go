@@ -1,7 +1,7 @@
-// Package together has the processes of a run meet, whichever verb they then do.
+// Package together has the processes of a run meet. All verbs use it.
 //
-// In: a World of several processes, as their launcher's environment says it. Out: a Party, with an Endpoint for
-// frames, and the links of a setup. Errors have the exit code that tells the launcher what to do.
+// In: a World of several processes, read from their launcher's environment. Out: a Party, with an Endpoint for
+// frames, and the links of a setup. An error's exit code tells the launcher what to do.
 package together
 
 import (
@@ -26,23 +26,23 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// Party is the processes of a run that have met. Whoever has it closes it, behind the run.
+// Party is the processes of a run that have met. The caller must close it after the run.
 type Party struct {
 	World    *launch.World
 	Places   []rendezvous.Place // by rank
-	Differ   []string           // what is not the same everywhere, and need not be
+	Differ   []string           // facts that differ between processes, but may
 	endpoint *tcp.Endpoint
-	tls      *tcp.TLS // nil: bytes travel as they are
+	tls      *tcp.TLS // nil: no encryption
 	meeting  *rendezvous.Meeting
 
 	mu     sync.Mutex
 	asides []*tcp.Endpoint
 }
 
-// Clock is what processes compare with each other's.
+// Clock is the clock that processes compare.
 var Clock = time.Now
 
-// Meet has this process meet the others of its world, which is of several. facts are compared with theirs.
+// Meet connects this process with the others of its world, which has several. facts are compared with theirs.
 func Meet(ctx context.Context, w *launch.World, facts []rendezvous.Fact) (*Party, error) {
 	p := &Party{World: w}
 	var err error
@@ -85,7 +85,7 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}, c)
 }
 
-// input marks an error before the processes have met as one of bad input, unless it comes from the meeting itself.
+// input marks an error from before the processes have met as bad input, unless the meeting itself refused.
 func input(ctx context.Context, err error) error {
 	if refused := (*rendezvous.Refused)(nil); ctx.Err() != nil || errors.As(err, &refused) {
 		return err
@@ -93,12 +93,12 @@ func input(ctx context.Context, err error) error {
 	return cli.BadInput(err)
 }
 
-// Name is how errors call the process of a rank.
+// Name returns the name of a rank's process for errors.
 func (p *Party) Name(rank int) string {
 	return fmt.Sprintf("rank %d on host %s", rank, p.Places[rank].Host)
 }
 
-// config is what a setup is told.
+// config returns the settings of a setup.
 func (p *Party) config() setup.Config {
 	return setup.Config{Name: p.Name, Class: cli.ClassOf, Log: slog.Default()}
 }
@@ -114,14 +114,14 @@ func (p *Party) Lead(ctx context.Context) *setup.Leader {
 	return setup.Lead(ctx, links, p.config())
 }
 
-// Follow is the part of every other process: it does what rank 0 asks, and returns the Link for the run; nil
-// where there is none to be.
+// Follow does what rank 0 asks during the setup; every process except rank 0 calls it. It returns the Link for the
+// run; nil if no run follows.
 func (p *Party) Follow(ctx context.Context, handlers map[string]setup.Handler) (control.Link, error) {
 	link, err := setup.Follow(control.Over(p.meeting.Links[0]), p.World.Rank, handlers, p.config()).Wait(ctx)
 	return link, err
 }
 
-// Hosts is where each process is.
+// Hosts returns each process's host, by rank.
 func (p *Party) Hosts() []string {
 	var all []string
 	for _, at := range p.Places {
@@ -130,8 +130,9 @@ func (p *Party) Hosts() []string {
 	return all
 }
 
-// Open is the address of this process at which it may listen without encryption, where its user says so: the one by
-// which it reaches others, of another host if there is one. A name would not do, which may be one of the loopback here.
+// Open returns the address at which this process may listen without encryption, if the user allows that. It is the
+// address by which it reaches other processes, on another host if there is one. A name would not do, because it may
+// mean the loopback here.
 func (p *Party) Open(ctx context.Context) (host string, err error) {
 	if p.tls != nil {
 		return "", errors.New("the processes speak TLS, and Gloo sends gradients as they are; leave one of both out")
@@ -155,7 +156,7 @@ func (p *Party) Open(ctx context.Context) (host string, err error) {
 	return host, nil
 }
 
-// address is where a process's Endpoint is.
+// address returns the address of a process's Endpoint.
 func (p *Party) address(rank int) (at wire.Address, err error) {
 	if err := json.Unmarshal(p.Places[rank].Address, &at); err != nil {
 		return at, fmt.Errorf("the address of %s: %w", p.Name(rank), err)
@@ -163,8 +164,8 @@ func (p *Party) address(rank int) (at wire.Address, err error) {
 	return at, nil
 }
 
-// Carriers makes what messages between the workers of a run go over: among those of this process memory changes
-// hands. of is the process of each worker, streams how many connections join each two, each way.
+// Carriers returns a function that makes the carriers between the workers of a run. Workers of one process exchange
+// memory. of is the process of each worker; streams is the number of connections each way between two workers.
 func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrier, error) {
 	return func(workers int) ([]wire.Carrier, error) {
 		at := make([]wire.Address, workers)
@@ -193,7 +194,7 @@ func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrie
 	}
 }
 
-// Serve answers whoever dials this process for files, until the Party is closed.
+// Serve answers processes that dial this one for files, until the Party is closed.
 func (p *Party) Serve(answer func(net.Conn)) {
 	crash.Go(func() {
 		for {
@@ -206,10 +207,10 @@ func (p *Party) Serve(answer func(net.Conn)) {
 	})
 }
 
-// fetching is how long a process may take to let another one in that wants files.
+// fetching is the limit for connecting to a process for files.
 const fetching = 10 * time.Second
 
-// Dial reaches a process for files.
+// Dial connects to a process for files.
 func (p *Party) Dial(rank int) (net.Conn, error) {
 	at, err := p.address(rank)
 	if err != nil {
@@ -220,8 +221,8 @@ func (p *Party) Dial(rank int) (net.Conn, error) {
 	return p.endpoint.Dial(ctx, at, tcp.Files, rank)
 }
 
-// Aside makes another Endpoint of this process, on any port, for traffic that is not the run's. When encrypted it uses
-// the run's certificates, or makes its own where the run has none. It is closed with the Party at the latest.
+// Aside makes another Endpoint of this process, on any port, for traffic outside the run. If encrypted, it uses the
+// run's certificates, or its own if the run has none. Closing the Party closes it.
 func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error) {
 	tls := p.tls
 	if tls == nil && encrypted {
@@ -239,7 +240,7 @@ func (p *Party) Aside(ctx context.Context, encrypted bool) (*tcp.Endpoint, error
 	return e, err
 }
 
-// Encrypted says whether the run's bytes are.
+// Encrypted reports whether the run's messages are encrypted.
 func (p *Party) Encrypted() bool { return p.tls != nil }
 
 // Close ends all connections with the other processes.

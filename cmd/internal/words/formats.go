@@ -7,31 +7,31 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Format is what another program reads or writes, as --to and --from call it.
+// Format is a format of another program, as --to and --from name it.
 type Format struct {
 	Name, Doc string
 }
 
-// The format of PyTorch's schedules, and those of networks.
+// Formats of PyTorch: one for schedules, two for networks.
 const (
 	TorchCSV = "torch-csv"
 	Torch    = "torch"
 	PT2      = "pt2"
 )
 
-// cuts are where stages begin, as other runtimes write it.
+// cuts are formats that say where stages begin.
 var cuts = []Format{
 	{"split-points", "where PyTorch's stages begin, as JSON for split_spec"},
 	{"megatron", "Megatron-LM's flags, with --pipeline-model-parallel-layout"},
 	{"deepspeed", "the parts of DeepSpeed's PipelineModule, as JSON"},
 }
 
-// Exports are what a plan can be written as.
+// Exports are the formats that a plan can be written in.
 func Exports() []Format {
 	return append([]Format{{TorchCSV, "PyTorch's schedule, compute-only CSV"}}, cuts...)
 }
 
-// Imports are what can be read.
+// Imports are the formats that can be read.
 func Imports() []Format {
 	return append([]Format{
 		{PT2, "a network of torch.export.save"},
@@ -43,17 +43,17 @@ func Imports() []Format {
 	}, cuts...)
 }
 
-// IsCuts says whether a format is of where stages begin.
+// IsCuts reports whether a format says where stages begin.
 func IsCuts(name string) bool {
 	return slices.ContainsFunc(cuts, func(f Format) bool { return f.Name == name })
 }
 
-// IsImport says whether a format can be read.
+// IsImport reports whether a format can be read.
 func IsImport(name string) bool {
 	return slices.ContainsFunc(Imports(), func(f Format) bool { return f.Name == name })
 }
 
-// Names are what formats are called.
+// Names returns the names of formats.
 func Names(formats []Format) (names []string) {
 	for _, f := range formats {
 		names = append(names, f.Name)
@@ -61,7 +61,7 @@ func Names(formats []Format) (names []string) {
 	return names
 }
 
-// List is a line for each format: how it is asked for, and what it is.
+// List returns one line for each format: the flag that selects it, and its description.
 func List(flag string, formats []Format) string {
 	widest := 0
 	for _, f := range formats {

@@ -19,10 +19,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/calibrate"
 )
 
-// named is a value that can be typed, and what it is.
+// named is a value that can be typed, with its description.
 type named struct{ name, what string }
 
-// offered is those of values that begin as what is typed does.
+// offered returns the values that begin with the typed text.
 func offered(values []named, typed string) []cobra.Completion {
 	var out []cobra.Completion
 	for _, v := range values {
@@ -33,7 +33,7 @@ func offered(values []named, typed string) []cobra.Completion {
 	return out
 }
 
-// One is one of a few words.
+// One completes one of a few words.
 func One(values ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var all []named
@@ -44,14 +44,14 @@ func One(values ...string) cobra.CompletionFunc {
 	}
 }
 
-// files is files whose names end so, and folders on the way to them.
+// files completes files with these endings, and folders on the way.
 func files(endings ...string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return endings, cobra.ShellCompDirectiveFilterFileExt
 	}
 }
 
-// list is several values with commas between them: the last one is completed.
+// list completes the last of several values that are separated by commas.
 func list(values func() []named) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return listed(values(), typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
@@ -75,7 +75,7 @@ func listed(values []named, typed string) []cobra.Completion {
 	return out
 }
 
-// namesAndFiles is names, and paths of files with these endings, and of folders.
+// namesAndFiles completes names, paths of files with these endings, and folders.
 func namesAndFiles(names func() []named, endings ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var all []cobra.Completion
@@ -94,21 +94,21 @@ func namesAndFiles(names func() []named, endings ...string) cobra.CompletionFunc
 	}
 }
 
-// mostPaths bounds how many paths are offered: of a folder with more a few letters must be typed.
+// mostPaths is the maximal number of paths that are offered. In a larger folder, a few letters must be typed first.
 const mostPaths = 1000
 
-// atHome says whether a path is in the user's home: it may be typed with a tilde, which the shell alone knows, and
-// which what is offered has to begin with.
+// atHome reports whether a path is in the user's home. It may have been typed with a tilde, which only the shell
+// knows. Since a completion must begin with what was typed, the shell must complete such a path.
 func atHome(typed string) bool {
-	if strings.HasPrefix(typed, "~/") { // as fish hands it on
+	if strings.HasPrefix(typed, "~/") { // fish passes the tilde on
 		return true
 	}
 	home, err := os.UserHomeDir()
 	return err == nil && filepath.IsAbs(home) && strings.HasPrefix(typed, home)
 }
 
-// withPaths adds paths that begin as typed does and that take says to offer, with what it says of them. Folders end in
-// a slash, and where there is nothing else the shell puts no space behind them.
+// withPaths adds the paths that begin with the typed text and that take accepts, with the description that take
+// returns. Folders end in a slash. If only folders match, the shell adds no space after them.
 func withPaths(all []cobra.Completion, typed string, take func(path string, isDir bool) (string, bool)) (
 	[]cobra.Completion, cobra.ShellCompDirective) {
 	dir, begin := filepath.Split(typed)
@@ -127,7 +127,7 @@ func withPaths(all []cobra.Completion, typed string, take func(path string, isDi
 			continue
 		}
 		path := dir + e.Name()
-		info, err := os.Stat(path) // also of what a link points to
+		info, err := os.Stat(path) // follows links
 		if err != nil {
 			continue
 		}
@@ -177,7 +177,7 @@ func clusterNames() []named {
 	return all
 }
 
-// Calibrated completes a cluster, and measurements of it behind that.
+// Calibrated completes a cluster, and then files of measurements.
 func Calibrated(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return Clusters(c, args, typed)
@@ -185,7 +185,7 @@ func Calibrated(c *cobra.Command, args []string, typed string) ([]cobra.Completi
 	return namesAndFiles(nil, ".csv", ".json")(c, args, typed)
 }
 
-// numberNames are what can be fitted of a device.
+// numberNames lists the numbers of a device that can be fitted.
 func numberNames() []named {
 	var all []named
 	for _, name := range calibrate.Names() {
@@ -206,7 +206,7 @@ func Kinds(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobr
 // JobFiles completes a job file.
 var JobFiles = files("yaml", "yml")
 
-// Each completes arguments, each by its own; there are no more.
+// Each completes each argument with its own function; further arguments are not completed.
 func Each(values ...cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) >= len(values) {
@@ -259,13 +259,13 @@ func planners(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, c
 	return offered(all, typed), cobra.ShellCompDirectiveNoFileComp
 }
 
-// asked is the model that a command line has named so far; nil: none, or one that cannot be made.
+// asked returns the model that a command line names so far; nil if it names none, or the model cannot be made.
 func asked(c *cobra.Command) *model.Model {
 	j, err := prepare.Asked(c)
 	if err != nil || j.Model.Name == "" {
 		return nil
 	}
-	j.Model.Freeze, j.Model.Init = nil, "" // which may be what is being typed
+	j.Model.Freeze, j.Model.Init = nil, "" // may still be incomplete
 	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return nil
@@ -273,18 +273,19 @@ func asked(c *cobra.Command) *model.Model {
 	return m
 }
 
-// layers completes names of the model's layers, with commas.
+// layers completes names of the model's layers, separated by commas.
 func layers(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var all []named
 	if m := asked(c); m != nil {
-		for _, l := range m.Layers[1:] { // no stage but the first begins at the first one
+		for _, l := range m.Layers[1:] { // only the first stage begins at the first layer
 			all = append(all, named{l.Name, l.Kind})
 		}
 	}
 	return listed(all, typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// patterns completes what --freeze takes: layers, their parameters, and all of one name.
+// patterns completes the values of --freeze: layers, their parameters, and parameters with the same name in all
+// layers.
 func patterns(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var all []named
 	if m := asked(c); m != nil {
@@ -307,7 +308,7 @@ func patterns(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, c
 	return listed(all, typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// settings completes the names of a built-in model's settings, and a planner's.
+// settings completes the names of settings, of a built-in model or a planner.
 func settings(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var all []named
 	if j, err := prepare.Asked(c); err == nil {
@@ -366,7 +367,7 @@ func Checkpoints(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion
 	run, inside := strings.CutSuffix(typed, string(filepath.Separator))
 	if found := steps(run); len(found) > 0 {
 		if inside {
-			all = nil // nobody asks for the folders of a run
+			all = nil // the folders inside a run are not wanted
 		}
 		for _, path := range found {
 			all = append(all, cobra.CompletionWithDesc(path, "a checkpoint"))
@@ -376,7 +377,7 @@ func Checkpoints(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion
 	return all, how
 }
 
-// steps are the checkpoints of a run's folder, by path, the newest first.
+// steps returns the paths of a run's checkpoints, the newest first.
 func steps(run string) []string {
 	if run == "" || content.Of(run) != content.Run {
 		return nil

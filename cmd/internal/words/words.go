@@ -1,10 +1,10 @@
-// Package words is the vocabulary of the programs' flags: what each name stands for in every verb that has it.
+// Package words is the vocabulary of the programs' flags: what each name means in every verb.
 //
-// In: nothing; a verb has a flag, and its name is looked up here. Out: Groups, for help: the heading that a flag stands
-// under, what its value is called, whether it is rare, and what completes it in a shell; and what completes arguments.
-// Refused: nothing. A completion that finds nothing, or whose files cannot be read, offers nothing.
-// A verb whose flag has no word here fails a test, unless nobody is shown the verb. One name means one thing: a flag
-// that means another has another.
+// In: nothing; the flags of verbs are looked up here by name. Out: Groups for help, and completions of arguments. A
+// group has a heading and words; a word has the name of its value, whether it is rare, and its completion in a
+// shell. Refused: nothing. A completion that finds nothing, or cannot read its files, offers nothing. A test fails
+// if a flag of a visible verb has no word here. One name means one thing; a flag with another meaning needs another
+// name.
 package words
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Groups are all words, in the order of help: headings, and words below them, the most used first.
+// Groups returns all words in the order of help: headings, and the words below them, the most used first.
 func Groups() []cli.Group {
 	return []cli.Group{
 		{Name: "Model", Words: []cli.Word{
@@ -173,7 +173,7 @@ func Groups() []cli.Group {
 	}
 }
 
-// anyFile leaves it to the shell to complete paths.
+// anyFile lets the shell complete paths.
 func anyFile(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// ClusterCommand is the verb of clusters.
+// ClusterCommand returns the verb for clusters.
 func ClusterCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "cluster", Short: "List preset clusters, and show one's devices, memory and links",
@@ -29,13 +29,13 @@ and links. docs/clusters.md describes the files.`,
 	return c
 }
 
-// deviceType, level and listedCluster are a cluster as it is shown for machines; of ls without its insides.
+// deviceType, level and listedCluster are a cluster as it is printed in JSON. ls leaves out the details.
 type deviceType struct {
 	Name        string  `json:"name"`
 	Count       int     `json:"count"`
 	MemoryBytes int64   `json:"memory_bytes,omitempty"`
 	PeakFLOPS   float64 `json:"peak_flops,omitempty"`
-	// Peaks are those by precision that --precision takes.
+	// Peaks holds the peak of each precision that --precision accepts.
 	Peaks                         map[string]float64 `json:"peaks,omitempty"`
 	MemoryBandwidthBytesPerSecond float64            `json:"memory_bandwidth_bytes_per_second,omitempty"`
 	Board                         bool               `json:"board,omitempty"` // an FPGA
@@ -55,7 +55,7 @@ type listedCluster struct {
 	Name    string       `json:"name"`
 	Devices int          `json:"devices"`
 	Summary string       `json:"summary"`
-	Of      string       `json:"of,omitempty"` // whose preset it is: cluster.Origins
+	Of      string       `json:"of,omitempty"` // origin of a preset: cluster.Origins
 	Types   []deviceType `json:"device_types"`
 	Levels  []level      `json:"levels"` // innermost first
 }
@@ -81,7 +81,7 @@ func listedOf(c *cluster.Cluster) listedCluster {
 	return out
 }
 
-// how says whose the links of a level are.
+// how says in words which devices share the links of a level.
 func how(l cluster.Level) string {
 	text := "a link for each pair"
 	switch {
@@ -141,7 +141,7 @@ level first: dapple-a:4x8 is four servers of eight.`,
 	return c
 }
 
-// clustersOf has a row for each preset of an origin.
+// clustersOf makes a table with one row for each preset of an origin.
 func clustersOf(all []listedCluster, origin string) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "cluster"}, {Heading: "devices", Number: true},
 		{Heading: "what they are", Wraps: true}, {Heading: "slowest link", Number: true, Spare: 1}}}
@@ -157,7 +157,7 @@ func clustersOf(all []listedCluster, origin string) *terminal.Table {
 	return t
 }
 
-// rate is a bandwidth.
+// rate formats a bandwidth.
 func rate(bytesPerSecond float64) string { return terminal.Scaled(bytesPerSecond) + "B/s" }
 
 func showCluster() *cobra.Command {
@@ -251,7 +251,7 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 	return t.Write(w, s)
 }
 
-// limit is a device's memory as text.
+// limit formats a device's memory.
 func limit(bytes int64) string {
 	if bytes == 0 {
 		return "not limited"
@@ -259,5 +259,5 @@ func limit(bytes int64) string {
 	return terminal.Bytes(bytes)
 }
 
-// different says whether groups of the innermost level differ from one another.
+// different reports whether groups of the innermost level differ.
 func different(c *cluster.Cluster) bool { return c.Nodes != nil || len(c.Types()) > 1 }

@@ -1,9 +1,9 @@
-// Package listing is the verbs that list what there is: models, kinds of layers, clusters, schedules.
+// Package listing has the verbs that list models, kinds of layers, clusters and schedules.
 //
-// In: a verb's flags and arguments. Out: tables for a terminal, or values as JSON, made of the registries of the rooms
-// model, cluster and schedule/family alone, so that what is listed is what the other verbs take. Refused: names that
-// are in no registry, with those that are, and files that their rooms refuse.
-// Its driver adds the verbs to the program.
+// In: a verb's flags and arguments. Out: tables for a terminal, or values as JSON. They are made only from the
+// registries of model, cluster and schedule/family, so that the other verbs accept everything that is listed.
+// Refused: names that are in no registry, with the known names, and files that their packages refuse. The caller
+// adds the verbs to the program.
 package listing
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// shape is the sizes of a tensor: "3 x 32 x 32".
+// shape formats the sizes of a tensor: "3 x 32 x 32".
 func shape(sizes []int) string {
 	if len(sizes) == 0 {
 		return "one"

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// listedKind is a kind of layer as kinds lists it.
+// listedKind is a kind of layer as kinds prints it.
 type listedKind struct {
 	Name     string    `json:"name"`
 	Doc      string    `json:"doc"`
@@ -37,7 +37,7 @@ and its default, and shows an example.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			var all []model.Kind
 			for _, k := range model.Kinds() {
-				if len(k.Reads) > 0 { // those without an example are made by importing alone
+				if len(k.Reads) > 0 { // kinds without an example are made only by importing
 					all = append(all, k)
 				}
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// ModelCommand is the verb of models.
+// ModelCommand returns the verb for models.
 func ModelCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "model", Short: "List built-in models and kinds of layers, and show a model's layers",
@@ -31,13 +31,13 @@ any model, and the kinds of layers that a .yaml file can have.`,
 	return c
 }
 
-// setting is a setting as it is listed for machines.
+// setting is a setting as it is printed in JSON.
 type setting struct {
 	Name    string   `json:"name"`
 	Takes   string   `json:"takes"`
 	Needed  bool     `json:"needed,omitempty"`
 	Default any      `json:"default,omitempty"`
-	Value   any      `json:"value,omitempty"` // that is given
+	Value   any      `json:"value,omitempty"` // the given value
 	Words   []string `json:"words,omitempty"`
 	Doc     string   `json:"doc"`
 }
@@ -51,7 +51,7 @@ func settingsOf(known []model.Setting) []setting {
 	return all
 }
 
-// settingsTable lists settings for readers, with those that are given.
+// settingsTable lists settings for people, with the values that are given.
 func settingsTable(known []model.Setting, given map[string]any) *terminal.Table {
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "setting"}, {Heading: "here"}, {Heading: "default"},
 		{Heading: "takes", Wraps: true}, {Heading: "what it is", Wraps: true}}}
@@ -65,11 +65,11 @@ func settingsTable(known []model.Setting, given map[string]any) *terminal.Table 
 	return t
 }
 
-// listedModel is a built-in model as ls lists it.
+// listedModel is a built-in model as ls prints it.
 type listedModel struct {
 	Name       string    `json:"name"`
 	Doc        string    `json:"doc"`
-	Trains     bool      `json:"trains"` // here; others are planned on described clusters
+	Trains     bool      `json:"trains"` // it can be trained here; other models are planned on described clusters
 	Layers     int       `json:"layers"`
 	Parameters int64     `json:"parameters"`
 	FLOPs      int64     `json:"flops_per_sample"` // forward and backward
@@ -121,7 +121,7 @@ are trained here; the others are described in the papers' sizes, for plans on a 
 	return c
 }
 
-// flops is what a model computes for a sample, forward and backward.
+// flops returns the operations of a model for one sample, forward and backward.
 func flops(m *model.Model) (n int64) {
 	for i := range m.Layers {
 		n += m.Layers[i].ForwardFLOPs + m.Layers[i].InputFLOPs + m.Layers[i].WeightFLOPs
@@ -129,7 +129,7 @@ func flops(m *model.Model) (n int64) {
 	return n
 }
 
-// shownLayer is a layer as show lists it.
+// shownLayer is a layer as show prints it.
 type shownLayer struct {
 	Name       string   `json:"name"`
 	Kind       string   `json:"kind"`
@@ -137,7 +137,7 @@ type shownLayer struct {
 	Output     [][]int  `json:"output"` // shapes for one sample
 	Parameters int64    `json:"parameters"`
 	FLOPs      int64    `json:"flops"`     // of one sample, forward and backward
-	CutBytes   int64    `json:"cut_bytes"` // what crosses a cut behind it for one sample, one way
+	CutBytes   int64    `json:"cut_bytes"` // bytes that cross a cut after the layer for one sample, one way
 }
 
 func showModel() *cobra.Command {
@@ -175,7 +175,7 @@ to the next stage. MODEL is a built-in name, a .yaml file or a network of PyTorc
 					Inputs     []model.Tensor `json:"inputs"`
 					Parameters int64          `json:"parameters"`
 					FLOPs      int64          `json:"flops_per_sample"`
-					Learning   string         `json:"learning,omitempty"` // unless a job says otherwise
+					Learning   string         `json:"learning,omitempty"` // default optimizer and learning rate
 					Settings   []setting      `json:"settings,omitempty"`
 					Layers     []shownLayer   `json:"layers"`
 				}{m.Name, m.Inputs, m.ParameterElements(), flops(m), learning(j, m),
@@ -190,7 +190,7 @@ to the next stage. MODEL is a built-in name, a .yaml file or a network of PyTorc
 	return c
 }
 
-// valued is settings with the values that are given.
+// valued fills in the given values of settings.
 func valued(all []setting, given map[string]any) []setting {
 	for i := range all {
 		all[i].Value = given[all[i].Name]
@@ -198,7 +198,7 @@ func valued(all []setting, given map[string]any) []setting {
 	return all
 }
 
-// settingsFor is what a built-in model has; nil of others.
+// settingsFor returns the settings of a built-in model; nil for other models.
 func settingsFor(name string) []model.Setting {
 	for _, f := range model.Families() {
 		if f.Name == name {
@@ -222,7 +222,7 @@ func shownLayers(m *model.Model) []shownLayer {
 	return all
 }
 
-// learning is how a model is trained unless a job says otherwise; empty of one that is not trained here.
+// learning describes the default training of a model; "" if the model cannot be trained here.
 func learning(j *job.Job, m *model.Model) string {
 	if prepare.CheckRunnable(m) != nil {
 		return ""

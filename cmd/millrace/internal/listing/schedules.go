@@ -14,18 +14,18 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// listedSchedule is a family of schedules as ls lists it.
+// listedSchedule is a family of schedules as ls prints it.
 type listedSchedule struct {
 	Name     string            `json:"name"`
 	Doc      string            `json:"doc"`
 	Weights  []schedule.Policy `json:"weights"`
 	Flushes  bool              `json:"flushes"` // a step ends before the next begins
-	Also     []string          `json:"also"`    // other names that it is asked for by
+	Also     []string          `json:"also"`    // other names of the family
 	Splits   bool              `json:"splits_backwards"`
-	Choosing bool              `json:"chunks"` // how many stages a worker holds can be chosen
+	Choosing bool              `json:"chunks"` // the number of stages on a worker can be chosen
 }
 
-// SchedulesCommand is schedule ls.
+// SchedulesCommand returns the verb "schedule ls".
 func SchedulesCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// alike groups workers for which the same line is printed, in the order in which they come.
+// alike groups workers for which the same line is printed, in the order of their first workers.
 type alike struct {
 	texts   []string
 	workers map[string][]int
@@ -21,14 +21,14 @@ func (a *alike) add(worker int, text string) {
 	a.workers[text] = append(a.workers[text], worker)
 }
 
-// each calls print for every text and its workers.
+// each calls print for each line with its workers.
 func (a *alike) each(print func(workers []int, text string)) {
 	for _, text := range a.texts {
 		print(a.workers[text], text)
 	}
 }
 
-// list writes ascending numbers, three and more in a row as a range: "0-11, 14, 15".
+// list formats ascending numbers; three or more consecutive ones become a range: "0-11, 14, 15".
 func list(n []int) string {
 	var words []string
 	for i := 0; i < len(n); {

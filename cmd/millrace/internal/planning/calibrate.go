@@ -27,7 +27,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/measured"
 )
 
-// calibrateFlags is what calibrate takes beside a model.
+// calibrateFlags are the flags of calibrate besides those of a model.
 type calibrateFlags struct {
 	model     prepare.JobFlags
 	output    string
@@ -36,7 +36,7 @@ type calibrateFlags struct {
 	asJSON    bool
 }
 
-// CalibrateCommand fits described devices to what was measured.
+// CalibrateCommand returns the verb that fits described devices to measurements.
 func CalibrateCommand() *cobra.Command {
 	var f calibrateFlags
 	c := &cobra.Command{
@@ -138,7 +138,7 @@ func (f *calibrateFlags) run(c *cobra.Command, description string, files []strin
 	return cli.Wrote(c.OutOrStdout(), f.output)
 }
 
-// fittable refuses names of --fit that stand twice, or are of no number of the cluster that a fit can change.
+// fittable refuses names of --fit that occur twice, or whose number in the cluster cannot be fitted.
 func fittable(names, known []string) error {
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
@@ -152,7 +152,7 @@ func fittable(names, known []string) error {
 	return nil
 }
 
-// follow has a meter's work show the fits that leave something out.
+// follow reports to a meter's work how many of the fits that leave out a measurement are done.
 func follow(work *progress.Work, done, of int) {
 	fold := progress.Piece{What: "holding measurements out", Kind: "fit", Cost: 1}
 	if done == 1 && of > 1 {
@@ -165,7 +165,7 @@ func follow(work *progress.Work, done, of int) {
 	}
 }
 
-// mostAdvice is how many measurements are proposed.
+// mostAdvice is the maximal number of proposed measurements.
 const mostAdvice = 3
 
 // read reads profiles and CSVs.
@@ -189,7 +189,8 @@ func (f *calibrateFlags) read(c *cluster.Cluster, files []string) (all []*measur
 	return all, nil
 }
 
-// layers reads a profile, with the model that it is of: that of the flags, or a built-in one with its usual settings.
+// layers reads a profile and finds its model: the one that the flags name, or a built-in one with its default
+// settings.
 func (f *calibrateFlags) layers(file string, c *cluster.Cluster) (*measured.Set, error) {
 	p, err := profile.Read(file)
 	if err != nil {
@@ -207,18 +208,18 @@ func (f *calibrateFlags) layers(file string, c *cluster.Cluster) (*measured.Set,
 		return nil, fmt.Errorf("calibrate: %s is of model %s: name its file with --model: %w", file, p.Model, err)
 	}
 	if usual, err := model.Build(p.Model, nil); err == nil && usual.ID() == p.ModelID {
-		m = usual // of several profiles the flags may name another one's
+		m = usual // with several profiles, the flags may name the model of another one
 	}
 	return measured.Layers(file, p, m, c)
 }
 
-// fitJSON is a fit for machines. Times are in seconds, bandwidths in bytes per second.
+// fitJSON is a fit as JSON. Times are in seconds, bandwidths in bytes per second.
 type fitJSON struct {
 	Observations int          `json:"observations"`
 	Numbers      []numberJSON `json:"numbers"`
 	ErrorBefore  float64      `json:"error_before"`
 	ErrorAfter   float64      `json:"error_after"`
-	ErrorHeldOut *float64     `json:"error_held_out"` // null: there is nothing to hold out
+	ErrorHeldOut *float64     `json:"error_held_out"` // null if nothing can be left out
 	Folds        int          `json:"folds"`
 	Residuals    []residual   `json:"residuals"`
 	Next         []nextJSON   `json:"measure_next"`
@@ -267,7 +268,7 @@ func calibrated(r *calibrate.Request, fit *calibrate.Fit, next []calibrate.Advic
 	return out
 }
 
-// percent is a part; nan is of nothing.
+// percent formats a fraction as a percentage; NaN becomes "not known".
 func percent(part float64) string {
 	if math.IsNaN(part) {
 		return "not known"
@@ -275,7 +276,7 @@ func percent(part float64) string {
 	return fmt.Sprintf("%.1f %%", 100*part)
 }
 
-// spread is a standard deviation of a logarithm in words.
+// spread formats a standard deviation of a logarithm.
 func spread(sd float64) string {
 	if sd > 0.5 {
 		return fmt.Sprintf("factor %.3g", math.Exp(sd))
@@ -283,7 +284,7 @@ func spread(sd float64) string {
 	return fmt.Sprintf("±%.2g %%", 100*(math.Exp(sd)-1))
 }
 
-// numberOf is a fitted number with its unit.
+// numberOf formats a fitted number with its unit.
 func numberOf(name string, v float64) string {
 	switch name {
 	case "launch", "layer", "step":
@@ -294,7 +295,7 @@ func numberOf(name string, v float64) string {
 	return terminal.Number(v, 3)
 }
 
-// toldAtLeast is the part of its uncertainty that measurements take away of a number that has a row.
+// toldAtLeast is the part of a number's uncertainty that measurements must remove for the number to be listed.
 const toldAtLeast = 0.05
 
 // printFit prints a fit for people.

@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// print writes what was planned.
+// print prints and writes what was planned.
 func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 	if f.output != "" {
 		if err := p.Plan.Write(f.output); err != nil {
@@ -30,10 +30,10 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 		}
 	}
 	why := f.why
-	if p.Result != nil && p.Plan != p.Result.Best { // it advances
+	if p.Result != nil && p.Plan != p.Result.Best { // the plan has advance forwards, which the explanation lacks
 		why = nil
 	}
-	if p.Plan.Predicted != nil && why == nil && f.stopped == nil { // which would take its time
+	if p.Plan.Predicted != nil && why == nil && f.stopped == nil { // an explanation would take time
 		var err error
 		if why, err = tune.Explain(c.Context(), f.request(p), p.Plan); err != nil {
 			return err
@@ -57,7 +57,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 			Plan        *plan.Plan        `json:"plan"`
 			Rivals      []tune.Rival      `json:"rivals,omitempty"`
 			Explanation *tune.Explanation `json:"explanation,omitempty"`
-			// With --explain, of one step by itself.
+			// Only with --explain; of a single step.
 			Step          *shape.Prediction   `json:"step,omitempty"`
 			Sensitivities []shape.Sensitivity `json:"sensitivities,omitempty"`
 		}{p.Plan, rivals, why, best, sensitive})
@@ -85,21 +85,22 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 	return nil
 }
 
-// Explain prints a plan for people. rest says where more of it is.
+// Explain prints a plan for people. rest says where the rest can be found.
 func Explain(w io.Writer, p *prepare.Prepared, rest string) {
 	(&view{Prepared: p, to: w, Screen: terminal.Of(w), rest: rest}).plan(nil)
 }
 
-// view is a plan as it is printed on a screen.
+// view prints a plan on a screen.
 type view struct {
 	*prepare.Prepared
 	terminal.Screen
 	to   io.Writer
-	all  bool   // rows that a screen has no room for, too
-	rest string // where they are, in words
+	all  bool   // also prints the rows that a screen has no room for
+	rest string // says where to find those rows
 }
 
-// plan prints the choice, its prediction, the bound, and rivals; with an explanation also what would help.
+// plan prints the choice, its prediction, the bound, and rivals. With an explanation it also prints what would make
+// the step shorter.
 func (v *view) plan(why *tune.Explanation) {
 	pl := v.Plan
 	fmt.Fprint(v.to, v.Wrap("", "  ", v.Paint(terminal.Bold, pl.Model)+": "+v.choice()))
@@ -152,7 +153,7 @@ func (v *view) plan(why *tune.Explanation) {
 	v.rivals()
 }
 
-// line prints what there is to say under a label, unless it is nothing.
+// line prints a text under a label, unless the text is empty.
 func (v *view) line(label, text string) {
 	if text != "" {
 		const room = 12
@@ -160,7 +161,7 @@ func (v *view) line(label, text string) {
 	}
 }
 
-// choice is what was chosen, in a line.
+// choice returns what was chosen, in one line.
 func (v *view) choice() string {
 	pl := v.Plan
 	workers := terminal.Count(len(pl.Devices()), "worker")
@@ -178,7 +179,7 @@ func (v *view) choice() string {
 		terminal.Count(pl.StepSamples(), "sample"), micros)
 }
 
-// fullest is what the worker with the most memory holds.
+// fullest says how much memory the fullest worker needs.
 func (v *view) fullest() string {
 	q := v.Plan.Predicted
 	peak, needs := slices.Max(q.MemoryBytes), slices.Max(q.Needs())
@@ -202,14 +203,14 @@ func (v *view) fullest() string {
 	return text
 }
 
-// short is how long layers take, seconds, for which launching kernels counts: ten launches of 5 to 10 us each
-// are half as long and more.
+// short is the duration of a layer, in seconds, below which launching kernels matters: ten launches of 5 to 10 us
+// take half of it or more.
 const short = 200e-6
 
-// costs says what the predictions are made of.
+// costs says where the costs behind the predictions come from.
 func (v *view) costs() string {
 	var sources []string
-	shortest := 0.0 // of those that are computed
+	shortest := 0.0 // of the computed costs
 	for _, device := range slices.Compact(slices.Sorted(slices.Values(v.Cluster.Devices))) {
 		source, computed := v.source(device)
 		if sources = append(sources, source); !computed {
@@ -228,7 +229,7 @@ func (v *view) costs() string {
 	return text
 }
 
-// source is where a device type's costs are from, and whether they are computed.
+// source says where a device type's costs come from, and whether a roofline computed them.
 func (v *view) source(device string) (text string, computed bool) {
 	m := v.Profile.On(device)
 	switch {
@@ -247,13 +248,13 @@ func (v *view) source(device string) (text string, computed bool) {
 	return fmt.Sprintf("measured on %s by %s, %s at once", device, m.Engine, at), false
 }
 
-// onBoard says whether a device type's costs are a board's.
+// onBoard reports whether a device type's costs are those of a board.
 func (v *view) onBoard(device string) bool {
 	costs, _, err := v.Profile.At(device, v.Plan.Sizes()[0])
 	return err == nil && profile.OfBoards(costs)
 }
 
-// layerS is what the forward of a layer takes on a device on average, of a micro-batch, seconds.
+// layerS returns the mean forward time of a layer for a micro-batch on a device, in seconds.
 func (v *view) layerS(device string) float64 {
 	costs, _, err := v.Profile.At(device, v.Plan.Sizes()[0])
 	if err != nil {
@@ -266,10 +267,10 @@ func (v *view) layerS(device string) float64 {
 	return sum / float64(len(costs))
 }
 
-// mostRows is how many rows a list of workers or rivals has on one screen.
+// mostRows is the maximal number of rows in a list of workers or rivals on a screen.
 const mostRows = 8
 
-// workers is a row for the workers that have the same stages, with what the fullest of them holds.
+// workers prints one row for all workers with the same stages, with the memory of the fullest of them.
 func (v *view) workers() {
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "worker"}, {Heading: "stage"},
 		{Heading: "layers", Wraps: true}, {Heading: "recompute", Spare: 2}, {Heading: "computes", Number: true},
@@ -321,10 +322,10 @@ func (v *view) workers() {
 		}
 		t.Add(row...)
 	}
-	_ = t.Write(v.to, v.Screen) // what cannot be printed here cannot be said here
+	_ = t.Write(v.to, v.Screen) // an error of the output cannot be printed to it
 }
 
-// layers names the layers of a stage.
+// layers returns the numbers and names of a stage's layers.
 func (v *view) layers(s *plan.Stage) string {
 	name := func(layer int) string {
 		if v.Plan.Order != nil {
@@ -338,7 +339,7 @@ func (v *view) layers(s *plan.Stage) string {
 	return fmt.Sprintf("%s\u00a0%s ..\u00a0%s", s.Layers(), name(s.FirstLayer), name(s.LastLayer))
 }
 
-// memory prints what fills workers at their fullest.
+// memory prints how the memory of each worker is used at its peak.
 func (v *view) memory(all []tune.MemorySplit) {
 	fmt.Fprintf(v.to, "\n%s\n", v.Paint(terminal.Bold, "memory at its fullest"))
 	t := &terminal.Table{Columns: []terminal.Column{{Heading: "worker"}}}
@@ -374,16 +375,16 @@ func layersOf(p *profile.Profile) []string {
 	return names
 }
 
-// leastIdle is the bubble from which on a drawing shows it.
+// leastIdle is the bubble from which a drawing must show idle time.
 const leastIdle = 0.02
 
-// drawing draws how a plan begins: boxes where all fit, or letters.
+// drawing draws the beginning of a plan's step. It draws boxes if they fit on the screen, else letters.
 func (v *view) drawing(t *trace.Timeline) {
 	_, end := t.Extent()
 	frame := picture.Frame{Screen: v.Screen, Clock: picture.ClockFor(end), ToS: end}
 	d := picture.Boxes(t, frame)
 	hides := v.Plan.Predicted.Bubble > leastIdle && !strings.Contains(d.Text(4*mostRows), picture.Idle)
-	if hides || !d.Whole() { // boxes of a few cells have no room for it
+	if hides || !d.Whole() { // boxes of a few cells cannot show idle time
 		d = picture.Letters(t, frame)
 	}
 	what := "the step, by itself"

@@ -13,8 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// overLimit is the device that a plan fills the furthest beyond its memory; nil where it
-// fits them all.
+// overLimit returns the device whose memory a plan exceeds most; nil if the plan fits all devices.
 func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
 	var worst *tune.MemorySplit
 	for i, m := range memory {
@@ -26,7 +25,7 @@ func overLimit(memory []tune.MemorySplit) *tune.MemorySplit {
 	return worst
 }
 
-// doesNotFit says of a planner's plan where it holds too much, by how much, and what would fit.
+// doesNotFit prints which worker of a planner's plan needs too much memory, by how much, and what would fit.
 func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.MemorySplit) {
 	out := c.OutOrStdout()
 	s := terminal.Of(out)
@@ -47,8 +46,8 @@ func (f *planFlags) doesNotFit(c *cobra.Command, p *prepare.Prepared, m *tune.Me
 	}
 }
 
-// limit is a memory limit under which the planner that was named has a plan that fits, and what
-// to say of it; 0 where there is none. from is a limit that it needs at least.
+// limit searches a memory limit at which the chosen planner finds a plan that fits; it returns 0 if there is none.
+// what describes the limit. The search begins at from.
 func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (bytes int64, what string) {
 	planner, err := plan.LookupPlanner(f.planner)
 	if err != nil {
@@ -62,7 +61,7 @@ func (f *planFlags) limit(c *cobra.Command, p *prepare.Prepared, from int64) (by
 		planner.Name, fits.Summary())
 }
 
-// remedies is plans that fit, or the least that would make one.
+// remedies lists plans that fit, or the smallest changes that would give such a plan.
 func (f *planFlags) remedies(c *cobra.Command, p *prepare.Prepared) []string {
 	r := f.request(p)
 	found, err := tune.Search(c.Context(), r)
@@ -78,14 +77,14 @@ func (f *planFlags) remedies(c *cobra.Command, p *prepare.Prepared) []string {
 		terminal.Duration(best.Predicted.StepS))}
 }
 
-// remedied adds to a plan that does not fit what would make it.
+// remedied prints, after a plan that does not fit, what would make it fit.
 func (f *planFlags) remedied(c *cobra.Command, p *prepare.Prepared, err error) error {
 	var memory *tune.MemoryError
 	var remedies []string
 	switch {
 	case p == nil || f.asJSON:
 	case errors.As(err, &memory):
-		remedies = tune.Remedies(c.Context(), f.request(p), memory)[1:] // the error names the first
+		remedies = tune.Remedies(c.Context(), f.request(p), memory)[1:] // the error already names the first
 	case errors.Is(err, plan.ErrMemory):
 		from := int64(1)
 		var own *plan.MemoryError

@@ -15,17 +15,17 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	_ "github.com/millrace-ml/millrace/plan/planners" // planners register by name
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// LongestSearch is how long a search of a fixed amount of work may take; 0: as long as package tune lets it.
-// Stories have it take its time, so that they end alike on a machine that stands still for a while.
+// LongestSearch limits the time of a search that does a fixed amount of work; 0 for the limit of package tune. Tests
+// set it high, so that their result does not depend on the speed of the machine.
 var LongestSearch time.Duration
 
-// planFlags is what plan takes beside a job.
+// planFlags are the flags of plan besides those of a job.
 type planFlags struct {
 	planner, formula string
 	time             time.Duration
@@ -34,11 +34,11 @@ type planFlags struct {
 	output           string
 	set              map[string]string // the planner's own settings, taken from --set
 	shapes           sweepFlags
-	bare             bool // no model: the profile alone
+	bare             bool // there is only a profile, no model
 	fix              tune.Overrides
-	why              *tune.Explanation // of the plan as it was searched
+	why              *tune.Explanation // explains the plan that the search found
 
-	stopped error // why the plan is the best so far
+	stopped error // why the search ended early, with the best plan so far
 }
 
 func PlanCommand() *cobra.Command {
@@ -116,8 +116,8 @@ func plannerNames() string {
 	return strings.Join(names, ", ")
 }
 
-// complete names the model after the profile where only that is given, and takes the
-// planner's settings out of the model's.
+// complete takes the model's name from the profile if only that is given, and moves the planner's settings out of
+// the model's.
 func (f *planFlags) complete(j *job.Job) error {
 	if j.Model.Name == "" && j.Plan.Profile != "" {
 		p, err := profile.Read(j.Plan.Profile)
@@ -161,8 +161,8 @@ func (f *planFlags) complete(j *job.Job) error {
 	return nil
 }
 
-// prepare gathers model, profile and cluster, and plans. What it gathered comes back with
-// an error too.
+// prepare collects the model, the profile and the cluster, and plans. With an error it also returns what it has
+// collected.
 func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	if j.Plan.Program != "" && f.planner != "auto" {
@@ -226,7 +226,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	return p, p.Advance()
 }
 
-// readCosts reads what layers cost from a profile, whose model need not be there.
+// readCosts reads the layers' costs from a profile. Its model is not needed.
 func (f *planFlags) readCosts(c *cobra.Command, p *prepare.Prepared) (err error) {
 	if err := p.Describe(c); err != nil {
 		return err
@@ -238,8 +238,8 @@ func (f *planFlags) readCosts(c *cobra.Command, p *prepare.Prepared) (err error)
 	return err
 }
 
-// measureCosts reads the model and finds what its layers cost on the hardware. It refuses what the user has fixed
-// before anything is measured.
+// measureCosts reads the model and determines its layers' costs on the hardware. It refuses wrong settings before it
+// measures.
 func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err error) {
 	j := p.Job
 	if p.Model, err = prepare.LoadModel(j); err != nil {
@@ -256,7 +256,7 @@ func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err err
 	return p.Hardware(c)
 }
 
-// adviceOf is the part of --time, one in so many, in which it is searched what better hardware would do.
+// adviceOf is the divisor of --time for the search for what better hardware would gain.
 const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {
@@ -266,13 +266,13 @@ func (f *planFlags) request(p *prepare.Prepared) tune.Request {
 	}
 }
 
-// question is what one planner alone is asked.
+// question returns the request for a single planner.
 func (f *planFlags) question(p *prepare.Prepared) plan.Request {
 	return plan.Request{Profile: p.Profile, Cluster: p.Cluster, Batch: p.Job.Plan.Batch, MicroBatch: p.Job.Plan.MicroBatch,
 		Formula: f.formula, Boundary: f.fix.Boundary, Runnable: p.Job.Machine.Cluster == "", Set: f.set}
 }
 
-// other asks one planner alone, and simulates what it says.
+// other plans with a single planner and simulates its plan.
 func (f *planFlags) other(c *cobra.Command, p *prepare.Prepared) error {
 	planner, err := plan.LookupPlanner(f.planner)
 	if err != nil {

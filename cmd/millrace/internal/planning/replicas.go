@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// replicas says what the replicas of stages divide and when they sum, where that is not as usual.
+// replicas says what the replicas of stages divide and when they sum gradients, if that is not the default.
 func replicas(pl *plan.Plan) string {
 	var says []string
 	if pl.Shard != plan.ShardNothing {
@@ -28,8 +28,8 @@ func replicas(pl *plan.Plan) string {
 	return strings.Join(says, "; ")
 }
 
-// apart is where a step of a plan for described devices goes, and what it depends on; nil where its costs are not
-// computed, or its steps overlap.
+// apart returns how the step of a plan for described devices divides into parts, and what it depends on. It returns
+// nil if the costs are not computed, or if steps overlap.
 func apart(p *prepare.Prepared) (*shape.Prediction, []shape.Sensitivity, error) {
 	if p.Model == nil || p.Job.Machine.Cluster == "" || p.Job.Plan.Profile != "" || p.Plan.Predicted == nil {
 		return nil, nil, nil
@@ -42,7 +42,7 @@ func apart(p *prepare.Prepared) (*shape.Prediction, []shape.Sensitivity, error) 
 		}}.Explain()
 	var work *predict.WorkError
 	if errors.Is(err, shape.ErrStream) || errors.As(err, &work) {
-		return nil, nil, nil // the picture and the table of memory have what is known
+		return nil, nil, nil // the picture and the table of memory show what is known
 	}
 	return best, sensitive, err
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// mostRivals is how many rivals one screen has.
+// mostRivals is the maximal number of rivals on a screen.
 const mostRivals = 5
 
-// rivals is the table of the plans that the choice was preferred to.
+// rivals prints a table of the plans that were worse than the choice.
 func (v *view) rivals() {
 	if len(v.Plan.Rivals) == 0 || v.Plan.Predicted == nil {
 		return
@@ -45,11 +45,11 @@ func (v *view) rivals() {
 		}
 		t.Add(terminal.Number(1e3*r.StepS, 4), slower, r.Title(), micros, r.Why)
 	}
-	_ = t.Write(v.to, v.Screen) // what cannot be printed here cannot be said here
+	_ = t.Write(v.to, v.Screen) // an error of the output cannot be printed to it
 }
 
-// foremost is the rivals to show first: the best few, and what everybody compares with, data parallelism and
-// one worker. Of those that are one plan under several names the first counts.
+// foremost returns the rivals to show first: the best few, data parallelism, and one worker. Of equal plans with
+// several names it takes the first.
 func foremost(all []plan.Rival) []plan.Rival {
 	var one []plan.Rival
 	for _, r := range all {
@@ -72,7 +72,7 @@ func foremost(all []plan.Rival) []plan.Rival {
 	})
 }
 
-// where says where the reference of pipelines is updated, unless by the workers themselves.
+// where says which thread updates the reference of pipelines, unless the workers do.
 func where(e *plan.Elastic) string {
 	if !e.Besides() {
 		return ""

@@ -18,12 +18,12 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// sweepFlags ask for plans of a fixed shape: replicas x stages x groups.
+// sweepFlags are the flags for plans of a fixed shape: replicas x stages x groups.
 type sweepFlags struct {
 	on       bool
 	replicas []int
 	chunks   []int
-	svg      string // where they are drawn
+	svg      string // file for the drawing
 }
 
 func (f *sweepFlags) add(c *cobra.Command) {
@@ -40,16 +40,16 @@ func (f *sweepFlags) wanted() bool {
 	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || f.svg != ""
 }
 
-// ofSearch are the flags that say nothing of shapes.
+// ofSearch lists flags that do not apply to shapes.
 var ofSearch = []string{"micro-batches", "split", "weights", "pipelines", "planner", "time", "boundary", "profile"}
 
-// Swept is what --json prints.
+// Swept is what --json prints for a sweep.
 type Swept struct {
 	Shapes        []*shape.Prediction `json:"shapes"`
 	Sensitivities []shape.Sensitivity `json:"sensitivities"`
 }
 
-// run ranks shapes.
+// run ranks shapes and prints the result.
 func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, output string) error {
 	if !f.on {
 		return cli.BadInput(errors.New("--replicas, --chunks and --svg are of shapes: give --sweep too"))
@@ -68,7 +68,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		return err
 	}
 	plain := *j
-	plain.Machine.Tensor, plain.Machine.SequenceParallel = nil, false // shapes have groups of their own
+	plain.Machine.Tensor, plain.Machine.SequenceParallel = nil, false // each shape has its own groups
 	described, err := prepare.DescribedCluster(c, &plain)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 	return cli.Wrote(out, output, f.svg)
 }
 
-// written writes a shape as a plan, with what the simulator says of it.
+// written writes a shape as a plan, with its simulated prediction.
 func written(j *job.Job, m *model.Model, described *cluster.Cluster, best *shape.Prediction, output string) error {
 	pl, err := best.Plan(m, described)
 	if err != nil {
@@ -151,7 +151,7 @@ func written(j *job.Job, m *model.Model, described *cluster.Cluster, best *shape
 	return pl.Write(output)
 }
 
-// sweep is what is asked for; what nobody fixes is tried.
+// sweep returns the shapes to try. Settings that the user does not fix are varied.
 func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) (shape.Sweep, error) {
 	gradients, err := plan.ParseGradients(j.Plan.Gradients)
 	if err != nil {

@@ -15,10 +15,11 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// shown is how many shapes a table has without --explain.
+// shown is the number of shapes in a table without --explain.
 const shown = 12
 
-// drawn prints the ranking, where the best one's step goes, what it depends on and what it costs.
+// drawn prints the ranking. For the best shape it adds the parts of its step, what the step depends on, and what it
+// costs.
 func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Prediction, sensitive []shape.Sensitivity,
 	all bool) error {
 	screen := terminal.Of(out)
@@ -82,7 +83,7 @@ func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Pre
 	return nil
 }
 
-// ranking prints a row for each shape.
+// ranking prints one row for each shape.
 func ranking(out io.Writer, screen terminal.Screen, found []*shape.Prediction, all bool) error {
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "dp", Number: true}, {Heading: "pp", Number: true},
 		{Heading: "tp", Number: true}, {Heading: "micro-batches", Number: true}, {Heading: "chunks", Number: true, Spare: 2},
@@ -108,18 +109,18 @@ func ranking(out io.Writer, screen terminal.Screen, found []*shape.Prediction, a
 	return nil
 }
 
-// part is a part of a step, in short and in full.
+// part is a part of a step, with a short and a full name.
 type part struct {
 	short, full string
 	s           float64
 }
 
-// parts add up to a step.
+// parts returns the parts of a step, which add up to its time.
 func parts(of *shape.Prediction) []part {
 	p := of.Parts
 	computes := p.KernelsS
 	if p.Spent != (kernels.Spent{}) {
-		computes = 0 // by what bounds it
+		computes = 0 // listed instead by what bounds it
 	}
 	return []part{
 		{"computing", "forwards and backwards", computes},
@@ -138,8 +139,8 @@ func parts(of *shape.Prediction) []part {
 	}
 }
 
-// explained prints where a step goes, part by part, and what it hangs on. The last column of that is headed then, and
-// says same where nothing else is the best one then, and none where nothing fits.
+// explained prints the parts of a step, and what its time depends on. then is the heading of the last column, which
+// names the best plan after a change. It reads same if that is the same plan, and none if nothing fits.
 func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, sensitive []shape.Sensitivity, then, same,
 	none string) error {
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "where the step goes", Wraps: true},
@@ -173,8 +174,8 @@ func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, se
 	return nil
 }
 
-// costs says what a step and a million samples cost, and for texts a million tokens. It uses the hourly price of all
-// devices; empty where that is not known.
+// costs returns the price of a step, of a million samples, and for texts of a million tokens. It needs the hourly
+// price of all devices, else it returns "".
 func costs(pricePerHour, stepS float64, batch int, m *model.Model) string {
 	if pricePerHour <= 0 {
 		return ""
@@ -190,7 +191,7 @@ func costs(pricePerHour, stepS float64, batch int, m *model.Model) string {
 	return text + ", with all devices paid for"
 }
 
-// plotted is step time over memory, a series for each size of groups.
+// plotted draws step time over memory, with one series for each size of groups.
 func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *scatter.Drawing {
 	const gib = 1 << 30
 	d := &scatter.Drawing{Title: fmt.Sprintf("%s on %s: %d shapes", m.Name, c.Name, len(found)),
@@ -207,7 +208,7 @@ func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *sca
 			d.Best = &at
 		}
 	}
-	slices.SortStableFunc(d.Series, func(a, b scatter.Series) int { // tp 2 in front of tp 16
+	slices.SortStableFunc(d.Series, func(a, b scatter.Series) int { // tp 2 before tp 16
 		return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), strings.Compare(a.Name, b.Name))
 	})
 	if limit := c.MemoryBytes(0); limit > 0 {
@@ -216,7 +217,7 @@ func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *sca
 	return d
 }
 
-// money is what a plan's steps cost, where all its devices have a price.
+// money returns the price of a plan's steps, if all its devices have a price.
 func (v *view) money() string {
 	pricePerHour := 0.0
 	for _, device := range v.Cluster.Devices {

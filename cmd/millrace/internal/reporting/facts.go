@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// facts says what was asked for, where and when it ran, and what it went on from.
+// facts lists what was asked for, where and when it ran, and what it resumed from.
 func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 	p := r.Shown()
 	var all []report.Fact
@@ -61,14 +61,14 @@ func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 		add("engine", s.Engine)
 		add(terminal.Plural(len(s.Hosts), "host"), strings.Join(s.Hosts, "; "))
 	}
-	if order, err := r.Order(); err == nil { // else its updates do not depend on who was first
+	if order, err := r.Order(); err == nil { // otherwise the updates do not depend on which worker was first
 		all = append(all, staleness(order)...)
 	}
 	all = append(all, rounded(p.Measured)...)
 	return append(all, averaging(p.Plan, evaluations)...)
 }
 
-// rounded says by how much rounding changed what stages sent each other in fewer bits.
+// rounded says how much rounding changed the values that stages sent in fewer bits.
 func rounded(t *trace.Timeline) (all []report.Fact) {
 	if t == nil {
 		return nil
@@ -94,7 +94,7 @@ func rounded(t *trace.Timeline) (all []report.Fact) {
 	return all
 }
 
-// settings is those of a model, in brackets.
+// settings returns the settings of a model in brackets.
 func settings(j *job.Job) string {
 	if len(j.Model.Settings) == 0 {
 		return ""
@@ -102,7 +102,7 @@ func settings(j *job.Job) string {
 	return " (" + j.Model.SettingsText() + ")"
 }
 
-// planned is a plan in a few words, with where it is from.
+// planned describes a plan in a few words, with its origin.
 func planned(p *plan.Plan, j *job.Job) string {
 	if p == nil {
 		return ""
@@ -118,7 +118,8 @@ func planned(p *plan.Plan, j *job.Job) string {
 	return text
 }
 
-// lasted is when a training began and how long its parts took, up to what each wrote last that counts.
+// lasted returns when a training began and how long its parts took. Each part counts up to the last record of it
+// that is valid.
 func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	for _, p := range r.Parts {
 		if p.Start == nil {
@@ -156,7 +157,7 @@ func staleness(of folder.Order) []report.Fact {
 		Value: fmt.Sprintf("%g steps behind as pipelines saw it, %d at most", median, most)}}
 }
 
-// averaging says how many pipelines are averaged, and how far the reference was from their average at worst.
+// averaging says how many pipelines are averaged, and the largest distance between the reference and their average.
 func averaging(p *plan.Plan, evaluations []trace.Evaluation) []report.Fact {
 	if p == nil || p.Together() == 1 {
 		return nil

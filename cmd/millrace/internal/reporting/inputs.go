@@ -1,7 +1,7 @@
-// Package reporting makes of a run's folder what its reports are drawn from.
+// Package reporting prepares the contents of a run's folder for its reports.
 //
-// In: a folder.Run. Out: a report.Inputs: `train` at its end and `report` later draw the same page and say the same on
-// the terminal, since both ask here. Nothing is refused: what a folder does not have is not drawn.
+// In: a folder.Run. Out: a report.Inputs. Both `train` at its end and `report` later use it, so that they draw the
+// same page and print the same text. Nothing is refused: what a folder lacks is not drawn.
 package reporting
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 )
 
-// Inputs is what the report of a run is drawn from.
+// Inputs returns what the report of a run is drawn from.
 func Inputs(r *folder.Run) report.Inputs {
 	in := r.Inputs()
 	in.Lags, in.Facts = lags(in.Plan), facts(r, in.Evaluations)

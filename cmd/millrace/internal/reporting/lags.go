@@ -7,11 +7,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// settled is the minibatches of a stream behind which its weights are as old as they get, for each worker.
+// settled is the number of minibatches per worker after which a stream's weights are as old as they get.
 const settled = 8
 
-// lags is how old the weights are that a stream computes with, by pipeline and stage. It is nil of a plan that
-// flushes with one set of weights, of one that is not known, and of one whose weights are as old as it happens.
+// lags returns how old the weights are that a stream computes with, by pipeline and stage. It returns nil without a
+// plan, for a plan that flushes with one set of weights, and if the age depends on timing.
 func lags(p *plan.Plan) []report.Lag {
 	if p == nil || schedule.Policy(p.Weights).Synchronous() || schedule.Policy(p.Weights).Served() {
 		return nil
@@ -33,7 +33,7 @@ func lags(p *plan.Plan) []report.Lag {
 				found[at], all = l, append(all, at)
 			}
 			behind := int(u.Instruction.Micro)/l.Span - u.Version
-			switch u.Instruction.Kind { // the oldest: the first minibatches find weights that nobody has updated
+			switch u.Instruction.Kind { // keeps the oldest: the first minibatches use the initial weights
 			case schedule.F:
 				l.Forward = max(l.Forward, behind)
 			case schedule.B, schedule.I, schedule.W:

@@ -23,17 +23,17 @@ import (
 	"github.com/millrace-ml/millrace/model/pretrained"
 )
 
-// claims is what a process says about its inputs, by name. All processes of a run must say the same.
+// claims is what a process states about its inputs, by name. All processes of a run must state the same.
 type claims map[string]any
 
-// knownTo keeps the claims that others make, too.
+// knownTo keeps the claims that others have as well.
 func (c claims) knownTo(others claims) claims {
 	both := maps.Clone(c)
 	maps.DeleteFunc(both, func(name string, _ any) bool { return others[name] == nil })
 	return both
 }
 
-// differ refuses what two processes say, if it is not the same.
+// differ returns an error if two processes' claims differ.
 func differ(own, theirs claims, a, b, remedy string) error {
 	names := slices.Sorted(maps.Keys(own))
 	for name := range theirs {
@@ -49,7 +49,7 @@ func differ(own, theirs claims, a, b, remedy string) error {
 	return nil
 }
 
-// shown is a claim in words.
+// shown formats a claim.
 func shown(value any) any {
 	if value == nil {
 		return "left out"
@@ -57,7 +57,7 @@ func shown(value any) any {
 	return value
 }
 
-// travelled is claims as they are where they have come as JSON.
+// travelled returns claims as they arrive after a transfer as JSON.
 func travelled(c claims) (claims, error) {
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -70,7 +70,7 @@ func travelled(c claims) (claims, error) {
 	return out.flat("", claims{}), nil
 }
 
-// flat has settings below others be claims of their own, like rate.base.
+// flat makes nested settings separate claims, such as rate.base.
 func (c claims) flat(within string, into claims) claims {
 	for name, value := range c {
 		if below, is := value.(map[string]any); is {
@@ -82,8 +82,8 @@ func (c claims) flat(within string, into claims) claims {
 	return into
 }
 
-// filesOf is the contents of the files that a job names, as far as they can be read. Every host has its own of
-// these.
+// filesOf returns digests of the files that a job names, as far as they can be read. Each host has its own copies of
+// them.
 func filesOf(j *job.Job) claims {
 	named := map[string]string{"--plan": j.Plan.File, "--program": j.Plan.Program, "--profile": j.Plan.Profile}
 	c := claims{}
@@ -113,13 +113,13 @@ func filesOf(j *job.Job) claims {
 	return c
 }
 
-// How much of a data set is read to tell it from others.
+// How much of a data set is read to identify it.
 const (
-	wholeFile  = 64 << 20 // bytes of a file that are read; of a longer one as many at its end
+	wholeFile  = 64 << 20 // bytes read at the beginning of a file, and at its end if it is longer
 	sampleRows = 16       // of each part
 )
 
-// dataOf is what tells data from other data: sizes, and a digest of samples and of the files.
+// dataOf returns claims that identify data: sizes, and a digest of samples and of the files.
 func dataOf(j *job.Job, s *data.Set) (claims, error) {
 	h := sha256.New()
 	c := claims{"the number of classes of the data": s.Classes}
@@ -141,7 +141,7 @@ func dataOf(j *job.Job, s *data.Set) (claims, error) {
 		}
 	}
 	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() { // it is no name of data that millrace has
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() { // not a built-in data set
 			c["the size of "+path] = info.Size()
 			if err := hashFile(h, path); err != nil {
 				return nil, cli.BadInput(err)
@@ -152,7 +152,7 @@ func dataOf(j *job.Job, s *data.Set) (claims, error) {
 	return c, nil
 }
 
-// hashRows reads some samples of a part, evenly.
+// hashRows adds some evenly spaced samples of a part to the digest.
 func hashRows(h hash.Hash, split data.Split) error {
 	if split == nil || split.Len() == 0 {
 		return nil
@@ -173,7 +173,7 @@ func hashRows(h hash.Hash, split data.Split) error {
 	return nil
 }
 
-// hashFile reads the beginning of a file and its end.
+// hashFile adds the beginning and the end of a file to the digest.
 func hashFile(h hash.Hash, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -200,5 +200,5 @@ func hashFile(h hash.Hash, path string) error {
 	return err
 }
 
-// sum is enough of a digest to tell by.
+// sum returns the first 8 bytes of a digest in hex, enough to tell two apart.
 func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8]) }

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// checkOut says before anything is measured whether a run, as its launcher names it, may write to its folder. from is
-// what it goes on from.
+// checkOut checks before any measurement whether a run may write to its folder. run is the launcher's name of the
+// run; from is what it resumes from.
 func checkOut(j *job.Job, run string, from *resumption) error {
 	if err := cli.CheckFolder("--out", j.Output.Folder); err != nil {
 		return err
@@ -46,7 +46,8 @@ func checkOut(j *job.Job, run string, from *resumption) error {
 		"write over them with --overwrite, or give another --out", j.Output.Folder, dir))
 }
 
-// mayGoOn refuses a folder that a run cannot go on in, as what is there cannot be read: before anything in it is moved.
+// mayGoOn refuses a folder whose contents cannot be read, because a run cannot continue there. It is called before
+// anything in the folder is moved.
 func mayGoOn(j *job.Job) error {
 	if err := folder.Readable(j.Output.Folder); err != nil {
 		return cli.BadInput(fmt.Errorf("--out %s: the run cannot go on there: %w; give another --out", j.Output.Folder, err))
@@ -54,8 +55,9 @@ func mayGoOn(j *job.Job) error {
 	return nil
 }
 
-// leftOf refuses files of a checkpoint that another run with a launcher was killed while saving: other hosts may have
-// committed it. Those of a process that was alone, or of an earlier start of this run, are in nobody's checkpoint.
+// leftOf refuses files of a checkpoint that another run with a launcher was saving when it was killed. Other hosts
+// may have committed that checkpoint. Files of a single process, or of an earlier start of this run, belong to no
+// checkpoint.
 func leftOf(j *job.Job, run string) error {
 	was := readRecord(j.Output.Folder).Run
 	if was == "" || was == run {
@@ -70,8 +72,7 @@ func leftOf(j *job.Job, run string) error {
 	return cli.BadInput(err)
 }
 
-// TakeFolder makes a run's folder, where it is not there, and holds it until it is closed or the process
-// ends.
+// TakeFolder makes a run's folder if it does not exist, and locks it until the file is closed or the process ends.
 func TakeFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, cli.BadInput(fmt.Errorf("--out: %w", err))
@@ -79,7 +80,7 @@ func TakeFolder(dir string) (*os.File, error) {
 	return holdFolder(dir)
 }
 
-// holdFolder is TakeFolder of a folder that is there, else nil.
+// holdFolder is TakeFolder for an existing folder; without one it returns nil.
 func holdFolder(dir string) (*os.File, error) {
 	f, busy, err := lockFolder(dir)
 	if busy {
@@ -91,8 +92,8 @@ func holdFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// lockFolder opens a folder that is there, else nil, and locks it unless it is busy: another process has. A file system
-// that knows no such locks has every one lock it.
+// lockFolder opens an existing folder and locks it; without one it returns nil. busy means that another process has
+// locked it. On a file system without such locks, every process succeeds.
 func lockFolder(dir string) (f *os.File, busy bool, err error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, false, nil
@@ -108,14 +109,14 @@ func underWay(dir string) error {
 		dir))
 }
 
-// held is what a process says of the run's folder, as its host has it.
+// held describes the run's folder as a process sees it.
 type held struct {
-	Holds  bool   // the process
-	Busy   bool   // another process does, of this run or of another
-	Folder uint64 // its number on its file system; hosts that share that have the same
+	Holds  bool   // this process holds the lock
+	Busy   bool   // another process holds the lock, of this run or of another
+	Folder uint64 // its number on the file system; equal for hosts that share the file system
 }
 
-// folderHeld identifies an open folder, and says whether this process holds it; zero where f is nil.
+// folderHeld identifies an open folder and says whether this process holds its lock; it returns zero if f is nil.
 func folderHeld(f *os.File, busy bool) (held, error) {
 	if f == nil {
 		return held{}, nil
@@ -131,7 +132,7 @@ func folderHeld(f *os.File, busy bool) (held, error) {
 	return h, nil
 }
 
-// hold has this process hold the run's folder, where that is there. Of several that share it one does.
+// hold locks the run's folder if it exists. Of several processes that share the folder, one gets the lock.
 func (t *training) hold(dir string) (held, error) {
 	f, busy, err := lockFolder(dir)
 	if err != nil {
@@ -145,7 +146,7 @@ func (t *training) hold(dir string) (held, error) {
 	return h, err
 }
 
-// holdOthers has every process hold the run's folder as its host has it. It refuses one that another run holds,
+// holdOthers has every process lock the run's folder on its host. It refuses a folder that another run has locked,
 // before anything is written on any host.
 func (t *training) holdOthers(j *job.Job) error {
 	if t.dry {
@@ -169,13 +170,13 @@ func (t *training) holdOthers(j *job.Job) error {
 	return nil
 }
 
-// isOwn says whether a job goes on from the checkpoints of its own folder, which is there: a run that was
-// killed before its first checkpoint leaves none in it.
+// isOwn reports whether a job resumes from the checkpoints of its own existing folder. A run that was killed before
+// its first checkpoint leaves none there.
 func isOwn(j *job.Job) bool {
 	return isFolder(j.Output.Folder) && filepath.Clean(j.Save.Resume) == checkpoints(j)
 }
 
-// sameFolder says whether two paths name one folder.
+// sameFolder reports whether two paths name the same folder.
 func sameFolder(a, b string) bool {
 	one, err := os.Stat(a)
 	other, errB := os.Stat(b)

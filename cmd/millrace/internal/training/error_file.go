@@ -16,38 +16,38 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// ErrorName is the file in a run's folder that says why the run has failed. A run that ends well leaves none, nor
-// does one that was told to stop.
+// ErrorName is the file in a run's folder that says why the run failed. A run that ended well or was stopped has no
+// such file.
 const ErrorName = "error.json"
 
 const errorVersion = 1
 
-// errorFile is the content of that file.
+// errorFile is the content of error.json.
 type errorFile struct {
 	Version    int       `json:"version"`
 	Time       time.Time `json:"time"`
-	Start      string    `json:"start,omitempty"` // of the run: of one start the first reason stays
-	Rank       int       `json:"rank"`            // of the process that says so
+	Start      string    `json:"start,omitempty"` // identifies this start of the run; its first reason stays
+	Rank       int       `json:"rank"`            // of the process that wrote the file
 	Host       string    `json:"host"`
 	Cause      string    `json:"cause"`
 	ExitCode   int       `json:"exit_code"`
 	Retry      bool      `json:"retry"` // another start may help
 	Lost       *lostRank `json:"lost,omitempty"`
-	Steps      *int      `json:"steps,omitempty"`      // done in all, where this process knows
+	Steps      *int      `json:"steps,omitempty"`      // steps done in all; nil if this process does not know
 	Checkpoint string    `json:"checkpoint,omitempty"` // the last one that was committed
 }
 
-// lostRank is a process that was lost.
+// lostRank is the process that was lost.
 type lostRank struct {
 	Rank int    `json:"rank"`
 	Name string `json:"name"`
 	Why  string `json:"why"`
-	// What others had waited for of it, where somebody had.
+	// Due is what other processes were waiting for from it; nil if none was.
 	Due *control.Due `json:"due,omitempty"`
 }
 
-// leaveError says in the run's folder why it has failed. Rank 0 does, and where that is lost everybody else: each in
-// the folder as its own host has it.
+// leaveError writes into the run's folder why the run failed. Rank 0 does so. If rank 0 is lost, every other process
+// does so on its own host.
 func (t *training) leaveError(rank int, err error) error {
 	if t.ending.out == "" {
 		return err
@@ -67,7 +67,7 @@ func (t *training) leaveError(rank int, err error) error {
 		return err
 	case rank > 0 && (lost == nil || lost.Rank != 0):
 		return err
-	case t.ending.isSaid(path): // another process has written it: the first cause stays
+	case t.ending.isSaid(path): // another process has written it; the first cause stays
 		return err
 	}
 	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.ending.start, Rank: rank, Cause: err.Error(),
@@ -75,7 +75,7 @@ func (t *training) leaveError(rank int, err error) error {
 	if f.Host, _ = os.Hostname(); t.peers.party != nil {
 		f.Host = t.peers.party.Places[rank].Host
 	}
-	if t.ending.ran || rank > 0 { // a process that is lost as one is committed leaves nobody to say that it is whole
+	if t.ending.ran || rank > 0 { // if a process is lost during a commit, nobody reports that the checkpoint is whole
 		f.Checkpoint = cmp.Or(newest(filepath.Join(t.ending.out, "checkpoints")), f.Checkpoint)
 	}
 	failed := os.MkdirAll(t.ending.out, 0o755)
@@ -88,13 +88,13 @@ func (t *training) leaveError(rank int, err error) error {
 	return err
 }
 
-// isSaid says whether a process of this start of the run has said why it has failed.
+// isSaid reports whether a process of this start of the run has written why the run failed.
 func (n *ending) isSaid(path string) bool {
 	f, ok := readError(path)
 	return ok && n.start != "" && f.Start == n.start
 }
 
-// lostOf is the process that was lost; nil where none was.
+// lostOf returns the process that was lost; nil if none was.
 func lostOf(err error) *lostRank {
 	var lost *control.LostError
 	if !errors.As(err, &lost) {
@@ -103,7 +103,8 @@ func lostOf(err error) *lostRank {
 	return &lostRank{lost.Process, lost.Name, lost.Why, lost.Due}
 }
 
-// newest is the last checkpoint of a folder, by its name: there is no time to read it. Empty where there is none.
+// newest returns the last checkpoint of a folder by its name, because there is no time to read it. It returns "" if
+// there is none.
 func newest(dir string) string {
 	names, err := checkpoint.Later(dir, 0)
 	if err != nil || len(names) == 0 {
@@ -112,7 +113,8 @@ func newest(dir string) string {
 	return filepath.Join(dir, names[len(names)-1])
 }
 
-// dropError removes what an earlier start has left. Another file of that name is somebody else's.
+// dropError removes the file that an earlier start has left. It keeps a file of that name that millrace did not
+// write.
 func dropError(path string) error {
 	if _, ok := readError(path); !ok {
 		return nil
@@ -123,14 +125,14 @@ func dropError(path string) error {
 	return nil
 }
 
-// readError reads the file; false where another program wrote it, or it is missing.
+// readError reads the file. It returns false if the file is missing or another program wrote it.
 func readError(path string) (f errorFile, ok bool) {
 	text, err := os.ReadFile(path)
 	ok = err == nil && document.Decode(text, errorVersion, &f) == nil
 	return f, ok
 }
 
-// ended notes how far the run came. ran says that its folder is its own.
+// ended records how far the run came. ran says that the run has written to its folder.
 func (n *ending) ended(ran bool, steps int, saved string) {
 	n.ran, n.steps, n.saved = ran, &steps, saved
 }

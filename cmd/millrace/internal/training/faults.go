@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// faultOf adds to the error of a diverged run, or of one that a full disk ended, what is left of the run. Both are
+// faultOf adds to an error what is left of the run, if the run diverged or the disk was full. Such errors are
 // failures, not bad input.
 func faultOf(err error, saved string) error {
 	diverged := errors.Is(err, process.ErrNotFinite) || errors.Is(err, optim.ErrRange)
@@ -25,7 +25,7 @@ func faultOf(err error, saved string) error {
 	}
 }
 
-// isFull says whether a disk, or what a user may have of it, was full.
+// isFull reports whether an error means that the disk or the user's quota was full.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }

@@ -17,24 +17,24 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// RecordName is the file in which a run's folder lists the files that are its own. Others, a TensorBoard
-// folder's for instance, are nobody's to delete.
+// RecordName is the file in which a run's folder lists the run's own files. Other files, such as a TensorBoard
+// folder, are never deleted.
 const RecordName = "files.json"
 
 const recordVersion = 1
 
-// record is the content of that file.
+// record is the content of files.json.
 type record struct {
 	Version int      `json:"version"`
-	Run     string   `json:"run,omitempty"` // that was there last, as its launcher names it
+	Run     string   `json:"run,omitempty"` // the last run in the folder, as its launcher named it
 	Files   []string `json:"files"`
 }
 
-// written is the names of the files that every run writes to its folder, beside its checkpoints and event files.
+// written lists the files that every run writes to its folder, besides checkpoints and event files.
 var written = append(slices.Clone(folder.Files), folder.MetricsName, folder.EventsName)
 
-// ReadRecord is the files that a folder says are its run's own; none where it has no record. A file of that name which
-// is no record is somebody else's.
+// ReadRecord returns the files that a folder's record lists as the run's own; nil if there is no record. It ignores
+// a file of that name that millrace did not write.
 func ReadRecord(dir string) []string { return readRecord(dir).Files }
 
 func readRecord(dir string) record {
@@ -49,7 +49,7 @@ func readRecord(dir string) record {
 	return r
 }
 
-// note adds files to those that the folder says are its run's own.
+// note adds files to the record of the run's own files.
 func note(dir string, names ...string) error {
 	r := readRecord(dir)
 	names = slices.Concat(names, r.Files)
@@ -58,18 +58,18 @@ func note(dir string, names ...string) error {
 	return document.WriteJSON(filepath.Join(dir, RecordName), r)
 }
 
-// noteRun says whose the folder is.
+// noteRun records which run the folder belongs to.
 func noteRun(dir, run string) error {
 	r := readRecord(dir)
 	if r.Version, r.Run = recordVersion, run; r.Files == nil {
-		r.Files = []string{} // which is a record, where nothing is none
+		r.Files = []string{} // an empty list marks a record; nil marks a missing one
 	}
 	return document.WriteJSON(filepath.Join(dir, RecordName), r)
 }
 
-// claim makes a folder that rank 0 does not have the run's own, and holds it until the process ends. arrange comes
-// first and sets aside what is there. Another run may have been there since the folder was looked at. A file of the
-// record's name that is none stays: such a folder does not say whose it is.
+// claim makes this folder the run's own and locks it until the process ends; it is called by processes except rank
+// 0. arrange runs first and sets old files aside. Another run may have used the folder since it was checked, so
+// claim checks again. If another program's file has the record's name, claim keeps it and writes no record.
 func (t *training) claim(j *job.Job, run string, arrange func() error) (err error) {
 	if t.folder == nil && !t.fellow {
 		if t.folder, err = TakeFolder(j.Output.Folder); err != nil {
@@ -92,8 +92,8 @@ func (t *training) claim(j *job.Job, run string, arrange func() error) (err erro
 	return noteRun(j.Output.Folder, run)
 }
 
-// makeRoom sets aside what is in the run's folder and is not of this training, else whatever it would write over. Where
-// the run goes on from a checkpoint of the folder that is the later ones, and the files of earlier parts are kept.
+// makeRoom sets aside what this run would overwrite. In a run that resumes from a checkpoint of its own folder, that
+// is the later checkpoints and files of other trainings; files of the run's earlier parts stay.
 func (w *runDir) makeRoom() error {
 	if w.from != nil && w.from.here {
 		if err := w.setForeignRecordAside(); err != nil {
@@ -131,7 +131,8 @@ func (w *runDir) makeRoom() error {
 	return nil
 }
 
-// setForeignRecordAside moves a file that has the record's name and is none: a run that goes on writes its own there.
+// setForeignRecordAside moves a file that has the record's name but is not a record, because a resumed run writes
+// its own record there.
 func (w *runDir) setForeignRecordAside() error {
 	_, err := os.Lstat(w.path(RecordName))
 	if errors.Is(err, fs.ErrNotExist) || ReadRecord(w.Job.Output.Folder) != nil {
@@ -149,8 +150,8 @@ func (w *runDir) setForeignRecordAside() error {
 	return nil
 }
 
-// present is those of these names that are in the run's folder, its checkpoints first and the record last: wherever
-// the moving of them is cut short, the checkpoints are together.
+// present returns which of these names are in the run's folder. Checkpoints come first and the record last, so that
+// checkpoints stay together if moving them is interrupted.
 func (w *runDir) present(names []string) ([]string, error) {
 	slices.Sort(names)
 	var there []string
@@ -159,7 +160,7 @@ func (w *runDir) present(names []string) ([]string, error) {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
-	if ReadRecord(w.Job.Output.Folder) != nil { // else a folder of that name is somebody's
+	if ReadRecord(w.Job.Output.Folder) != nil { // otherwise a folder of that name belongs to another program
 		names = append(names, folder.PartsName)
 	}
 	for _, name := range append(slices.Compact(names), RecordName) {
@@ -170,9 +171,9 @@ func (w *runDir) present(names []string) ([]string, error) {
 	return there, nil
 }
 
-// setLaterAside moves the checkpoints behind the one that the run goes on from, and returns where to; empty: there are
-// none. They are of a training that is given up, and so are the report, which is to go with them, and the metrics, of
-// which a copy does: --resume with the folder must not find them, nor may this run's report show their steps.
+// setLaterAside moves the checkpoints after the resumed one to a new folder, and returns its path; "" if there are
+// none. They belong to a training that is given up. The report moves too, and the metrics are copied. Otherwise
+// --resume could find those checkpoints, and this run's report would show their steps.
 func (w *runDir) setLaterAside() (aside string, err error) {
 	dir := checkpoints(w.Job)
 	later, err := checkpoint.Later(dir, w.from.steps())
@@ -213,7 +214,7 @@ func (w *runDir) setLaterAside() (aside string, err error) {
 	return aside, nil
 }
 
-// holdsOthers says whether a file of metrics has lines that no run has written, but for a last one cut short.
+// holdsOthers reports whether a metrics file has lines that no run has written. It ignores an incomplete last line.
 func holdsOthers(text []byte) bool {
 	for line := range strings.Lines(string(text)) {
 		if _, is := ofStep([]byte(line)); !is && strings.HasSuffix(line, "\n") {
@@ -223,7 +224,7 @@ func holdsOthers(text []byte) bool {
 	return false
 }
 
-// newAside makes the next folder for checkpoints that are set aside.
+// newAside makes a new folder for files that are set aside.
 func (w *runDir) newAside() (string, error) {
 	for n := 1; ; n++ {
 		dir := w.path(fmt.Sprintf("aside-%d", n))
@@ -238,8 +239,8 @@ func (w *runDir) newAside() (string, error) {
 	}
 }
 
-// dropReplaced deletes what was set aside of the earlier run that this one replaces: its checkpoints and the
-// files that it had noted as its own. It comes once this run has a checkpoint.
+// dropReplaced deletes what was set aside of the run that this one replaces: its checkpoints and its own files. It
+// is called once this run has a checkpoint.
 func (w *runDir) dropReplaced() error {
 	dir := w.replaced
 	if dir == "" {
@@ -263,7 +264,7 @@ func (w *runDir) dropReplaced() error {
 	return err
 }
 
-// createEvents makes the run's event file, under a name that nobody has, and notes it.
+// createEvents makes the run's event file under an unused name, and records it.
 func (w *runDir) createEvents(now time.Time, host string) (*os.File, error) {
 	for ; ; now = now.Add(time.Second) {
 		name := metrics.TensorBoardName(now, host)

@@ -1,6 +1,6 @@
 package training
 
-// trainHelp is the long help of train, and trainMore what help train all says beside.
+// trainHelp is the long help of train; trainMore is what "help train all" adds.
 const (
 	trainHelp = `train profiles a model (in a process of its own, once for this machine), plans, checks, simulates,
 trains, and writes checkpoints and a report into --out. What a flag fixes is not searched: --stages,

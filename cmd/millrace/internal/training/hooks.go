@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// hooks feed the sinks and the progress line.
+// hooks returns the hooks that feed the sinks and the progress line.
 func (w *runDir) hooks() run.Hooks {
 	v := values{samples: w.from.samples(), each: int64(w.Plan.StepSamples()), stragglers: map[int]float64{}}
 	keep := func(err error) {
@@ -87,7 +87,7 @@ func (w *runDir) hooks() run.Hooks {
 		},
 		WantsTrace: func(int) bool { return w.tracing.due(time.Now()) },
 		OnTrace: func(t *trace.Timeline) {
-			// Nothing is lost without it but the sight of it: it fails no run.
+			// An error here must not fail the run: it only keeps the live page from showing the step.
 			err := w.tracing.note(time.Now(), func() error { return t.WriteFile(w.path(folder.StepName)) })
 			if err != nil && !w.unshown {
 				w.unshown = true
@@ -111,7 +111,7 @@ func (w *runDir) hooks() run.Hooks {
 	}
 }
 
-// incomplete is an error of a sink.
+// incomplete wraps the error of a sink.
 func incomplete(err error) error {
 	if err == nil {
 		return nil
@@ -119,24 +119,24 @@ func incomplete(err error) error {
 	return fmt.Errorf("metrics are not whole: %w", err)
 }
 
-// tracing is when the next step is to be written, for who watches.
+// tracing decides which steps are written to a file for the live page.
 type tracing struct {
-	watched func() bool // somebody does in this process
+	watched func() bool // a page of this process is being watched
 	begun   time.Time
-	not     atomic.Int64 // before this moment, in nanoseconds of the epoch
+	not     atomic.Int64 // no step is written before this time, in Unix nanoseconds
 	last    atomic.Int64
 }
 
-// How often a step is written: for who watches from this process, and for others, who may read the folder. Writing one
-// takes at most so small a part of the time.
+// How often a step is written: if a page of this process is watched, and otherwise for readers of the folder.
+// Writing takes at most 1/tracePart of the time.
 const (
 	traceWatched   = 2 * time.Second
 	traceUnwatched = 30 * time.Second
-	traceFirst     = 5 * time.Second // behind the beginning
+	traceFirst     = 5 * time.Second // after the start of the run
 	tracePart      = 500
 )
 
-// due says whether a step is to be written now.
+// due reports whether a step is to be written now.
 func (t *tracing) due(now time.Time) bool {
 	at := now.UnixNano()
 	if at < t.not.Load() {
@@ -151,7 +151,7 @@ func (t *tracing) due(now time.Time) bool {
 	return at-last >= int64(every)
 }
 
-// note writes a step, and has the next one wait for as long as that has earned.
+// note writes a step, and delays the next one in proportion to the time that writing took.
 func (t *tracing) note(now time.Time, write func() error) error {
 	err := write()
 	t.last.Store(now.UnixNano())
@@ -159,10 +159,10 @@ func (t *tracing) note(now time.Time, write func() error) error {
 	return err
 }
 
-// happened notes in the run's folder what has happened beside its steps.
+// happened records in the run's folder an event other than a step.
 func (w *runDir) happened(kind, text string, lines ...string) error {
 	e := metrics.Event{Time: time.Now(), Step: w.steps, Kind: kind, Text: text, Lines: lines}
-	if kind == metrics.Begun { // when the report says that it began
+	if kind == metrics.Begun { // the same time as in the report
 		e.Time = w.start.Began
 	}
 	if w.events == nil {
@@ -172,7 +172,7 @@ func (w *runDir) happened(kind, text string, lines ...string) error {
 	return w.events.Write(e)
 }
 
-// begins notes that the run does, and what has happened before.
+// begins records the start of the run, and then the events before it.
 func (w *runDir) begins() error {
 	text := fmt.Sprintf("begins with step %s of %s", terminal.Whole(w.steps+1), terminal.Whole(w.Job.Train.Steps))
 	if w.steps == w.Job.Train.Steps {
@@ -186,7 +186,7 @@ func (w *runDir) begins() error {
 	return err
 }
 
-// over notes how the run has ended.
+// over records how the run ended.
 func (w *runDir) over(r *run.Result, ended error) error {
 	switch {
 	case w.events == nil:
@@ -200,7 +200,7 @@ func (w *runDir) over(r *run.Result, ended error) error {
 	return w.happened(metrics.Finished, fmt.Sprintf("all %s are done", terminal.Count(r.Steps, "step")))
 }
 
-// dropStep removes the Timeline of a step, which is in that of the run.
+// dropStep removes the Timeline of a single step, which the run's Timeline contains.
 func dropStep(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

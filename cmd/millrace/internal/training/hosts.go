@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 )
 
-// prepare profiles and plans, for this machine or for the hosts of all.
+// prepare profiles and plans a job, for this machine or for all hosts.
 func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 	if t.peers.led == nil && j.Machine.Cluster == "" {
 		return prepare.Prepare(t.Command, j, true)
@@ -28,20 +28,20 @@ func (t *training) prepare(j *job.Job) (*prepare.Prepared, error) {
 	return p, nil
 }
 
-// hardware is the hosts that there are: what the model costs on each type of them, and what joins them, as a file
-// says or as is measured now.
+// hardware determines the hosts: the model's costs on each host type, and the links between them, from a file or
+// measured now.
 func (t *training) hardware(p *prepare.Prepared) (err error) {
 	j, each := p.Job, t.peers.each
 	if j.Machine.Wire != "" {
 		return cli.BadInput(fmt.Errorf("--wire %s puts links between the workers of one process; those between processes, "+
 			"or of --cluster, are there already: leave it out", j.Machine.Wire))
 	}
-	if t.peers.led == nil { // of this machine, which the file may say has more workers than are wanted
+	if t.peers.led == nil { // on this machine; the file may have more workers than are wanted
 		if p.Cluster, err = prepare.DescribedCluster(t.Command, j); err != nil {
 			return err
 		}
 		each = j.Machine.Workers
-		p.Cluster = p.Cluster.WithCores(prepare.CoresOf(j), each) // all in this process
+		p.Cluster = p.Cluster.WithCores(prepare.CoresOf(j), each) // all workers are in this process
 	}
 	crew := hosts.NewCrew(t.Context(), t.peers.party, t.peers.led, t.ErrOrStderr())
 	if t.peers.survey, err = crew.Survey(each); err != nil {
@@ -90,8 +90,8 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	return err
 }
 
-// join measures the links between the processes, and makes the cluster of them where no file describes it. It also
-// says where what was assumed of them differs.
+// join measures the links between the processes. If no file describes a cluster, join makes one. It reports links
+// that differ from a plan's or a file's.
 func (t *training) join(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Type, planned *cluster.Cluster) error {
 	measured, err := crew.Links(t.peers.survey)
 	if err != nil {
@@ -110,7 +110,7 @@ func (t *training) join(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Typ
 	return err
 }
 
-// note says what is to stand in the plan too.
+// note prints notes that are also written into the plan.
 func (t *training) note(all []string) {
 	for _, text := range all {
 		t.say(text + "\n")
@@ -118,7 +118,7 @@ func (t *training) note(all []string) {
 	t.peers.noted = append(t.peers.noted, all...)
 }
 
-// joined is the hosts' cluster, with links as they are measured now.
+// joined returns a cluster of the hosts with the links as measured now.
 func (t *training) joined(measured *hosts.Measured, p *prepare.Prepared,
 	types []hosts.Type) (*cluster.Cluster, error) {
 	of := map[string]cluster.DeviceType{}
@@ -133,7 +133,7 @@ func (t *training) joined(measured *hosts.Measured, p *prepare.Prepared,
 	return t.peers.survey.Cluster(p.Job.Machine.ThreadsPerWorker, of, measured.Between(prepare.Inside(p.Profile)))
 }
 
-// started is what the run's folder says of its beginning: what computes, and where.
+// started returns what the run's folder says about the start: which engine computes, and on which hosts.
 func (t *training) started(p *prepare.Prepared) folder.Start {
 	var engines []string
 	for _, device := range p.Profile.DeviceTypes() {

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// openMetrics opens a file of metrics to be continued after done steps. Lines about later steps, which an earlier
-// run may have left, are removed, so that every step stands there once. A last line that was cut short is removed
-// too and, where the last step done is evaluated again, so is its evaluation.
+// openMetrics opens a metrics file to continue it after done steps. It removes lines about later steps, so that
+// every step occurs once, and an incomplete last line. If the last step is evaluated again, it removes that step's
+// evaluation.
 func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -33,8 +33,8 @@ func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// metricsUpTo is the whole lines of text that are about the first done steps, which count from 1. The evaluation of
-// the last of them is left out where it comes again.
+// metricsUpTo returns the whole lines of text about the first done steps; steps count from 1. It leaves out the
+// evaluation of the last step if evaluates is set.
 func metricsUpTo(text []byte, done int, evaluates bool) (kept []byte) {
 	for line := range bytes.Lines(text) {
 		of, is := ofStep(line)
@@ -47,13 +47,13 @@ func metricsUpTo(text []byte, done int, evaluates bool) (kept []byte) {
 	return kept
 }
 
-// metric is what a line of metrics is about.
+// metric holds the parts of a metrics line that say what it is about.
 type metric struct {
 	Step       int      `json:"step"`
 	Evaluation *float64 `json:"evaluation_loss"`
 }
 
-// ofStep is what a line is about; false where no run has written it.
+// ofStep parses a metrics line; it returns false if no run has written the line.
 func ofStep(line []byte) (of metric, is bool) {
 	return of, json.Unmarshal(line, &of) == nil && of.Step >= 1
 }

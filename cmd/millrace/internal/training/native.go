@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// otherBits is what a plan says of sums in another order.
+// otherBits returns the plan's note that sums are formed in another order.
 func otherBits(p *plan.Plan) string {
 	replicas := 1
 	for i := range p.Stages {
@@ -22,7 +22,7 @@ func otherBits(p *plan.Plan) string {
 		"the bits of one worker are not promised", replicas, torch.SumTolerance(replicas))
 }
 
-// meets has Gloo sum gradients over replicas where the job asks for it.
+// meets makes Gloo sum gradients over replicas, if the job asks for that.
 func (t *training) meets(c *run.Config, j *job.Job, n *needs) error {
 	if j.Machine.Collectives != job.Native {
 		return nil

@@ -22,15 +22,15 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// What rank 0 asks the others for.
+// Questions of rank 0 to the other processes.
 const (
-	askJob   = "job"   // what they were asked for
+	askJob   = "job"   // for the job that they were asked to run
 	askOpen  = "open"  // to open what the job needs
-	askReady = "ready" // to be ready for the run
-	askBegin = "begin" // to begin it, with the next word
+	askReady = "ready" // to prepare for the run
+	askBegin = "begin" // to begin the run with the next message
 )
 
-// together trains with the other processes of a world.
+// together trains together with the other processes of a world.
 func (t *training) together(w *launch.World) error {
 	j, wrong := t.flags.Job()
 	if wrong == nil {
@@ -62,13 +62,13 @@ func (t *training) together(w *launch.World) error {
 	return errors.Join(err, t.peers.led.Dismiss(err))
 }
 
-// asked is what a process was asked for.
+// asked is what a process was asked to run.
 type asked struct {
 	Job   claims // its settings
 	Files claims
 }
 
-// compare refuses others that were asked for another job, or have other files of it.
+// compare refuses processes that were asked to run another job, or whose files of the job differ.
 func (t *training) compare(j *job.Job) error {
 	own, err := travelled(j.Keys())
 	if err != nil {
@@ -96,7 +96,7 @@ func (t *training) compare(j *job.Job) error {
 	return nil
 }
 
-// openOthers has the others open what a job needs, and refuses other data than this process has.
+// openOthers has the other processes open what a job needs. It refuses data that differs from this process's.
 func (t *training) openOthers(j *job.Job, n *needs) error {
 	if t.peers.led == nil {
 		return nil
@@ -126,14 +126,14 @@ func (t *training) openOthers(j *job.Job, n *needs) error {
 	return t.holdOthers(j)
 }
 
-// opening is what the others are told to open.
+// opening is what the other processes must open.
 type opening struct {
 	Job   string
 	Dry   bool   // nothing is written
-	Start string // of the run, which no other has
+	Start string // identifies this start of the run
 }
 
-// opened is what a process has opened for a job.
+// opened returns claims about what a process has opened for a job.
 func opened(j *job.Job, n *needs) (claims, error) {
 	c, err := dataOf(j, n.data)
 	if err == nil {
@@ -142,7 +142,7 @@ func opened(j *job.Job, n *needs) (claims, error) {
 	return c, err
 }
 
-// placed says where the workers of a plan are.
+// placed records in the task where the workers of a plan are.
 func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 	if t.peers.led == nil {
 		return nil
@@ -161,7 +161,7 @@ func (t *training) placed(k *task, p *prepare.Prepared) (err error) {
 	return nil
 }
 
-// hostsOf is the host of each worker; nil where this process is alone.
+// hostsOf returns the host of each worker; nil for a single process.
 func (t *training) hostsOf(k *task) (hosts []string) {
 	for _, at := range k.Workers {
 		hosts = append(hosts, t.peers.party.Places[at.Process].Host)
@@ -169,7 +169,7 @@ func (t *training) hostsOf(k *task) (hosts []string) {
 	return hosts
 }
 
-// place says of a run where its workers are, and shares this host's cores among its processes.
+// place tells a run where its workers are, and divides this host's cores among its processes.
 func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Link) {
 	rank := t.peers.party.World.Rank
 	c.Machine.World = &process.World{Rank: rank, Workers: k.Workers, Hosts: t.peers.party.Hosts(), Links: links}
@@ -188,7 +188,7 @@ func (t *training) place(c *run.Config, k *task, j *job.Job, links ...control.Li
 	}
 }
 
-// readyOthers has the others be ready for the run.
+// readyOthers has the other processes prepare for the run.
 func (t *training) readyOthers(k *task) error {
 	if t.peers.led == nil {
 		return nil
@@ -196,7 +196,7 @@ func (t *training) readyOthers(k *task) error {
 	return t.peers.led.All(askReady, k, nil)
 }
 
-// beginOthers has the run begin everywhere.
+// beginOthers starts the run in the other processes.
 func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 	if t.peers.led == nil {
 		return nil
@@ -213,7 +213,7 @@ func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 	return nil
 }
 
-// follow does what rank 0 asks, and its part of the run. It prints nothing.
+// follow answers rank 0's questions and runs this process's part of the run. It prints nothing.
 func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	var own *needs
 	var config run.Config
@@ -241,7 +241,7 @@ func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 				if err := checkOut(j, w.RunID, from); err != nil {
 					return nil, err
 				}
-				t.ending.out, t.ending.start = j.Output.Folder, o.Start // as this host has it
+				t.ending.out, t.ending.start = j.Output.Folder, o.Start // the folder on this host
 			}
 			return opened(j, own)
 		}),

@@ -16,25 +16,25 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// progress is one line on a terminal, and elsewhere a line of the log every few seconds.
+// progress shows a run's progress: one live line on a terminal, else a log line every few seconds.
 type progress struct {
-	to       *os.File // the terminal; nil: there is none
+	to       *os.File // the terminal; nil if there is none
 	steps    int
-	bytes    float64        // of a checkpoint
-	every    map[string]int // steps between two saves and two evaluations; 0: only at the end
+	bytes    float64        // size of a checkpoint
+	every    map[string]int // steps between two saves or two evaluations; 0: only at the end
 	cost     map[string]float64
 	work     work.Work
-	done     int      // steps
-	due      []string // behind the last step, not begun
+	done     int      // steps done
+	due      []string // due after the last step, not begun
 	last     time.Time
-	recent   []report.StepTook // the last steps
-	batch    int               // samples of a step
-	shown    string            // of them
-	live     bool              // a line is on the screen that the next one is drawn over
+	recent   []report.StepTook // times of the last steps
+	batch    int               // samples per step
+	shown    string            // text about the last step
+	live     bool              // a live line is on the screen
 	interval time.Duration
 }
 
-// What a training may be doing.
+// Kinds of work in a training.
 const (
 	stepping   = "step"
 	saving     = "saving"
@@ -42,19 +42,20 @@ const (
 	drawing    = "drawing the report"
 )
 
-// saves is between which seconds a save of so many bytes takes, before one was seen: what disks are like, idle and
-// busy.
+// saves returns bounds in seconds for a save of this many bytes, before the first one is measured. They cover idle
+// and busy disks.
 func saves(bytes float64) *work.Within {
 	return &work.Within{Least: 0.002 + bytes/3e9, Most: 0.5 + bytes/5e7}
 }
 
-// draws is between which seconds it takes to draw a run of so many steps, whatever the machine does besides: page and
-// Timeline of runs of few steps, and a line of each step.
+// draws returns bounds in seconds for drawing a run of this many steps on a slow or fast machine. A constant part
+// covers the page and the Timeline, and another part grows with the steps.
 func draws(steps int) *work.Within {
 	return &work.Within{Least: 0.1 + 1e-5*float64(steps), Most: 1 + 1e-4*float64(steps)}
 }
 
-// newProgress is that of a run. What an evaluation takes is guessed at first, from its rows, which have no backward.
+// newProgress returns a run's progress. The first guess of an evaluation's time uses its rows, which have no
+// backward.
 func newProgress(to *os.File, c *run.Config) *progress {
 	p := &progress{steps: c.Train.Steps, interval: 5 * time.Second, every: map[string]int{},
 		cost: map[string]float64{stepping: 1, saving: .5}}
@@ -78,13 +79,13 @@ func newProgress(to *os.File, c *run.Config) *progress {
 	return p
 }
 
-// isDue says whether something is done behind so many steps.
+// isDue reports whether something is due after this many steps.
 func (p *progress) isDue(what string, done int) bool {
 	every, known := p.every[what]
 	return known && (done == p.steps || every > 0 && done%every == 0)
 }
 
-// times is how often something is still to be done, after the steps that are done.
+// times returns how often work of a kind is still to be done after the first done steps.
 func (p *progress) times(what string, done int) int {
 	every, known := p.every[what]
 	if !known || done >= p.steps {
@@ -97,7 +98,7 @@ func (p *progress) times(what string, done int) int {
 	return n
 }
 
-// piece is work of a kind, so many times.
+// piece returns a piece of work of a kind that is done this many times.
 func (p *progress) piece(kind string, times int) work.Piece {
 	one := work.Piece{What: kind, Kind: kind, Group: kind, Cost: p.cost[kind], Times: times}
 	switch kind {
@@ -109,7 +110,8 @@ func (p *progress) piece(kind string, times int) work.Piece {
 	return one
 }
 
-// did says that what was under way is done, at a time, and what is left behind so many steps: next is what is begun.
+// did records that the current work has ended, and plans the rest after done steps. It returns the kind of work that
+// begins next.
 func (p *progress) did(now time.Time, done int) (next string) {
 	p.work.End(now)
 	left := []work.Piece{p.piece(stepping, p.steps-done)}
@@ -138,7 +140,7 @@ func (p *progress) did(now time.Time, done int) (next string) {
 	return next
 }
 
-// behind says that what was due behind the last step is done, a save or an evaluation.
+// behind records that a save or an evaluation after the last step has ended.
 func (p *progress) behind() {
 	now := time.Now()
 	if next := p.did(now, p.done); p.apart(next) {
@@ -146,10 +148,11 @@ func (p *progress) behind() {
 	}
 }
 
-// apart says whether a terminal says at once that something begins: what is no step may take far longer than one.
+// apart reports whether a terminal must show at once that this work begins, because it may take far longer than a
+// step.
 func (p *progress) apart(next string) bool { return p.to != nil && next != stepping && next != "" }
 
-// rest is the end of the line: what is done now if it is not a step, and the time left.
+// rest returns the end of the line: the current work if it is not a step, and the time left.
 func (p *progress) rest(now time.Time, next string) (text string) {
 	if p.apart(next) || next != "" && p.done == p.steps {
 		text = "  " + next
@@ -160,7 +163,7 @@ func (p *progress) rest(now time.Time, next string) (text string) {
 	return text
 }
 
-// left is the range of seconds that are left, least and most; nil where the line shows no time left.
+// left returns bounds of the remaining time in seconds; nil if the line shows no time left.
 func (p *progress) left(now time.Time) []float64 {
 	state := p.work.At(now)
 	if !state.Honest || p.done == p.steps {
@@ -169,7 +172,7 @@ func (p *progress) left(now time.Time) []float64 {
 	return []float64{state.Least.Seconds(), state.Most.Seconds()}
 }
 
-// step says how far a run is, and who is a straggler.
+// step shows the progress after a step, and the stragglers.
 func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	now := time.Now()
 	p.done = trace.StepNumber(s.Step)
@@ -181,7 +184,7 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	}
 	p.last = now
 	p.shown = fmt.Sprintf("step %s/%s  loss %s", terminal.Whole(p.done), terminal.Whole(p.steps), terminal.Loss(s.Loss))
-	line := p.shown + p.rest(now, next) // what a narrow terminal cuts comes last
+	line := p.shown + p.rest(now, next) // a narrow terminal cuts off the end
 	about := []any{"step", p.done, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
 	if state := p.work.At(now); state.Honest {
@@ -203,7 +206,7 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	p.draw(line)
 }
 
-// keep notes what a step took.
+// keep records the time of a step.
 func (p *progress) keep(s run.StepReport) {
 	took := report.StepTook{Step: s.Step, S: s.Seconds}
 	for _, did := range s.Workers {
@@ -214,7 +217,7 @@ func (p *progress) keep(s run.StepReport) {
 	}
 }
 
-// pace is the numbers of the last steps, as a live page has them.
+// pace returns the numbers of the last steps, as on the live page.
 func (p *progress) pace() (text string) {
 	rows, _, err := report.CompareRecent(report.Inputs{Took: p.recent, Batch: p.batch})
 	if err != nil {
@@ -234,29 +237,29 @@ func (p *progress) pace() (text string) {
 	return text
 }
 
-// say keeps a line; about is what a record of it has besides.
+// say prints a line that stays; about holds attributes of its log record.
 func (p *progress) say(line string, about ...any) {
 	if p.to == nil {
 		cli.Say(line, about...)
 		return
 	}
-	fmt.Fprint(p.to, "\r\x1b[K"+cli.FitLines(p.to, "", names.Shown(line))+"\n") // whole, however long: it stays
+	fmt.Fprint(p.to, "\r\x1b[K"+cli.FitLines(p.to, "", names.Shown(line))+"\n") // not cut, because the line stays
 	p.live = false
 }
 
-// summed says whether the end of the run will say what there is to say after so many steps. They are the last ones
-// or, of a save, those that it was stopped behind: on a terminal it would stand there twice.
+// summed reports whether the output at the end of the run repeats what was printed after this many steps. A terminal
+// then need not print it twice.
 func (p *progress) summed(what string, steps int) bool {
 	return p.to != nil && (steps == p.steps || what == saving && !p.isDue(saving, steps))
 }
 
-// draw draws a line over the live one.
+// draw draws a line in place of the live line.
 func (p *progress) draw(line string) {
 	cli.DrawLine(p.to, line)
 	p.live = true
 }
 
-// end leaves the live line as it is.
+// end keeps the last live line on the screen.
 func (p *progress) end() {
 	if p != nil && p.live {
 		fmt.Fprintln(p.to)

@@ -21,20 +21,20 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// resumption is the checkpoint that a job goes on from, and what the job has of it.
+// resumption is the checkpoint that a job resumes from, and the settings that the job takes from it.
 type resumption struct {
 	path     string
 	manifest *checkpoint.Manifest
-	here     bool     // the checkpoint is one of the job's own folder
-	newer    bool     // drafts of later ones there may be of checkpoints that are whole, with files of other hosts
-	anew     bool     // that folder has no checkpoint yet: the run was killed before its first
-	taken    []string // settings as the checkpoint has them
+	here     bool     // the checkpoint is in the job's own folder
+	newer    bool     // drafts of later checkpoints may be whole together with other hosts' files
+	anew     bool     // that folder has no checkpoint yet: the run was killed before the first one
+	taken    []string // settings that were taken from the checkpoint
 	changed  []string // settings that a flag or the job file has changed
-	base     bool     // the rate's base is the checkpoint's
-	floor    bool     // its floor is
+	base     bool     // the base of the learning rate is the checkpoint's
+	floor    bool     // the floor of the learning rate is the checkpoint's
 }
 
-// at is the checkpoint; empty where there is none.
+// at returns the path of the checkpoint; "" if there is none.
 func (r *resumption) at() string {
 	if r == nil {
 		return ""
@@ -42,7 +42,7 @@ func (r *resumption) at() string {
 	return r.path
 }
 
-// steps is how many are done.
+// steps returns how many steps are done.
 func (r *resumption) steps() int {
 	if r == nil || r.manifest == nil {
 		return 0
@@ -50,7 +50,7 @@ func (r *resumption) steps() int {
 	return r.manifest.Steps
 }
 
-// samples is how many of the data are consumed.
+// samples returns how many samples of the data are consumed.
 func (r *resumption) samples() int64 {
 	if r == nil || r.manifest == nil {
 		return 0
@@ -58,7 +58,7 @@ func (r *resumption) samples() int64 {
 	return r.manifest.Samples
 }
 
-// fits refuses a checkpoint of another model before anything is measured for this one.
+// fits refuses a checkpoint of another model, before anything is measured.
 func (r *resumption) fits(m *model.Model) error {
 	if r == nil || r.manifest == nil || r.manifest.ModelID == m.ID() {
 		return nil
@@ -75,25 +75,26 @@ func (r *resumption) fits(m *model.Model) error {
 		r.path, r.manifest.Model, r.manifest.ModelID, m.Name, m.ID(), how)
 }
 
-// checkpoints is the folder of a job's checkpoints.
+// checkpoints returns the folder of a job's checkpoints.
 func checkpoints(j *job.Job) string { return filepath.Join(j.Output.Folder, "checkpoints") }
 
-// nameOut gives a job that names none a folder.
+// nameOut sets the folder of a job that names none.
 func nameOut(j *job.Job) {
 	if j.Model.Name != "" {
 		j.Output.Folder = cmp.Or(j.Output.Folder, filepath.Join("runs", prepare.Trimmed(j.Model.Name)))
 	}
 }
 
-// takeUp opens the checkpoint that a job resumes from; nil where the job starts afresh. The job inherits every setting
-// of that training that neither a flag nor the job file sets. Call it before the job is completed.
+// takeUp opens the checkpoint that a job resumes from; it returns nil if the job starts from scratch. The job
+// inherits every setting of that training that neither a flag nor the job file sets. Call it before the job is
+// completed.
 func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if j.Model.Name == "" || j.Save.Resume == "" { // Complete refuses a job without a model
 		return nil, nil
 	}
 	of := filepath.Join(j.Save.Resume, "checkpoints")
 	if own := filepath.Clean(j.Save.Resume) == filepath.Clean(j.Output.Folder); own || isFolder(of) {
-		j.Save.Resume = of // a run's folder stands for its checkpoints
+		j.Save.Resume = of // the path names the run's folder
 	}
 	path, m, err := t.find(j.Save.Resume)
 	if errors.Is(err, checkpoint.ErrNone) && isOwn(j) {
@@ -104,7 +105,7 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 		return nil, err
 	}
 	r := &resumption{path: path, manifest: m}
-	if r.newer = t.spread.Spread != nil && t.spread.Newer; t.peers.led == nil { // else of a process that was always alone
+	if r.newer = t.spread.Spread != nil && t.spread.Newer; t.peers.led == nil { // this run has one process
 		r.newer = checkpoint.NamesOne(j.Save.Resume) && readRecord(j.Output.Folder).Run != ""
 	}
 	if isFolder(checkpoints(j)) {
@@ -116,7 +117,7 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	return r, nil
 }
 
-// goesOnHere opens, in a process that does not lead, this host's copy of the checkpoint that a job resumes from.
+// goesOnHere opens this host's copy of the checkpoint that a job resumes from. Processes other than rank 0 call it.
 func (t *training) goesOnHere(j *job.Job) (*resumption, error) {
 	if !t.spread.chosen() {
 		return nil, nil
@@ -134,9 +135,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// goOn sets where a run that its launcher has started again goes on: at the newest whole checkpoint of an earlier
-// start. Any host may have it, in a folder that is the run's. Where there is none, or no start of the run has come
-// to a folder, it is as for the first.
+// goOn sets where a run continues after its launcher has started it again: at the newest whole checkpoint of an
+// earlier start, on any host whose folder is the run's. Without one, the run starts as it did first.
 func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model.Name == "" || run == "" {
 		return nil
@@ -162,9 +162,8 @@ func (t *training) goOn(j *job.Job, run string) error {
 	return nil
 }
 
-// forget makes the folder that a job overwrites, as this host has it, the folder of no earlier run of this name. It
-// acts at the first start of a run, before anything else: whatever ends this start, the next one goes on from
-// nothing older.
+// forget clears the run's name in the folder that a job overwrites, as this host has it. It runs first in the first
+// start of a run. So a later start cannot resume from an older run of the same name.
 func (t *training) forget(w *launch.World, j job.Job) error {
 	if t.dry || !j.Output.Overwrite || w.StartedBefore() || w.RunID == "" {
 		return nil
@@ -175,7 +174,7 @@ func (t *training) forget(w *launch.World, j job.Job) error {
 	return noteRun(j.Output.Folder, "")
 }
 
-// take gives a job a setting as the checkpoint has it, unless the job says another.
+// take sets a setting to the checkpoint's value, unless the job sets it.
 func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (taken bool) {
 	var zero T
 	if j.Given(key) {
@@ -193,7 +192,7 @@ func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (ta
 	return true
 }
 
-// inherit gives the job all settings of the training. The stages and where they are may change, and are the planner's.
+// inherit gives the job all settings of the training. The planner still chooses stages and devices.
 func (r *resumption) inherit(j *job.Job) {
 	m, stepsGiven, scaleGiven := r.manifest, j.Given("steps"), j.Given("rate_scale")
 	if asked := m.Asked; asked != nil {
@@ -204,7 +203,7 @@ func (r *resumption) inherit(j *job.Job) {
 		take(r, j, "rate_scale", &j.Train.RateScale, asked.RateScale)
 	}
 	if stepsGiven && !j.Given("rate.total") && (m.Asked == nil || m.Asked.Steps == m.Rate.Total) {
-		j.Train.Rate.Total = j.Train.Steps // the schedule ended with the steps that were asked for, and does again
+		j.Train.Rate.Total = j.Train.Steps // the schedule ends with the steps that were asked for, as before
 		j.Give("rate.total")
 	}
 	take(r, j, "seed", &j.Data.Seed, m.Seed)
@@ -220,8 +219,9 @@ func (r *resumption) inherit(j *job.Job) {
 	r.inheritRate(j, m.Rate)
 }
 
-// inheritPolicy takes over which weights the training computes with: pipelines side by side, and the policy
-// and schedule of one without a flush, whose order decides how old weights are.
+// inheritPolicy takes over which weights the training computes with. For elastic averaging that is the number of
+// pipelines. For a training without a flush it is the policy and the schedule, whose order decides how old weights
+// are.
 func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	if pl == nil || j.Given("program") {
 		return
@@ -255,7 +255,7 @@ func (r *resumption) inheritPolicy(j *job.Job, pl *plan.Plan, scaleGiven bool) {
 	}
 }
 
-// inheritOptimizer takes over the optimizer, with its coefficients unless another is asked for.
+// inheritOptimizer takes over the optimizer, and its coefficients unless the job names another optimizer.
 func (r *resumption) inheritOptimizer(j *job.Job, was optim.Settings) {
 	o := &j.Train.Optimizer
 	take(r, j, "optimizer.kind", &o.Kind, was.Kind)
@@ -279,7 +279,7 @@ func (r *resumption) inheritOptimizer(j *job.Job, was optim.Settings) {
 	}
 }
 
-// inheritRate takes over the learning rate and its schedule, as they were before a rate scale multiplied them.
+// inheritRate takes over the learning rate and its schedule, as they were before a rate scale was applied.
 func (r *resumption) inheritRate(j *job.Job, was optim.Rate) {
 	if f := r.factor(j); f != 1 {
 		was.Base, was.Floor = was.Base/f, was.Floor/f
@@ -305,8 +305,8 @@ func (r *resumption) inheritRate(j *job.Job, was optim.Rate) {
 	}
 }
 
-// factor is what the checkpoint's rate was multiplied by. Version 1 of the manifest does not say: there it is by the
-// rate scale that the job names.
+// factor returns what the checkpoint's learning rate was multiplied by. Version 1 of the manifest lacks it; there it
+// follows from the job's rate scale.
 func (r *resumption) factor(j *job.Job) float64 {
 	m := r.manifest
 	if m.Asked != nil {
@@ -316,8 +316,8 @@ func (r *resumption) factor(j *job.Job) float64 {
 	return was.RateFactor(m.Pipelines())
 }
 
-// rate is the learning rate that a job trains with for so many pipelines side by side, and what it was multiplied by.
-// One that nobody has changed is the checkpoint's to the last bit.
+// rate returns the learning rate of a job with this many pipelines, and the factor it was multiplied by. An
+// unchanged rate equals the checkpoint's to the last bit.
 func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
 	factor := j.Train.RateFactor(pipelines)
 	rate := j.Train.Rate.Scaled(factor)
@@ -333,7 +333,7 @@ func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
 	return rate, factor
 }
 
-// explain is what the run goes on from, with which settings.
+// explain says what the run resumes from, and with which settings.
 func (r *resumption) explain(j *job.Job) string {
 	if r == nil {
 		return ""
@@ -352,8 +352,8 @@ func (r *resumption) explain(j *job.Job) string {
 	return text
 }
 
-// planned notes, and says, that the plan has micro-batches of another size than the checkpoint, where no setting says
-// so: their number, a plan or a Program decides it. Sums are formed otherwise then, and bits are others.
+// planned records and returns that the plan's micro-batches differ in size from the checkpoint's, if no setting
+// asked for that size. Sums are then formed in another order, and bits differ.
 func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
 		return ""
@@ -363,7 +363,7 @@ func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
 	return fmt.Sprintf("changed: %s\n", changed)
 }
 
-// remedied adds to the error of a damaged newest checkpoint the command that goes on from the newest whole one.
+// remedied adds to the error of a damaged newest checkpoint the command that resumes from the newest whole one.
 func remedied(err error) error {
 	var damaged *checkpoint.DamagedError
 	if !errors.As(err, &damaged) || damaged.Whole == "" {

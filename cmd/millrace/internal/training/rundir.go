@@ -26,33 +26,33 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// runDir is the folder of one run while it lasts: the plan and its prediction, metrics as
-// they come, and at the end the Timeline and the reports.
+// runDir is the folder of one run while the run lasts: the plan and its prediction, metrics as they come, and at the
+// end the Timeline and the reports.
 type runDir struct {
 	*prepare.Prepared
 	simulated *trace.Timeline
 	program   string
 	workers   []metrics.Worker
 	start     folder.Start
-	run       string      // its launcher's name of it, the same for every start; empty: none
+	run       string      // the launcher's name of the run, equal for every start; empty: none
 	from      *resumption // nil: the run begins with its first step
-	begun     bool        // the folder is this run's
-	replaced  string      // where the run is that this one replaces; empty: nowhere
+	begun     bool        // the folder belongs to this run
+	replaced  string      // folder with the run that this one replaces; empty: none
 	sinks     metrics.Sinks
 	events    *metrics.EventLog // nil before the run has begun
-	early     []metrics.Event   // what has happened before that
-	steps     int               // done
+	early     []metrics.Event   // events before the run began
+	steps     int               // steps done
 	tracing   tracing
 	files     []io.Closer
 	servers   *servers
 	progress  *progress
 	failed    error // the first error of a sink
-	unshown   bool  // a step could not be written for who watches, and that has been said
+	unshown   bool  // a step could not be written for the live page, and this was reported
 }
 
 func (w *runDir) path(name string) string { return filepath.Join(w.Job.Output.Folder, name) }
 
-// newRun is the folder of a run that has not begun, whose workers are on these hosts, or all here.
+// newRun returns the folder of a run that has not begun. hosts are the hosts of its workers; nil: all on this host.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	servers *servers, c *run.Config) (*runDir, error) {
 	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, 1)
@@ -63,9 +63,10 @@ func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from
 		servers: servers, progress: newProgress(os.Stderr, c)}, nil
 }
 
-// begin makes the job's folder, which is taken, this run's, and writes everything that is known before the first step.
+// begin makes the folder, which is locked, belong to this run, and writes everything that is known before the first
+// step.
 func (w *runDir) begin() error {
-	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have been there meanwhile
+	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have used it since
 		return err
 	}
 	if err := w.makeRoom(); err != nil {
@@ -84,7 +85,7 @@ func (w *runDir) begin() error {
 	return w.openSinks()
 }
 
-// writeJob writes the settings, unless they name what no file can hold.
+// writeJob writes the settings, unless some cannot be written to a file.
 func (w *runDir) writeJob() error {
 	if _, err := w.Job.Text(); err != nil {
 		return nil
@@ -127,7 +128,7 @@ func (w *runDir) openSinks() error {
 	return nil
 }
 
-// close ends the sinks.
+// close closes the sinks.
 func (w *runDir) close() error {
 	err := errors.Join(w.failed, w.sinks.Close())
 	for _, f := range w.files {
@@ -137,14 +138,14 @@ func (w *runDir) close() error {
 	return err
 }
 
-// finish writes the Timeline and the reports of a run that has ended, with an error or without. It returns what they
+// finish writes the Timeline and the reports of a run that has ended, with or without an error. It returns what they
 // were drawn from.
 func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 	t := &r.Timeline
 	err := errors.Join(w.over(r, ended), w.close(), t.WriteFile(w.path(folder.TimelineName)),
 		dropStep(w.path(folder.StepName)))
 	whole, unread := folder.Read(w.Job.Output.Folder)
-	if unread != nil { // a full disk has no Timeline: what is not there is not drawn
+	if unread != nil { // a full disk has no Timeline; only what exists is drawn
 		whole = &folder.Run{Dir: w.Job.Output.Folder, Parts: []folder.Part{{Dir: w.Job.Output.Folder, End: -1,
 			Start: &w.start, Plan: w.Plan,
 			LayerNames: prepare.NamesOf(w.Model), LayerS: folder.LayerTimes(w.Profile, w.Plan.MicroBatch),
@@ -158,7 +159,7 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
 }
 
-// inTime waits at most so long for write to finish, in a process that then ends. A file is whole or not there.
+// inTime waits for write at most this long, in a process that then ends. Files are always whole or absent.
 func inTime(most time.Duration, write func()) {
 	whole := make(chan struct{})
 	crash.Go(func() {
@@ -172,10 +173,10 @@ func inTime(most time.Duration, write func()) {
 	}
 }
 
-// page is where the report is.
+// page returns the path of the report.
 func (w *runDir) page() string { return w.path(folder.ReportName) }
 
-// print says how the run went.
+// print prints how the run went.
 func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 	if err := report.Terminal(out, in); err != nil {
 		return err
@@ -186,15 +187,15 @@ func (w *runDir) print(out io.Writer, in report.Inputs, r *run.Result) error {
 	return w.printPages(out)
 }
 
-// printPages says where pages of the run are.
+// printPages prints where the run's pages are.
 func (w *runDir) printPages(out io.Writer) error {
 	_, err := fmt.Fprintf(out, "report      %s\nwatch       %s serve %s\n", w.page(), commandLine()[0],
 		w.Job.Output.Folder)
 	return err
 }
 
-// printStopped says what a run leaves that was stopped: the rest is in its report. A command that is known goes on from
-// there whole; what another launcher was started with is not.
+// printStopped prints what a stopped run leaves. If known, it prints the whole command that resumes the run; the
+// command of another launcher is not known.
 func (w *runDir) printStopped(out io.Writer, r *run.Result, known bool) {
 	_ = w.printPages(out)
 	if r.Checkpoint == "" {
@@ -205,7 +206,7 @@ func (w *runDir) printStopped(out io.Writer, r *run.Result, known bool) {
 	fmt.Fprintf(out, "stopped     behind step %s of %s, saved %s\n", terminal.Whole(r.Steps),
 		terminal.Whole(w.Job.Train.Steps), r.Checkpoint)
 	if at := filepath.Dir(r.Checkpoint); known {
-		fmt.Fprintf(out, "goes on     %s\n", CommandFrom(commandLine(), at)) // whole, to be copied
+		fmt.Fprintf(out, "goes on     %s\n", CommandFrom(commandLine(), at)) // not wrapped, so that it can be copied
 	} else {
 		fmt.Fprintf(out, "goes on     with the same command and --resume %s\n", at)
 	}
@@ -216,24 +217,24 @@ type Outcome struct {
 	Out         string             `json:"out"`
 	Steps       int                `json:"steps"`
 	Loss        float64            `json:"loss"`
-	Evaluations []trace.Evaluation `json:"evaluations,omitempty"` // their steps from 1
-	// Held and Accuracy are those of the last evaluation, as metrics.jsonl names them; nil where there was none, or what
-	// was right is not counted.
+	Evaluations []trace.Evaluation `json:"evaluations,omitempty"` // steps count from 1
+	// Held and Accuracy are the results of the last evaluation, as metrics.jsonl names them. They are nil without an
+	// evaluation; Accuracy also if correct answers are not counted.
 	Held       *float64            `json:"evaluation_loss,omitempty"`
 	Accuracy   *float64            `json:"evaluation_accuracy,omitempty"`
-	Numbers    []report.Comparison `json:"numbers"`                 // what the report compares
-	Over       string              `json:"measured_over,omitempty"` // the steps that the measured ones are of
+	Numbers    []report.Comparison `json:"numbers"`                 // the numbers that the report compares
+	Over       string              `json:"measured_over,omitempty"` // steps that the measured numbers cover
 	Checkpoint string              `json:"checkpoint,omitempty"`
 	Predicted  float64             `json:"predicted_step_s"`
 	Measured   float64             `json:"measured_step_s"`
 	Report     string              `json:"report"`
 	Stopped    bool                `json:"stopped"`
-	// Taken and Changed are settings of the checkpoint that the run went on from.
+	// Taken and Changed are settings of the checkpoint that the run resumed from.
 	Taken   []string `json:"taken,omitempty"`
 	Changed []string `json:"changed,omitempty"`
 }
 
-// outcome is what is printed for machines.
+// outcome returns what is printed as JSON.
 func (w *runDir) outcome(in report.Inputs, r *run.Result) (Outcome, error) {
 	numbers, over, err := report.CompareOver(in)
 	if err != nil {
@@ -261,7 +262,7 @@ func (w *runDir) outcome(in report.Inputs, r *run.Result) (Outcome, error) {
 	return o, nil
 }
 
-// unreplaced says of a run that has failed without a checkpoint where the one is that it was to replace.
+// unreplaced adds to the error of a run that failed without a checkpoint where the replaced run was moved.
 func (w *runDir) unreplaced(err error) error {
 	if w.replaced == "" {
 		return err
@@ -269,20 +270,20 @@ func (w *runDir) unreplaced(err error) error {
 	return fmt.Errorf("%w; what was in %s before is in %s", err, w.Job.Output.Folder, w.replaced)
 }
 
-// commandLine is what the user typed: the command line of this process, or of the millrace launch that started it. The
-// program keeps the name by which it was called.
+// commandLine returns what the user typed: the command line of this process, or of the millrace launch that started
+// it. It begins with the name the program was called by.
 func commandLine() []string {
 	args := slices.Clone(os.Args)
 	if by := launchLine(); by != nil {
 		args = by
 	}
-	if filepath.Base(args[0]) != "millrace" { // that of a test
+	if filepath.Base(args[0]) != "millrace" { // a test's program
 		args[0] = "millrace"
 	}
 	return args
 }
 
-// launchLine is the command line of the millrace launch that started this process; nil: none did.
+// launchLine returns the command line of the millrace launch that started this process; nil if none did.
 func launchLine() (args []string) {
 	if json.Unmarshal([]byte(os.Getenv(launch.CommandVar)), &args) != nil || len(args) == 0 {
 		return nil
@@ -290,7 +291,7 @@ func launchLine() (args []string) {
 	return args
 }
 
-// CommandFrom is a command line for a shell, with --resume set to a path and without --overwrite.
+// CommandFrom returns a command line for a shell, with --resume set to path and without --overwrite.
 func CommandFrom(args []string, path string) string {
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
 		return a == "--overwrite" || strings.HasPrefix(a, "--overwrite=")

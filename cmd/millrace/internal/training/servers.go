@@ -14,13 +14,13 @@ import (
 	"github.com/millrace-ml/millrace/report/live"
 )
 
-// servers answer those who ask what a run says of itself while it lasts. Those that nobody wants are nil.
+// servers serve the metrics and pages of a run while it lasts. A server that was not asked for is nil.
 type servers struct {
 	metrics, live *serving.Server
 	pages         *live.Shelf
 }
 
-// listen takes the addresses that a job names. Pages are served from here on; of the run there is nothing yet.
+// listen listens at the addresses that a job names. Pages are served from now on, although the run has not begun.
 func listen(j *job.Job) (s *servers, err error) {
 	s = &servers{}
 	if j.Output.TokenFile != "" && j.Output.Metrics == "" && j.Output.Live == "" {
@@ -43,7 +43,7 @@ func listen(j *job.Job) (s *servers, err error) {
 	return s, nil
 }
 
-// say tells where the pages are: in the first line of output for people, or in the log where output is for machines.
+// say prints where the pages are: in the first line of output for people, or in the log if the output is JSON.
 func (s *servers) say(out io.Writer, asJSON bool) {
 	switch {
 	case s.live == nil:
@@ -54,27 +54,27 @@ func (s *servers) say(out io.Writer, asJSON bool) {
 	}
 }
 
-// scraped answers requests for metrics.
+// scraped serves metrics.
 func (s *servers) scraped(h http.Handler) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", h)
 	s.metrics.Serve(mux, func(err error) { slog.Error("metrics server", "error", err) })
 }
 
-// watched says whether somebody looks at the pages.
+// watched reports whether the pages are being watched.
 func (s *servers) watched() bool { return s.pages != nil && s.pages.Watched() }
 
-// lastLook is how long pages are served behind a run's end, so that those who look see it.
+// lastLook is how long pages are served after the end of a run.
 const lastLook = time.Second
 
-// linger lets who looks at the pages see how the run has ended.
+// linger gives watched pages time to load the end of the run.
 func (s *servers) linger() {
 	if s.watched() {
 		time.Sleep(lastLook)
 	}
 }
 
-// close ends them.
+// close closes the servers.
 func (s *servers) close() (err error) {
 	if s.metrics != nil {
 		err = errors.Join(err, s.metrics.Close())

@@ -19,18 +19,18 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// What rank 0 asks the others about checkpoints.
+// Questions of rank 0 about checkpoints.
 const (
-	askRun   = "run"         // which their folder is of
-	askHold  = "hold"        // to hold it
-	askLook  = "checkpoints" // which they have
-	askText  = "manifest"    // for one of them
-	askCheck = "checksums"   // of files
-	askTake  = "resume"      // to go on from one
+	askRun   = "run"         // which run their folder belongs to
+	askHold  = "hold"        // to lock the folder
+	askLook  = "checkpoints" // which checkpoints they have
+	askText  = "manifest"    // the manifest of one checkpoint
+	askCheck = "checksums"   // checksums of files
+	askTake  = "resume"      // to resume from a checkpoint
 )
 
-// spread is the checkpoint at a path that a run goes on from: of a process that is alone all of it, else what every
-// process is told of it, and the files of this one.
+// spread is the checkpoint that a run resumes from. A single process has all of it in whole. Otherwise Spread is
+// what every process knows of it, and shelf holds this process's files.
 type spread struct {
 	Path  string
 	whole *checkpoint.Checkpoint
@@ -39,10 +39,10 @@ type spread struct {
 	party *together.Party
 }
 
-// chosen says whether there is one by now.
+// chosen reports whether a checkpoint has been found.
 func (s *spread) chosen() bool { return s != nil && (s.whole != nil || s.Spread != nil) }
 
-// close closes what no run has opened.
+// close closes what the run has not taken over.
 func (s *spread) close() error {
 	switch {
 	case s == nil:
@@ -53,8 +53,7 @@ func (s *spread) close() error {
 	return s.shelf.Close()
 }
 
-// shelfAt lists the checkpoints that this process has at a path. Files whose checksums were verified are not read
-// again.
+// shelfAt lists this process's checkpoints at a path. Files whose checksums were verified are not read again.
 func (t *training) shelfAt(path string) (*checkpoint.Shelf, error) {
 	if t.spread != nil && t.spread.Path == path {
 		return t.spread.shelf, nil
@@ -76,20 +75,20 @@ type among struct {
 // wanted is a request to one process.
 type wanted struct {
 	Path  string
-	Known string            // the digest of what rank 0 has
-	Copy  checkpoint.Copy   // of which manifest the text is wanted
-	Steps int               // of which checkpoint files are wanted
-	Files []checkpoint.File // that are to be checked
+	Known string            // digest of rank 0's checkpoints
+	Copy  checkpoint.Copy   // whose manifest is wanted
+	Steps int               // step of the checkpoint whose files are wanted
+	Files []checkpoint.File // files to check
 }
 
-// looked is what a process has.
+// looked is what a process has at the path.
 type looked struct {
-	Same bool // as rank 0
+	Same bool // the same as rank 0
 	checkpoint.Survey
 }
 
-// Look leaves out which checkpoints a process has whose folder is of another run than the one that is to go on: a host
-// that has joined. Files may be anywhere: they are held against their checksums.
+// Look returns what each process has. It ignores checkpoints of a process whose folder is of another run, such as a
+// host that has joined. Files may be on any host, because checksums identify them.
 func (a among) Look() ([]checkpoint.Survey, error) {
 	own, err := a.shelf.Look()
 	if err != nil {
@@ -139,7 +138,7 @@ func (a among) Check(steps int, files map[int][]checkpoint.File) (map[int]map[st
 	return all, errors.Join(errs...)
 }
 
-// choose finds the newest checkpoint at a path, on whichever hosts that is. A second time for a path it has it.
+// choose finds the newest checkpoint at a path on any host. It remembers the result for the path.
 func (t *training) choose(path string) error {
 	if t.spread.chosen() && t.spread.Path == path {
 		return nil
@@ -158,7 +157,7 @@ func (t *training) choose(path string) error {
 	return err
 }
 
-// find is the checkpoint that a job goes on from, which every process takes.
+// find returns the checkpoint that a job resumes from in every process.
 func (t *training) find(path string) (at string, m *checkpoint.Manifest, err error) {
 	if err := t.choose(path); err != nil {
 		return "", nil, err
@@ -175,7 +174,7 @@ func (t *training) find(path string) (at string, m *checkpoint.Manifest, err err
 	return t.spread.take()
 }
 
-// take serves the files that are here to the others.
+// take opens this process's part of the checkpoint, and serves its files to the other processes.
 func (s *spread) take() (at string, m *checkpoint.Manifest, err error) {
 	if at, m, err = s.shelf.Take(s.Spread); err != nil {
 		return "", nil, err
@@ -188,7 +187,7 @@ func (s *spread) take() (at string, m *checkpoint.Manifest, err error) {
 	return at, m, nil
 }
 
-// opens has a run go on from the checkpoint.
+// opens makes a run resume from the checkpoint.
 func (s *spread) opens(c *run.Config) (err error) {
 	switch {
 	case !s.chosen():
@@ -201,7 +200,7 @@ func (s *spread) opens(c *run.Config) (err error) {
 	return err
 }
 
-// liesIn says whether a checkpoint lies among those of a job's own folder on this host, or would.
+// liesIn reports whether a checkpoint is, or would be, in the job's own folder on this host.
 func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 	dir := filepath.Dir(path)
 	if dir != checkpoints(j) && !sameFolder(dir, checkpoints(j)) {
@@ -211,7 +210,7 @@ func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 	return !another, err
 }
 
-// membersOf says of each process whether the folder of a job, as it has it, is a run's.
+// membersOf returns for each process whether its folder of the job belongs to this run.
 func (t *training) membersOf(j *job.Job, run string) ([]bool, error) {
 	runs := []string{readRecord(j.Output.Folder).Run}
 	if t.peers.led != nil {
@@ -227,7 +226,7 @@ func (t *training) membersOf(j *job.Job, run string) ([]bool, error) {
 	return members, nil
 }
 
-// lookers are what a process does for rank 0 while that looks for a checkpoint.
+// lookers returns the handlers with which a process helps rank 0 to find a checkpoint.
 func (t *training) lookers() map[string]setup.Handler {
 	at := func(do func(context.Context, *checkpoint.Shelf, wanted) (any, error)) setup.Handler {
 		return answering(func(ctx context.Context, w wanted) (any, error) {
@@ -266,7 +265,7 @@ func (t *training) lookers() map[string]setup.Handler {
 	}
 }
 
-// answering is a handler of questions of one type.
+// answering returns a handler for questions of one type.
 func answering[T any](do func(context.Context, T) (any, error)) setup.Handler {
 	return func(ctx context.Context, with json.RawMessage) (any, error) {
 		var asked T

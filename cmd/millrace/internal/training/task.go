@@ -24,14 +24,14 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// needs is what a process opens for a job, each its own.
+// needs is what each process opens for a job.
 type needs struct {
 	model  *model.Model
 	engine *torch.Engine
 	data   *data.Set
 }
 
-// open opens what a job needs. from is what it goes on from.
+// open opens what a job needs. from is what the job resumes from.
 func open(j *job.Job, from *resumption) (*needs, error) {
 	m, err := prepare.LoadModel(j)
 	if err != nil {
@@ -48,26 +48,26 @@ func open(j *job.Job, from *resumption) (*needs, error) {
 	return &needs{m, engine, set}, err
 }
 
-// task is what every process of a run is told of it, beside its job.
+// task is what rank 0 sends to every process of a run.
 type task struct {
-	Job        string             `json:"job,omitempty"` // for the others
+	Job        string             `json:"job,omitempty"` // for processes other than rank 0
 	Plan       *plan.Plan         `json:"plan"`
 	Rate       optim.Rate         `json:"rate"`
 	RateFactor float64            `json:"rate_factor"`
 	Resume     string             `json:"resume,omitempty"`
 	Workers    []process.Location `json:"workers,omitempty"`
 	Seats      []hosts.Seat       `json:"seats,omitempty"` // by process
-	Streams    int                `json:"streams"`         // connections of each two workers, each way
+	Streams    int                `json:"streams"`         // connections between two workers, each way
 }
 
-// task is what follows from a job and its plan.
+// task returns the task that follows from a job and its plan.
 func (t *training) task(p *prepare.Prepared) (*task, error) {
 	k := &task{Plan: p.Plan, Resume: t.from.at(), Streams: t.peers.streams}
 	k.Rate, k.RateFactor = t.from.rate(p.Job, p.Plan.Together())
 	return k, t.placed(k, p)
 }
 
-// config is the run that a process is to do.
+// config returns the run that a process is to do.
 func (k *task) config(j *job.Job, n *needs) run.Config {
 	return run.Config{
 		Model: n.model, Plan: k.Plan, Engine: n.engine,
@@ -85,8 +85,8 @@ func (k *task) config(j *job.Job, n *needs) run.Config {
 	}
 }
 
-// watched is how long each worker is to compute in a step; 0 where processes take each other's cores, which makes
-// no straggler of it.
+// watched returns how long each worker should compute in a step. It is 0 if processes share too few cores, because a
+// slow worker is then not a straggler.
 func (k *task) watched(profileS []float64) []float64 {
 	watched := slices.Clone(profileS)
 	for worker := range watched {
@@ -97,7 +97,7 @@ func (k *task) watched(profileS []float64) []float64 {
 	return watched
 }
 
-// replayed is the order of updates of the run that a job names; nil where it names none.
+// replayed returns the order of updates in the run that a job replays; nil if it replays none.
 func replayed(j *job.Job) (order folder.Order, err error) {
 	if j.Train.Replay == "" {
 		return order, nil
@@ -112,15 +112,16 @@ func replayed(j *job.Job) (order folder.Order, err error) {
 	return order, repeats(j, r.Shown().Plan)
 }
 
-// inheritBoundary takes over how stages send each other tensors, where there may be several.
+// inheritBoundary takes over the tensor format between stages, if there may be several stages.
 func (r *resumption) inheritBoundary(j *job.Job, pl *plan.Plan) {
-	order, err := family.Lookup(j.Plan.Schedule) // none where the search is to choose
+	order, err := family.Lookup(j.Plan.Schedule) // fails if the search chooses the schedule
 	if pl.Boundary.Packs() && j.Plan.Stages != 1 && (err != nil || !order.Undivided) {
 		take(r, j, "boundary", &j.Plan.Boundary, string(pl.Boundary))
 	}
 }
 
-// repeats has a job send boundary tensors as the run did whose order it repeats: others would be other bits.
+// repeats sets a job's tensor format between stages to that of the run it replays, because another format would give
+// other bits.
 func repeats(j *job.Job, was *plan.Plan) error {
 	if was == nil {
 		return nil
@@ -137,7 +138,7 @@ func repeats(j *job.Job, was *plan.Plan) error {
 	return nil
 }
 
-// undertaking is a run that is planned and checked, and has written nothing yet.
+// undertaking is a run that is planned and checked, and has not written anything yet.
 type undertaking struct {
 	job    *job.Job
 	p      *prepare.Prepared
@@ -145,7 +146,7 @@ type undertaking struct {
 	config run.Config
 }
 
-// planned plans a job, and settles with the others how its run goes.
+// planned plans a job, and agrees with the other processes on the run.
 func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
 	order, err := replayed(j)
 	if err != nil {

@@ -27,39 +27,39 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// training is one call of the command train: what was asked for, and how far it has come. It has a method for each
-// step of train, from the flags to what the run leaves, most of which concern several of its parts.
+// training is one call of the command train: what was asked for, and its progress. It has a method for each step of
+// train, from the flags to what the run leaves, most of which concern several of its parts.
 type training struct {
 	*cobra.Command
 	flags       prepare.JobFlags
 	asJSON, dry bool
 	from        *resumption
-	spread      *spread  // where that is, in a run of several processes
-	folder      *os.File // the job's, where it is there and is held
-	fellow      bool     // another process of the run holds it
+	spread      *spread  // the checkpoint of from
+	folder      *os.File // the job's folder; nil if it does not exist or is not locked here
+	fellow      bool     // another process of the run has locked it
 	peers       peers
 	ending      ending
 }
 
-// peers is the processes of a run of several. The zero value is a process that is alone.
+// peers is the processes of a run. The zero value is a single process.
 type peers struct {
-	party   *together.Party // nil: this process is alone
-	each    int             // workers of a process of the party
-	led     *setup.Leader   // of rank 0, which leads the others; nil: of others, and of a process that is alone
-	survey  *hosts.Survey   // of the hosts of all
-	noted   []string        // of them, for the plan
-	streams int             // connections that each two workers are to have each way
-	begun   bool            // the others have begun, so that they are the run's
-	unlike  string          // what differs between hosts, of what bits depend on; empty: nothing
-	members []bool          // by rank, whose checkpoints the run may go on from; nil: everybody's
+	party   *together.Party // nil: a single process
+	each    int             // workers of each process
+	led     *setup.Leader   // asks the others for rank 0; nil in other processes, and in a single one
+	survey  *hosts.Survey   // all hosts
+	noted   []string        // notes on the hosts for the plan
+	streams int             // connections between two workers, each way
+	begun   bool            // the others have begun the run
+	unlike  string          // differences between hosts that affect bits; empty: none
+	members []bool          // by rank: the run may use its checkpoints; nil: all may
 }
 
-// ending is what error.json says of a failed run besides the error.
+// ending is what error.json says about a failed run besides the error.
 type ending struct {
-	out   string // the run's folder, once it is known that this run may write there
+	out   string // the run's folder; empty until it is certain that this run may write there
 	ran   bool   // the run has written there
-	start string // of the run, drawn by rank 0
-	steps *int   // done, once the run has ended; nil: not known
+	start string // identifies this start of the run; rank 0 draws it
+	steps *int   // steps done; nil: not known, or the run has not ended
 	saved string // the last checkpoint
 }
 
@@ -103,8 +103,8 @@ func TrainCommand() *cobra.Command {
 	return c
 }
 
-// ofRun takes the job of the run that a checkpoint, or a folder of them, lies in, where the run's folder has one.
-// workers is how many a launcher has started, 0 where it has started none.
+// ofRun takes over the job of the run that a checkpoint, or a folder of checkpoints, belongs to. It does nothing if
+// the run's folder holds no job. workers is how many a launcher has started; 0 without a launcher.
 func (t *training) ofRun(resume string, workers int) error {
 	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
@@ -128,7 +128,7 @@ func (t *training) ofRun(resume string, workers int) error {
 		}
 		j.Output.Overwrite = j.Output.Overwrite && t.Flags().Changed("overwrite")
 		if !t.Flags().Changed("replay") {
-			j.Train.Replay = "" // whose order ends where the run has ended
+			j.Train.Replay = "" // a recorded order ends with the run
 		}
 		t.replan(j, workers > 0 && workers != j.Machine.Workers)
 		return nil
@@ -136,8 +136,8 @@ func (t *training) ofRun(resume string, workers int) error {
 	return nil
 }
 
-// replan drops what the job of a run fixes of its plan where a flag, or other workers, fix something that it may
-// contradict: the plan is made anew.
+// replan drops settings of a run's plan that contradict a flag, or another number of workers. The planner then
+// chooses them again.
 func (t *training) replan(j *job.Job, others bool) {
 	changed := func(names ...string) bool {
 		return slices.ContainsFunc(names, t.Flags().Changed) || others && slices.Contains(names, "workers")
@@ -168,7 +168,7 @@ func (t *training) replan(j *job.Job, others bool) {
 	}
 }
 
-// do trains in a world, and says in the run's folder why it has failed where it has.
+// do trains as part of a world. If the run fails, it writes the reason into the run's folder.
 func (t *training) do(w *launch.World) (err error) {
 	defer func() { t.folder.Close() }()
 	defer func() { t.spread.close() }()
@@ -182,7 +182,7 @@ func (t *training) do(w *launch.World) (err error) {
 	return t.lead(w)
 }
 
-// lead trains, alone or with the others.
+// lead trains as rank 0 or as a single process.
 func (t *training) lead(world *launch.World) error {
 	j, needs, err := t.asked(world)
 	if err != nil {
@@ -194,7 +194,7 @@ func (t *training) lead(world *launch.World) error {
 	}
 	defer servers.close()
 	defer servers.linger()
-	servers.say(t.OutOrStdout(), t.asJSON) // first, for whoever reads the address from there
+	servers.say(t.OutOrStdout(), t.asJSON) // first, because a program may read the address there
 	if named := needs.data.Named(); named != "" {
 		t.say("classes: " + named + "\n")
 	}
@@ -228,10 +228,11 @@ func (t *training) lead(world *launch.World) error {
 	return t.concluded(world, w, result, err)
 }
 
-// asked is the job that is to be done, with what it needs open; its folder is held, and the others know of it.
+// asked returns the job to run, with everything it needs opened. The folder is locked, and the other processes know
+// the job.
 func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
-		if nameOut(j); !t.dry { // before its checkpoints are looked at, which a run there adds to
+		if nameOut(j); !t.dry { // locked before its checkpoints are read, because another run may add some
 			t.folder, err = holdFolder(j.Output.Folder)
 		}
 		switch {
@@ -270,7 +271,7 @@ func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	return j, needs, nil
 }
 
-// begins makes everybody ready and begins the run's folder, with what was predicted.
+// begins has all processes prepare, and writes the predictions into the run's folder.
 func (t *training) begins(world *launch.World, u *undertaking, servers *servers, simulated *trace.Timeline) (*runDir,
 	error) {
 	if err := t.readyOthers(u.task); err != nil {
@@ -296,20 +297,20 @@ func (t *training) begins(world *launch.World, u *undertaking, servers *servers,
 	return w, t.beginOthers(&u.config, u.task, u.job)
 }
 
-// concluded finishes the run's folder and says how the run has ended, or why it has failed.
+// concluded finishes the run's folder, and prints how the run ended or why it failed.
 func (t *training) concluded(world *launch.World, w *runDir, result *run.Result, err error) error {
 	if !w.begun {
 		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
-	if err != nil { // before the report of many steps, which takes its time; what goes wrong here the end says
+	if err != nil { // first, because the report takes long; errors are reported at the end
 		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.ending.saved))
 	}
-	if lostOf(err) != nil { // most of the ten seconds is over by then
+	if lostOf(err) != nil { // most of the ten seconds has passed by then
 		inTime(cli.StopGrace, func() { _, _ = w.finish(result, err) })
 		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}
 	in, writing := w.finish(result, err)
-	if !isFull(err) { // of a full disk every file says so
+	if !isFull(err) { // with a full disk, every file reports it
 		err = errors.Join(err, writing)
 	}
 	if err != nil {
@@ -332,14 +333,14 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 	return err
 }
 
-// say prints what is for people.
+// say prints text for people.
 func (t *training) say(text string) {
 	if !t.asJSON {
 		fmt.Fprint(t.OutOrStdout(), cli.FitLines(t.OutOrStdout(), "", text))
 	}
 }
 
-// wasStopped is what a process ends with where the run was stopped: by a signal to it, or to another one.
+// wasStopped returns the error of a stopped run: a signal reached this process, or another one.
 func (t *training) wasStopped() error {
 	if err := context.Cause(t.Context()); err != nil {
 		return err

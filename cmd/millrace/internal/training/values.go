@@ -14,14 +14,14 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// values are what a run says of itself while it lasts, for its sinks.
+// values computes what the sinks get while a run lasts.
 type values struct {
-	samples    int64 // trained on, those before this run included
-	each       int64 // of a step
+	samples    int64 // samples trained on, including those before this run
+	each       int64 // samples per step
 	stragglers map[int]float64
 }
 
-// step is what a step leaves.
+// step returns the values of a step.
 func (v *values) step(s run.StepReport) metrics.StepValues {
 	v.samples += v.each
 	out := metrics.StepValues{
@@ -38,7 +38,7 @@ func (v *values) step(s run.StepReport) metrics.StepValues {
 	return out
 }
 
-// pace notes who is a straggler from here on.
+// pace records which workers are stragglers now.
 func (v *values) pace(p run.Pace) {
 	switch {
 	case p.Worker == pace.All:
@@ -49,7 +49,7 @@ func (v *values) pace(p run.Pace) {
 	}
 }
 
-// named is the workers of a plan by host and stages; where no hosts are told, all are on this one.
+// named returns the host and the stages of each worker of a plan. Without hosts, all workers are on this one.
 func named(p *plan.Plan, hosts []string) []metrics.Worker {
 	here := cli.HostName()
 	devices := p.Devices()

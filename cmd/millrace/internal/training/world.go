@@ -11,11 +11,11 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// workersFlag is the flag by which each process has several workers.
+// workersFlag is the flag that gives each process several workers.
 const workersFlag = "workers-per-process"
 
-// worldOf is the world of this process. each is what the flag says of the workers of a process, if it is given: the
-// environment must not say otherwise.
+// worldOf returns the world of this process. each is the value of the workers flag if it is given; the environment
+// must agree with it.
 func worldOf(c *cobra.Command, each int) (*launch.World, error) {
 	w, err := launch.FromEnv(os.Environ())
 	if err != nil || !c.Flags().Changed(workersFlag) {
@@ -32,7 +32,7 @@ func worldOf(c *cobra.Command, each int) (*launch.World, error) {
 	return w, nil
 }
 
-// workersOf gives a job as many workers as its processes have, and refuses another number.
+// workersOf sets a job's number of workers to that of its processes, and refuses another number.
 func workersOf(j *job.Job, w *launch.World, workers int) error {
 	if j.Given("workers") && j.Machine.Workers != workers {
 		return fmt.Errorf("--workers is %d, and there are %s; leave it out", j.Machine.Workers, counted(w))
@@ -42,7 +42,7 @@ func workersOf(j *job.Job, w *launch.World, workers int) error {
 	return nil
 }
 
-// counted is the processes of a world and their workers in words.
+// counted describes in words the processes of a world and their workers.
 func counted(w *launch.World) string {
 	return fmt.Sprintf("%s (processes %d, workers of each %d)", terminal.Count(w.Workers(), "worker"), w.Size,
 		w.Workers()/w.Size)

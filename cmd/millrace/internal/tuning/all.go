@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// anySchedule is the best of a kind of schedule, and what a batch of it took, where it was tried.
+// anySchedule is the best plan with one kind of schedule, and its measured batch time if it was tried.
 type anySchedule struct {
 	tune.Rival
 	MeasuredS float64 `json:"measured_s,omitempty"`
@@ -34,17 +34,17 @@ func schedules(rivals []tune.Rival) []anySchedule {
 	return all
 }
 
-// Of the schedules of --all so many are tried, in so many rounds.
+// How many schedules of --all are tried, and in how many rounds.
 const (
 	triedSchedules = 8
 	scheduleRounds = 5
 )
 
-// inTurn tries the schedules that are predicted to be best, in rounds in which each has its turn: the median counts.
+// inTurn tries the schedules with the best predictions in rounds, each once per round, and takes medians.
 func inTurn(c *cobra.Command, all []anySchedule, machine avgpipe.Machine, work *progress.Work) (err error) {
 	all = all[:min(triedSchedules, len(all))]
 	took := make([][]float64, len(all))
-	defer func() { // what was tried before it was stopped counts
+	defer func() { // also counts what was tried before a stop
 		for i := range all {
 			if len(took[i]) > 0 {
 				all[i].MeasuredS = stats.Median(took[i])
@@ -86,15 +86,15 @@ func degreesOf(r anySchedule) avgpipe.Degrees {
 	return avgpipe.Degrees{MicroBatches: r.Plan.MicroBatches, Pipelines: r.Plan.Together()}
 }
 
-// trialOf is the piece of work that tries a schedule.
+// trialOf describes the trial of a schedule for the progress display.
 func trialOf(r anySchedule) progress.Piece {
 	p := avgpipe.Trying(degreesOf(r), avgpipe.TraversalBatches, r.Predicted.StepS)
 	p.What, p.Kind = "trying "+r.Kind, r.Kind
 	return p
 }
 
-// behind is how much longer a batch of the best prediction takes than one of the best measured; false where nothing
-// was tried.
+// behind returns how much longer a batch takes with the best predicted plan than with the best measured one. It
+// returns false if nothing was tried.
 func behind(all []anySchedule) (float64, bool) {
 	best := 0.0
 	for _, s := range all {
@@ -108,11 +108,11 @@ func behind(all []anySchedule) (float64, bool) {
 	return all[0].MeasuredS/best - 1, true
 }
 
-// bases is how many of the search's answers AvgPipe tries its degrees over.
+// bases is the number of the search's results over whose stages AvgPipe's degrees are tried.
 const bases = 8
 
-// everything is the search over all schedules, with AvgPipe's choice among the answers: over
-// its own partition, and over the stages of every straight pipeline that the search liked.
+// everything searches over all schedules and adds AvgPipe's choice. AvgPipe uses its own partition, and the stages
+// of the best pipelines that the search found.
 func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe.Workload,
 	found *avgpipe.Result) ([]anySchedule, error) {
 	fix, err := prepare.Overrides(p.Job, prepare.NamesOf(p.Model))
@@ -133,7 +133,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 		return nil, prepare.Refused(p.Job, err)
 	}
 	all := slices.DeleteFunc(general.Rivals, func(r tune.Rival) bool { return !r.Fits })
-	if found == nil { // other schedules fit where AvgPipe's degrees do not
+	if found == nil { // other schedules may fit if AvgPipe's degrees do not
 		return schedules(all), nil
 	}
 	var grid []avgpipe.Degrees
@@ -142,7 +142,7 @@ func (f *tuneFlags) everything(c *cobra.Command, p *prepare.Prepared, w *avgpipe
 	}
 	best, margin := found.Best, 0.0
 	if !f.simulate {
-		margin = avgpipe.Nearly // what is faster by less is no better than the steadiest over its own stages
+		margin = avgpipe.Nearly // smaller gains do not count as faster than AvgPipe's own stages
 	}
 	for _, r := range all[:min(bases, len(all))] {
 		if r.Plan == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// printChoices is the shape of AvgPipe's Figs. 18 and 19: what each method costs and gives.
+// printChoices prints the cost and the result of each method, as in AvgPipe's Figs. 18 and 19.
 func (t *tuned) printChoices(w io.Writer) error {
 	if !slices.ContainsFunc(t.Choices, func(c avgpipe.Choice) bool { return c.Measured != nil }) {
 		return section(w, "ways of choosing, and what each gives in a training of "+
@@ -24,7 +24,8 @@ func (t *tuned) printChoices(w io.Writer) error {
 	return err
 }
 
-// simulatedChoices is a row for each way of choosing, where no choice was run: all are held against the simulator.
+// simulatedChoices makes a table with a row for each method if no choice was run. It compares all with the
+// simulator.
 func (t *tuned) simulatedChoices() *report.Table {
 	table := &report.Table{Head: []string{"method", " M", " N", " its own prediction", " simulated", " training"}}
 	for _, c := range t.Choices {
@@ -45,7 +46,7 @@ func (t *tuned) simulatedChoices() *report.Table {
 	return table
 }
 
-// choicesTable is a row for each way of choosing.
+// choicesTable makes a table with a row for each method.
 func (t *tuned) choicesTable() *report.Table {
 	shortest := 0.0
 	for _, c := range t.Choices {
@@ -75,7 +76,7 @@ func (t *tuned) choicesTable() *report.Table {
 	return table
 }
 
-// cost is what the profiles cost in settings of a traversal; empty where none was traversed.
+// cost says how many settings of a traversal the profiles cost as much time as; "" without a traversal.
 func (t *tuned) cost() string {
 	traversed := t.choice(avgpipe.ByTraversal)
 	if traversed == nil || traversed.Tried == 0 {
@@ -91,7 +92,7 @@ func (t *tuned) cost() string {
 		settings(t.tuning(t.choice(avgpipe.BySimulator))/each), avgpipe.ProfileBatches)
 }
 
-// settings is about so many of them.
+// settings formats an approximate number of settings.
 func settings(n float64) string {
 	if text := fmt.Sprintf("%.2g", n); text != "1" {
 		return text + " settings"
@@ -99,8 +100,8 @@ func settings(n float64) string {
 	return "1 setting"
 }
 
-// tuning is the time spent on a choice, seconds. Where the simulator is the machine, time on
-// that is on another clock than what predictions take here, which is left out.
+// tuning returns the time spent on a choice, in seconds. If the simulator is the machine, it leaves out the time of
+// predictions, because simulated and real time cannot be added.
 func (t *tuned) tuning(c *avgpipe.Choice) float64 {
 	if t.Simulated {
 		return c.TuningS

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// study is the page of a tuning: every prediction against what was measured, how far they were
-// off, and AvgPipe's Figures 18 and 19, the time spent tuning and that of the training.
+// study returns the page of a tuning. It compares predictions with measurements, and shows AvgPipe's Figures 18 and
+// 19: the time for tuning and for training.
 func (t *tuned) study() *report.Study {
 	where := "measured"
 	if t.Simulated {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// print prints the result, for people.
+// print prints the result for people.
 func (t *tuned) print(w io.Writer) error {
 	s := terminal.Of(w)
 	where := "measured"
@@ -65,7 +65,7 @@ func (t *tuned) print(w io.Writer) error {
 	return t.printAll(w)
 }
 
-// why says how the chosen setting stands among those that the simulator knows.
+// why says how the chosen setting compares with the others that were simulated.
 func (t *tuned) why() string {
 	fits, fastest := 0, (*avgpipe.Scored)(nil)
 	var chosen *avgpipe.Scored
@@ -82,7 +82,7 @@ func (t *tuned) why() string {
 		}
 	}
 	switch {
-	case chosen == nil || fastest.StepS < chosen.StepS*0.99: // by what was measured, or at risk: said in its own line
+	case chosen == nil || fastest.StepS < chosen.StepS*0.99: // chosen by measurements, or at risk: another line says so
 		return ""
 	case fastest.StepS < chosen.StepS:
 		return fmt.Sprintf("%s is predicted to be %s faster, less than a prediction can tell apart, and holds %s",
@@ -91,8 +91,8 @@ func (t *tuned) why() string {
 	return fmt.Sprintf("of %s that fit this is predicted to be the fastest", terminal.Count(fits, "setting"))
 }
 
-// section prints a table under a title. Columns whose head is "group: heading" stand in groups; marked says
-// which row is the choice, none where it is nil.
+// section prints a table under a title. A head "group: heading" puts its column into a group. marked reports which
+// row is the choice; nil: none.
 func section(w io.Writer, title string, table *report.Table, marked func(row int) bool) error {
 	s := terminal.Of(w)
 	name, more, _ := strings.Cut(title, ", ")
@@ -120,7 +120,7 @@ func section(w io.Writer, title string, table *report.Table, marked func(row int
 	return out.Write(w, s)
 }
 
-// printProfile is what equations 1 to 8 were asked from, a batch on each worker.
+// printProfile prints what equations 1 to 8 were computed from: a batch on each worker.
 func (t *tuned) printProfile(w io.Writer) error {
 	table := &report.Table{Head: []string{" worker", " computes", " using", " sends", " blocked", " bubble",
 		" memory: models", " memory: data"}}
@@ -134,11 +134,11 @@ func (t *tuned) printProfile(w io.Writer) error {
 		terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
-// listed is how many settings of a large grid are listed: the best by simulation.
+// listed is the number of settings that are listed of a large grid: the best by simulation.
 const listed = 12
 
-// printGrid is what the simulator and the equations say of every setting, and what was
-// measured; of a large grid, of its best settings.
+// printGrid prints for every setting the results of the simulator, the equations and the measurements; of a large
+// grid only the best settings.
 func (t *tuned) printGrid(w io.Writer) error {
 	grid, of := t.Grid, ""
 	if len(grid) > listed && !t.whole {
@@ -160,7 +160,7 @@ func (t *tuned) printGrid(w io.Writer) error {
 		func(row int) bool { return grid[row].At == t.Best.At })
 }
 
-// gridTable is a row for each of some settings.
+// gridTable makes a table with a row for each setting.
 func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
 	names := []string{"simulator", "printed", "adjusted"}
 	tried := !t.Simulated && slices.ContainsFunc(grid, func(c avgpipe.Cell) bool { return c.Measured != nil })
@@ -209,7 +209,7 @@ func join(all []avgpipe.Degrees) string {
 
 func (t *tuned) fits(s *avgpipe.Scored) bool { return t.LimitBytes == 0 || s.Peak() <= t.LimitBytes }
 
-// printErrors is how far the predictions were off over the traversed grid.
+// printErrors prints the errors of the predictions over the traversed grid.
 func (t *tuned) printErrors(w io.Writer) error {
 	if len(t.Errors) == 0 {
 		return nil
@@ -222,7 +222,7 @@ func (t *tuned) printErrors(w io.Writer) error {
 	return err
 }
 
-// errorsTable is a row for each predictor.
+// errorsTable makes a table with a row for each predictor.
 func (t *tuned) errorsTable() *report.Table {
 	table := &report.Table{Head: []string{"method", " step: mean", " step: median", " step: worst", " memory: mean",
 		" memory: worst"}}
@@ -233,8 +233,7 @@ func (t *tuned) errorsTable() *report.Table {
 	return table
 }
 
-// printBaselines is the rival systems and AvgPipe held to the memory of each (Figs. 11 to 13),
-// all simulated.
+// printBaselines prints the rival systems, and AvgPipe with the memory of each (Figs. 11 to 13), all simulated.
 func (t *tuned) printBaselines(w io.Writer) error {
 	if t.Baselines == nil {
 		return nil
@@ -257,7 +256,7 @@ func (t *tuned) printBaselines(w io.Writer) error {
 	return section(w, "baselines, simulated, and AvgPipe held to the memory of each", table, nil)
 }
 
-// printAll is the best of each kind of schedule.
+// printAll prints the best plan with each kind of schedule.
 func (t *tuned) printAll(w io.Writer) error {
 	off, tried := behind(t.All)
 	table := &report.Table{Head: []string{"plan", " a batch", " samples/s", " fullest worker", " micro-batches"}}

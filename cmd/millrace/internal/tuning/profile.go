@@ -17,15 +17,15 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Passes over every layer at one of the two sizes measured, and their seconds at least: the trainings of a tuning
-// say what whole stages take, these which of their layers are dear.
+// Passes over every layer at each of the two measured sizes, and their minimal duration in seconds. Few are enough:
+// the tuning's trainings measure whole stages, and these passes only show which layers are expensive.
 const (
 	briefPasses = 3
-	briefS      = 0.025 // they go on until then: code is cold at first
+	briefS      = 0.025 // the minimal time, because code is slow at first
 )
 
-// briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two of the
-// small sizes, where passes are short. Those at other sizes are extrapolated. It is not kept.
+// briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two small sizes, where passes are
+// short. Costs of other sizes are extrapolated. The profile is not kept.
 func briefly(c *cobra.Command, j *job.Job, m *model.Model, work *progress.Work) (*profile.Profile, error) {
 	e, err := prepare.OpenEngine()
 	if err != nil {
@@ -45,14 +45,14 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model, work *progress.Work) 
 	return avgpipe.Extrapolated(p, sizes), nil
 }
 
-// noEngine says what goes on without the native library.
+// noEngine says what is still possible without the native library.
 func noEngine(err error) error {
 	return fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile, and let the simulator stand "+
 		"for the machine with --simulate", err)
 }
 
-// briefSizes are the smallest size and another that is short too: up to an eighth of the largest, two points of
-// the line that times and bytes lie on.
+// briefSizes returns the smallest size, and the largest one that is at most an eighth of the largest. Times and
+// bytes of other sizes are extrapolated linearly.
 func briefSizes(sizes []int) []int {
 	if len(sizes) < 2 {
 		return sizes
@@ -66,16 +66,15 @@ func briefSizes(sizes []int) []int {
 	return []int{sizes[0], second}
 }
 
-// briefTimer measures layers in one visit, and leaves updates to the trainings of the tuning: it says
-// that they take as long as they have bytes, which is scaled to what those show. What instructions take beside
-// layers is in what the trainings show too.
+// briefTimer measures layers in one visit and does not measure updates. It reports update times in proportion to
+// bytes, and the tuning's trainings show the scale. They also show the time that instructions take besides layers.
 type briefTimer struct {
 	*measure.Timer
 	model     *model.Model
 	optimizer optim.Settings
 }
 
-// nominalUpdates is per byte of parameters: their size does not matter, their parts do.
+// nominalUpdates is the nominal time per byte of parameters. Only the ratios of its parts matter.
 var nominalUpdates = profile.UpdateTimes{UpdateS: 1e-9, PulledUpdateS: 2e-9, ReferenceUpdateS: 0.5e-9}
 
 // Crew implements timing.Timer.

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// tuneFlags is what tune takes beside a job.
+// tuneFlags are the flags of tune besides those of a job.
 type tuneFlags struct {
 	pipelines                     int
 	profileAt                     string
@@ -32,7 +32,7 @@ type tuneFlags struct {
 	output, page                  string
 	train, rounds, settings       int
 
-	profilingS float64 // what gathering the layers' profile took
+	profilingS float64 // time to get the layers' profile, in seconds
 	meter      *cli.Meter
 }
 
@@ -90,7 +90,7 @@ what tuning costs and gives.`)
 	return c
 }
 
-// check refuses what cannot be.
+// check refuses invalid values.
 func (f *tuneFlags) check(*job.Job) error {
 	if f.train < 1 {
 		return fmt.Errorf("--steps %d; a training has 1 step at least", f.train)
@@ -113,15 +113,15 @@ type tuned struct {
 	TrainBatches int    `json:"train_batches"`
 	LimitBytes   int64  `json:"limit_bytes,omitempty"`
 	*avgpipe.Result
-	// All is the best of each kind of schedule by time, with --all: AvgPipe's among them, over
-	// the stages of whichever straight pipeline serves it best.
+	// All holds the fastest plan with each kind of schedule, with --all. AvgPipe's plan uses the stages of the pipeline
+	// that suits it best.
 	All []anySchedule `json:"all,omitempty"`
 
-	// Baselines is each rival system beside AvgPipe at its memory, with --baselines.
+	// Baselines compares each rival system with AvgPipe in the same memory, with --baselines.
 	Baselines []avgpipe.EqualMemory `json:"baselines,omitempty"`
 
-	train   string              // the command that trains what is chosen
-	whole   bool                // list the whole grid
+	train   string              // the command that trains the chosen plan
+	whole   bool                // lists the whole grid
 	refused *avgpipe.LimitError // why AvgPipe has no Result
 }
 
@@ -172,7 +172,7 @@ func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
 	return stopped
 }
 
-// tune chooses. Where it is stopped it gives what is known by then with the error.
+// tune chooses the degrees. If it is stopped, it returns what is known so far together with the error.
 func (f *tuneFlags) tune(c *cobra.Command, p *prepare.Prepared, r avgpipe.Request) (*tuned, error) {
 	if f.all {
 		f.meter.Work().Plan(time.Now(), "schedules", progress.Piece{What: searching, Kind: searching, Cost: searchS})
@@ -213,13 +213,13 @@ func (f *tuneFlags) tune(c *cobra.Command, p *prepare.Prepared, r avgpipe.Reques
 	return out, err
 }
 
-// searching is the piece of work that searches all schedules, and about how long it takes, seconds.
+// searching names the search over all schedules in the progress display; searchS is roughly its duration in seconds.
 const (
 	searching = "searching all schedules"
 	searchS   = 6
 )
 
-// show writes and prints what was found.
+// show writes and prints the result.
 func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) error {
 	if f.output != "" {
 		if err := f.write(p, out); err != nil {
@@ -237,14 +237,14 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 	if f.asJSON {
 		return cli.WriteJSON(c.OutOrStdout(), out)
 	}
-	if p.Job.Machine.Cluster == "" && prepare.CheckRunnable(p.Model) == nil { // else it is for other hardware
+	if p.Job.Machine.Cluster == "" && prepare.CheckRunnable(p.Model) == nil { // otherwise the plan is for other hardware
 		out.train = f.trains(p.Job)
 	}
 	return errors.Join(out.print(c.OutOrStdout()), cli.Wrote(c.OutOrStdout(), f.output, f.page))
 }
 
-// compared is AvgPipe at the memory of each baseline; those cut a batch into as many
-// micro-batches as there are stages, or the next number that the grid has.
+// compared returns AvgPipe in the memory of each baseline. A baseline cuts a batch into as many micro-batches as it
+// has stages, or into the next larger number in the grid.
 func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) ([]avgpipe.EqualMemory, error) {
 	var grid []avgpipe.Degrees
 	micros := 0
@@ -261,7 +261,7 @@ func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) (
 	return w.AtEqualMemory(ctx, grid, baselines)
 }
 
-// trains is the command that trains the chosen plan, as a shell takes it.
+// trains returns the shell command that trains the chosen plan.
 func (f *tuneFlags) trains(j *job.Job) string {
 	args := []string{"millrace", "train", "--plan", cmp.Or(f.output, "plan.json"), "--data", cmp.Or(j.Data.Source, "DATA")}
 	for _, o := range []struct {
@@ -281,7 +281,7 @@ func (f *tuneFlags) trains(j *job.Job) string {
 	return text
 }
 
-// write files the chosen plan with its prediction: AvgPipe's, or with --all the fastest of all.
+// write writes the chosen plan with its prediction: AvgPipe's, or with --all the fastest of all.
 func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	chosen, why := (*plan.Plan)(nil), ""
 	switch {
@@ -307,8 +307,8 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	return cli.BadInput(pl.Write(f.output))
 }
 
-// gather is the job's model, hardware and profile: measured briefly, or given, or for described hardware
-// computed for every micro-batch size that divides the batch.
+// gather returns the job's model, hardware and profile. The profile is measured briefly, or given, or computed for
+// described hardware at every micro-batch size that divides the batch.
 func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, error) {
 	p := &prepare.Prepared{Job: j}
 	var err error
@@ -317,7 +317,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	}
 	f.simulate = f.simulate || j.Machine.Cluster != ""
 	if !f.simulate {
-		if _, err := prepare.OpenEngine(); err != nil { // whatever runs here needs it, so that no way of choosing pays for it
+		if _, err := prepare.OpenEngine(); err != nil { // checked first, because every method needs it here
 			return nil, noEngine(err)
 		}
 		if _, err := prepare.TrainingData(j, p.Model); err != nil { // before anything is measured
@@ -345,7 +345,8 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	return p, cli.BadInput(err)
 }
 
-// sizes are those of micro-batches that are looked at: what was measured, or briefly all that could be.
+// sizes returns the micro-batch sizes to try: those in the profile, or with a brief profile all sizes that are worth
+// measuring.
 func (f *tuneFlags) sizes(p *prepare.Prepared) []int {
 	if p.Brief {
 		return prepare.MicroBatches(p.Job)
@@ -353,7 +354,7 @@ func (f *tuneFlags) sizes(p *prepare.Prepared) []int {
 	return p.Profile.Sizes(p.Cluster.Devices[0])
 }
 
-// divisors is every size of micro-batch for a job's batch, or the one that is fixed.
+// divisors returns the micro-batch size that the job fixes, or else all that divide its batch.
 func divisors(j *job.Job) []int {
 	if j.Plan.MicroBatch > 0 || j.Plan.MicroBatches > 0 {
 		return prepare.MicroBatches(j)
@@ -361,7 +362,7 @@ func divisors(j *job.Job) []int {
 	return plan.Divisors(j.Plan.Batch)
 }
 
-// workload cuts the model into stages, by the job's word or by AvgPipe's partitioner.
+// workload cuts the model into stages, as the job says or with AvgPipe's partitioner.
 func (f *tuneFlags) workload(c *cobra.Command, p *prepare.Prepared) (*avgpipe.Workload, error) {
 	limit := p.Job.Machine.MemoryBytes()
 	for d := range p.Cluster.Devices {
@@ -381,7 +382,7 @@ func (f *tuneFlags) workload(c *cobra.Command, p *prepare.Prepared) (*avgpipe.Wo
 	return w, nil
 }
 
-// readDegrees reads M,N; nothing is no degrees.
+// readDegrees reads "M,N"; an empty text gives zero degrees.
 func readDegrees(text string) (avgpipe.Degrees, error) {
 	if text == "" {
 		return avgpipe.Degrees{}, nil
