@@ -10,16 +10,17 @@ import (
 	"github.com/millrace-ml/millrace/data/arrays"
 )
 
-// DefaultTrainPart is which part of the rows of arrays trains, unless Options say.
+// DefaultTrainPart is the fraction of an array file's rows that trains, unless Options give another.
 const DefaultTrainPart = 0.9
 
-// column is an array of a file as a model reads it.
+// column is an array of a file in the form that a model reads.
 type column struct {
 	*arrays.Array
 	as Field
 }
 
-// rows is a part of the rows of arrays: sample s is the row at first+s of a shuffle that all parts share.
+// rows is a part of the rows of a file's arrays. Sample s is the row at position first+s of a shuffle that all parts
+// share.
 type rows struct {
 	path    string
 	order   order
@@ -64,8 +65,8 @@ func (r *rows) Batch(step, batchSize, firstRow, n int) (Batch, error) {
 	return b, nil
 }
 
-// openArrays opens a file with an array for each input of a model. The rows that train are chosen at random, the
-// same for every seed, so that no run evaluates what another one has trained on.
+// openArrays opens a file with an array for each input of a model. The rows that train are chosen at random, but the
+// same for every seed. So no run evaluates rows that another run has trained on.
 func openArrays(path string, o Options) (*Set, error) {
 	f, err := arrays.Open(path)
 	if err != nil {
@@ -79,7 +80,7 @@ func openArrays(path string, o Options) (*Set, error) {
 	return set, nil
 }
 
-// arraySet is the arrays of a file that are wanted, divided into parts.
+// arraySet selects the wanted arrays of a file and divides their rows into parts.
 func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
 	set := &Set{Name: path, Fields: o.Fields, Stored: map[string]string{}, Refused: map[string]string{}}
 	if o.Fields == nil {
@@ -146,7 +147,7 @@ func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
 	return set, nil
 }
 
-// noneOf says of a file why none of its arrays can be read.
+// noneOf says why none of a file's arrays can be read.
 func noneOf(refused map[string]string) error {
 	all := slices.Sorted(maps.Keys(refused))
 	if len(all) == 0 {
@@ -159,7 +160,7 @@ func noneOf(refused map[string]string) error {
 	return fmt.Errorf("it has no array that can be read: array %.80q: %s%s", all[0], refused[all[0]], more)
 }
 
-// asItIs is the field that an array gives by itself, where no model says what it should be.
+// asItIs returns the field for an array without a model: its own shape and type.
 func asItIs(a *arrays.Array) Field {
 	f := Field{Name: a.Name, Shape: sizes(a.Shape[1:]), DType: Int}
 	switch {
@@ -179,8 +180,8 @@ func sizes(shape []int64) []int {
 	return out
 }
 
-// fits says whether an array can be read as its field: with the same sizes but for those of 1. That elements are as
-// many is not enough: an image whose channels come last has as many as one whose channels come first.
+// fits checks that an array can be read as its field: their shapes must be equal apart from sizes of 1. An equal
+// number of elements is not enough: an image with channels last has as many as one with channels first.
 func (c column) fits() error {
 	if err := c.Load(); err != nil {
 		return err
@@ -198,10 +199,10 @@ func (c column) fits() error {
 	return nil
 }
 
-// cheaply is how many numbers are read of an array before it is used, to say what range they have.
+// cheaply limits how many numbers of an array are read beforehand to find their range.
 const cheaply = 1 << 24
 
-// greatest is the greatest number of an array, at least 0. It refuses an array with a number out of range.
+// greatest returns the greatest number of an array, at least 0. It refuses an array with a number out of range.
 func (c column) greatest() (int, error) {
 	greatest, some := int64(0), max(1, (1<<16)/c.as.Elements())
 	for row := 0; row < int(c.Rows()); row += some {
@@ -218,7 +219,7 @@ func (c column) greatest() (int, error) {
 	return int(min(greatest, math.MaxInt32-1)), nil
 }
 
-// indices reads rows of whole numbers, and refuses one that is out of its range.
+// indices reads rows of whole numbers, and refuses numbers out of range.
 func (c column) indices(rows []int) ([]int64, error) {
 	all, err := c.Ints(rows)
 	if err != nil {

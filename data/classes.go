@@ -7,17 +7,17 @@ import (
 	"strconv"
 )
 
-// mostClasses is how many classes a table has at most.
+// mostClasses is the largest number of classes of a table.
 const mostClasses = 256
 
-// classes are those of a CSV file: whole numbers, or words, which are numbered by their order.
+// classes holds the classes of a CSV file: whole numbers, or words, which get numbers in their sorted order.
 type classes struct {
-	number map[string]uint8 // of words, as they were met; nil: numbers
+	number map[string]uint8 // of words, in the order in which they were read; nil: classes are numbers
 	words  []string         // by number
-	first  int              // the line that says which of both they are; 0: none yet
+	first  int              // the line that decided between numbers and words; 0: none yet
 }
 
-// read is the class of a row. All are numbers, or all are words, as the first one is.
+// read returns the class of a row. The first row decides whether all classes are numbers or words.
 func (c *classes) read(field string, line int) (uint8, error) {
 	if c.first == 0 {
 		c.first = line
@@ -54,7 +54,8 @@ func (c *classes) read(field string, line int) (uint8, error) {
 	return number, nil
 }
 
-// sort numbers words in their order, whatever order the rows have, and gives them; nil of numbers.
+// sort numbers the words in sorted order, independent of the order of rows, and returns them. It returns nil if
+// classes are numbers.
 func (c *classes) sort(parts [2]*table) []string {
 	if c.number == nil {
 		return nil

@@ -17,13 +17,13 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// digits are 1,797 handwritten digits of 8x8 pixels from 0 to 16, a row each with the
-// class last; see digits.md for where they come from.
+// digits holds 1,797 handwritten digits of 8x8 pixels from 0 to 16, one in each row, with the class last. digits.md
+// gives their origin.
 //
 //go:embed digits.csv.gz
 var digits []byte
 
-// testEvery is which rows of a table without a test part are kept for testing.
+// testEvery says that every so many-th row tests, in a table without a test part.
 const testEvery = 5
 
 func openDigits(o Options) (*Set, error) {
@@ -31,21 +31,21 @@ func openDigits(o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: the embedded digits: %w", err)
 	}
-	return readCSV("digits", z, o, normalise) // its columns are pixels
+	return readCSV("digits", z, o, normalise) // its columns are pixels, so all get the same scale
 }
 
-// Most bytes of a table's text and of a line, and most numbers, which take four bytes each.
+// Limits of a table: bytes of its text and of a line, and numbers of four bytes each.
 const (
 	maxTableBytes = 1 << 30
 	maxLineBytes  = 4 << 20
 	maxNumbers    = 1 << 28
 )
 
-// shortLines refuses lines that are too long for a row of numbers, before they are held.
+// shortLines refuses lines that are too long for a row of numbers, before they are held in memory.
 type shortLines struct {
 	r    io.Reader
-	line int // the one under way, from 0
-	long int // bytes of it so far
+	line int // the current line, from 0
+	long int // bytes of the current line so far
 }
 
 func (s *shortLines) Read(p []byte) (int, error) {
@@ -61,21 +61,21 @@ func (s *shortLines) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// withoutMark is r behind the mark that some programs put before a text in UTF-8.
+// withoutMark skips the byte order mark that some programs write before a text in UTF-8.
 func withoutMark(r io.Reader) io.Reader {
 	b := bufio.NewReaderSize(r, 1<<16)
 	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
-		_, _ = b.Discard(len(mark)) // they are there
+		_, _ = b.Discard(len(mark)) // cannot fail: they have been read
 	}
 	return b
 }
 
-// readCSV reads rows of numbers, the class last; a first row without a number is a heading. scale is what is done to
+// readCSV reads rows of numbers, with the class last. A first row without a number is a heading. scale is applied to
 // the numbers.
 func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)) (*Set, error) {
 	in := csv.NewReader(withoutMark(&shortLines{r: document.AtMost(r, maxTableBytes)}))
 	in.ReuseRecord = true
-	in.FieldsPerRecord = -1 // counted here, to say how many there must be
+	in.FieldsPerRecord = -1 // counted here, for a better error
 	parts := [2]*table{{}, {}}
 	var heading []string
 	var classes classes
@@ -152,7 +152,7 @@ func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)
 	return set, err
 }
 
-// covers says whether every class of the test part is one that training sees.
+// covers says whether every class of the test part also occurs in the training part.
 func covers(train, test *table) bool {
 	var seen [256]bool
 	for _, class := range train.labels {
@@ -161,7 +161,7 @@ func covers(train, test *table) bool {
 	return !slices.ContainsFunc(test.labels, func(class uint8) bool { return !seen[class] })
 }
 
-// byClass divides rows anew, whose classes come in a period: every fifth of each class is for testing.
+// byClass divides rows again, for tables whose classes repeat periodically: every fifth row of each class tests.
 func byClass(parts [2]*table, width int) [2]*table {
 	out, taken := [2]*table{{}, {}}, [2]int{}
 	var count [256]int
@@ -183,7 +183,7 @@ func byClass(parts [2]*table, width int) [2]*table {
 	return out
 }
 
-// isNumber says whether a field is written as a number, even as one that cannot be held.
+// isNumber says whether a field is written as a number, even if no float can hold it.
 func isNumber(field string) bool {
 	_, err := strconv.ParseFloat(field, 64)
 	return err == nil || errors.Is(err, strconv.ErrRange)

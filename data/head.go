@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// headed are the splits that can be cut short.
+// headed is implemented by splits that can be cut short.
 type headed interface{ head(n int) Split }
 
-// Head is the first n samples of a split that Open made, shuffled anew for every epoch of n. They are first in file
-// order: a small data set out of a large one. It refuses more than the split has, and splits that are not of Open.
+// Head returns the first n samples of a split that Open made, shuffled anew for every epoch of n. First means in
+// file order, to get a small data set from a large one. It refuses an n beyond the split's length, and splits that
+// Open did not make.
 func Head(s Split, n int) (Split, error) {
 	h, ok := s.(headed)
 	if !ok {
@@ -21,8 +22,8 @@ func Head(s Split, n int) (Split, error) {
 	return h.head(n), nil
 }
 
-// Only is the array of a name alone, of a split that Open made of a file of arrays: the others are not read. Splits
-// of other data are as they are.
+// Only returns a split with only the named array, so that the other arrays are not read. The split must come from
+// Open of a file of arrays; any other split is returned unchanged.
 func Only(s Split, name string) Split {
 	all, ok := s.(*rows)
 	if !ok {

@@ -13,11 +13,11 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// maxElements bounds what an IDX header may claim.
+// maxElements limits the size that an IDX header may claim.
 const maxElements = 1 << 30
 
-// idx is an array of bytes in the IDX format of the MNIST files: two zero bytes, type
-// 0x08, the number of dimensions, the dimensions as big-endian 32-bit numbers, the data.
+// idx is an array of bytes in the IDX format of the MNIST files. The format is two zero bytes, type 0x08, the number
+// of dimensions, the dimensions as big-endian 32-bit numbers, and the data.
 type idx struct {
 	shape []int
 	data  []uint8
@@ -45,7 +45,7 @@ func readIDX(r io.Reader) (*idx, error) {
 		elements *= int(size)
 		out.shape = append(out.shape, int(size))
 	}
-	// Read as it comes: a header that claims too much must not cost its memory first.
+	// Memory grows with the data that comes: a header may claim too much.
 	data, err := io.ReadAll(io.LimitReader(r, int64(elements)))
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
@@ -57,14 +57,14 @@ func readIDX(r io.Reader) (*idx, error) {
 	switch _, err := io.ReadFull(r, make([]byte, 1)); {
 	case err == nil:
 		return nil, fmt.Errorf("offset %d: there is data behind the last of %d elements", 4+4*int(head[3])+elements, elements)
-	case !errors.Is(err, io.EOF): // what is compressed has its checksum there
+	case !errors.Is(err, io.EOF): // the end of compressed data also checks the checksum
 		return nil, fmt.Errorf("offset %d: behind the last of %d elements: %w", 4+4*int(head[3])+elements, elements, err)
 	}
 	out.data = data
 	return out, nil
 }
 
-// cutShort says where a file ends too early, or why it cannot be read at all.
+// cutShort returns where a file ends too early, or another reason why it cannot be read.
 func cutShort(err error, where string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New(where)
@@ -72,7 +72,7 @@ func cutShort(err error, where string) error {
 	return err
 }
 
-// openMaybeGzip opens path, or path.gz, and uncompresses what is compressed.
+// openMaybeGzip opens path, or path.gz, and uncompresses it if it is compressed.
 func openMaybeGzip(path string) (io.ReadCloser, string, error) {
 	f, err := document.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(path, ".gz") {
@@ -144,7 +144,8 @@ func openIDX(name, dir string, o Options) (*Set, error) {
 	return tableSet(name, train, test, image, o, normalise)
 }
 
-// tableSet is a Set of two tables of rows of a shape, scaled, reshaped on request.
+// tableSet makes a Set of two tables whose rows have a shape. It scales the values, and reshapes rows if the model
+// asks for it.
 func tableSet(name string, train, test *table, shape []int, o Options, scale func(train, test *table)) (*Set, error) {
 	if train.width != test.width {
 		return nil, fmt.Errorf("data: %s: training samples have %d values, test samples %d", name, train.width, test.width)

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// fashionMNIST is where Debian's package dataset-fashion-mnist puts its files.
+// fashionMNIST is the folder of Debian's package dataset-fashion-mnist.
 const fashionMNIST = "/usr/share/datasets/fashion-mnist"
 
-// Builtin is a data set that has a name: millrace brings it, or finds it where it is installed.
+// Builtin is a data set with a name. It is part of millrace or installed on the system.
 type Builtin struct{ Name, Doc string }
 
 // Builtins lists the built-in data sets.
@@ -26,9 +26,9 @@ func Builtins() []Builtin {
 	}
 }
 
-// Open opens a data set: "digits" (shipped), "fashion-mnist" (Debian's package), a folder
-// of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, an
-// .npz or .safetensors file of arrays, or any other file as a text of bytes or tokens.
+// Open opens a data set. spec is "digits" (shipped), "fashion-mnist" (Debian's package), a folder of MNIST-style IDX
+// files, a .csv or .csv.gz file whose last column is the class, an .npz or .safetensors file of arrays, or any other
+// file, read as a text of bytes or tokens.
 func Open(spec string, o Options) (*Set, error) {
 	set, err := open(spec, o)
 	if err == nil && o.Tokenizer != "" && !set.Tokens {
@@ -37,7 +37,7 @@ func Open(spec string, o Options) (*Set, error) {
 	return set, err
 }
 
-// others is what may be given in place of a data set's name.
+// others says what may be given instead of a data set's name.
 const others = "a folder of IDX files, a .csv, .npz or .safetensors file, or a text"
 
 func open(spec string, o Options) (*Set, error) {
@@ -76,7 +76,7 @@ func open(spec string, o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	if info.IsDir() { // which may have a file by chance that says something else
+	if info.IsDir() { // a folder may also have files that suggest another kind of content
 		set, err := openIDX(spec, spec, o)
 		if err == nil || is == content.Unknown || !errors.Is(err, fs.ErrNotExist) {
 			return set, err

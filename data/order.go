@@ -2,15 +2,14 @@ package data
 
 import "fmt"
 
-// order is a shuffle of n samples for every epoch, a function of (seed, epoch) alone,
-// that needs no memory: a Feistel network permutes the next power of four, and indices
-// that fall outside are sent through again until they fall inside ("cycle walking",
-// Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
+// order shuffles n samples anew for every epoch. The shuffle depends only on seed and epoch, and needs no memory: a
+// Feistel network permutes the next power of four. Indices outside of n are sent through it again until they fall
+// inside ("cycle walking", Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
 type order struct {
 	n    uint64
 	half uint // bits in each half of the network
 	seed uint64
-	keep bool // samples stay in their own order
+	keep bool // samples keep their own order
 }
 
 func newOrder(n int, seed uint64, keep bool) order {
@@ -21,7 +20,7 @@ func newOrder(n int, seed uint64, keep bool) order {
 	return o
 }
 
-// sample is the sample at a position of the endless stream of epochs.
+// sample returns the sample at a position in the endless sequence of epochs.
 func (o order) sample(position uint64) int {
 	epoch, i := position/o.n, position%o.n
 	if o.keep {
@@ -46,7 +45,7 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// positions checks a request and yields the samples of its rows.
+// positions checks a request and returns the samples of its rows.
 func (o order) positions(step, batchSize, firstRow, rows int) ([]int, error) {
 	if step < 0 || batchSize < 1 || firstRow < 0 || rows < 1 || firstRow+rows > batchSize {
 		return nil, fmt.Errorf("data: rows %d to %d of batch %d of %d samples do not exist", firstRow, firstRow+rows,

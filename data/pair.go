@@ -2,11 +2,11 @@ package data
 
 import "fmt"
 
-// pair is how a batch shows data that has one input and its targets.
+// pair describes data with one input and its targets.
 type pair struct{ input, target Field }
 
-// paired has data of one input and its targets be what o asks for. An input alone, of a model that reads no
-// targets, is the data's.
+// paired gives data with one input and its targets the names and shapes that o asks for. If the model has only one
+// input and no targets, that input gets the data's input.
 func (o Options) paired(name string, have pair) (pair, error) {
 	if o.Fields == nil {
 		return have, nil
@@ -36,7 +36,7 @@ func (o Options) paired(name string, have pair) (pair, error) {
 	return pair{input, target}, nil
 }
 
-// takes says whether what data has can be read as what is wanted.
+// takes returns an error if a field of the data cannot be read as the wanted field.
 func takes(name, what string, have, want Field) error {
 	if want.DType != have.DType {
 		return fmt.Errorf("data: the %s of %s are %s, and %q is to be %s; gpt, llama and lstm need a text, mlp and "+
@@ -50,7 +50,7 @@ func takes(name, what string, have, want Field) error {
 	return nil
 }
 
-// batch gives both arrays of some rows their names and shapes.
+// batch returns both arrays under their names, with their shapes.
 func (p pair) batch(input, target Array, rows int) Batch {
 	input.Shape, target.Shape = append([]int{rows}, p.input.Shape...), append([]int{rows}, p.target.Shape...)
 	b := Batch{p.input.Name: input}
@@ -60,7 +60,7 @@ func (p pair) batch(input, target Array, rows int) Batch {
 	return b
 }
 
-// fields is what a batch has.
+// fields returns the fields of a batch.
 func (p pair) fields() []Field {
 	if p.target.Name == "" {
 		return []Field{p.input}

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// request names a batch.
+// request identifies a batch.
 type request struct{ step, batchSize, firstRow, rows int }
 
-// pending is a batch being made or made.
+// pending is a batch that is made or being made.
 type pending struct {
 	request
 	done  chan struct{}
@@ -17,23 +17,22 @@ type pending struct {
 	err   error
 }
 
-// prefetched keeps the batches that were asked for last and makes the ones that will be
-// asked for next: stages ask for the same rows one after the other.
+// prefetched keeps the most recently used batches, since several stages ask for the same rows one after the other.
+// It also makes the batches that will be asked for next.
 type prefetched struct {
 	Split
 	ahead int
 
 	mu    sync.Mutex
 	kept  map[request]*pending
-	order []request // by age
+	order []request // oldest first
 }
 
-// keptBatches is how many batches are kept; batches are read only.
+// keptBatches is how many batches are kept. They are read-only.
 const keptBatches = 256
 
-// Prefetch makes batches before they are asked for: after each request the next `ahead`
-// runs of as many rows, in the order that training asks for them. Callers must not
-// change what they get.
+// Prefetch makes batches before they are asked for. Each request starts the next `ahead` batches of as many rows, in
+// the order of training. Callers must not change the batches they get.
 func Prefetch(s Split, ahead int) Split {
 	return &prefetched{Split: s, ahead: ahead, kept: map[request]*pending{}}
 }
@@ -49,7 +48,7 @@ func (p *prefetched) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 			r.step, r.firstRow = r.step+1, 0
 		}
 		if r.firstRow+rows > batchSize {
-			break // an odd request, which will fail
+			break // an invalid request, which will fail
 		}
 		if e, isNew := p.entry(r); isNew {
 			next = append(next, e)
@@ -70,7 +69,7 @@ func (p *prefetched) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return mine.batch, mine.err
 }
 
-// entry finds or makes the place of a batch, and lets go of the oldest.
+// entry finds or makes the entry of a batch, and drops the oldest ones.
 func (p *prefetched) entry(r request) (e *pending, fresh bool) {
 	if e, ok := p.kept[r]; ok {
 		return e, false
@@ -86,7 +85,7 @@ func (p *prefetched) entry(r request) (e *pending, fresh bool) {
 	return e, true
 }
 
-// fill makes a batch. A panic is the error of whoever asks for it: others may wait already.
+// fill makes a batch. A panic becomes the error of all callers that wait for it.
 func (p *prefetched) fill(e *pending) {
 	defer close(e.done)
 	e.err = crash.Guard(func() (err error) {

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// Range says which whole numbers elements of a model's input may be: Least to Most, both included, and Skip.
+// Range says which whole numbers the elements of a model's input may be: Least to Most, both included, and Skip.
 type Range struct {
 	Least, Most int64
-	Skip        *int64 // one more number that is allowed, which the model leaves out (a padding index); nil: none
-	At          []int  // positions in a row that the Range is for, ascending; nil: all
-	Only        bool   // the numbers are used as indices only; false: the model also calculates with them
-	For         string // what needs it, as a refusal says: "a table of 6"
+	Skip        *int64 // one more allowed number, which the model leaves out (a padding index); nil: none
+	At          []int  // positions in a row that the Range applies to, ascending; nil: all
+	Only        bool   // the numbers are used only as indices; false: the model also calculates with them
+	For         string // what needs the Range, for errors: "a table of 6"
 }
 
-// String is what a refusal says is right, and why: "0 to 5: a table of 6".
+// String returns what is allowed and why, for errors: "0 to 5: a table of 6".
 func (r Range) String() string {
 	text := fmt.Sprintf("%d to %d", r.Least, r.Most)
 	if r.Skip != nil {
@@ -29,7 +29,7 @@ func (r *Range) allows(v int64) bool {
 	return v >= r.Least && v <= r.Most || r.Skip != nil && v == *r.Skip
 }
 
-// covers says whether the Range is for the element at a position of a row.
+// covers says whether the Range applies to the element at a position of a row.
 func (r *Range) covers(at int) bool {
 	if r.At == nil {
 		return true
@@ -38,7 +38,7 @@ func (r *Range) covers(at int) bool {
 	return is
 }
 
-// check refuses a row with an element that is out of its range.
+// check refuses a row with an element out of range.
 func (f Field) check(row []int64) error {
 	for i := range f.Ranges {
 		r := &f.Ranges[i]
@@ -58,9 +58,9 @@ func (f Field) check(row []int64) error {
 	return nil
 }
 
-// outOfRange says which value is where in the row, and what would be right.
+// outOfRange returns the error for a value out of range, with its place in the row.
 func (f Field) outOfRange(at int, v int64, r *Range) error {
-	index := make([]int, len(f.Shape)) // of the element, by dimension
+	index := make([]int, len(f.Shape)) // index of the element in each dimension
 	for d := len(f.Shape) - 1; d >= 0; d-- {
 		index[d], at = at%f.Shape[d], at/f.Shape[d]
 	}
@@ -72,8 +72,8 @@ func (f Field) outOfRange(at int, v int64, r *Range) error {
 }
 
 // limits returns the least and the greatest number that Synthetic may make for an element of a row. at is the
-// element's position, and all of its ranges allow these numbers. An element without a range, or which the model also
-// calculates with, gets at most two numbers, so that an index calculated from it stays within a table of two
+// element's position, and all of its ranges allow these numbers. Without a range, or if the model also calculates
+// with the element, it allows at most two numbers. An index calculated from it then stays within a table of two
 // entries.
 func (f Field) limits(at int) (least, most int64) {
 	least, most = 0, math.MaxInt64

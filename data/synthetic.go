@@ -1,14 +1,14 @@
 package data
 
-// synthetic is samples made of a hash of their position.
+// synthetic makes samples from a hash of their position.
 type synthetic struct {
 	order  order
 	fields []Field
-	limits [][][2]int64 // of the whole numbers of a row: the least and the greatest
+	limits [][][2]int64 // for each whole number of a row: the least and the greatest
 }
 
-// Synthetic is n samples of noise for measuring how fast a model is where no data is at hand: values from -1 to
-// 1, whole numbers that are in their ranges, and bools. A whole number without a range is 0 or 1.
+// Synthetic returns n samples of noise, for measuring a model's speed without data. They hold values from -1 to 1,
+// whole numbers within their ranges, and bools. A whole number without a range is 0 or 1.
 func Synthetic(n int, fields []Field) Split {
 	s := &synthetic{order: newOrder(n, 1, true), fields: fields}
 	for _, f := range fields {

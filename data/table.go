@@ -2,20 +2,21 @@ package data
 
 import "math"
 
-// table is samples of numbers with a class each, held as bytes or floats.
+// table holds samples of numbers with a class each, as bytes or floats.
 type table struct {
 	order  order
 	pair   pair
 	width  int
-	pixels []uint8 // one of these two
+	pixels []uint8 // one of pixels and values is set
 	values []float32
-	scaled // all alike, as the pixels of an image are
-	// columns are scaled each by its own: those of a table measure different things. nil: all alike.
+	scaled // the same for all values, for instance the pixels of an image
+	// columns has a scale for each column, since the columns of a table measure different things. nil: all use the
+	// same.
 	columns []scaled
 	labels  []uint8
 }
 
-// scaled is what a number is read as: (raw - shift) * scale.
+// scaled turns a raw number into (raw - shift) * scale.
 type scaled struct{ shift, scale float32 }
 
 func (s scaled) of(raw float32) float32 { return (raw - s.shift) * s.scale }
@@ -51,8 +52,8 @@ func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return t.pair.batch(Array{Floats: in}, Array{Ints: target}, rows), nil
 }
 
-// normalise gives both tables the scale that makes the first one's values have mean 0
-// and standard deviation 1.
+// normalise gives both tables the scale that makes the mean of the first table's values 0 and their standard
+// deviation 1.
 func normalise(train, test *table) {
 	var sum, squares float64
 	n := 0
@@ -73,7 +74,7 @@ func normalise(train, test *table) {
 	}
 }
 
-// normaliseColumns does so for each column. One that is the same in all rows is 0 in them.
+// normaliseColumns does the same for each column. A column that is constant in the first table becomes 0 there.
 func normaliseColumns(train, test *table) {
 	n := float64(len(train.labels))
 	columns := make([]scaled, train.width)
@@ -94,6 +95,5 @@ func normaliseColumns(train, test *table) {
 	train.columns, test.columns = columns, columns
 }
 
-// roundingError bounds the relative error of the mean of equal numbers. Numbers of 32 bits that differ are farther
-// apart.
+// roundingError limits the relative error of the mean of equal numbers. Different float32 numbers are farther apart.
 const roundingError = 1e-9

@@ -8,13 +8,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// maxTextBytes is the longest text that is read: it is held in memory.
+// maxTextBytes is the longest text that is read, since it is held in memory.
 const maxTextBytes = 1 << 31
 
-// defaultContext is how many positions a sample of a text has where nobody wants another number.
+// defaultContext is the number of positions in a sample of a text, unless the model asks for another.
 const defaultContext = 128
 
-// text is windows of context+1 bytes or tokens, each beginning where the one before it ended but one.
+// text is cut into windows of context+1 bytes or tokens. Each window begins with the last byte or token of the one
+// before.
 type text[T byte | uint32] struct {
 	order   order
 	pair    pair
@@ -24,7 +25,7 @@ type text[T byte | uint32] struct {
 
 func (t *text[T]) Len() int { return (len(t.all) - 1) / t.context }
 
-// Batch implements Split: inputs are bytes or tokens, targets those one further on.
+// Batch implements Split. Inputs are bytes or tokens; targets are the bytes or tokens that follow them.
 func (t *text[T]) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	samples, err := t.order.positions(step, batchSize, firstRow, rows)
 	if err != nil {
@@ -40,7 +41,7 @@ func (t *text[T]) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return t.pair.batch(Array{Ints: in}, Array{Ints: target}, rows), nil
 }
 
-// openText reads a text of bytes, or has tokens made of it.
+// openText reads a text as bytes or tokens.
 func openText(path string, o Options) (*Set, error) {
 	all, err := document.Read(path, maxTextBytes)
 	if err != nil {
@@ -81,7 +82,8 @@ func openText(path string, o Options) (*Set, error) {
 	return divided(&Set{Name: path, Fields: p.fields(), Classes: classes, Tokens: true}, p, ids, context, "tokens", o.Seed)
 }
 
-// textWithin refuses a text with a number that is out of a range: each stands at any place of some row.
+// textWithin refuses a text with a number out of range. Any number can appear at any place of a row, so all ranges
+// apply.
 func textWithin[T byte | uint32](p pair, all []T, what string) error {
 	for _, f := range p.fields() {
 		for i := range f.Ranges {
@@ -94,7 +96,7 @@ func textWithin[T byte | uint32](p pair, all []T, what string) error {
 	return nil
 }
 
-// shorter says with which context a text would do, where there is one.
+// shorter suggests a context that would fit a text, if there is one.
 func shorter(context int) string {
 	if context < 1 {
 		return ""
@@ -102,7 +104,7 @@ func shorter(context int) string {
 	return fmt.Sprintf(", or a context of at most %d (built-in models take --set context=%d)", context, context)
 }
 
-// divided keeps the last tenth for testing: it comes after everything trained on.
+// divided keeps the last tenth of a text for testing, after everything that trains.
 func divided[T byte | uint32](set *Set, p pair, all []T, context int, what string, seed uint64) (*Set, error) {
 	cut := len(all) - len(all)/10
 	if cut <= context || len(all)-cut <= context {

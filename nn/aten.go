@@ -27,7 +27,7 @@ func init() {
 type traced struct {
 	*rules.Program
 	layer   *model.Layer
-	checked atomic.Int64 // the rows with which all shapes were last found to be as recorded; 0: none
+	checked atomic.Int64 // the number of rows for which all shapes were last checked; 0: none
 }
 
 // State implements Stateful.
@@ -87,15 +87,15 @@ type tracing struct {
 	ctx    *Context
 	values []tensor
 	params []tensor
-	state  []int // of params: see rules.Program
+	state  []int // indices into params; see rules.Program
 	rows   int64
 
-	example int64 // rows of the example
-	check   bool  // that shapes are as recorded
+	example int64 // rows of the exported example
+	check   bool  // compare shapes with the recorded ones
 }
 
-// begin has the calls change copies of the layer's state. A backward of an earlier forward may read the state as it
-// was, and what an evaluation changes is forgotten.
+// begin copies the layer's state, for the calls to change. A backward of an earlier forward may still read the old
+// state, and what an evaluation changes is thrown away.
 func (r *tracing) begin() error {
 	r.params = r.ctx.Params
 	if len(r.state) == 0 {
@@ -112,7 +112,7 @@ func (r *tracing) begin() error {
 	})
 }
 
-// keep writes the state back that begin has copied, once for both forwards of a micro-batch.
+// keep writes the changed state back, once for both forwards of a micro-batch.
 func (r *tracing) keep() error {
 	if !r.ctx.Training || r.ctx.Recomputing {
 		return nil
@@ -127,7 +127,7 @@ func (r *tracing) keep() error {
 	})
 }
 
-// spread has the rows of x, which come first, lie where s says.
+// spread moves the rows of x from the first dimension to the place that s describes.
 func (r *tracing) spread(x tensor, s rules.Spread) tensor {
 	if r.err != nil || s.Dim < 0 || s.Dim == 0 && s.Alone() {
 		return x
@@ -135,7 +135,7 @@ func (r *tracing) spread(x tensor, s rules.Spread) tensor {
 	if s.Alone() {
 		return r.call("aten::movedim.int", x, 0, int64(s.Dim))
 	}
-	// rows, before..., lead, tail, after... to before..., lead x rows x tail, after...
+	// from [rows, before..., lead, tail, after...] to [before..., lead x rows x tail, after...]
 	x = r.call("aten::movedim.int", x, 0, int64(s.Dim)+1)
 	if r.err != nil {
 		return nil
@@ -145,7 +145,7 @@ func (r *tracing) spread(x tensor, s rules.Spread) tensor {
 	return r.reshape(x, append(to, shape[s.Dim+3:]...))
 }
 
-// rowsFirst has the rows of x, which lie where s says, come first.
+// rowsFirst moves the rows of x from the place that s describes to the first dimension.
 func (r *tracing) rowsFirst(x tensor, s rules.Spread) tensor {
 	if r.err != nil || s.Dim < 0 || s.Dim == 0 && s.Alone() {
 		return x
@@ -158,7 +158,7 @@ func (r *tracing) rowsFirst(x tensor, s rules.Spread) tensor {
 	return r.call("aten::movedim.int", r.reshape(x, append(to, shape[s.Dim+1:]...)), int64(s.Dim)+1, 0)
 }
 
-// run makes one call, by the mode that the forward is in.
+// run makes one call, in the mode of the forward.
 func (r *tracing) run(c *rules.Call) error {
 	args := make([]any, len(c.In))
 	for i, o := range c.In {
@@ -170,7 +170,7 @@ func (r *tracing) run(c *rules.Call) error {
 	switch {
 	case len(c.Updates) > 0 && c.Norm():
 		if !copied && (r.ctx.Recomputing || !r.ctx.Training && c.Mode == nil) {
-			args[3], args[4] = nil, nil // the statistics stay, and a batch is normalised by its own all the same
+			args[3], args[4] = nil, nil // running statistics do not change, but a batch is still normalised by its own
 		}
 	case len(c.Updates) > 0 && len(c.Out) == 0:
 		if !copied && (r.ctx.Recomputing || !r.ctx.Training) || !r.ctx.Training && !c.Always {
@@ -183,7 +183,7 @@ func (r *tracing) run(c *rules.Call) error {
 	}
 	var results []tensor
 	switch {
-	case strings.HasSuffix(c.Op, "scaled_dot_product_attention"): // which no version of PyTorch has as another has it
+	case strings.HasSuffix(c.Op, "scaled_dot_product_attention"): // its variants differ between versions of PyTorch
 		results, r.err = r.attention(c, args)
 	case c.Mode == nil:
 		results, r.err = r.dev.Call(c.Op, args...)
@@ -205,7 +205,7 @@ func (r *tracing) run(c *rules.Call) error {
 	return nil
 }
 
-// argument is what an operand is in this forward.
+// argument returns the value of an operand in this forward.
 func (r *tracing) argument(o rules.Operand) (any, error) {
 	switch o.Kind {
 	case rules.FromValue:
@@ -240,7 +240,8 @@ func literal(a aten.Arg) any {
 	return nil
 }
 
-// wrapped is a number where a tensor is due. PyTorch gives it the type of numbers of its kind, and no dimension.
+// wrapped returns a number as a tensor, for arguments that take tensors. As in PyTorch it is a scalar of the type
+// for its kind of number.
 func (r *tracing) wrapped(o rules.Operand) (tensor, error) {
 	switch {
 	case o.Size != nil:
@@ -259,7 +260,7 @@ func (r *tracing) wrapped(o rules.Operand) (tensor, error) {
 	return r.dev.Full(r.float(), nil, o.Literal.Float)
 }
 
-// float is the element type that the network computes in.
+// float returns the element type that the network computes in.
 func (r *tracing) float() engine.DType {
 	for _, t := range append(r.ctx.Params, r.values...) {
 		if t != nil && t.DType().IsFloat() {
@@ -269,7 +270,7 @@ func (r *tracing) float() engine.DType {
 	return engine.Float32
 }
 
-// list is a list of one type: tensors (some may be left out), floats, bools, or else ints.
+// list returns a list of one type: tensors (some may be missing), floats, bools, or otherwise ints.
 func (r *tracing) list(of []rules.Operand) (any, error) {
 	all := make([]any, len(of))
 	var tensors []tensor

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// CallError says that an operator of an imported network was refused.
+// CallError says that an operator of an imported network failed.
 type CallError struct {
 	op, where string
 	err       error
@@ -16,7 +16,7 @@ type CallError struct {
 func (e *CallError) Error() string { return fmt.Sprintf("%s in %s: %v", e.op, e.where, e.err) }
 func (e *CallError) Unwrap() error { return e.err }
 
-// ShapeError says that an operator yields another shape than the file of the network has recorded.
+// ShapeError says that an operator returns another shape than the network's file has recorded.
 type ShapeError struct {
 	shape    []int64
 	rows     int64
@@ -29,10 +29,10 @@ func (e *ShapeError) Error() string {
 		e.shape, e.rows, e.recorded, e.example)
 }
 
-// IndexError says that a call was given an index that is out of range. The data is wrong, or the network is.
+// IndexError says that a call got an index out of range. Either the data or the network is wrong.
 type IndexError struct {
-	Least, Greatest int64 // that it was given
-	From, To        int64 // that it takes
+	Least, Greatest int64 // smallest and largest index in the call
+	From, To        int64 // range that the call accepts
 	err             error
 }
 
@@ -43,7 +43,7 @@ func (e *IndexError) Error() string {
 
 func (e *IndexError) Unwrap() error { return e.err }
 
-// explained says of a call that has failed whether an index is out of range.
+// explained returns an IndexError if a failed call has an index out of range, and otherwise err.
 func (r *tracing) explained(c *rules.Call, err error) error {
 	x, is := rules.IndexedBy(c.Op)
 	if !is || max(x.Index, x.Of) >= len(c.In) {
@@ -70,7 +70,7 @@ func (r *tracing) explained(c *rules.Call, err error) error {
 	return err
 }
 
-// outside is an IndexError where the indices of a call are not in their range, else err.
+// outside returns an IndexError if an index of the call is out of range, and otherwise err.
 func (r *tracing) outside(c *rules.Call, x rules.Indexed, index rules.Operand, dimOf func(rank int) int, skip *int64,
 	err error) error {
 	of, _ := r.tensorOf(c.In[x.Of])
@@ -83,7 +83,7 @@ func (r *tracing) outside(c *rules.Call, x rules.Indexed, index rules.Operand, d
 		return err
 	}
 	r.err = nil
-	if skip != nil { // what is left out counts as 0
+	if skip != nil { // the index that is left out counts as 0
 		at = r.call("aten::masked_fill.Scalar", at, r.call("aten::eq.Scalar", at, *skip), int64(0))
 	}
 	ends := [2]int64{}

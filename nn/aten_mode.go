@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// moded makes a call that depends on whether the forward trains. What PyTorch draws from a generator is drawn from
-// counters here, so that replicas and recomputation repeat it.
+// moded makes a call that depends on whether the forward trains. Random numbers, which PyTorch draws from a
+// generator, are drawn from counters here, so that replicas and recomputation repeat them.
 func (r *tracing) moded(c *rules.Call, args []any) ([]tensor, error) {
 	rate := rateOf(c, args)
 	if c.Mode.Train >= 0 {
@@ -39,7 +39,7 @@ func (r *tracing) moded(c *rules.Call, args []any) ([]tensor, error) {
 	return nil, errors.New("its random numbers are not computed")
 }
 
-// rateOf is the rate of a call's dropout.
+// rateOf returns the dropout rate of a call.
 func rateOf(c *rules.Call, args []any) float64 {
 	if c.Mode != nil && c.Mode.Rate >= 0 {
 		switch p := args[c.Mode.Rate].(type) {
@@ -52,11 +52,11 @@ func rateOf(c *rules.Call, args []any) float64 {
 	return 0
 }
 
-// dropped is one of PyTorch's dropouts of x.
+// dropped applies one of PyTorch's dropouts to x.
 func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tensor {
 	shape := append([]int64{}, x.Shape()...)
 	spread := c.Spread
-	if strings.HasPrefix(name, "feature") { // whole channels
+	if strings.HasPrefix(name, "feature") { // drops whole channels
 		for d := 2; d < len(shape); d++ {
 			shape[d] = 1
 		}
@@ -67,8 +67,8 @@ func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tenso
 		}
 		return r.mul(x, r.spreadMask(uint64(c.Site), x, shape, spread, p))
 	}
-	// Klambauer et al., Self-Normalizing Neural Networks, 2017, section 3: what is dropped takes the value that a SELU has
-	// far to the left, and an affine map keeps mean and variance.
+	// Klambauer et al., Self-Normalizing Neural Networks, 2017, section 3: dropped elements get the limit of the
+	// SELU for very negative inputs, and an affine map keeps mean and variance.
 	const scale, alpha = 1.0507009873554805, 1.6732632423543772
 	if p == 1 {
 		return r.call("aten::mul.Scalar", x, 0.0)
@@ -81,7 +81,7 @@ func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tenso
 	return r.call("aten::add.Scalar", r.call("aten::mul.Scalar", r.add(kept, gone), a), -a*p*low)
 }
 
-// spreadMask is a mask of a shape in which a row of the batch has the same elements whatever rows are beside it.
+// spreadMask returns a mask of a shape. A row's elements do not depend on the other rows in the batch.
 func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Spread, p float64) tensor {
 	if r.err != nil {
 		return nil
@@ -103,7 +103,7 @@ func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Sp
 	return r.spread(r.mask(r.ctx, site, like, append(first, shape[s.Dim+1:]...), p), s)
 }
 
-// recurrent runs layer by layer a network of several recurrent layers with dropout in between.
+// recurrent runs a network of several recurrent layers, layer by layer, with dropout between them.
 func (r *tracing) recurrent(c *rules.Call, args []any, p float64) ([]tensor, error) {
 	states, several := args[1].([]tensor)
 	if !several {
@@ -149,7 +149,7 @@ func (r *tracing) recurrent(c *rules.Call, args []any, p float64) ([]tensor, err
 	return results, r.err
 }
 
-// rowsOf is where the rows lie in a sequence.
+// rowsOf says where the rows lie in a sequence.
 func (r *tracing) rowsOf(batchFirst bool) rules.Spread {
 	if batchFirst {
 		return rules.Spread{Dim: 0, Lead: 1, Tail: 1}
@@ -157,7 +157,7 @@ func (r *tracing) rowsOf(batchFirst bool) rules.Spread {
 	return rules.Spread{Dim: 1, Lead: 1, Tail: 1}
 }
 
-// causal is millrace's attention, whose third argument is a mask in place of a rate.
+// causal calls millrace's attention, whose third argument is a mask instead of a rate.
 func (r *tracing) causal(c *rules.Call, args []any, p float64) ([]tensor, error) {
 	qkv := args[0].(tensor)
 	args[2] = nil
@@ -171,8 +171,8 @@ func (r *tracing) causal(c *rules.Call, args []any, p float64) ([]tensor, error)
 	return r.dev.Call(c.Op, args...)
 }
 
-// attention is softmax(QK'/sqrt(d) + mask)V with dropout of the softmax. A row of which a mask of bools hides all is
-// zeros, as it is in PyTorch from 2.5 on.
+// attention computes softmax(QK'/sqrt(d) + mask)V with dropout of the softmax. A row whose bool mask hides
+// everything becomes zeros, as in PyTorch from 2.5 on.
 func (r *tracing) attention(c *rules.Call, args []any) ([]tensor, error) {
 	q, k, v := args[0].(tensor), args[1].(tensor), args[2].(tensor)
 	shape := q.Shape()
@@ -180,7 +180,7 @@ func (r *tracing) attention(c *rules.Call, args []any) ([]tensor, error) {
 	args = append(slices.Clip(args), make([]any, max(0, 8-len(args)))...)
 	causal, _ := args[5].(bool)
 	if strings.HasPrefix(c.Op, "aten::_") {
-		causal, _ = args[6].(bool) // behind whether the weights are wanted
+		causal, _ = args[6].(bool) // after the flag for returning the weights
 	} else {
 		if s, given := args[6].(float64); given {
 			scale = s
@@ -218,7 +218,7 @@ func (r *tracing) attention(c *rules.Call, args []any) ([]tensor, error) {
 	return []tensor{r.call("aten::matmul", dropped, v), weights}, r.err
 }
 
-// repeated has each head of keys or values serve as many heads of queries as there are to one of them.
+// repeated repeats each head of keys or values for all heads of queries that share it.
 func (r *tracing) repeated(x tensor, queries []int64) tensor {
 	if n := x.Shape(); len(n) > 2 && len(queries) > 2 {
 		heads := len(n) - 3

@@ -7,13 +7,13 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Func is a Layer that needs nothing but its forward.
+// Func is a Layer that consists only of its forward.
 type Func func(ctx *Context, in Bundle) (Bundle, error)
 
 // Forward implements Layer.
 func (f Func) Forward(ctx *Context, in Bundle) (Bundle, error) { return f(ctx, in) }
 
-// unary makes a Layer of one input and one output from the formula between them. Errors stay in o.
+// unary makes a Layer with one input and one output from a formula. Errors stay in o.
 func unary(formula func(o *ops, ctx *Context, x tensor) tensor) Layer {
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 		if err := take(in, 1); err != nil {
@@ -26,14 +26,14 @@ func unary(formula func(o *ops, ctx *Context, x tensor) tensor) Layer {
 
 var makers = registry.New[func(model.Layer) (Layer, error)]("computation of kind")
 
-// Computes says whether layers of a kind are computed.
+// Computes says whether this package computes layers of a kind.
 func Computes(kind string) bool {
 	_, err := makers.Find(kind)
 	return err == nil
 }
 
-// Register says how layers of a kind are computed; with model.RegisterKind, it is
-// all that a new kind needs. A kind taken twice is a bug.
+// Register says how layers of a kind are computed. A new kind needs only this and model.RegisterKind. Registering a
+// kind twice is a bug.
 func Register(kind string, make func(model.Layer) (Layer, error)) {
 	makers.Add(kind, make)
 }

@@ -35,8 +35,8 @@ func init() {
 	Register("cross_entropy", func(model.Layer) (Layer, error) { return Func(crossEntropy), nil })
 }
 
-// dense makes activation(x w' + b), of w [width, features] and x [rows, ..., features]. A piece of a divided layer
-// computes its features of the product; the last joins those of all, and activates them.
+// dense makes activation(x w' + b), for w [width, features] and x [rows, ..., features]. A piece of a divided layer
+// computes its features of the product. The last piece joins those of all pieces, and applies the activation.
 func dense(l model.Layer) (Layer, error) {
 	activation, bias := l.Word("activation"), l.Flag("bias")
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
@@ -56,7 +56,7 @@ func dense(l model.Layer) (Layer, error) {
 	}), nil
 }
 
-// several makes a Layer with one output of one or more inputs.
+// several makes a Layer with one output and one or more inputs.
 func several(formula func(o *ops, xs []tensor) tensor) Layer {
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
 		if len(in) == 0 {
@@ -71,8 +71,8 @@ func several(formula func(o *ops, xs []tensor) tensor) Layer {
 	})
 }
 
-// crossEntropy yields the mean loss of logits [rows, ..., classes] and targets [rows, ...], over all but the last
-// dimension. In evaluation it also yields how many of them have the largest logit at their target.
+// crossEntropy returns the mean loss of logits [rows, ..., classes] and targets [rows, ...], over all but the last
+// dimension. In evaluation it also returns the number of targets with the largest logit.
 func crossEntropy(ctx *Context, in Bundle) (Bundle, error) {
 	if err := take(in, 2); err != nil {
 		return nil, err

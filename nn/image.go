@@ -2,7 +2,7 @@ package nn
 
 import "github.com/millrace-ml/millrace/model"
 
-// Batch norm as PyTorch does it: eps 1e-5, running statistics moved by a tenth.
+// Batch norm as in PyTorch: eps 1e-5, and running statistics move by a tenth.
 const (
 	normEps      = 1e-5
 	normMomentum = 0.1
@@ -30,7 +30,7 @@ func init() {
 				y = o.batchNorm(ctx, y, ctx.Params[1:])
 			}
 			if activation == "relu" {
-				return o.out(o.call("aten::relu_", y)) // nobody else reads y, and its gradient needs the result alone
+				return o.out(o.call("aten::relu_", y)) // only this layer reads y, and the gradient needs only the result
 			}
 			return o.out(o.activate(activation, y))
 		}), nil
@@ -50,13 +50,13 @@ func init() {
 	})
 }
 
-// pool makes a layer of an operator that takes the input and then these arguments.
+// pool makes a layer of an operator with these arguments after the input.
 func pool(op string, window ...any) Layer {
 	return unary(func(o *ops, _ *Context, x tensor) tensor { return o.call(op, append([]any{x}, window...)...) })
 }
 
-// batchNorm takes gain, shift, mean and variance. Running statistics move once for each
-// micro-batch: a recomputed forward normalises with the batch's own and leaves them alone.
+// batchNorm takes gain, shift, mean and variance. Running statistics move once for each micro-batch: a recomputed
+// forward uses the batch's own statistics and does not change the running ones.
 func (o *ops) batchNorm(ctx *Context, x tensor, p []tensor) tensor {
 	mean, variance := p[2], p[3]
 	if ctx.Recomputing {

@@ -31,15 +31,15 @@ func init() {
 	})
 }
 
-// rmsNorm is x gain / sqrt(mean(x^2) + epsilon) over the last dimension (Zhang and Sennrich, Root Mean Square Layer
-// Normalization, 2019).
+// rmsNorm computes x gain / sqrt(mean(x^2) + epsilon) over the last dimension (Zhang and Sennrich, Root Mean Square
+// Layer Normalization, 2019).
 func (o *ops) rmsNorm(x, gain tensor, epsilon float64) tensor {
 	mean := o.call("aten::mean.dim", o.mul(x, x), []int64{-1}, true)
 	return o.mul(o.mul(x, o.call("aten::rsqrt", o.call("aten::add.Scalar", mean, epsilon))), gain)
 }
 
-// rotary is causal self-attention of heads that are turned by their positions, with its norm and residual.
-// Parameters: norm gain, q, k, v and out weight.
+// rotary is causal self-attention with rotary position embedding, its norm and its residual. Parameters: norm gain,
+// q, k, v and out weight.
 type rotary struct {
 	heads, groups int64
 	epsilon       float64
@@ -61,15 +61,15 @@ func (a rotary) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	return o.out(o.residual(ctx, x, y, w[4], nil, 0))
 }
 
-// rotation is the cosines and sines by which heads are turned: [positions, 1, 1, half] and [positions, 1, 2, half].
+// rotation holds the cosines [positions, 1, 1, half] and sines [positions, 1, 2, half] by which heads are rotated.
 type rotation struct {
 	positions, half int64
 	cos, sin        []float64
 }
 
-// rotations are those of heads of so many elements. Element i and the one half a head on are the two coordinates of
-// a point, turned by the position over theta^(i / half). Angles are rounded as those are that published weights were
-// trained with.
+// rotations computes the rotation for heads of head elements. Element i and element i + half are the coordinates of
+// a point, rotated by the angle position / theta^(i / half). Angles are rounded in the same way as in the training
+// of published weights.
 func rotations(positions, head int, theta float64) rotation {
 	half := head / 2
 	r := rotation{positions: int64(positions), half: int64(half), cos: make([]float64, positions*half),
@@ -85,7 +85,7 @@ func rotations(positions, head int, theta float64) rotation {
 	return r
 }
 
-// angles are the rotation as tensors of x's type.
+// angles returns the rotation as tensors of x's type.
 func (o *ops) angles(r rotation, x tensor) (cos, sin tensor) {
 	if o.err == nil && x.Shape()[1] != r.positions {
 		o.err = fmt.Errorf("nn: a layer of %d positions got %d", r.positions, x.Shape()[1])
@@ -113,7 +113,7 @@ func (o *ops) constant(of engine.DType, shape []int64, values []float64) tensor 
 	return x
 }
 
-// turned is x [rows, positions, heads x d] with each head turned by its position.
+// turned returns x [rows, positions, heads x d] with each head rotated by its position.
 func (o *ops) turned(x, cos, sin tensor, heads int64) tensor {
 	if o.err != nil {
 		return nil
@@ -124,7 +124,7 @@ func (o *ops) turned(x, cos, sin tensor, heads int64) tensor {
 	return o.view(y, shape)
 }
 
-// shared is x [rows, positions, groups x d] with each group's part once for each head of it.
+// shared returns x [rows, positions, groups x d] with each group's part repeated for each of its heads.
 func (o *ops) shared(x tensor, groups, heads int64) tensor {
 	if groups == heads || o.err != nil {
 		return x

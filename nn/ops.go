@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// ops calls operators on one device and keeps the first error, so that a forward reads like the formula it
-// computes. After an error every call yields nil. It has a method for each operator, and for each formula that
-// layers share. Whoever needs a shape of a result looks at err first.
+// ops calls operators on one device and keeps the first error, so that a forward reads like the formula it computes.
+// After an error every call returns nil. It has a method for each operator, and for each formula that layers share.
+// Code that needs a result's shape must check err first.
 type ops struct {
 	dev engine.Device
 	err error
@@ -55,7 +55,7 @@ func (o *ops) layerNorm(x, gain, shift tensor) tensor {
 	return o.call("millrace::layer_norm", x, gain, shift, 1e-5)
 }
 
-// crossEntropy is the mean over rows.
+// crossEntropy computes the mean over rows.
 func (o *ops) crossEntropy(logits, target tensor) tensor {
 	return o.call("aten::cross_entropy_loss", logits, target)
 }
@@ -84,7 +84,8 @@ func (o *ops) activate(name string, x tensor) tensor {
 	return x
 }
 
-// others returns how many outputs of other pieces a piece reads: the last piece those of all before it, others none.
+// others returns how many outputs of other pieces a piece reads. The last piece reads those of all earlier pieces;
+// the others read none.
 func others(p *model.Piece) int {
 	if p == nil || !p.Last() {
 		return 0
@@ -92,8 +93,8 @@ func others(p *model.Piece) int {
 	return p.Before
 }
 
-// joined puts a piece's own features after those that the pieces before it have made. whole is false of a piece that is
-// not the last, whose output is its own features as they are. A layer that is not divided is whole.
+// joined puts a piece's own features after those of earlier pieces. For a piece that is not the last, whole is false
+// and features are only its own. An undivided layer is whole.
 func (o *ops) joined(p *model.Piece, made Bundle, own tensor) (features tensor, whole bool) {
 	if p == nil || !p.Last() {
 		return own, p == nil
@@ -105,7 +106,7 @@ func (o *ops) joined(p *model.Piece, made Bundle, own tensor) (features tensor, 
 	return o.cat(append(xs, own), 1+p.Dim), true
 }
 
-// out is the Bundle of a layer with one output.
+// out returns the Bundle of a layer with one output.
 func (o *ops) out(x tensor) (Bundle, error) {
 	x = o.contiguous(x)
 	if o.err != nil {

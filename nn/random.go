@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// stream yields random words from a key and a counter: the same key and place give the
-// same word on any worker, in any order.
+// stream returns random words from a key and a counter. The same key and position give the same word on any worker,
+// in any order.
 type stream struct{ key, n uint64 }
 
 // mix is the finalizer of SplitMix64 (Steele et al., Fast Splittable Pseudorandom
@@ -37,9 +37,9 @@ func (s *stream) word() uint64 {
 // uniform returns a uniform number in (0, 1).
 func (s *stream) uniform() float64 { return (float64(s.word()>>11) + 0.5) / (1 << 53) }
 
-// InitialValues are a parameter's values before training, in row-major order: a
-// function of the seed, the layer's position and the parameter's position alone. They are made on
-// the host: the last bits of the logarithms and sines of normal draws are a library's own.
+// InitialValues returns a parameter's values before training, in row-major order. They depend only on the seed, the
+// layer's position and the parameter's position. They are made on the host, since different libraries differ in the
+// last bits of the logarithms and sines of normal draws.
 func InitialValues(p model.Param, layer, index int, seed uint64) []float64 {
 	values := make([]float64, model.Tensor{Shape: p.Shape}.Elements())
 	s := newStream(seed, 'w', uint64(layer), uint64(index))
@@ -65,21 +65,21 @@ func InitialValues(p model.Param, layer, index int, seed uint64) []float64 {
 	return values
 }
 
-// mask is a dropout mask of a shape like x, whose first dimension is rows: 0 with probability p and
-// 1/(1-p) otherwise. site tells masks within a layer apart. Each row is counted in the whole
-// micro-batch, so a slice of it gets the same rows.
+// mask returns a dropout mask of a shape like x, whose first dimension is rows: 0 with probability p and 1/(1-p)
+// otherwise. site distinguishes masks within a layer. Rows are numbered in the whole micro-batch, so a slice gets
+// the same rows.
 func (o *ops) mask(ctx *Context, site uint64, x tensor, shape []int64, p float64) tensor {
 	if o.err != nil {
 		return nil
 	}
 	key := newStream(ctx.Seed, 'd', uint64(ctx.Layer), site, uint64(ctx.Step), uint64(ctx.Micro)).key
-	threshold := min(math.Round(p*(1<<16)), math.MaxUint16) // 1<<16 would be 0, and keep everything
+	threshold := min(math.Round(p*(1<<16)), math.MaxUint16) // 1<<16 would become 0, which drops nothing
 	var m tensor
 	m, o.err = engine.Mask(o.dev, x, shape, key, int64(ctx.FirstRow), uint16(threshold), 1/(1-p))
 	return m
 }
 
-// dropout applies a mask while training.
+// dropout applies a mask in training.
 func (o *ops) dropout(ctx *Context, site uint64, x tensor, p float64) tensor {
 	if p == 0 || !ctx.Training || o.err != nil {
 		return x
@@ -87,8 +87,7 @@ func (o *ops) dropout(ctx *Context, site uint64, x tensor, p float64) tensor {
 	return o.mul(x, o.mask(ctx, site, x, x.Shape(), p))
 }
 
-// lockedDropout is dropout of x [rows, positions, width] with one mask a row, the same at
-// all positions.
+// lockedDropout is dropout of x [rows, positions, width] with one mask for each row, the same at all positions.
 func (o *ops) lockedDropout(ctx *Context, site uint64, x tensor, p float64) tensor {
 	if p == 0 || !ctx.Training || o.err != nil {
 		return x

@@ -8,9 +8,9 @@ func init() {
 	})
 }
 
-// lstm reads sequences of shape [rows, positions, width], side by side, and yields its
-// states. Parameters for each direction: weights of the input, of the state, biases. State
-// and cell are zero in front of each sequence.
+// lstm reads sequences of shape [rows, positions, width], joins its inputs along the width, and returns its states.
+// Parameters for each direction: weights of the input, weights of the state, biases. State and cell are zero before
+// each sequence.
 type lstm struct {
 	bidirectional bool
 	dropout       float64

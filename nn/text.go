@@ -49,8 +49,8 @@ func init() {
 	})
 }
 
-// attention is causal self-attention with its layer norm and residual. Parameters:
-// norm gain and shift, qkv weight and bias, out weight and bias.
+// attention is causal self-attention with its layer norm and residual. Parameters: norm gain and shift, qkv weight
+// and bias, out weight and bias.
 type attention struct {
 	heads   int64
 	dropout float64
@@ -67,7 +67,7 @@ func (a attention) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	return o.out(o.residual(ctx, x, y, w[4], w[5], a.dropout))
 }
 
-// scoreMask is a dropout mask for the scores of x [rows, positions, width], or nil.
+// scoreMask returns a dropout mask for the scores of x [rows, positions, width], or nil.
 func (o *ops) scoreMask(ctx *Context, site uint64, x tensor, heads int64, p float64) tensor {
 	if p == 0 || !ctx.Training || o.err != nil {
 		return nil
@@ -76,7 +76,7 @@ func (o *ops) scoreMask(ctx *Context, site uint64, x tensor, heads int64, p floa
 	return o.mask(ctx, site, x, []int64{rows, heads, t, t}, p)
 }
 
-// residual is x + dropout(linear(y, w, b)).
+// residual computes x + dropout(linear(y, w, b)).
 func (o *ops) residual(ctx *Context, x, y, w, b tensor, p float64) tensor {
 	if p == 0 || !ctx.Training {
 		return o.call("millrace::linear_add", x, y, w, b)

@@ -1,12 +1,11 @@
 // Package arrays reads arrays of numbers from the files that NumPy and safetensors write, row by row.
 //
 // In: the path of an .npz or .safetensors file. Out: a File with its arrays by name: type, shape, and any row as
-// floats, whole numbers or bools. Rows are read from the file as they are asked for, so that it may be larger
-// than memory; compressed members of an .npz are unpacked at once.
-// Refused, each array for itself: pickles, structured, big-endian and column-major arrays, other types of elements,
-// sizes that do not fit the file, compressed members beyond 1 GiB; and a number that the type asked for cannot
-// hold, with its row.
-// Its driver keeps the File open while it reads.
+// floats, whole numbers or bools. Rows are read from the file when they are asked for, so the file may be larger
+// than memory. Compressed members of an .npz are unpacked as a whole. Refused, for each array separately: pickles,
+// structured, big-endian and column-major arrays, other element types, sizes that do not fit the file, and
+// compressed members beyond 1 GiB. A number that the wanted type cannot hold is refused with its row. The caller
+// keeps the File open while it reads.
 package arrays
 
 import (
@@ -24,12 +23,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// Is says whether a path has a name that Open reads.
+// Is says whether a path has an extension that Open reads.
 func Is(path string) bool {
 	return strings.HasSuffix(path, ".npz") || strings.HasSuffix(path, ".safetensors")
 }
 
-// Holds is what a file of a name that Open reads has in it.
+// Holds returns the kind of content of a file with such an extension.
 func Holds(path string) content.Kind {
 	if strings.HasSuffix(path, ".safetensors") {
 		return content.Safetensors
@@ -37,27 +36,27 @@ func Holds(path string) content.Kind {
 	return content.NPZ
 }
 
-// Array is numbers of one type whose first dimension is rows.
+// Array holds numbers of one type. Its first dimension is rows.
 type Array struct {
 	Name  string
 	Type  Type
 	Shape []int64
-	// Refused is why the array cannot be read; nil where it can.
+	// Refused says why the array cannot be read; nil if it can.
 	Refused error
 
-	load func() (io.ReaderAt, error) // what is compressed; nil otherwise
+	load func() (io.ReaderAt, error) // unpacks a compressed array; otherwise nil
 	once sync.Once
-	r    io.ReaderAt // where the elements lie
-	bad  error       // of load
+	r    io.ReaderAt // reads the elements
+	bad  error       // the error of load
 }
 
-// File is arrays by their names.
+// File holds arrays by name.
 type File struct {
 	io.Closer
 	Arrays map[string]*Array
 }
 
-// Open reads what a file says of its arrays.
+// Open reads the list of a file's arrays.
 func Open(path string) (*File, error) {
 	f, err := document.Open(path)
 	if err != nil {
@@ -90,9 +89,9 @@ func Open(path string) (*File, error) {
 }
 
 const (
-	// longestHeader bounds what stands in front of the tensors of a safetensors file.
+	// longestHeader limits the header of a safetensors file, in bytes.
 	longestHeader = 1 << 20
-	// mostRow bounds the bytes of a row, which is held in memory: more than any model reads.
+	// mostRow limits the bytes of a row, which is held in memory. No model reads more.
 	mostRow = 8 << 30
 )
 
@@ -114,10 +113,10 @@ func openSafetensors(f *os.File, size int64) (map[string]*Array, error) {
 	return all, nil
 }
 
-// Rows is how many rows there are.
+// Rows returns the number of rows.
 func (a *Array) Rows() int64 { return a.Shape[0] }
 
-// elements is how many numbers a row has.
+// elements returns how many numbers a row has.
 func (a *Array) elements() int {
 	n := int64(1)
 	for _, d := range a.Shape[1:] {
@@ -126,7 +125,7 @@ func (a *Array) elements() int {
 	return int(n)
 }
 
-// Load unpacks an array that is compressed; others are not read.
+// Load unpacks a compressed array. It reads nothing of others.
 func (a *Array) Load() error {
 	if a.Refused != nil {
 		return a.Refused
@@ -139,7 +138,7 @@ func (a *Array) Load() error {
 	return a.bad
 }
 
-// row reads the bytes of a row into a buffer, whose beginning is aligned for any number.
+// row reads the bytes of a row into a buffer that is aligned for any number.
 func (a *Array) row(buffer []byte, row int) error {
 	n, err := a.r.ReadAt(buffer, int64(row)*int64(len(buffer)))
 	switch {
@@ -151,7 +150,7 @@ func (a *Array) row(buffer []byte, row int) error {
 	return fmt.Errorf("row %d: %w", row, err)
 }
 
-// buffer holds a row of an array.
+// buffer returns memory for a row of an array.
 func (a *Array) buffer() []byte {
 	words := make([]uint64, (a.elements()*a.Type.bytes()+7)/8) // aligned
 	return view[byte](words)[:a.elements()*a.Type.bytes()]

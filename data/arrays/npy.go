@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// The layout of .npy (numpy/lib/format.py): six bytes of magic, a major and a minor version, the length of what
-// follows (2 bytes in version 1, else 4), a Python dictionary as text, then the elements.
+// The layout of .npy (numpy/lib/format.py): six bytes of magic, a major and a minor version, and the length of the
+// dictionary (2 bytes in version 1, otherwise 4). Then come a Python dictionary as text, and the elements.
 const (
 	npyMagic  = "\x93NUMPY"
-	npyLength = 1 << 16 // bytes of the longest dictionary that is read
-	npyRank   = 32      // dimensions
+	npyLength = 1 << 16 // longest dictionary that is read, in bytes
+	npyRank   = 32      // most dimensions
 )
 
-// npy is what a .npy file says of itself.
+// npy is the header of a .npy file.
 type npy struct {
-	descr   string // as NumPy writes types of elements, like <f4
+	descr   string // element type in NumPy's notation, such as <f4
 	fortran bool
 	shape   []int64
 }
 
-// readNPY reads what stands in front of the elements, and how many bytes that are.
+// readNPY reads the header of an array, and returns its length in bytes.
 func readNPY(r io.Reader) (h npy, length int64, err error) {
 	var head [12]byte
 	n := int64(10)
@@ -115,7 +115,7 @@ func parseNPY(text string) (h npy, err error) {
 	return h, nil
 }
 
-// python is the rest of a text of Python literals.
+// python holds the rest of a text of Python literals.
 type python struct{ rest string }
 
 // take skips a word and the spaces around it, if it comes next.
@@ -127,7 +127,7 @@ func (p *python) take(word string) bool {
 	return ok
 }
 
-// text is a quoted string without escapes.
+// text reads a quoted string without escapes.
 func (p *python) text() (string, error) {
 	for _, quote := range []string{"'", `"`} {
 		if !strings.HasPrefix(p.rest, quote) {
@@ -143,7 +143,7 @@ func (p *python) text() (string, error) {
 	return "", errors.New("no text in quotes is there")
 }
 
-// shape is a tuple of whole numbers.
+// shape reads a tuple of whole numbers.
 func (p *python) shape() ([]int64, error) {
 	if !p.take("(") {
 		return nil, errors.New("it is no tuple")

@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// mostMembers bounds the bytes of the archive's list of members.
+	// mostMembers limits the bytes of the archive's list of members.
 	mostMembers = 1 << 20
-	// mostPacked bounds the bytes of arrays that compressed members of a file are unpacked to: they are held in
-	// memory.
+	// mostPacked limits the bytes that a file's compressed members unpack to, since they are held in memory.
 	mostPacked = 1 << 30
-	// mostRatio is beyond what deflate makes of anything.
+	// mostRatio is a ratio that deflate cannot reach.
 	mostRatio = 1100
 )
 
-// openNPZ lists the arrays of an archive that numpy.savez wrote.
+// openNPZ lists the arrays of an archive that numpy.savez has written.
 func openNPZ(f *os.File, size int64) (map[string]*Array, error) {
 	members, err := ziparchive.Members(f, size, mostMembers)
 	if err != nil {
@@ -47,7 +46,7 @@ func openNPZ(f *os.File, size int64) (map[string]*Array, error) {
 	return all, nil
 }
 
-// openMember reads what an array says of itself. packed is how many bytes members may yet unpack to.
+// openMember reads an array's header. packed is how many bytes further members may unpack to.
 func (a *Array) openMember(f *os.File, size int64, m *zip.File, packed *int64) error {
 	if m.Flags&1 != 0 {
 		return errors.New("it is encrypted; NumPy encrypts nothing")
@@ -94,7 +93,7 @@ func (a *Array) openMember(f *os.File, size int64, m *zip.File, packed *int64) e
 	return nil
 }
 
-// says takes over what a header says.
+// says sets type and shape from a header.
 func (a *Array) says(h npy) error {
 	order, name := "", h.descr
 	if len(name) > 1 {
@@ -114,7 +113,7 @@ func (a *Array) says(h npy) error {
 	return nil
 }
 
-// bytes is how many an array has, or -1 if these cannot be counted.
+// bytes returns an array's size, or -1 if it overflows.
 func (a *Array) bytes() int64 {
 	n := uint64(a.Type.bytes())
 	for _, d := range a.Shape {
@@ -126,7 +125,7 @@ func (a *Array) bytes() int64 {
 	return int64(n)
 }
 
-// unpack reads a whole member that is compressed, behind its header.
+// unpack reads all of a compressed member after its header.
 func unpack(m *zip.File, header int64, packed *int64) (io.ReaderAt, error) {
 	if uint64(*packed) < m.UncompressedSize64 {
 		return nil, fmt.Errorf("compressed arrays are held in memory, up to %d bytes of a file, and this one brings them "+
@@ -146,7 +145,7 @@ func unpack(m *zip.File, header int64, packed *int64) (io.ReaderAt, error) {
 	if _, err := io.ReadFull(r, all); err != nil {
 		return nil, fmt.Errorf("it does not unpack to the %d bytes that it is said to: %w", m.UncompressedSize64, err)
 	}
-	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // where the checksum is compared, too
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // the end of the file also checks the checksum
 		return nil, fmt.Errorf("behind the %d bytes that it unpacks to: %w", m.UncompressedSize64,
 			cmp.Or(err, errors.New("there are more")))
 	}

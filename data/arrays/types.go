@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-// Type is the type of an array's elements, as NumPy calls it.
+// Type is the type of an array's elements, with NumPy's name.
 type Type string
 
-// The types that are read.
+// The types that can be read.
 const (
 	float32s Type = "float32"
 	float64s Type = "float64"
@@ -25,16 +25,16 @@ const (
 	bools    Type = "bool"
 )
 
-// types are the types by what .npy files call them, but for the order of bytes.
+// types maps the names of types in .npy files, without the byte order, to types.
 var types = map[string]Type{"f4": float32s, "f8": float64s, "i1": int8s, "i2": int16s, "i4": int32s, "i8": int64s,
 	"u1": uint8s, "u2": uint16s, "u4": uint32s, "b1": bools}
 
-// tensorTypes are the types by what safetensors files call them; some are known, and not read.
+// tensorTypes maps the names of types in safetensors files to types. "" marks a known type that cannot be read.
 var tensorTypes = map[string]Type{"F32": float32s, "F64": float64s, "I8": int8s, "I16": int16s, "I32": int32s,
 	"I64": int64s, "U8": uint8s, "U16": uint16s, "U32": uint32s, "BOOL": bools,
 	"F16": "", "BF16": "", "U64": "", "C64": "", "F8_E4M3": "", "F8_E5M2": "", "F8_E8M0": ""}
 
-// known lists the types for a refusal.
+// known lists the types that can be read, for errors.
 func known() string {
 	var names []string
 	for _, t := range types {
@@ -44,7 +44,7 @@ func known() string {
 	return strings.Join(names, ", ")
 }
 
-// bytes is the size of an element; 0 of no type.
+// bytes returns the size of an element, or 0 for an unknown type.
 func (t Type) bytes() int {
 	switch t {
 	case float64s, int64s:
@@ -59,18 +59,18 @@ func (t Type) bytes() int {
 	return 0
 }
 
-// Float says whether the elements have fractions.
+// Float says whether the elements are floats.
 func (t Type) Float() bool { return t == float32s || t == float64s }
 
-// Bool says whether the elements are true or false.
+// Bool says whether the elements are bools.
 func (t Type) Bool() bool { return t == bools }
 
-// whole is the types of whole numbers in memory. A bool is a byte that is 0 or 1.
+// whole lists the whole-number types in memory. A bool is a byte that is 0 or 1.
 type whole interface {
 	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32
 }
 
-// view takes memory for numbers of another type.
+// view returns the same memory as numbers of another type.
 func view[To, From any](from []From) []To {
 	var to To
 	var of From
@@ -81,10 +81,10 @@ func view[To, From any](from []From) []To {
 	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(from))), n)
 }
 
-// mostExact is the greatest whole number up to which a float of 32 bits holds all.
+// mostExact is the greatest whole number up to which float32 represents every one exactly.
 const mostExact = 1 << 24
 
-// Floats reads rows as floats of 32 bits. Those of 64 bits are rounded.
+// Floats reads rows as float32. float64 values are rounded.
 func (a *Array) Floats(rows []int) ([]float32, error) {
 	return read(a, rows, func(dst []float32, src []byte) error {
 		switch a.Type {
@@ -121,7 +121,7 @@ func (a *Array) Ints(rows []int) ([]int64, error) {
 	})
 }
 
-// Bools reads rows as bools. Whole numbers other than 0 and 1 are refused, and floats.
+// Bools reads rows as bools. Floats are refused, and whole numbers other than 0 and 1.
 func (a *Array) Bools(rows []int) ([]bool, error) {
 	return read(a, rows, func(dst []bool, src []byte) error {
 		return a.each(src, func(i int, v int64) error {
@@ -134,7 +134,7 @@ func (a *Array) Bools(rows []int) ([]bool, error) {
 	})
 }
 
-// read reads rows, which into converts one by one.
+// read reads rows and converts them one by one with into.
 func read[T any](a *Array, rows []int, into func(dst []T, src []byte) error) ([]T, error) {
 	if err := a.Load(); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func read[T any](a *Array, rows []int, into func(dst []T, src []byte) error) ([]
 	return all, nil
 }
 
-// ValueError says that a row holds a value which cannot be read as what is wanted.
+// ValueError says that a row holds a value that cannot be read as the wanted type.
 type ValueError struct {
 	Row int
 	Err error // the value, and what would be right
@@ -179,7 +179,7 @@ func (a *Array) each(src []byte, f func(i int, v int64) error) error {
 	case uint8s:
 		return forEach(src, f)
 	case bools:
-		return forEach(src, func(i int, v int64) error { return f(i, min(v, 1)) }) // as NumPy takes them
+		return forEach(src, func(i int, v int64) error { return f(i, min(v, 1)) }) // NumPy takes every byte but 0 as true
 	}
 	return fmt.Errorf("fractions (%s), where whole numbers are wanted; make it an array of int64", a.Type)
 }

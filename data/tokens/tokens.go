@@ -1,8 +1,8 @@
-// Package tokens makes tokens of texts by the byte-pair encodings of published language models.
+// Package tokens turns texts into tokens with the byte-pair encodings of published language models.
 //
-// In: the name of an encoding (Names) and a text. Out: the tokens, each below Vocabulary.
-// Refused: encodings that nobody has published here, and texts that are no UTF-8, with the place.
-// Special tokens, such as <|endoftext|>, are not looked for: a text that has one has its letters.
+// In: the name of an encoding (Names) and a text. Out: the tokens, each below Vocabulary. Refused: unknown
+// encodings, and texts that are not UTF-8, with the place. Special tokens, such as <|endoftext|>, are not
+// recognized: in a text they are encoded letter by letter.
 package tokens
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// encoding is a published one, and how many tokens it has, special ones included.
+// encoding is a published encoding with its number of tokens, special ones included.
 type encoding struct {
 	name       string
 	is         tokenizer.Encoding
@@ -46,16 +46,16 @@ func find(name string) (encoding, error) {
 	return encoding{}, registry.None("tokenizer", name, Names())
 }
 
-// Vocabulary is how many tokens an encoding has.
+// Vocabulary returns how many tokens an encoding has.
 func Vocabulary(name string) (int, error) {
 	e, err := find(name)
 	return e.vocabulary, err
 }
 
-// piece is how many bytes of a text are encoded at a time, more or less: the module makes four of each.
+// piece is roughly how many bytes of a text are encoded at a time. The module needs four bytes of memory for each.
 const piece = 1 << 20
 
-// Encode is the tokens of a text.
+// Encode returns the tokens of a text.
 func Encode(name string, text []byte) ([]uint32, error) {
 	e, err := find(name)
 	if err != nil {
@@ -72,7 +72,7 @@ func Encode(name string, text []byte) ([]uint32, error) {
 	return encode(codec, text, piece)
 }
 
-// invalid is the place of the first byte that is not UTF-8, or -1.
+// invalid returns the place of the first byte that is not UTF-8, or -1.
 func invalid(text []byte) int {
 	if utf8.Valid(text) {
 		return -1
@@ -87,8 +87,8 @@ func invalid(text []byte) int {
 	}
 }
 
-// The module leaves the byte 0x7f out (v0.10.0: its patterns of words do not match it), so that it is encoded as a
-// control character that they do match. Both are tokens of their own, the same in all encodings, and parts of no other.
+// The module skips the byte 0x7f (v0.10.0: its patterns of words do not match it). So it is replaced by a control
+// character that they do match. Both are tokens of their own, the same in all encodings, and part of no other token.
 const (
 	del, delToken   = 0x7f, 221
 	like, likeToken = 0x01, 189
@@ -102,7 +102,7 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := 0 // behind the last of these two bytes
+		at := 0 // after the last of these two bytes
 		for _, id := range ids {
 			if id == likeToken {
 				at += bytes.IndexAny(text[at:n], string([]byte{del, like}))
@@ -118,8 +118,8 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 	return all, nil
 }
 
-// apart is a place at or behind at where no token goes across, or the end: in front of a space between two letters.
-// Each encoding has words begin with the space in front of them, and what is in front ends with its last letter.
+// apart returns a place, from at on, that no token crosses: before a space between two letters, or the end. In each
+// encoding a word begins with the space before it, and the text before that space ends with its last letter.
 func apart(text []byte, at int) int {
 	for i := max(at, 1); i+1 < len(text); i++ {
 		if text[i] == ' ' && letter(text[i-1]) && letter(text[i+1]) {

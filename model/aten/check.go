@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// maxRank is the most dimensions that PyTorch computes with.
+// maxRank is the largest number of dimensions in PyTorch.
 const maxRank = 64
 
-// Check refuses a Graph that no module can have. Every reader of a format asks it of what it has read.
+// Check refuses a Graph that no module can have. The reader of every format calls it.
 func (g *Graph) Check() error {
 	if err := named("the model", g.Name); err != nil {
 		return err
@@ -27,7 +27,7 @@ func (g *Graph) Check() error {
 	return nil
 }
 
-// checking is what was seen so far.
+// checking records what has been seen so far.
 type checking struct {
 	values  map[int]Value
 	tensors map[string]Tensor
@@ -126,7 +126,7 @@ func (c *checking) nodes(g *Graph) error {
 	return nil
 }
 
-// said is a node in an error.
+// said describes a node in an error.
 func (n *Node) said(i int) string {
 	text := fmt.Sprintf("node %d (%s", i, n.Op)
 	if n.Scope != "" {
@@ -166,7 +166,7 @@ func (c *checking) outputs(g *Graph) error {
 	return nil
 }
 
-// define takes a value as new.
+// define records a new value.
 func (c *checking) define(of string, v Value) error {
 	if err := names.Check(v.Type); err != nil {
 		return fmt.Errorf("%s: the type of value %d: %w", of, v.ID, err)
@@ -200,7 +200,7 @@ func (c *checking) define(of string, v Value) error {
 	return nil
 }
 
-// known refuses what was not there before.
+// known refuses a value or tensor that was not defined before.
 func (c *checking) known(a Arg) error {
 	switch a.Kind {
 	case FromValue:
@@ -223,10 +223,10 @@ func (c *checking) known(a Arg) error {
 	return nil
 }
 
-// isFloat says whether elements are real numbers, which gradients are of.
+// isFloat says whether elements are real numbers, which can have gradients.
 func (d DType) isFloat() bool { return d == "F64" || d == "F32" || d == "F16" || d == "BF16" }
 
-// named refuses what is no name of a thing.
+// named refuses an invalid name.
 func named(of, name string) error {
 	if name == "" {
 		return fmt.Errorf("%s has no name", of)
@@ -237,7 +237,7 @@ func named(of, name string) error {
 	return nil
 }
 
-// shaped refuses elements that no machine holds, or whose type is not known.
+// shaped refuses tensors that are too large, or whose element type is not known.
 func shaped(of string, d DType, shape []int64) error {
 	if strings.HasPrefix(string(d), "Complex") {
 		return fmt.Errorf("%s: it has complex numbers, which are not trained; calculate with real and imaginary parts", of)

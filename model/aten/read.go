@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// version is that of graph.json.
+// version is the version of graph.json.
 const version = 2
 
 // written is graph.json, as python/millrace_export.py writes it.
@@ -49,18 +49,18 @@ type written struct {
 	} `json:"outputs"`
 }
 
-// writtenOut is a value that a node yields.
+// writtenOut is a result of a node.
 type writtenOut struct {
 	Value  int     `json:"value"`
 	Type   string  `json:"type"`
 	Shape  []int64 `json:"shape"`
 	DType  DType   `json:"dtype"`
-	Double []int64 `json:"double"` // left out where it is the shape
+	Double []int64 `json:"double"` // left out if equal to the shape
 
 	Detached bool `json:"detached"`
 }
 
-// writtenArg has one field: the kind of the argument.
+// writtenArg has exactly one field, which gives the kind of the argument.
 type writtenArg struct {
 	None   *bool         `json:"none"`
 	Value  *int          `json:"value"`
@@ -73,10 +73,10 @@ type writtenArg struct {
 	List   *[]writtenArg `json:"list"`
 }
 
-// roles are the Roles by their names in the file.
+// roles maps the names in the file to Roles.
 var roles = map[string]Role{"parameter": Parameter, "buffer": Buffer, "constant": Constant}
 
-// decode makes the Graph of a text, with the types and shapes of its tensors from the header of their file.
+// decode makes a Graph from a text. The types and shapes of its tensors come from the header of the tensors' file.
 func decode(text []byte, header map[string]safetensors.Entry) (*Graph, error) {
 	var w written
 	if err := document.Decode(text, version, &w); err != nil {
@@ -138,7 +138,7 @@ func decode(text []byte, header map[string]safetensors.Entry) (*Graph, error) {
 	return g, nil
 }
 
-// arg is the argument; exactly one field must be set.
+// arg returns the argument; exactly one field must be set.
 func (w *writtenArg) arg() (Arg, error) {
 	var all []Arg
 	if w.None != nil {
@@ -187,7 +187,7 @@ func (w *writtenArg) arg() (Arg, error) {
 	return all[0], nil
 }
 
-// float is a number, which JSON has only where it is finite.
+// float returns a number. JSON has only finite numbers, so others are written as words.
 func float(x any) (float64, error) {
 	switch x {
 	case "inf":

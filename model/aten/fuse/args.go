@@ -5,7 +5,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// value is an argument that is a value.
+// value returns an argument that refers to a value.
 func value(v int) rules.Arg { return rules.Arg{Kind: rules.FromValue, Value: v} }
 
 func integer(n int64) rules.Arg {
@@ -30,7 +30,7 @@ func sizes(dims []*rules.Expr) rules.Arg {
 	return l
 }
 
-// fixed reads an argument that is a number whatever the rows are.
+// fixed returns an argument that is a number independent of the rows.
 func fixed(a rules.Arg) (float64, bool) {
 	switch {
 	case (a.Kind == rules.Size || a.Kind == rules.Wrapped) && a.Size != nil:
@@ -48,7 +48,7 @@ func fixed(a rules.Arg) (float64, bool) {
 	return 0, a.Literal.Kind == aten.Bool
 }
 
-// number is argument i, or otherwise where it is left out; none where it is no fixed number.
+// number returns argument i, otherwise if it is left out, or none if it is not a fixed number.
 func number(in []rules.Arg, i int, otherwise float64) float64 {
 	if i < 0 || i >= len(in) || in[i].Kind == rules.None {
 		return otherwise
@@ -59,10 +59,10 @@ func number(in []rules.Arg, i int, otherwise float64) float64 {
 	return none
 }
 
-// none is no number that an argument of an operator here may have.
+// none marks an argument that is not a fixed number. No operator here has such a large argument.
 const none = -1e300
 
-// numbers reads a list of fixed integers.
+// numbers returns a list of fixed integers.
 func numbers(in []rules.Arg, i int) ([]int64, bool) {
 	if i >= len(in) || in[i].Kind != rules.List {
 		return nil, false
@@ -77,7 +77,7 @@ func numbers(in []rules.Arg, i int) ([]int64, bool) {
 	return out, true
 }
 
-// all says whether a list is of so many numbers, each the same; a list that is left out is.
+// all says whether a list has count numbers, all equal to each. A list that is left out counts as equal.
 func all(in []rules.Arg, i, count int, each int64) bool {
 	if i >= len(in) {
 		return true
@@ -94,7 +94,7 @@ func all(in []rules.Arg, i, count int, each int64) bool {
 	return true
 }
 
-// word is the text of argument i.
+// word returns the text of argument i.
 func word(in []rules.Arg, i int, otherwise string) string {
 	if i >= len(in) || in[i].Kind != rules.Literal || in[i].Literal.Kind != aten.Word {
 		return otherwise
@@ -116,7 +116,7 @@ func (g *graph) tensor(in []rules.Arg, i, dims int) *aten.Tensor {
 // absent says whether argument i is left out.
 func absent(in []rules.Arg, i int) bool { return i >= len(in) || in[i].Kind == rules.None }
 
-// optional is argument i, or none.
+// optional returns argument i, or an empty one if it is left out.
 func optional(in []rules.Arg, i int) rules.Arg {
 	if i >= len(in) {
 		return rules.Arg{}
@@ -124,7 +124,7 @@ func optional(in []rules.Arg, i int) rules.Arg {
 	return in[i]
 }
 
-// shape is that of an argument in the example; nil where it is unknown.
+// shape returns the shape of an argument in the example, or nil if it is unknown.
 func (g *graph) shape(a rules.Arg) []int64 {
 	switch a.Kind {
 	case rules.FromValue:
@@ -135,7 +135,7 @@ func (g *graph) shape(a rules.Arg) []int64 {
 	return nil
 }
 
-// made is the node that yields an argument, which nobody else reads; nil where there is none.
+// made returns the node that makes an argument, if nothing else reads that value; otherwise nil.
 func (g *graph) made(a rules.Arg) *rules.Node {
 	if a.Kind != rules.FromValue || g.uses[a.Value] != 1 {
 		return nil
@@ -143,7 +143,7 @@ func (g *graph) made(a rules.Arg) *rules.Node {
 	return g.makes(a)
 }
 
-// makes is the node that yields an argument.
+// makes returns the node that makes an argument, or nil.
 func (g *graph) makes(a rules.Arg) *rules.Node {
 	if a.Kind != rules.FromValue {
 		return nil

@@ -8,22 +8,22 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// never is what a score is at most where it counts for nothing.
+// never is the largest score that counts as masked out.
 const never = -1e4
 
-// scores is softmax(scale QK^T + mask)V as a network computes it.
+// scores describes softmax(scale QK^T + mask)V as a network computes it.
 type scores struct {
 	q, k, v  rules.Arg
-	turned   bool    // k has its positions last
-	scale    float64 // of the scores
+	turned   bool    // the last dimension of k is positions
+	scale    float64 // factor of the scores
 	blocked  []rules.Arg
-	how      []how     // what each of blocked says
-	by       []float64 // and what its elements are multiplied by
-	rate     float64   // of dropout of the softmax
+	how      []how     // the meaning of each of blocked
+	by       []float64 // the factor that each of blocked is multiplied by
+	rate     float64   // dropout rate of the softmax
 	site     int
-	causal   bool // it is without a mask in the graph
+	causal   bool // causal by a flag, without a mask in the graph
 	yields   int
-	at       int // the node that yields
+	at       int // the node with the result
 	problems string
 }
 
@@ -31,9 +31,9 @@ type scores struct {
 type how int
 
 const (
-	added   how = iota // to the scores
-	filled             // true where scores count for nothing
-	allowed            // true where they count
+	added   how = iota // they are added to the scores
+	filled             // true masks a score out
+	allowed            // true lets a score count
 )
 
 // attention is the pass that fuses causal self-attention.
@@ -42,7 +42,7 @@ type attention struct {
 	masks masks
 }
 
-// fuse puts millrace's attention in place of every one that it computes alike.
+// fuse replaces attention by millrace's wherever both compute the same.
 func (f *attention) fuse() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
@@ -68,7 +68,7 @@ func (f *attention) fuse() {
 	}
 }
 
-// called reads a call of PyTorch's own attention.
+// called recognizes a call of PyTorch's own attention.
 func (f *attention) called(at int, n *rules.Node) *scores {
 	in := n.In
 	if len(in) < 3 {
@@ -100,7 +100,7 @@ func (f *attention) called(at int, n *rules.Node) *scores {
 	return s
 }
 
-// written reads attention that is written out around a softmax; nil where it is none.
+// written recognizes attention written out around a softmax; nil if it is something else.
 func (f *attention) written(at int, n *rules.Node) *scores {
 	s := &scores{scale: 1, site: n.Site}
 	if !f.scored(s, n.In[0]) {
@@ -138,7 +138,7 @@ func (f *attention) written(at int, n *rules.Node) *scores {
 	return s
 }
 
-// reader is the only node that reads a value; -1 where several do, or none.
+// reader returns the only node that reads a value, or -1 if there are several or none.
 func (g *graph) reader(v int) int {
 	if g.uses[v] != 1 {
 		return -1
@@ -150,7 +150,7 @@ func (s *scores) block(mask rules.Arg, as how, by float64) {
 	s.blocked, s.how, s.by = append(s.blocked, mask), append(s.how, as), append(s.by, by)
 }
 
-// scored reads scores from behind, down to the product of queries and keys; false where there is none.
+// scored follows scores backwards to the product of queries and keys; false if there is none.
 func (f *attention) scored(s *scores, a rules.Arg) bool {
 	for range longest {
 		n := f.made(a)
@@ -215,7 +215,7 @@ func (f *attention) scored(s *scores, a rules.Arg) bool {
 	return false
 }
 
-// hides looks whether scores that are set to an argument count for nothing behind what they are multiplied by then.
+// hides checks that scores which a mask sets to a fixed value stay masked out after later factors.
 func (f *attention) hides(s *scores, a rules.Arg) {
 	f.masks.known = map[int]*array{}
 	x := f.masks.constant(a)
@@ -224,7 +224,7 @@ func (f *attention) hides(s *scores, a rules.Arg) {
 	}
 }
 
-// fuseAttention replaces the operators by millrace's attention, or says why it cannot.
+// fuseAttention replaces the operators by millrace's attention, or returns why it cannot.
 func (f *attention) fuseAttention(s *scores) string {
 	for _, a := range []rules.Arg{s.q, s.k, s.v} {
 		if a.Kind != rules.FromValue {
@@ -259,7 +259,7 @@ func (f *attention) fuseAttention(s *scores) string {
 	return ""
 }
 
-// isCausal says why masks together are not causal.
+// isCausal returns why the masks together are not causal, or "".
 func (f *attention) isCausal(s *scores, t int64) string {
 	if s.causal && len(s.blocked) == 0 {
 		return ""
@@ -305,11 +305,11 @@ func (f *attention) isCausal(s *scores, t int64) string {
 	return ""
 }
 
-// heads are the sizes of attention.
+// heads holds the sizes of attention.
 type heads struct{ heads, positions, width int64 }
 
-// source is a tensor that has queries, keys or values in it, [rows, positions, width], or with swap [positions, rows,
-// width].
+// source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width], or with swap
+// [positions, rows, width].
 type source struct {
 	value  int
 	swap   bool

@@ -1,13 +1,13 @@
-// Package fuse replaces operators of a network by those of millrace, which go back in two halves or are faster.
+// Package fuse replaces operators of a network by millrace's own, which are faster or have a backward in two halves.
 //
-// In: a rules.Network, and what reads the elements of its tensors. Out: the same network, changed and grouped again,
-// and a Report of what was fused and what was left alone, and why. Linear layers (with GELU behind them, or a sum),
-// convolutions in two dimensions, layer norms, embeddings, LSTMs from zero states, causal attention and plain max
-// pooling are fused; a dropout that drops nothing goes. Losses and gradients are what they were but for rounding.
+// In: a rules.Network, and readers of its tensors' elements. Out: the same network, changed and grouped again, and a
+// Report that says what was fused, what was not, and why. It fuses linear layers (with a following GELU or sum),
+// two-dimensional convolutions, layer norms, embeddings, LSTMs with zero initial states, causal attention and plain
+// max pooling. It removes dropouts that drop nothing. Losses and gradients stay the same up to rounding.
 //
-// Left alone: all that an operator of millrace does not compute alike, and parameters that any other operator reads
-// too: their gradients come in one order with whole backwards and in another with halves.
-// Its driver computes the operators by the names and arguments that native/shim has them under.
+// Not fused: whatever millrace's operator would compute differently, and parameters that another operator also
+// reads. Their gradients would be added in another order in split backwards than in whole ones. The caller must
+// provide the operators under the names and arguments of native/shim.
 package fuse
 
 import (
@@ -20,21 +20,21 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// Report says what became of the operators that millrace has its own for.
+// Report says which operators were replaced by millrace's own.
 type Report struct {
-	Fused map[string]int `json:"fused"` // by the operator of millrace
+	Fused map[string]int `json:"fused"` // by millrace's operator
 	Left  []Left         `json:"left,omitempty"`
 }
 
-// Left are operators that were left alone for one reason.
+// Left counts operators that were not replaced, for one reason.
 type Left struct {
 	Op     string `json:"op"`
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
-	Scope  string `json:"scope"` // of the first of them
+	Scope  string `json:"scope"` // of the first one
 }
 
-// Apply fuses what it can. of has the elements of the network's tensors, for the masks of attention.
+// Apply fuses what it can. of has the elements of the network's tensors, which decide about masks of attention.
 func Apply(n *rules.Network, of map[string]*io.SectionReader) *Report {
 	f := &fuser{graph: graph{net: n, tensors: map[string]*aten.Tensor{}}, report: &Report{Fused: map[string]int{}},
 		reasons: map[int]string{}}
@@ -55,29 +55,29 @@ func Apply(n *rules.Network, of map[string]*io.SectionReader) *Report {
 	return f.report
 }
 
-// fuser is one Apply.
+// fuser is the state of one Apply.
 type fuser struct {
 	graph
 	report  *Report
-	reasons map[int]string // why the node that yields a value was left alone
+	reasons map[int]string // by value: why the node that makes it was not replaced
 }
 
-// graph is a network, who yields and who reads what in it, and what a pass has changed. Nodes keep their numbers until
-// the pass is over.
+// graph is a network with an index of who makes and reads its values, and the changes of the present pass. Nodes
+// keep their numbers until the pass ends.
 type graph struct {
 	net     *rules.Network
 	tensors map[string]*aten.Tensor
-	next    int // a value that nobody has
+	next    int // next unused number of a value
 
-	maker  map[int]int          // node that yields a value
-	uses   map[int]int          // times that a value is read
-	last   map[int]int          // node that reads a value, the last one
-	reads  map[string]int       // times that a tensor is read
-	before map[int][]rules.Node // to be inserted in front of a node
+	maker  map[int]int          // the node that makes a value
+	uses   map[int]int          // how often a value is read
+	last   map[int]int          // the last node that reads a value
+	reads  map[string]int       // how often a tensor is read
+	before map[int][]rules.Node // nodes to insert before a node
 	gone   map[int]bool         // nodes that are replaced
 }
 
-// index notes who yields and who reads what.
+// index records which nodes make and read values and tensors.
 func (g *graph) index() {
 	g.maker, g.uses, g.last, g.reads = map[int]int{}, map[int]int{}, map[int]int{}, map[string]int{}
 	g.before, g.gone = map[int][]rules.Node{}, map[int]bool{}
@@ -106,7 +106,7 @@ func (g *graph) index() {
 	}
 }
 
-// settle takes over what a pass has inserted and removed.
+// settle applies the insertions and removals of a pass.
 func (g *graph) settle() {
 	nodes := make([]rules.Node, 0, len(g.net.Nodes))
 	for i, node := range g.net.Nodes {
@@ -118,7 +118,7 @@ func (g *graph) settle() {
 	g.net.Nodes = nodes
 }
 
-// insert puts a node in front of another and returns its value. The facts known of the value are those of like.
+// insert puts a node before another and returns its value. The value's properties are copied from like.
 func (g *graph) insert(at int, n rules.Node, like rules.Value) int {
 	id := g.next
 	g.next++
@@ -128,7 +128,7 @@ func (g *graph) insert(at int, n rules.Node, like rules.Value) int {
 	return id
 }
 
-// identities removes dropouts that drop nothing, or nothing in evaluation where they are always in that.
+// identities removes dropouts that drop nothing, such as those that always run in evaluation mode.
 func (f *fuser) identities() {
 	same := map[int]rules.Arg{}
 	var renamed func(args []rules.Arg)
@@ -160,14 +160,15 @@ func (f *fuser) identities() {
 	}
 }
 
-// leave notes why a node is left alone.
+// leave records why a node is not replaced.
 func (f *fuser) leave(node *rules.Node, format string, args ...any) {
 	if len(node.Out) > 0 {
 		f.reasons[node.Out[0]] = fmt.Sprintf(format, args...)
 	}
 }
 
-// count counts the operators of millrace, and of the others those that hold what is trained or were left for a reason.
+// count counts millrace's operators. Of the other operators it counts those with trained tensors and those with a
+// recorded reason.
 func (f *fuser) count() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
@@ -195,17 +196,17 @@ func (f *fuser) count() {
 	}
 }
 
-// trains says whether a trained tensor is among arguments.
+// trains says whether a trained tensor is among the arguments.
 func (g *graph) trains(args []rules.Arg) bool {
 	return slices.ContainsFunc(args, func(a rules.Arg) bool {
 		return a.Kind == rules.FromTensor && g.tensors[a.Tensor].Trained || g.trains(a.List)
 	})
 }
 
-// own is how the names of millrace's operators begin.
+// own is the prefix of millrace's operators.
 const own = "millrace::"
 
-// base is an operator's name without its overload, for ATen's alone.
+// base returns an ATen operator's name without prefix and overload.
 func base(op string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(op, "aten::"), ".")
 	return name

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// sources finds what queries, keys and values are views of: one tensor for all, or one each.
+// sources finds the tensors that queries, keys and values are views of: one for all three, or one each.
 func (f *attention) sources(s *scores, h *heads) ([]source, string) {
 	var of [3][]source
 	for i, a := range []rules.Arg{s.q, s.k, s.v} {
@@ -50,7 +50,8 @@ func (f *attention) sources(s *scores, h *heads) ([]source, string) {
 	return nil, "its queries, keys and values lie otherwise"
 }
 
-// origins are the tensors [rows, positions, width] or [positions, rows, width] that a tensor of heads is a view of.
+// origins finds the tensors [rows, positions, width] or [positions, rows, width] that a tensor of heads is a view
+// of.
 func (f *attention) origins(v int, h *heads, turned bool) []source {
 	chain := f.chain(v)
 	var found []source
@@ -70,7 +71,7 @@ func (f *attention) origins(v int, h *heads, turned bool) []source {
 	return found
 }
 
-// heads says whether element k of a chain is where its front has its heads from, whatever the rows are.
+// heads says whether element k of a chain is the tensor from which the heads are taken, for any number of rows.
 func (f *attention) heads(s *source, chain []step, k int, h *heads, turned bool) bool {
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {
 		shape, ok := f.at(s.value, rows)

@@ -6,18 +6,18 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// factor is a loop over elements that lie stride apart.
+// factor is a loop over size elements that lie stride apart.
 type factor struct{ size, stride int64 }
 
-// layout says where in another tensor, which is contiguous, the elements of a tensor come from. Each dimension is
-// loops, the outermost first, so that views that merge dimensions are layouts too.
+// layout says where the elements of a tensor lie in another, contiguous tensor. Each dimension is a list of loops,
+// the outermost first, so that views that merge dimensions have layouts too.
 type layout struct {
 	dims   [][]factor
 	offset int64
-	scale  float64 // that the elements are multiplied by
+	scale  float64 // factor of the elements
 }
 
-// plainly is the layout of a tensor in itself.
+// plainly returns the layout of a contiguous tensor in itself.
 func plainly(shape []int64) layout {
 	l := layout{dims: make([][]factor, len(shape)), scale: 1}
 	stride := int64(1)
@@ -28,7 +28,7 @@ func plainly(shape []int64) layout {
 	return l
 }
 
-// flat is the loops over all elements, merged where one goes on where the next ends.
+// flat returns the loops over all elements. Loops that continue each other are merged.
 func (l layout) flat() []factor {
 	var out []factor
 	for _, d := range l.dims {
@@ -46,7 +46,8 @@ func (l layout) flat() []factor {
 	return out
 }
 
-// shaped gives a layout other dimensions, in the order of its elements; false where a dimension would end in a loop.
+// shaped gives a layout other dimensions, with the elements in the same order. It returns false if a dimension would
+// end inside a loop.
 func (l layout) shaped(shape []int64) (layout, bool) {
 	loops := l.flat()
 	dims := make([][]factor, len(shape))
@@ -89,7 +90,7 @@ func (l layout) swapped(a, b int) (layout, bool) {
 	return l, true
 }
 
-// narrowed takes so many elements of a dimension.
+// narrowed takes size elements of a dimension.
 func (l layout) narrowed(d int, from, size int64) (layout, bool) {
 	if d < 0 {
 		d += len(l.dims)
@@ -107,12 +108,12 @@ func (l layout) narrowed(d int, from, size int64) (layout, bool) {
 	return l, true
 }
 
-// same says whether elements come from the same places in the same order.
+// same says whether two layouts have the same elements in the same order.
 func (l layout) same(of layout) bool {
 	return l.offset == of.offset && slices.Equal(l.flat(), of.flat())
 }
 
-// at is the shape of a value for so many rows.
+// at returns the shape of a value for a number of rows.
 func (g *graph) at(v int, rows int64) ([]int64, bool) {
 	x := g.net.Values[v]
 	if x.Dims == nil {
@@ -131,13 +132,13 @@ func (g *graph) at(v int, rows int64) ([]int64, bool) {
 	return shape, true
 }
 
-// step is one value of a chain of views, and its index among its node's results.
+// step is one value of a chain of views, with its index among its node's results.
 type step struct{ value, element int }
 
-// longest is the most views that are looked through.
+// longest is the largest number of views that are followed.
 const longest = 24
 
-// chain is a value and what it is a view of, the nearest first.
+// chain returns a value and the values that it is a view of, the nearest first.
 func (g *graph) chain(v int) []step {
 	out := []step{{v, 0}}
 	for len(out) < longest {
@@ -152,7 +153,7 @@ func (g *graph) chain(v int) []step {
 	return out
 }
 
-// sees are operators that a layout is followed through.
+// sees lists the operators through which a layout is followed.
 var sees = map[string]bool{
 	"view": true, "reshape": true, "_unsafe_view": true, "flatten": true, "unflatten": true, "squeeze": true,
 	"unsqueeze": true, "view_as": true, "reshape_as": true, "contiguous": true, "clone": true, "alias": true,
@@ -161,7 +162,7 @@ var sees = map[string]bool{
 	"mul": true, "div": true,
 }
 
-// over is the layout of the front of a chain in its element k, for so many rows.
+// over returns the layout of the first value of a chain in its element k, for a number of rows.
 func (g *graph) over(chain []step, k int, rows int64) (layout, bool) {
 	shape, ok := g.at(chain[k].value, rows)
 	if !ok {
@@ -174,7 +175,7 @@ func (g *graph) over(chain []step, k int, rows int64) (layout, bool) {
 	return l, ok
 }
 
-// through is the layout of a node's result, given the layout of its input.
+// through returns the layout of a node's result, from the layout of its input.
 func (g *graph) through(l layout, s step, rows int64) (layout, bool) {
 	n := g.makes(value(s.value))
 	shape, ok := g.at(s.value, rows)
@@ -234,7 +235,7 @@ func (g *graph) through(l layout, s step, rows int64) (layout, bool) {
 	return l.shaped(shape)
 }
 
-// place is a dimension counted from the front; -1 where there is none.
+// place returns a dimension counted from the front, or -1 if it does not exist.
 func place(d, dims int) int {
 	if d < 0 {
 		d += dims
@@ -262,7 +263,7 @@ func (l layout) permuted(in []rules.Arg) (layout, bool) {
 	return l, true
 }
 
-// taken is narrowed to a shape.
+// taken narrows a dimension to its size in a shape.
 func (l layout) taken(d int, from int64, shape []int64) (layout, bool) {
 	at := place(d, len(shape))
 	if at < 0 || len(shape) != len(l.dims) {
@@ -271,7 +272,7 @@ func (l layout) taken(d int, from int64, shape []int64) (layout, bool) {
 	return l.narrowed(at, from, shape[at])
 }
 
-// selected takes one element of a dimension, which goes.
+// selected takes one element of a dimension and removes the dimension.
 func (l layout) selected(d int, from int64, shape []int64) (layout, bool) {
 	l, ok := l.narrowed(d, from, 1)
 	if !ok {

@@ -11,27 +11,27 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// largest is the most elements of a mask that are looked at.
+// largest is the largest number of elements of a mask that is examined.
 const largest = 1 << 24
 
-// mostElements is how many elements of masks are computed for one network at most, so that files do not take all day.
+// mostElements limits the mask elements computed for a network, so that no file takes too long.
 const mostElements = 1 << 30
 
-// deepest is the most operators that a mask is computed by, one behind the other.
+// deepest limits the chain of operators that compute a mask.
 const deepest = 40
 
-// array is the elements of a tensor that depends on no input.
+// array holds the elements of a tensor that depends on no input.
 type array struct {
 	shape []int64
 	data  []float32
 }
 
-// masks computes what masks of attention are, as far as they depend on no input.
+// masks computes masks of attention that depend on no input.
 type masks struct {
 	*graph
 	elements map[string]*io.SectionReader // of tensors
-	known    map[int]*array               // values that have been computed, of the mask that is looked at
-	budget   int64                        // elements that may still be computed
+	known    map[int]*array               // values computed so far for the current mask
+	budget   int64                        // how many more elements may be computed
 }
 
 func count(shape []int64) int64 {
@@ -53,7 +53,7 @@ func newArray(shape []int64) *array {
 	return &array{shape, make([]float32, n)}
 }
 
-// each makes an array of another, element by element.
+// each makes an array by applying of to each element.
 func (a *array) each(of func(x float32) float32) *array {
 	b := &array{a.shape, make([]float32, len(a.data))}
 	for i, x := range a.data {
@@ -62,7 +62,7 @@ func (a *array) each(of func(x float32) float32) *array {
 	return b
 }
 
-// indexed makes an array of a shape, each element computed from its indices.
+// indexed makes an array of a shape, and computes each element from its indices.
 func indexed(shape []int64, of func(at []int64) float32) *array {
 	a := newArray(shape)
 	if a == nil {
@@ -81,7 +81,7 @@ func indexed(shape []int64, of func(at []int64) float32) *array {
 	return a
 }
 
-// element is where an index of a larger shape lies in an array that is repeated to have that shape.
+// element returns the element for an index of a larger shape, to which the array is broadcast.
 func (a *array) element(at []int64) float32 {
 	place, front := int64(0), len(at)-len(a.shape)
 	if front < 0 {
@@ -94,13 +94,13 @@ func (a *array) element(at []int64) float32 {
 		}
 	}
 	if place < 0 || place >= int64(len(a.data)) {
-		return float32(math.NaN()) // the shapes of the graph are not those of its operators
+		return float32(math.NaN()) // the graph's shapes do not fit its operators
 	}
 	return a.data[place]
 }
 
-// constant computes an argument that depends on nothing but constants and buffers; nil where it does not, or not by
-// operators that are known here.
+// constant computes an argument that depends only on constants and buffers. It returns nil if it depends on more, or
+// on an operator that is unknown here.
 func (m *masks) constant(a rules.Arg) *array { return m.deep(a, 0) }
 
 func (m *masks) deep(a rules.Arg, depth int) *array {
@@ -126,7 +126,7 @@ func (m *masks) deep(a rules.Arg, depth int) *array {
 	return nil
 }
 
-// affords says whether so many elements may be computed, and counts them.
+// affords says whether n more elements may be computed, and counts them.
 func (m *masks) affords(n int64) bool {
 	if n > largest || n > m.budget {
 		return false
@@ -135,7 +135,7 @@ func (m *masks) affords(n int64) bool {
 	return true
 }
 
-// buffer reads a tensor that nobody trains or writes.
+// buffer reads a tensor that is not trained and that no node writes.
 func (m *masks) buffer(t *aten.Tensor) *array {
 	r := m.elements[t.Name]
 	size := map[aten.DType]int64{"F32": 4, "F64": 8, "I64": 8, "I32": 4, "BOOL": 1, "U8": 1}[t.DType]
@@ -148,7 +148,7 @@ func (m *masks) buffer(t *aten.Tensor) *array {
 	one := make([]byte, size)
 	for i := range a.data {
 		if _, err := io.ReadFull(from, one); err != nil {
-			return nil // it is read again, and complained of, where parameters are made
+			return nil // the error will be reported where parameters are made
 		}
 		switch t.DType {
 		case "F32":
@@ -178,7 +178,7 @@ func (g *graph) writes(tensor string) bool {
 	return false
 }
 
-// computed is what a node yields.
+// computed returns the result of a node.
 func (m *masks) computed(n *rules.Node, shape []int64, depth int) *array {
 	b := base(n.Op)
 	switch b {
@@ -232,7 +232,7 @@ func (m *masks) computed(n *rules.Node, shape []int64, depth int) *array {
 	return m.combined(b, n, x, shape, depth)
 }
 
-// counted is an arange, which says by its overload what its first arguments are.
+// counted computes an arange. Its overload says what the first arguments are.
 func (m *masks) counted(n *rules.Node, shape []int64) *array {
 	from, step := 0.0, 1.0
 	_, overload, _ := strings.Cut(n.Op, ".")
@@ -248,7 +248,7 @@ func (m *masks) counted(n *rules.Node, shape []int64) *array {
 	return indexed(shape, func(at []int64) float32 { return float32(from + step*float64(at[0])) })
 }
 
-// as is an array in another element type; nil where that is none whose numbers are followed.
+// as converts an array to another element type, or returns nil if that type is not supported.
 func (a *array) as(of aten.DType) *array {
 	switch of {
 	case "F32", "F64":
@@ -292,7 +292,7 @@ func sliced(in []rules.Arg, x *array, shape []int64) *array {
 	})
 }
 
-// combined is what an operator of two or three tensors yields.
+// combined computes an operator of two or three tensors.
 func (m *masks) combined(b string, n *rules.Node, x *array, shape []int64, depth int) *array {
 	by := b == "add" || b == "sub" || b == "rsub"
 	if len(n.In) < 2 || by && number(n.In, 2, 1) != 1 || b == "div" && len(n.In) > 2 {

@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// emitAttention puts millrace's attention in place of the views behind what yields, as far as they are views.
+// emitAttention puts millrace's attention in place of the node with the result and of the views that follow it.
 func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 	end, last, swap := f.ahead(s, h)
 	whole := h.heads * h.width
-	like := *f.net.Values[from[0].value] // its rows and positions, and whether it has a gradient
+	like := *f.net.Values[from[0].value] // has the rows and positions; its gradient flag is set below
 	for _, one := range from {
 		like.Grad = like.Grad || f.net.Values[one.value].Grad
 	}
@@ -67,8 +67,8 @@ func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 		Site: node.Site}
 }
 
-// ahead follows the views behind attention to the last that is [rows, positions, width] again. With swap it is
-// [positions, rows, width]; dimensions may be merged. Where none is, it is the node that yields itself.
+// ahead follows the views after attention to the last one that is [rows, positions, width] again, or with swap
+// [positions, rows, width]. Dimensions may be merged. If there is none, it returns the node with the result itself.
 func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	end, last = s.at, s.yields
 	var behind []step
@@ -96,12 +96,12 @@ func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	return end, last, swap
 }
 
-// again says whether the last view behind attention has its elements in the order [rows, positions, width]. If
-// turned, the order is [positions, rows, width]. Rows may be any number.
+// again says whether the last view after attention has its elements in the order [rows, positions, width], or, if
+// turned, [positions, rows, width]. It must hold for any number of rows.
 func (f *attention) again(behind []step, h *heads, turned bool) bool {
 	whole := h.heads * h.width
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {
-		// What yields is [rows, heads, positions, width] of attention's [rows, positions, width].
+		// The result is a view [rows, heads, positions, width] of attention's [rows, positions, width].
 		l := layout{scale: 1, dims: [][]factor{{{rows, h.positions * whole}}, {{h.heads, h.width}},
 			{{h.positions, whole}}, {{h.width, 1}}}}
 		shape, ok := f.at(f.net.Nodes[f.maker[behind[0].value]].In[0].Value, rows)

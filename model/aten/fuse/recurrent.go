@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// recurrent fuses LSTMs that begin with zero states and whose final states nobody reads.
+// recurrent fuses LSTMs that begin with zero states and whose final states are not read.
 func (f *fuser) recurrent() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
@@ -19,7 +19,7 @@ func (f *fuser) recurrent() {
 	}
 }
 
-// lstm puts millrace's layers in place of an LSTM; else it says why it does not.
+// lstm replaces an LSTM by millrace's layers, or returns why it cannot.
 func (f *fuser) lstm(at int, node *rules.Node) string {
 	in := node.In
 	layers, ways, front := number(in, 4, none), 1, number(in, 8, 0) != 0
@@ -88,7 +88,7 @@ func (f *fuser) lstm(at int, node *rules.Node) string {
 	return ""
 }
 
-// yield has the last node in front of another yield its first value, in its place.
+// yield makes the last node inserted before another produce that node's first value, and removes the other node.
 func (g *graph) yield(at, v int) {
 	last := &g.before[at][len(g.before[at])-1]
 	delete(g.net.Values, v)
@@ -96,7 +96,7 @@ func (g *graph) yield(at, v int) {
 	g.gone[at] = true
 }
 
-// swappedFront is a value whose first two dimensions are exchanged.
+// swappedFront returns a value's description with its first two dimensions exchanged.
 func swappedFront(v rules.Value) rules.Value {
 	v.Dims = []*rules.Expr{v.Dims[1], v.Dims[0], v.Dims[2]}
 	v.Shape = []int64{v.Shape[1], v.Shape[0], v.Shape[2]}
@@ -104,7 +104,7 @@ func swappedFront(v rules.Value) rules.Value {
 	return v
 }
 
-// zeros says whether the first states are zero.
+// zeros says whether all initial states are zero.
 func (f *fuser) zeros(states rules.Arg) bool {
 	return states.Kind == rules.List && !slices.ContainsFunc(states.List, func(a rules.Arg) bool {
 		n := f.makes(a)

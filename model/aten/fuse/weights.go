@@ -6,14 +6,14 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// candidate is a node that an operator of millrace could be in place of, and the tensors that it would hold.
+// candidate is a possible replacement of a node by millrace's operator, with the tensors that it would hold.
 type candidate struct {
 	op    string
 	in    []rules.Arg
 	holds []string
 }
 
-// weights fuses what holds weights: linear layers, convolutions, layer norms, embeddings.
+// weights fuses operators with weights: linear layers, convolutions, layer norms, embeddings.
 func (f *fuser) weights() {
 	found := map[int]*candidate{}
 	for i := range f.net.Nodes {
@@ -31,7 +31,8 @@ func (f *fuser) weights() {
 	}
 }
 
-// unshared leaves candidates alone that hold a tensor which others read too, until none does.
+// unshared drops candidates that hold a trained tensor which other operators also read. It repeats until none is
+// left.
 func (f *fuser) unshared(found map[int]*candidate) {
 	for again := true; again; {
 		again = false
@@ -43,7 +44,7 @@ func (f *fuser) unshared(found map[int]*candidate) {
 		}
 		for i, c := range found {
 			for _, t := range c.holds {
-				// A matrix that is turned first is read by who turns it.
+				// A transposed matrix is read by the operator that transposes it.
 				if f.tensors[t].Trained && held[t] != f.reads[t] {
 					f.leave(&f.net.Nodes[i], "another operator reads %s too", t)
 					delete(found, i)
@@ -55,7 +56,7 @@ func (f *fuser) unshared(found map[int]*candidate) {
 	}
 }
 
-// candidate says what a node could become, or why it cannot; neither where it holds no weights.
+// candidate returns what could replace a node, or why nothing can. It returns neither for a node without weights.
 func (f *fuser) candidate(n *rules.Node) (*candidate, string) {
 	in := n.In
 	if len(in) < 2 {
@@ -97,7 +98,7 @@ func (f *fuser) linear(x, w, b rules.Arg) *candidate {
 	return &candidate{"linear", []rules.Arg{x, w, b}, holds}
 }
 
-// turned is the matrix of the module that argument i is the transpose of; nil where it is none.
+// turned returns the module's matrix whose transpose is argument i, or nil.
 func (g *graph) turned(in []rules.Arg, i int) *rules.Arg {
 	if i >= len(in) {
 		return nil
@@ -133,8 +134,8 @@ func (f *fuser) addmm(n *rules.Node) (*candidate, string) {
 	return f.linear(in[1], *w, in[0]), ""
 }
 
-// convolution takes those in two dimensions. Their arguments differ: conv2d has its groups where others say whether
-// they are transposed.
+// convolution accepts two-dimensional convolutions. Their arguments differ: conv2d has its groups where other
+// operators say whether they are transposed.
 func (f *fuser) convolution(n *rules.Node) (*candidate, string) {
 	in := n.In
 	groups := 6
@@ -190,7 +191,7 @@ func (f *fuser) embedding(in []rules.Arg) (*candidate, string) {
 	return &candidate{"embedding", []rules.Arg{in[0], in[1], integer(int64(padding))}, []string{table.Name}}, ""
 }
 
-// behind fuses what follows a linear layer: a bias, GELU, a sum.
+// behind fuses operators that follow a linear layer: a bias, GELU, a sum.
 func (f *fuser) behind() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
@@ -213,7 +214,7 @@ func (f *fuser) behind() {
 	}
 }
 
-// linearOf is the linear layer of millrace that an argument comes of and that nobody else reads; nil where none is.
+// linearOf returns millrace's linear layer that makes an argument which nothing else reads, or nil.
 func (f *fuser) linearOf(a rules.Arg) *rules.Node {
 	n := f.made(a)
 	if n == nil || n.Op != own+"linear" || f.gone[f.maker[a.Value]] {
@@ -238,7 +239,7 @@ func (f *fuser) gelu(node *rules.Node) {
 	node.Op, node.In, node.Scope = own+"linear_gelu", l.In, l.Scope
 }
 
-// sum makes a node that adds two the sum of a linear layer, and says whether it has.
+// sum tries to replace an addition to a linear layer's result by one node, and returns whether it has.
 func (f *fuser) sum(node *rules.Node, of, with rules.Arg) bool {
 	l := f.linearOf(of)
 	if l == nil {
@@ -267,7 +268,7 @@ func (f *fuser) sum(node *rules.Node, of, with rules.Arg) bool {
 	return true
 }
 
-// alike says whether sizes are the same, whatever the rows are.
+// alike says whether sizes are equal for any number of rows.
 func alike(a, b []*rules.Expr) bool {
 	if a == nil || len(a) != len(b) {
 		return false
@@ -280,7 +281,7 @@ func alike(a, b []*rules.Expr) bool {
 	return true
 }
 
-// pools fuses max pooling by square windows side by side.
+// pools fuses max pooling with square windows that do not overlap.
 func (f *fuser) pools() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]

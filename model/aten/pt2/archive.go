@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	maxDirectory = 32 << 20 // bytes of the list of members, of which torch writes one for each tensor
-	maxText      = 64 << 20 // bytes of JSON; 20,000 operators have about 20 MB
+	maxDirectory = 32 << 20 // bytes of the list of members; torch writes a member for each tensor
+	maxText      = 64 << 20 // bytes of JSON; 20,000 operators take about 20 MB
 )
 
 // archive is a zip of the layout that torch.export.save writes.
 type archive struct {
-	members map[string]*zip.File // by their names behind the folder that holds them all
-	name    string               // of the model
-	size    int64                // bytes of the file
+	members map[string]*zip.File // by name below the top folder
+	name    string               // name of the model
+	size    int64                // size of the file in bytes
 }
 
 func newArchive(r io.ReaderAt, size int64) (*archive, error) {
@@ -61,7 +61,7 @@ func newArchive(r io.ReaderAt, size int64) (*archive, error) {
 
 const formatMember = "archive_format"
 
-// rootOf finds the folder with everything, which torch names after the file: "resnet18/", or "" for none.
+// rootOf finds the top folder, which torch names after the file: "resnet18/", or "" for none.
 func rootOf(all map[string]*zip.File) (string, error) {
 	var roots []string
 	for name := range all {
@@ -92,7 +92,7 @@ func rootOf(all map[string]*zip.File) (string, error) {
 	return "", fmt.Errorf("there is no %s in it: give a file of torch.export.save", formatMember)
 }
 
-// errOld refuses a layout that keeps weights in a pickle.
+// errOld refuses a format that keeps weights in a pickle.
 func errOld(what string) error {
 	return fmt.Errorf("it has %s, whose weights are a pickle, which is never read: load it by torch.export.load and "+
 		"save it again with torch 2.9 or later, or use millrace_export.py", what)
@@ -142,7 +142,7 @@ func (a *archive) findModel() error {
 	return nil
 }
 
-// model is the member that describes the model.
+// model returns the name of the member that describes the model.
 func (a *archive) model() string { return "models/" + a.name + ".json" }
 
 // read returns a whole member, which may be compressed but not larger than maxText.
@@ -169,7 +169,7 @@ func (a *archive) read(member string) ([]byte, error) {
 	return text, nil
 }
 
-// verify reads a member once, against its checksum.
+// verify reads a member to check its checksum.
 func (a *archive) verify(member string) error {
 	r, err := a.members[member].Open()
 	if err != nil {

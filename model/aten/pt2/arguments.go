@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// argument takes one argument of a call.
+// argument converts one argument of a call.
 func (b *builder) argument(u union) (aten.Arg, error) {
 	switch u.kind {
 	case "as_none":
@@ -72,7 +72,7 @@ func word(text string) (aten.Arg, error) {
 
 func (b *builder) tensorArgument(n named) (aten.Arg, error) { return b.find(n.Name, "Tensor") }
 
-// plain takes an argument that is no list.
+// plain converts an argument that is not a list.
 func plain[T any](u union, arg func(T) (aten.Arg, error)) (aten.Arg, error) {
 	value, err := as[T](u)
 	if err != nil {
@@ -81,7 +81,7 @@ func plain[T any](u union, arg func(T) (aten.Arg, error)) (aten.Arg, error) {
 	return arg(value)
 }
 
-// list takes an argument that is a list.
+// list converts an argument that is a list.
 func list[T any](u union, arg func(T) (aten.Arg, error)) (aten.Arg, error) {
 	values, err := as[[]T](u)
 	if err != nil {
@@ -101,7 +101,8 @@ func listOf[T any](values []T, arg func(T) (aten.Arg, error)) (aten.Arg, error) 
 	return all, nil
 }
 
-// member takes what is a value of the graph or a plain one: as_sym_int{as_name or as_int}, as_optional_tensor.
+// member converts an argument that is a value of the graph or a plain one: as_sym_int{as_name or as_int},
+// as_optional_tensor.
 func (b *builder) member(kind string, u union) (aten.Arg, error) {
 	switch {
 	case u.kind == "as_none" && kind == "as_optional_tensor":
@@ -120,7 +121,7 @@ func (b *builder) member(kind string, u union) (aten.Arg, error) {
 	return aten.Arg{}, fmt.Errorf("%s has %.40q", kind, u.kind)
 }
 
-// enumerated takes a type, memory format or layout as the number that PyTorch's operators take.
+// enumerated converts a type, memory format or layout to the number that PyTorch's operators take.
 func enumerated(u union) (aten.Arg, error) {
 	n, err := as[int](u)
 	if err != nil {
@@ -136,7 +137,7 @@ func enumerated(u union) (aten.Arg, error) {
 		}
 		return aten.Arg{}, fmt.Errorf("its layout is number %d of the schema: only strided ones (7) are read", n)
 	}
-	formats := map[int]int64{1: 0, 2: 2, 3: 3, 4: 1} // contiguous, channels last, the same in 3 dimensions, preserve
+	formats := map[int]int64{1: 0, 2: 2, 3: 3, 4: 1} // contiguous, channels last, channels last in 3D, preserve
 	format, ok := formats[n]
 	if !ok {
 		return aten.Arg{}, fmt.Errorf("its memory format is number %d of the schema: 1 to 4 are known", n)

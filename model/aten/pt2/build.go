@@ -9,19 +9,19 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// builder makes a Graph of a program.
+// builder makes a Graph from a program.
 type builder struct {
 	program *program
 	weights *weights
 	graph   aten.Graph
-	symbol  string                 // what the program calls the number of rows: "s77"; empty where it is fixed
-	named   map[string]known       // what the names of the program's graph are
-	tensors map[string]aten.Tensor // of the Graph, by name
-	values  int                    // how many there are
-	checks  int                    // assertions that are left out
+	symbol  string                 // the program's symbol for the number of rows: "s77"; empty if the number is fixed
+	named   map[string]known       // the meaning of names in the program's graph
+	tensors map[string]aten.Tensor // the Graph's tensors, by name
+	values  int                    // number of values so far
+	checks  int                    // number of assertions left out
 }
 
-// known is what a name stands for.
+// known is the meaning of a name.
 type known struct {
 	arg  aten.Arg
 	kind string // "Tensor", "int", "float", "bool"
@@ -58,12 +58,12 @@ func (b *builder) build() error {
 	return b.outputs()
 }
 
-// note tells people what was left out.
+// note records for the user what was left out.
 func (b *builder) note(format string, args ...any) {
 	b.graph.Notes = append(b.graph.Notes, fmt.Sprintf(format, args...))
 }
 
-// shortened names some.
+// shortened lists at most five of the names.
 func shortened(all []string) string {
 	if len(all) > 5 {
 		all = append(slices.Clone(all[:5]), "...")
@@ -71,7 +71,7 @@ func shortened(all []string) string {
 	return names.Shown(strings.Join(all, ", "))
 }
 
-// place says in words where a node comes from.
+// place describes where a node comes from in the user's code.
 func place(m metadata) string {
 	if where := whereOf(m.Stack); where != "" {
 		return " (" + where + ")"
@@ -79,7 +79,7 @@ func place(m metadata) string {
 	return ""
 }
 
-// define says what a name stands for.
+// define records the meaning of a name.
 func (b *builder) define(name string, k known) error {
 	if name == "" {
 		return fmt.Errorf("a value has no name")
@@ -94,7 +94,7 @@ func (b *builder) define(name string, k known) error {
 	return nil
 }
 
-// find returns what a name stands for.
+// find returns the argument that a name means, which must be of a kind.
 func (b *builder) find(name, kind string) (aten.Arg, error) {
 	k, ok := b.named[name]
 	if !ok {
@@ -129,10 +129,10 @@ func (b *builder) value(name, kind string) (aten.Value, error) {
 	return v, b.define(name, known{aten.Arg{Kind: aten.FromValue, Value: v.ID}, kind})
 }
 
-// double returns a shape with twice the rows, nil where it is not known.
+// double returns a shape with twice the rows, or nil if it is unknown.
 func (b *builder) double(shape []int64, symbols []string) []int64 {
 	if b.symbol == "" {
-		return nil // the number of rows is fixed, and may be any size's
+		return nil // the number of rows is fixed, so any size might be it
 	}
 	twice := slices.Clone(shape)
 	for i, symbol := range symbols {
@@ -150,7 +150,7 @@ func (b *builder) double(shape []int64, symbols []string) []int64 {
 	return twice
 }
 
-// inputs takes parameters, buffers, constants and what a batch gives.
+// inputs converts parameters, buffers, constants and the inputs from a batch.
 func (b *builder) inputs() error {
 	from, specs := b.program.Module.Graph.Inputs, b.program.Module.Signature.Inputs
 	if len(from) != len(specs) {
@@ -221,7 +221,7 @@ func (b *builder) input(kind string, s spec, from union) error {
 	return b.userInput(arg.Name)
 }
 
-// tensor takes one of the module's own.
+// tensor converts one of the module's own tensors.
 func (b *builder) tensor(value string, t aten.Tensor) error {
 	name := t.Name
 	if name == "" {
@@ -265,7 +265,7 @@ func (b *builder) tensor(value string, t aten.Tensor) error {
 	return b.define(value, known{aten.Arg{Kind: aten.FromTensor, Tensor: name}, "Tensor"})
 }
 
-// userInput takes a tensor that a batch gives.
+// userInput converts a tensor that comes from a batch.
 func (b *builder) userInput(name string) error {
 	v, err := b.value(name, "Tensor")
 	if err != nil {
@@ -298,7 +298,7 @@ func (b *builder) userInput(name string) error {
 	return nil
 }
 
-// limits finds for which rows the graph holds.
+// limits finds the numbers of rows for which the graph is valid.
 func (b *builder) limits() error {
 	g := &b.graph
 	if b.symbol == "" {
@@ -329,7 +329,7 @@ func rows(count int64, symbol string) string {
 	return fmt.Sprintf("%.80s (%d)", symbol, count)
 }
 
-// nameInputs gives inputs the names of the module's forward, where the file has them.
+// nameInputs gives inputs their names in the module's forward, if the file has them.
 func (b *builder) nameInputs() {
 	for _, call := range b.program.Module.Calls {
 		if call.Path != "" || call.Signature == nil || len(call.Signature.Names) != len(b.graph.Inputs) {

@@ -1,24 +1,24 @@
 // Package pt2 reads a PyTorch model that torch.export.save has written, without Python and without pickles.
 //
-// In: a .pt2 archive, as torch writes it that keeps weights raw (models/NAME.json of schema 8 with any minor version,
-// data/weights/NAME_weights_config.json, data/constants/NAME_constants_config.json), which torch 2.9 to 2.11 are
-// thought to write. It is what torch.export.export returns, before run_decompositions. Out: its aten.Graph, and the
-// raw elements of its tensors, little-endian and row by row. Tests read archives written by hand after the published
-// schema, versions 8.14 and 8.17; none of a real torch has been read yet.
+// In: a .pt2 archive that keeps weights raw (models/NAME.json of schema 8 with any minor version,
+// data/weights/NAME_weights_config.json, data/constants/NAME_constants_config.json). As far as known, torch 2.9 to
+// 2.11 write it. It must be the result of torch.export.export, before run_decompositions. Out: its aten.Graph, and
+// the raw elements of its tensors, little-endian and row by row. Tests read archives written by hand after the
+// published schema, versions 8.14 and 8.17. No archive of a real torch has been read yet.
 //
-// Operators have the names that a trace has: torch.ops.aten.add.Tensor is aten::add.Tensor, _operator.mul of sizes is
-// aten::mul.int. A list that an operator returns is one value, which prim::ListUnpack takes apart. A new value of a
-// buffer is an aten::copy_ at the end. Sizes that depend on inputs are those of the example. Arguments by position come
-// first; one by keyword has the Name that its operator's schema gives it, because an archive leaves defaults out and
-// says nothing of positions.
+// Operators have the same names as in a trace: torch.ops.aten.add.Tensor is aten::add.Tensor, and _operator.mul of
+// sizes is aten::mul.int. A list that an operator returns is one value, which prim::ListUnpack unpacks. A new value
+// of a buffer becomes an aten::copy_ at the end. Sizes that depend on inputs are those of the example. Positional
+// arguments come first. A keyword argument has its Name in the operator's schema, because an archive leaves out
+// defaults and does not give positions.
 //
-// Refused, by name and with what would be right: the layout of torch 2.7 and older, and every pickle; other major
-// versions; decomposed graphs; inputs that are no tensors; inner graphs, custom objects, tokens, mutated inputs and
-// parameters; compressed weights, unsafe or repeated names, values that nobody makes or that are made twice, tensors
-// beyond their storage or that overlap, shapes and counts that no machine holds.
+// Refused, with the name and what would be right: the format of torch 2.7 and older, and every pickle; other major
+// versions; decomposed graphs; inputs that are not tensors; inner graphs, custom objects, tokens, mutated inputs and
+// parameters; compressed weights; unsafe or repeated names; values that no node makes or that are made twice;
+// tensors beyond their storage or that overlap; impossible shapes and counts.
 //
-// Whoever calls Read closes the Weights, and must place keyword arguments by the schemas of its engine, train with
-// Least to Most rows alone, and add a loss where the Graph has none.
+// The caller of Read must close the Weights, place keyword arguments by the schemas of its engine, train only with
+// Least to Most rows, and add a loss if the Graph has none.
 package pt2
 
 import (
@@ -52,7 +52,7 @@ func Read(path string) (*aten.Graph, *aten.Weights, error) {
 	return g, &aten.Weights{Closer: f, Of: of}, nil
 }
 
-// read reads an archive; name is the model's where the archive has none of its own.
+// read reads an archive. name is used if the archive does not name its model.
 func read(r io.ReaderAt, size int64, name string) (*aten.Graph, map[string]*io.SectionReader, error) {
 	a, err := newArchive(r, size)
 	if err != nil {
@@ -69,7 +69,7 @@ func read(r io.ReaderAt, size int64, name string) (*aten.Graph, map[string]*io.S
 	if err != nil {
 		return nil, nil, err
 	}
-	if b.graph.Name = a.name; a.name == "model" { // what torch calls each model that is saved alone
+	if b.graph.Name = a.name; a.name == "model" { // torch's name for a model that is saved alone
 		b.graph.Name = name
 	}
 	if err := b.build(); err != nil {
@@ -107,7 +107,7 @@ func (s stored) open(r io.ReaderAt) *io.SectionReader {
 	})}, 0, s.bytes())
 }
 
-// gathered is a tensor that does not lie row by row in the file. Its elements are copied when the first is read.
+// gathered is a tensor that does not lie row by row in the file. Its elements are copied at the first read.
 type gathered struct{ rows func() (string, error) }
 
 func (g gathered) ReadAt(p []byte, at int64) (int, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// node takes a call of an operator.
+// node converts a call of an operator.
 func (b *builder) node(n node) error {
 	if assertions[n.Target] && len(n.Out) == 0 {
 		b.checks++
@@ -49,7 +49,7 @@ func (b *builder) node(n node) error {
 	return nil
 }
 
-// result makes a value of a node's result. For a list it makes the values that the list is unpacked to as well.
+// result makes the value for a node's result. For a list it also makes the values that the list is unpacked to.
 func (b *builder) result(u union) (v aten.Value, taken []aten.Value, err error) {
 	switch u.kind {
 	case "as_tensor":
@@ -85,7 +85,7 @@ func (b *builder) result(u union) (v aten.Value, taken []aten.Value, err error) 
 		}
 		v, err = b.value(name, strings.TrimPrefix(u.kind, "as_sym_"))
 		return v, nil, err
-	case "as_none": // an optional tensor that the operator leaves out
+	case "as_none": // an optional tensor that the operator does not return
 		v = aten.Value{ID: b.values, Type: "Tensor"}
 		b.values++
 		return v, nil, nil
@@ -95,7 +95,7 @@ func (b *builder) result(u union) (v aten.Value, taken []aten.Value, err error) 
 
 const maxArguments = 256 // of a call; a list is one
 
-// arguments takes what is given to a call, and says what kind each is.
+// arguments converts a call's arguments, and returns the kind of each.
 func (b *builder) arguments(list []given) ([]aten.Arg, []string, error) {
 	if len(list) > maxArguments {
 		return nil, nil, fmt.Errorf("it has %d arguments: at most %d", len(list), maxArguments)
@@ -110,7 +110,7 @@ func (b *builder) arguments(list []given) ([]aten.Arg, []string, error) {
 		switch {
 		case g.Kind < 0 || g.Kind > 2:
 			return nil, nil, fmt.Errorf("argument %d, %.80s: its kind is %d: 1 by position or 2 by keyword", i, g.Name, g.Kind)
-		case g.Kind != 1: // a writer that does not say leaves out defaults in the middle
+		case g.Kind != 1: // writers that do not give the kind leave out defaults in the middle
 			byName = true
 		case byName:
 			return nil, nil, fmt.Errorf("argument %d, %.80s: it is by position, behind one by keyword", i, g.Name)
@@ -128,7 +128,7 @@ func (b *builder) arguments(list []given) ([]aten.Arg, []string, error) {
 	return args, kinds, nil
 }
 
-// numberKind says which number an argument is: "int", "float" or "bool"; empty where it is none.
+// numberKind returns an argument's kind of number: "int", "float" or "bool"; "" if it is not a number.
 func numberKind(kind string) string {
 	switch rest := strings.TrimPrefix(strings.TrimPrefix(kind, "as_"), "sym_"); rest {
 	case "int", "float", "bool":
@@ -137,7 +137,7 @@ func numberKind(kind string) string {
 	return ""
 }
 
-// assertions check sizes and values and yield nothing. They are left out, and a note says so.
+// assertions lists operators that check sizes and values and return nothing. They are left out, with a note.
 var assertions = map[string]bool{
 	"torch.ops.aten._assert_scalar.default":               true,
 	"torch.ops.aten._assert_async.msg":                    true,
@@ -147,7 +147,7 @@ var assertions = map[string]bool{
 	"torch.ops.aten.sym_constrain_range_for_size.default": true,
 }
 
-// sizes are operators of a tensor's sizes, whose names differ in a trace.
+// sizes maps operators on a tensor's sizes to their names in a trace.
 var sizes = map[string]string{
 	"torch.ops.aten.sym_size.int":               "aten::size.int",
 	"torch.ops.aten.sym_size.default":           "aten::size",
@@ -156,8 +156,8 @@ var sizes = map[string]string{
 	"torch.ops.aten.sym_storage_offset.default": "aten::storage_offset",
 }
 
-// numbers are operators of Python's numbers by what a trace calls them; one with a dot behind it has an overload by the
-// kinds of its arguments.
+// numbers maps operators on Python numbers to their names in a trace. A name that ends with a dot needs an overload,
+// which depends on the kinds of the arguments.
 var numbers = map[string]string{
 	"_operator.add": "aten::add.", "_operator.sub": "aten::sub.", "_operator.mul": "aten::mul.",
 	"_operator.floordiv": "aten::floordiv.", "_operator.mod": "aten::remainder.", "_operator.truediv": "aten::div.",
@@ -168,11 +168,12 @@ var numbers = map[string]string{
 	"torch.sym_int": "aten::Int.Scalar", "torch.sym_float": "aten::Float.Scalar", "math.trunc": "aten::Int.Scalar",
 }
 
-// decomposed are operators whose results overwrite buffers by themselves; a graph as exported does not have them.
+// decomposed lists operators that return new values of buffers. Only a decomposed graph has them, not an exported
+// one.
 var decomposed = []string{"_native_batch_norm_legit", "_native_batch_norm_legit_functional", "native_batch_norm",
 	"_batch_norm_with_update", "_batch_norm_with_update_functional", "cudnn_batch_norm", "miopen_batch_norm"}
 
-// operator names a target as a trace does.
+// operator returns the name of a target in a trace.
 func operator(target string, kinds []string) (string, error) {
 	if name := sizes[target]; name != "" {
 		return name, nil
@@ -238,7 +239,7 @@ var (
 	frame     = regexp.MustCompile(`File "([^"\n]+)", line ([0-9]+)`)
 )
 
-// whereOf returns the innermost line of a stack of calls that is the user's: "model.py:31".
+// whereOf returns the innermost line of the user's code in a stack of calls: "model.py:31".
 func whereOf(stack string) string {
 	frames := frame.FindAllStringSubmatch(stack, -1)
 	if len(frames) == 0 {

@@ -15,10 +15,10 @@ type returned struct {
 	name string
 	arg  aten.Arg
 	meta tensorMeta
-	loss bool // the file says so
+	loss bool // the file marks it as the loss
 }
 
-// outputs takes what the graph returns, and finds the loss.
+// outputs converts what the graph returns, and finds the loss.
 func (b *builder) outputs() error {
 	from, specs := b.program.Module.Graph.Outputs, b.program.Module.Signature.Outputs
 	if len(from) != len(specs) {
@@ -54,7 +54,7 @@ func (b *builder) outputs() error {
 	return b.chooseLoss(all, whole)
 }
 
-// output takes one output. It returns nil for what the module does not return.
+// output converts one output. It returns nil for an output that the module does not return.
 func (b *builder) output(kind string, s spec, from union, name string) (*returned, error) {
 	arg := union{kind: "as_tensor", body: s.Arg}
 	switch kind {
@@ -98,7 +98,7 @@ func (b *builder) output(kind string, s spec, from union, name string) (*returne
 	return &returned{name, value, b.program.Module.Graph.Tensors[tensor.Name], kind == "loss_output"}, nil
 }
 
-// mutate writes a buffer's new value behind all other nodes.
+// mutate writes a buffer's new value after all other nodes.
 func (b *builder) mutate(buffer string, value aten.Arg) error {
 	if owner := b.graph.Aliases[buffer]; owner != "" {
 		buffer = owner
@@ -114,7 +114,7 @@ func (b *builder) mutate(buffer string, value aten.Arg) error {
 	return nil
 }
 
-// chooseLoss sorts what the module returns into a loss and numbers, or keeps all where there is no loss.
+// chooseLoss divides what the module returns into a loss and numbers to report. Without a loss it keeps everything.
 func (b *builder) chooseLoss(all []returned, whole bool) error {
 	seen := map[string]bool{}
 	for _, r := range all {
@@ -133,7 +133,7 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 	if at < 0 {
 		at = slices.IndexFunc(all, func(r returned) bool { return r.name == "loss" })
 	}
-	if at < 0 && whole { // not those of a dict, which has the key "loss"
+	if at < 0 && whole { // not for a dict, whose loss has the key "loss"
 		at = 0
 	}
 	if at < 0 || !all[at].isLoss() {
@@ -165,12 +165,12 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 	return nil
 }
 
-// scalar returns a loss without dimensions. A node is added that makes one from a loss of shape [1].
+// scalar returns a loss without dimensions. For a loss of shape [1] it adds a node that reshapes it.
 func (b *builder) scalar(loss returned) aten.Arg {
 	if len(loss.meta.Sizes) == 0 {
 		return loss.arg
 	}
-	k, _ := findKind(loss.meta.DType) // isLoss knows it
+	k, _ := findKind(loss.meta.DType) // isLoss has checked it
 	v := aten.Value{ID: b.values, Type: "Tensor", Shape: []int64{}, DType: k.dtype}
 	b.values++
 	b.graph.Nodes = append(b.graph.Nodes, aten.Node{Op: "aten::reshape", Out: []aten.Value{v},
@@ -178,7 +178,7 @@ func (b *builder) scalar(loss returned) aten.Arg {
 	return aten.Arg{Kind: aten.FromValue, Value: v.ID}
 }
 
-// shape says what shape a tensor has; nothing where that is not known.
+// shape describes a tensor's shape for an error, or "" if it is unknown.
 func (r returned) shape() string {
 	shape, _, err := shapeOf(r.meta.Sizes)
 	if err != nil || len(shape) == 0 {
@@ -203,15 +203,15 @@ func (r returned) isLoss() bool {
 	return err == nil && r.isNumber() && k.float() && r.arg.Kind == aten.FromValue
 }
 
-// tree is how a module's outputs were nested, as torch.utils._pytree writes it.
+// tree is the nesting of a module's outputs, in the format of torch.utils._pytree.
 type tree struct {
 	Type     *string         `json:"type"`
 	Context  json.RawMessage `json:"context"`
 	Children []tree          `json:"children_spec"`
 }
 
-// outputNames names the count tensors that the module returns, by its dict or named tuple. first says that the first
-// of them is the loss, where none has that name.
+// outputNames returns names for the count tensors that the module returns, from its dict or named tuple. first is
+// true if the first one is the loss, unless another has that name.
 func (b *builder) outputNames(count int) (all []string, first bool) {
 	for i := range count {
 		all = append(all, fmt.Sprintf("output%d", i))
@@ -238,7 +238,7 @@ func (b *builder) outputNames(count int) (all []string, first bool) {
 	return all, true
 }
 
-// leaves collects the names of a tree's leaves: "" for one without.
+// leaves collects the names of a tree's leaves, "" for a leaf without a name.
 func (b *builder) leaves(to []string, name string, t tree) []string {
 	if t.Type == nil {
 		return append(to, name)
@@ -247,7 +247,7 @@ func (b *builder) leaves(to []string, name string, t tree) []string {
 	context := []byte(t.Context)
 	var text string
 	if json.Unmarshal(context, &text) == nil {
-		context = []byte(text) // torch writes JSON in a string
+		context = []byte(text) // torch writes the JSON as a string
 	}
 	switch {
 	case isDict(*t.Type):
@@ -274,7 +274,7 @@ func (b *builder) leaves(to []string, name string, t tree) []string {
 // isDict says whether a type's values have keys: builtins.dict, collections.OrderedDict.
 func isDict(name string) bool { return strings.HasSuffix(strings.ToLower(name), "dict") }
 
-// keysOf reads a dict's keys; nil where they are no words.
+// keysOf returns a dict's keys, or nil if they are not all strings.
 func keysOf(context []byte) []string {
 	var keys []string
 	if json.Unmarshal(context, &keys) != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// The types here are those of torch/_export/serde/schema.yaml, with the fields that a reader needs. Fields may be added
-// in a minor version and are passed over; members of unions are known by name or refused.
+// The types here follow torch/_export/serde/schema.yaml, with only the fields that are needed. Unknown fields, which
+// a minor version may add, are ignored. Unknown members of unions are refused.
 type program struct {
 	Module struct {
 		Graph     graph     `json:"graph"`
@@ -57,24 +57,24 @@ type node struct {
 	Meta   metadata `json:"metadata"`
 }
 
-// metadata is what a node says of where it comes from.
+// metadata says where a node comes from.
 type metadata struct {
 	Modules string `json:"nn_module_stack"`
 	Stack   string `json:"stack_trace"`
 }
 
-// given is an argument of a node with its name in the operator's schema.
+// given is an argument of a node, with its name in the operator's schema.
 type given struct {
 	Name string `json:"name"`
 	Arg  union  `json:"arg"`
-	Kind int    `json:"kind"` // 1 by position, 2 by keyword, 0 where an older writer does not say
+	Kind int    `json:"kind"` // 1 by position, 2 by keyword, 0 if an older writer does not say
 }
 
 type named struct {
 	Name string `json:"name"`
 }
 
-// spec is what an input or output of the graph is to the module.
+// spec says what an input or output of the graph means in the module.
 type spec struct {
 	Arg        json.RawMessage `json:"arg"`
 	Parameter  string          `json:"parameter_name"`
@@ -105,7 +105,7 @@ type payloads struct {
 	Config table[payload] `json:"config"`
 }
 
-// check refuses versions and dialects that are not read.
+// check refuses unsupported versions and dialects.
 func (p *program) check() error {
 	if p.Version == nil {
 		return fmt.Errorf("schema_version is missing: give a file of torch.export.save")
@@ -122,7 +122,7 @@ func (p *program) check() error {
 	return nil
 }
 
-// kindOf is a type of elements: schema.yaml's number, the names, the size, and PyTorch's own number in operators.
+// kindOf is an element type: its number in schema.yaml, its name, its size, and PyTorch's number in operators.
 type kindOf struct {
 	serial int
 	dtype  aten.DType
@@ -135,7 +135,7 @@ var kinds = []kindOf{
 	{7, "F32", 4, 6}, {8, "F64", 8, 7}, {12, "BOOL", 1, 11}, {13, "BF16", 2, 15},
 }
 
-// float says whether elements are real numbers, which gradients are of.
+// float says whether elements are real numbers, which can have gradients.
 func (k kindOf) float() bool { return k.dtype == "BF16" || strings.HasPrefix(string(k.dtype), "F") }
 
 func findKind(serial int) (kindOf, error) {
@@ -151,7 +151,7 @@ func findKind(serial int) (kindOf, error) {
 // symbolic is a size that may depend on the inputs.
 type symbolic struct {
 	value  int64  // in the example
-	known  bool   // whether the file says the value
+	known  bool   // the file gives the value
 	symbol string // "s77", or a longer expression; empty for a plain number
 }
 
@@ -181,7 +181,7 @@ func sizeOf(u union) (symbolic, error) {
 	return symbolic{}, fmt.Errorf("a size is %.40q: as_int and as_expr are known", u.kind)
 }
 
-// symbolOf takes a symbol's name out of sympy's text: Symbol('s77', integer=True).
+// symbolOf extracts a symbol's name from sympy's text: Symbol('s77', integer=True).
 func symbolOf(text string) string {
 	if inner, ok := strings.CutPrefix(text, "Symbol('"); ok && strings.Count(text, "(") == 1 {
 		name, _, _ := strings.Cut(inner, "'")
@@ -195,7 +195,7 @@ const (
 	maxCount = 1 << 40 // elements of a tensor
 )
 
-// shapeOf returns sizes as a shape; nil where one is not known.
+// shapeOf returns sizes as a shape, or nil if one of them is unknown.
 func shapeOf(sizes []union) (shape []int64, symbols []string, err error) {
 	if len(sizes) > maxDims {
 		return nil, nil, fmt.Errorf("it has %d dimensions: at most %d", len(sizes), maxDims)

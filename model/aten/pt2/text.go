@@ -7,9 +7,9 @@ import (
 	"math"
 )
 
-const maxElements = 4 << 20 // values in one JSON text: each takes at most some hundred bytes of memory
+const maxElements = 4 << 20 // values in one JSON text; each takes at most some hundred bytes of memory
 
-// decode reads a JSON member into a value.
+// decode decodes a JSON member into a value.
 func (a *archive) decode(member string, into any) error {
 	text, err := a.read(member)
 	if err == nil {
@@ -24,7 +24,7 @@ func (a *archive) decode(member string, into any) error {
 	return nil
 }
 
-// tidy quotes the numbers that Python writes and JSON has not (NaN, Infinity), and counts values.
+// tidy quotes the numbers of Python that JSON does not have (NaN, Infinity), and counts values.
 func tidy(text []byte) ([]byte, error) {
 	var out []byte
 	done, count := 0, 0
@@ -57,7 +57,7 @@ func tidy(text []byte) ([]byte, error) {
 	return append(out, text[done:]...), nil
 }
 
-// table is a JSON object in which no key may be there twice.
+// table is a JSON object in which no key may occur twice.
 type table[T any] map[string]T
 
 func (t *table[T]) UnmarshalJSON(text []byte) error {
@@ -75,7 +75,7 @@ func (t *table[T]) UnmarshalJSON(text []byte) error {
 		if err != nil {
 			return err
 		}
-		name := key.(string) // the decoder takes nothing else for a key
+		name := key.(string) // the decoder accepts only strings as keys
 		if _, twice := (*t)[name]; twice {
 			return fmt.Errorf("%.80q is there twice", name)
 		}
@@ -88,14 +88,14 @@ func (t *table[T]) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// union is a JSON object with one member, whose name says what it is.
+// union is a JSON object with one member, whose name is its kind.
 type union struct {
 	kind string
 	body json.RawMessage
 }
 
 func (u *union) UnmarshalJSON(text []byte) error {
-	if kind, body, ok := oneMember(text); ok { // nearly all, and a table of each is slow
+	if kind, body, ok := oneMember(text); ok { // a fast path for nearly all unions
 		*u = union{kind, bytes.Clone(body)}
 		return nil
 	}
@@ -116,7 +116,7 @@ func (u *union) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// oneMember takes an object of JSON apart that has one plain member.
+// oneMember splits a JSON object with exactly one plain member.
 func oneMember(text []byte) (kind string, body []byte, ok bool) {
 	inner, ok := bytes.CutPrefix(text, []byte(`{"`))
 	if !ok {
@@ -132,7 +132,7 @@ func oneMember(text []byte) (kind string, body []byte, ok bool) {
 	return string(key), rest, true
 }
 
-// as decodes what a union holds.
+// as decodes the content of a union.
 func as[T any](u union) (T, error) {
 	var value T
 	if err := json.Unmarshal(u.body, &value); err != nil {
@@ -141,7 +141,7 @@ func as[T any](u union) (T, error) {
 	return value, nil
 }
 
-// number is a float, or the word that Python has for one that is not finite.
+// number is a float, or Python's word for one that is not finite.
 type number float64
 
 func (n *number) UnmarshalJSON(text []byte) error {
@@ -158,7 +158,7 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// limit is an end of a range; nil where there is none, which torch also writes as a number that is too large.
+// limit is an end of a range, or nil if there is none. torch may write a missing end as a number that is too large.
 type limit struct{ value *int64 }
 
 func (l *limit) UnmarshalJSON(text []byte) error {

@@ -11,17 +11,17 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// stored is where in the file the elements of a tensor lie.
+// stored says where in the file the elements of a tensor lie.
 type stored struct {
 	kind    kindOf
 	shape   []int64
 	strides []int64 // in elements
 	trained bool
 	member  string
-	first   int64 // byte of the member with the first element
-	whole   int64 // bytes that the member has
-	at      int64 // byte of the file with the first element
-	span    int64 // bytes from the first element to behind the last
+	first   int64 // offset of the first element in the member, in bytes
+	whole   int64 // size of the member, in bytes
+	at      int64 // offset of the first element in the file, in bytes
+	span    int64 // bytes from the first element to the end of the last
 }
 
 // contiguous says whether elements lie row by row, without gaps.
@@ -36,7 +36,7 @@ func (s stored) contiguous() bool {
 	return true
 }
 
-// bytes is how many bytes the elements have.
+// bytes returns the size of all elements.
 func (s stored) bytes() int64 {
 	size := s.kind.bytes
 	for _, d := range s.shape {
@@ -45,7 +45,7 @@ func (s stored) bytes() int64 {
 	return size
 }
 
-// gather copies elements out of the bytes that they span, row by row.
+// gather copies elements, row by row, out of the bytes that they span.
 func (s stored) gather(from []byte) []byte {
 	size := s.kind.bytes
 	to := make([]byte, 0, s.bytes())
@@ -65,18 +65,18 @@ func (s stored) gather(from []byte) []byte {
 	return to
 }
 
-// view says what of a storage a tensor is, in a text that other names of the same tensor have too.
+// view describes the part of a storage that a tensor uses. Two names of the same tensor give the same text.
 func (s stored) view() string {
 	return fmt.Sprint(s.first, s.kind.dtype, s.shape, s.strides, " ", s.member)
 }
 
-// weights is what the archive says of tensors with elements.
+// weights describes the tensors of an archive that have elements.
 type weights struct {
 	archive *archive
-	listed  map[string]folderPayload // by the module's names
-	tensors map[string]stored        // those that the graph has
-	views   map[string]string        // names of those by what they are of their storage
-	owner   map[string]string        // names of one tensor with another's: that one
+	listed  map[string]folderPayload // all tensors in the archive's lists, by name
+	tensors map[string]stored        // the graph's tensors, by name
+	views   map[string]string        // names of the graph's tensors, by their view
+	owner   map[string]string        // for a second name of a tensor: its first name
 }
 
 type folderPayload struct {
@@ -109,7 +109,7 @@ func newWeights(a *archive) (*weights, error) {
 	return w, nil
 }
 
-// take finds the elements of a tensor. It returns the name of an earlier one that has the same, if there is one.
+// take finds the elements of a tensor. If an earlier tensor has the same elements, it returns that name.
 func (w *weights) take(name string) (stored, string, error) {
 	p, ok := w.listed[name]
 	if !ok {
@@ -179,7 +179,7 @@ func (w *weights) find(p folderPayload) (s stored, err error) {
 		return s, fmt.Errorf("%s is empty, its shape is %v: the model was saved without weights (fake tensors)",
 			s.member, s.shape)
 	}
-	last := offset[0] // both are at most maxCount: sums cannot overflow before they are refused
+	last := offset[0] // both are at most maxCount, so sums cannot overflow
 	for i, d := range s.shape {
 		if d > 1 && s.strides[i] > (maxCount-min(last, maxCount))/(d-1) {
 			last = maxCount
@@ -199,7 +199,7 @@ func (w *weights) find(p folderPayload) (s stored, err error) {
 
 const strided = 7 // number of the layout in the schema
 
-// fixed returns numbers that may not depend on inputs.
+// fixed returns numbers that must not depend on inputs.
 func fixed(what string, from []union) ([]int64, error) {
 	if len(from) > maxDims {
 		return nil, fmt.Errorf("its %s has %d numbers: at most %d", what, len(from), maxDims)
@@ -221,13 +221,13 @@ func fixed(what string, from []union) ([]int64, error) {
 	return numbers, nil
 }
 
-// checkOverlaps refuses tensors that share some of their elements, which would train apart.
+// checkOverlaps refuses tensors that share only a part of their elements, since they would be trained separately.
 func (w *weights) checkOverlaps() error {
 	order := slices.SortedFunc(maps.Keys(w.tensors), func(a, b string) int {
 		s, t := w.tensors[a], w.tensors[b]
 		return cmp.Or(cmp.Compare(s.member, t.member), cmp.Compare(s.first, t.first), cmp.Compare(a, b))
 	})
-	var before string // the one that reaches farthest
+	var before string // the tensor that reaches farthest so far
 	for _, name := range order {
 		s, t := w.tensors[name], w.tensors[before]
 		if s.span == 0 {
@@ -242,7 +242,8 @@ func (w *weights) checkOverlaps() error {
 	return nil
 }
 
-// rest returns other names of the graph's tensors that only the list of weights has, and names of none.
+// rest returns further names of the graph's tensors that are only in the list of weights, and the names of unused
+// tensors.
 func (w *weights) rest(known map[string]aten.Tensor) (others, unused []string) {
 	for name, p := range w.listed {
 		if _, ok := known[name]; ok || w.owner[name] != "" || p.Pickle || p.folder != "data/weights/" {

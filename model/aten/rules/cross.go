@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// small is how many elements of a tensor without rows may cross; each row takes them along.
+// small is the largest tensor without rows that may cross, in elements. Each row carries a copy of it.
 const small = 1 << 14
 
-// crosses says whether a value may leave its layer. It must be a tensor with a gradient, and either it is known where
-// its rows lie, or it has no rows and few elements.
+// crosses says whether a value may leave its layer. It must be a tensor with a gradient. Either the place of its
+// rows is known, or it has no rows and few elements.
 func (n *Network) crosses(v int) bool {
 	x := n.Values[v]
 	if x.Spread.Dim < 0 {
@@ -19,7 +19,7 @@ func (n *Network) crosses(v int) bool {
 	return x.Grad && x.Batch && !slices.ContainsFunc(x.sample(), func(size int64) bool { return size < 1 })
 }
 
-// whole says whether a tensor has no rows, and few elements.
+// whole says whether a tensor has no rows and few elements.
 func (v *Value) whole() bool {
 	if v.Dims == nil || numel(v.Shape) > small {
 		return false
@@ -33,10 +33,11 @@ func (v *Value) whole() bool {
 	})
 }
 
-// reading leaves out cuts, so that each layer reads an input or what an earlier one yields: the rows of a call.
+// reading drops cuts so that each layer reads an input or a result of an earlier layer, from which it learns the
+// number of rows.
 func (n *Network) reading(cuts []int, free []bool, maker map[int]int) []int {
 	var left []int
-	from, fixed := 0, map[int]bool{} // recomputed values of no input
+	from, fixed := 0, map[int]bool{} // recomputed values that depend on no input
 	var reads func(args []Arg) bool
 	reads = func(args []Arg) (found bool) {
 		eachValue(args, func(v int) {
@@ -67,8 +68,9 @@ type converter struct {
 	next int
 }
 
-// convert has each value without rows that crosses leave its layer once for each row, and enter others as it was. It
-// returns where layers end, which nodes are recomputed, and who makes values, as then they are.
+// convert handles each value without rows that crosses. It leaves its layer repeated for each row, and is reduced
+// again where it enters others. convert returns where layers end, which nodes are recomputed, and which node makes
+// each value afterwards.
 func (n *Network) convert(ends []int, free []bool, maker map[int]int) ([]int, []bool, map[int]int) {
 	c := converter{net: n}
 	for v := range n.Values {
@@ -83,7 +85,7 @@ func (n *Network) convert(ends []int, free []bool, maker map[int]int) ([]int, []
 		})
 		return k
 	}
-	leaves := make([][]int, len(ends)) // values of a layer that leave it
+	leaves := make([][]int, len(ends)) // by layer: values that leave it
 	enters := make([]map[int]int, len(ends))
 	read := func(k int) func(int) {
 		return func(v int) {
@@ -145,7 +147,7 @@ func (n *Network) convert(ends []int, free []bool, maker map[int]int) ([]int, []
 	return newEnds, newFree, newMaker
 }
 
-// replaced returns arguments with other values.
+// replaced returns arguments with some values replaced.
 func replaced(args []Arg, by map[int]int) []Arg {
 	if len(by) == 0 {
 		return args
@@ -164,7 +166,7 @@ func replaced(args []Arg, by map[int]int) []Arg {
 	return args
 }
 
-// call appends a node that yields a tensor of these sizes.
+// call appends a node that makes a tensor of these sizes.
 func (c *converter) call(op, scope string, of int, dims []*Expr, like *Value, rows Spread, args ...Arg) int {
 	v := *like
 	v.Dims, v.Shape, v.Spread, v.Batch = dims, evaluated(dims, c.net.Graph.Rows), rows, true
@@ -189,7 +191,7 @@ var (
 	no         = Arg{Kind: Literal, Literal: aten.Arg{Kind: aten.Bool}}
 )
 
-// out has each row of a call take a tensor along.
+// out repeats a tensor for each row.
 func (c *converter) out(v int, scope string) int {
 	x := c.net.Values[v]
 	dims := append([]*Expr{rowsExpr}, x.Dims...)
@@ -197,7 +199,8 @@ func (c *converter) out(v int, scope string) int {
 	return c.call("contiguous", scope, at, dims, x, Spread{0, 1, 1}, contiguous)
 }
 
-// back makes one of those again: their mean, so that replicas of a stage share in it.
+// back reduces such a tensor again to the mean over its rows, so that all replicas of a stage contribute to its
+// gradient.
 func (c *converter) back(v, at int, scope string) int {
 	x := c.net.Values[v]
 	return c.call("mean.dim", scope, at, x.Dims, x, nowhere, sizesArg(constants([]int64{0})), no, Arg{})

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// emit appends a node whose arguments are resolved, and describes what it yields.
+// emit appends a node with resolved arguments, and describes its results.
 func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
 	w.scalar(n)
 	if err := w.mode(n); err != nil {
@@ -46,7 +46,7 @@ func (w *walker) emit(n *Node, out []aten.Value) ([]int, error) {
 	return ids, nil
 }
 
-// detach leaves the gradient of a tensor out.
+// detach removes the gradient of a tensor.
 func (w *walker) detach(a Arg, scope string) Arg {
 	v := w.describe(a)
 	v.Grad = false
@@ -81,7 +81,7 @@ func isNumber(a Arg) bool {
 		(a.Literal.Kind == aten.Float || a.Literal.Kind == aten.Bool || a.Literal.Kind == aten.Int)
 }
 
-// scalar gives numbers where a schema has a tensor to the overload of a number, or marks them.
+// scalar handles numbers where a schema has a tensor. It selects the overload for a number, or marks the argument.
 func (f *facts) scalar(n *Node) {
 	op := strings.TrimPrefix(n.Op, "aten::")
 	if s, ok := scalars[strings.Replace(op, "_.", ".", 1)]; ok && inPlace(op) && len(n.In) > 1 && isNumber(n.In[1]) {
@@ -108,7 +108,7 @@ func (f *facts) scalar(n *Node) {
 	}
 }
 
-// mode marks the arguments that depend on whether the driver trains.
+// mode marks the arguments that depend on whether the caller trains.
 func (f *facts) mode(n *Node) error {
 	m, ok := modes[strings.TrimPrefix(n.Op, "aten::")]
 	if !ok {
@@ -123,16 +123,16 @@ func (f *facts) mode(n *Node) error {
 			return fmt.Errorf("argument %d says whether it trains, and is not known; give True or False", m.Train)
 		}
 		if !flag.Literal.Bool {
-			return nil // a module that is always in evaluation
+			return nil // the module is always in evaluation mode
 		}
 	}
 	b := base(n.Op)
 	if (b == "batch_norm" || b == "instance_norm") && (n.In[3].Kind == None || f.g.Nodes[n.Site].Always) {
-		return nil // it has no statistics of its own, or does not use them, and takes the batch's in evaluation too
+		return nil // without statistics of its own it uses the batch's, also in evaluation
 	}
 	if m.Rate >= 0 {
 		if m.Rate >= len(n.In) {
-			return nil // the default, which is none
+			return nil // the default: no dropout
 		}
 		rate := n.In[m.Rate]
 		p := rate.Literal.Float
@@ -152,7 +152,7 @@ func (f *facts) mode(n *Node) error {
 	return nil
 }
 
-// statistics notes the buffers that a norm updates.
+// statistics records the buffers that a norm updates.
 func (w *walker) statistics(traced *aten.Node, n *Node) error {
 	if b := base(n.Op); b != "batch_norm" && b != "instance_norm" {
 		return nil
@@ -182,7 +182,7 @@ func (w *walker) statistics(traced *aten.Node, n *Node) error {
 	return nil
 }
 
-// evaluated returns sizes with so many rows, nil where one is unknown.
+// evaluated returns the sizes for a number of rows, or nil if one is unknown.
 func evaluated(dims []*Expr, rows int64) []int64 {
 	if dims == nil {
 		return nil

@@ -7,15 +7,15 @@ import (
 	"math/bits"
 )
 
-// Expr is an integer that depends on nothing but the rows of a call.
+// Expr is an integer that depends only on the number of rows of a call.
 type Expr struct {
-	op   byte // 'c' the constant, 'r' the rows; else an operator of a and b: + - * / (floor) % (of the divisor's sign)
+	op   byte // 'c' a constant, 'r' the rows; otherwise an operator on a and b: + - * / (floor) % (sign of the divisor)
 	c    int64
 	a, b *Expr
-	size int // of the tree
+	size int // number of nodes of the tree
 }
 
-// maxExpr is the most steps that an expression may have: doubling one in a loop must not take all memory.
+// maxExpr is the largest size of an expression. Without it, doubling in a loop could use up all memory.
 const maxExpr = 1000
 
 func constant(c int64) *Expr { return &Expr{op: 'c', c: c, size: 1} }
@@ -25,7 +25,7 @@ func Constant(c int64) *Expr { return constant(c) }
 
 var rowsExpr = &Expr{op: 'r', size: 1}
 
-// Const returns the value where it does not depend on the rows.
+// Const returns the value if it does not depend on the rows.
 func (e *Expr) Const() (int64, bool) { return e.c, e.op == 'c' }
 
 // Eval returns the value for a number of rows.
@@ -57,7 +57,7 @@ func (e *Expr) String() string {
 	return fmt.Sprintf("(%s %c %s)", e.a, e.op, e.b)
 }
 
-// apply calculates as Python does: division rounds down, and a remainder has the divisor's sign.
+// apply calculates like Python: division rounds down, and a remainder has the divisor's sign.
 func apply(op byte, a, b int64) (int64, error) {
 	over := fmt.Errorf("%d %c %d does not fit into 64 bits", a, op, b)
 	switch op {
@@ -96,7 +96,7 @@ func apply(op byte, a, b int64) (int64, error) {
 	return r, nil
 }
 
-// combine makes an expression of two, and calculates at once what it can.
+// combine makes an expression of two, and simplifies it where it can.
 func combine(op byte, a, b *Expr) (*Expr, error) {
 	x, xc := a.Const()
 	y, yc := b.Const()
@@ -124,7 +124,7 @@ func combine(op byte, a, b *Expr) (*Expr, error) {
 	return &Expr{op: op, a: a, b: b, size: a.size + b.size + 1}, nil
 }
 
-// monomial returns c and k of c * rows^k.
+// monomial returns c and k if an expression is c * rows^k.
 func monomial(e *Expr) (c int64, k int, ok bool) {
 	switch e.op {
 	case 'c':
@@ -140,7 +140,8 @@ func monomial(e *Expr) (c int64, k int, ok bool) {
 	return 0, 0, false
 }
 
-// monomials multiplies or divides exactly, so that equal sizes look equal; nil where it cannot.
+// monomials multiplies or divides two monomials exactly, so that equal sizes get equal expressions. It returns nil
+// if it cannot.
 func monomials(op byte, a, b *Expr) *Expr {
 	c, k, ok := monomial(a)
 	d, l, fine := monomial(b)

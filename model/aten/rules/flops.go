@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// most bounds costs, so that sums of them fit 64 bits.
+// most limits costs, so that their sums fit 64 bits.
 const most = int64(1) << 52
 
 func numel(shape []int64) float64 {
@@ -20,7 +20,7 @@ func numel(shape []int64) float64 {
 
 func bounded(x float64) int64 { return int64(math.Min(math.Max(x, 0), float64(most))) }
 
-// shape returns the shape of an argument in the example, nil where it is unknown.
+// shape returns the shape of an argument in the example, or nil if it is unknown.
 func (n *Network) shape(a Arg) []int64 {
 	switch a.Kind {
 	case FromValue:
@@ -35,13 +35,13 @@ func (n *Network) shape(a Arg) []int64 {
 	return nil
 }
 
-// operation is a node of a network, whose arithmetic is counted.
+// operation is a node of a network whose arithmetic is counted.
 type operation struct {
 	*Network
 	*Node
 }
 
-// shape returns the shape of an argument, nil where there is none or it is unknown.
+// shape returns the shape of an argument, or nil if it does not exist or is unknown.
 func (o operation) shape(argument int) []int64 {
 	if argument < len(o.In) {
 		return o.Network.shape(o.In[argument])
@@ -49,7 +49,7 @@ func (o operation) shape(argument int) []int64 {
 	return nil
 }
 
-// flops returns what a heavy operator calculates for one sample: forward, and both halves of backward.
+// flops returns the operations of a heavy operator for one sample: forward, and both halves of the backward.
 func (o operation) flops() (forward, input, weight int64) {
 	if !heavy[base(o.Op)] || len(o.Out) == 0 || len(o.In) == 0 {
 		return 0, 0, 0
@@ -57,7 +57,7 @@ func (o operation) flops() (forward, input, weight int64) {
 	sample := func(total float64) int64 { return bounded(total / float64(o.Graph.Rows)) }
 	switch base(o.Op) {
 	case "embedding", "embedding_bag":
-		// Rows of a table are copied; its gradient adds each of them.
+		// The forward copies rows of a table; the gradient adds each of them.
 		return 0, 0, sample(numel(o.Values[o.Out[0]].Shape))
 	case "lstm", "gru", "rnn_tanh", "rnn_relu":
 		f := sample(o.recurrent())
@@ -71,7 +71,7 @@ func (o operation) flops() (forward, input, weight int64) {
 	}
 	total, operands := o.product()
 	forward = sample(total)
-	for _, a := range operands { // the gradient of each takes as much as the product
+	for _, a := range operands { // the gradient of each operand costs as much as the product
 		switch a.Kind {
 		case FromValue:
 			if v := o.Values[a.Value]; v.Grad && v.Batch {
@@ -90,7 +90,7 @@ func (o operation) flops() (forward, input, weight int64) {
 	return forward, input, weight
 }
 
-// product counts the operations of an operator that multiplies its operands; 0 where a shape is unknown.
+// product counts the operations of an operator that multiplies its operands, or returns 0 if a shape is unknown.
 func (o operation) product() (total float64, operands []Arg) {
 	out := numel(o.Values[o.Out[0]].Shape)
 	operands = o.In[:min(2, len(o.In))]
@@ -115,7 +115,7 @@ func (o operation) product() (total float64, operands []Arg) {
 		if x, w := o.shape(0), o.shape(2); len(x) > 0 && len(w) == 3 {
 			total = 2 * numel(w) * numel(x[:len(x)-1])
 		}
-	default: // convolutions: weight is [out, in/groups, kernel], turned where it is transposed
+	default: // convolutions: the weight is [out, in/groups, kernel], and swapped if transposed
 		x, w := o.shape(0), o.shape(1)
 		if len(w) < 2 || len(x) < 2 {
 			return 0, nil
@@ -143,7 +143,7 @@ func (o operation) recurrent() (total float64) {
 		return 0
 	}
 	weights := o.In[at].List
-	if weights == nil { // millrace's, of one layer
+	if weights == nil { // millrace's own, which has one layer
 		weights = o.In[1:3]
 	}
 	for _, p := range weights {
@@ -163,7 +163,7 @@ func (o operation) recurrentCell() float64 {
 	return 2 * (numel(o.shape(2)) + numel(o.shape(3))) * float64(x[0])
 }
 
-// attention counts the scores of all pairs of positions and the sums of values that they weight.
+// attention counts the scores of all pairs of positions, and the sums of values weighted by them.
 func (o operation) attention() float64 {
 	q := o.shape(0)
 	if base(o.Op) == "causal_attention" { // of [rows, positions, width]; its heads share the width
@@ -180,7 +180,7 @@ func (o operation) attention() float64 {
 	return 2 * seen * float64(q[len(q)-1]+v[len(v)-1])
 }
 
-// einsum counts two operations for each combination of labels; 0 where labels are left open.
+// einsum counts two operations for each combination of labels, or returns 0 for an equation with an ellipsis.
 func (o operation) einsum(equation string, operands []Arg) float64 {
 	left, _, _ := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(left, ",")
@@ -204,7 +204,7 @@ func (o operation) einsum(equation string, operands []Arg) float64 {
 	return total
 }
 
-// costs adds up what the nodes of a layer calculate and hold for one sample.
+// costs adds up what the nodes of a layer calculate and save for one sample.
 func (n *Network) costs(l *Layer) {
 	for _, i := range l.Nodes {
 		node := &n.Nodes[i]

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// maxList is the most elements that a list of a graph may have.
+// maxList is the largest number of elements of a list in a graph.
 const maxList = 1 << 16
 
-// folded takes a node that computes nothing with tensors: lists, sizes, and arithmetic on them.
+// folded handles a node that does not compute with tensors: lists, sizes, and arithmetic on them.
 func (w *walker) folded(n *aten.Node) (bool, error) {
 	switch n.Op {
 	case "prim::ListConstruct", "prim::TupleConstruct":
@@ -66,10 +66,10 @@ func (w *walker) folded(n *aten.Node) (bool, error) {
 	return true, nil
 }
 
-// reads are operators that make a number of Python of a tensor.
+// reads lists the operators that turn a tensor into a Python number.
 var reads = set("Int IntImplicit ScalarImplicit FloatImplicit Float Bool item _local_scalar_dense")
 
-// arithmetic calculates with integers; nil: it is none of that.
+// arithmetic calculates with integers, or returns nil for another operator.
 func arithmetic(op string, in []Arg) (*Arg, error) {
 	if base(op) == "prim::NumToTensor" {
 		return &in[0], nil
@@ -130,7 +130,7 @@ func sized(e *Expr, err error) (*Arg, error) {
 	return &Arg{Kind: Size, Size: e}, nil
 }
 
-// fraction calculates with constants if at least one is a fraction; nil where it cannot.
+// fraction calculates with constants of which at least one is a fraction, or returns nil.
 func fraction(op string, in []Arg) *Arg {
 	var x [2]float64
 	if len(in) != 2 {
@@ -157,7 +157,7 @@ func fraction(op string, in []Arg) *Arg {
 	return &Arg{Kind: Literal, Literal: aten.Arg{Kind: aten.Float, Float: f}}
 }
 
-// divided divides: rounding down, or exactly where both numbers are fixed.
+// divided divides. It rounds down, or divides exactly if both numbers are fixed.
 func divided(op string, in []Arg, x, y *Expr) (*Arg, error) {
 	if len(in) > 2 && in[2].Kind == Literal && in[2].Literal.Kind == aten.Word {
 		c, fixed := x.Const()
@@ -240,7 +240,7 @@ func (w *walker) unpack(n *aten.Node) error {
 	return nil
 }
 
-// elements gives the node that yields a list the values that it is unpacked to.
+// elements gives the node that returns a list the list's elements as its results.
 func (w *walker) elements(list *variable, out []aten.Value) error {
 	maker := w.net.Nodes[list.maker]
 	tail := append([]Node(nil), w.net.Nodes[list.maker+1:]...)
@@ -266,7 +266,7 @@ func (w *walker) elements(list *variable, out []aten.Value) error {
 	return nil
 }
 
-// size gives the sizes of a tensor, or one of them.
+// size handles a call for the sizes of a tensor, or for one of them.
 func (w *walker) size(n *aten.Node) error {
 	of, err := w.resolve(n.In[0])
 	if err != nil {
@@ -311,7 +311,7 @@ func (f *facts) unclear(of Arg, i int) error {
 		f.describe(of).Shape, f.g.Rows)
 }
 
-// counted gives the number of dimensions or elements, or an element of a list.
+// counted handles a call for the number of dimensions or elements, or for an element of a list.
 func (w *walker) counted(n *aten.Node) error {
 	if base(n.Op) == "__getitem__" || base(n.Op) == "len" {
 		v, err := w.variable(n.In[0])
@@ -363,7 +363,7 @@ func (w *walker) counted(n *aten.Node) error {
 	return nil
 }
 
-// index reads a fixed index, which counts from the end where it is negative.
+// index returns a fixed index. A negative one counts from the end.
 func index(a Arg, length int) (int, bool) {
 	if a.Kind != Size {
 		return 0, false

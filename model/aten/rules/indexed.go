@@ -4,16 +4,17 @@ import "github.com/millrace-ml/millrace/model/aten"
 
 // Indexed says which arguments of an operator are indices, and which dimension of which argument they index.
 type Indexed struct {
-	Index    int  // the argument that holds indices; Listed: a list with one tensor for each dimension
+	Index    int  // the argument with indices; if Listed, a list with one tensor for each dimension
 	Of       int  // the argument that is indexed
-	Dim      int  // its dimension; FromArg: the argument that says which
+	Dim      int  // the indexed dimension; if FromArg, the number of the argument that gives it
 	FromArg  bool // Dim is the number of an argument
 	Listed   bool
-	Negative bool // -n to -1 count from the end
-	Ignored  int  // the argument that says which index is left out; 0: none
+	Negative bool // -n to -1 are allowed and count from the end
+	Ignored  int  // the argument with the index that is left out; 0: none
 }
 
-// indexed is the operators that take indices. Class numbers of losses are indices too: of the scores of a row.
+// indexed lists the operators that take indices. The class numbers of losses are also indices, into the scores of a
+// row.
 var indexed = map[string]Indexed{
 	"embedding":          {Index: 1},
 	"embedding_bag":      {Index: 1},
@@ -30,13 +31,13 @@ var indexed = map[string]Indexed{
 	"multi_margin_loss":  {Index: 1, Dim: 1},
 }
 
-// IndexedBy says which arguments of an operator are indices; false where none is.
+// IndexedBy says which arguments of an operator are indices; false if none is.
 func IndexedBy(op string) (Indexed, bool) {
 	x, is := indexed[base(op)]
 	return x, is
 }
 
-// DimOf is the dimension that is indexed of a tensor of some rank, or -1. number reads an argument.
+// DimOf returns the indexed dimension of a tensor with the given rank, or -1. number reads an argument.
 func (x Indexed) DimOf(rank int, number func(arg int) (int64, bool)) int {
 	dim := int64(x.Dim)
 	if x.FromArg {
@@ -44,7 +45,7 @@ func (x Indexed) DimOf(rank int, number func(arg int) (int64, bool)) int {
 		if dim, ok = number(x.Dim); !ok {
 			return -1
 		}
-	} else if x.Ignored > 0 || x.Dim > 0 { // the classes of a row that has no batch
+	} else if x.Ignored > 0 || x.Dim > 0 { // the classes of a row without a batch dimension
 		dim = min(dim, int64(rank)-1)
 	}
 	if dim < 0 {
@@ -56,7 +57,7 @@ func (x Indexed) DimOf(rank int, number func(arg int) (int64, bool)) int {
 	return int(dim)
 }
 
-// Range is what indices of n elements may be.
+// Range returns the smallest and largest index into n elements.
 func (x Indexed) Range(n int64) (least, most int64) {
 	if x.Negative {
 		return -n, n - 1
@@ -64,7 +65,7 @@ func (x Indexed) Range(n int64) (least, most int64) {
 	return 0, n - 1
 }
 
-// Skipped is the index that is left out, nil where none is.
+// Skipped returns the index that is left out, or nil if there is none.
 func (x Indexed) Skipped(number func(arg int) (int64, bool)) *int64 {
 	if x.Ignored == 0 {
 		return nil
@@ -76,8 +77,8 @@ func (x Indexed) Skipped(number func(arg int) (int64, bool)) *int64 {
 	return &n
 }
 
-// ignoredClass is what PyTorch's losses leave out unless they are told otherwise.
+// ignoredClass is the class that PyTorch's losses leave out by default.
 const ignoredClass = -100
 
-// counts is whether elements of a type are whole numbers, which may be indices.
+// counts says whether elements of a type are whole numbers, which can be indices.
 func counts(d aten.DType) bool { return d == "I64" || d == "I32" || d == "I16" || d == "I8" }

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// view says how a variable is taken of another's elements.
+// view says how a variable was taken from another's elements.
 type view struct {
-	node     Node // as it was taken first
-	element  int  // of those that it yields
+	node     Node // the operator that took it first
+	element  int  // index among that node's results
 	unsure   bool // it may be a copy
 	detached bool // it has no gradient
 }
 
-// change takes an operator that writes its first argument.
+// change handles an operator that writes its first argument.
 func (w *walker) change(n *aten.Node) error {
 	if len(n.In) == 0 {
 		return errors.New("it has no argument to write")
@@ -90,7 +90,7 @@ func (w *walker) buffer(n *aten.Node, v *variable, name string, in []Arg) error 
 	return nil
 }
 
-// changed computes what the first argument holds behind an operator that writes it.
+// changed computes the new value of the first argument of an operator that writes it.
 func (w *walker) changed(n *aten.Node, in []Arg) (Arg, error) {
 	old := w.describe(in[0])
 	out := aten.Value{ID: w.next, Type: "Tensor", Shape: old.Shape, DType: old.DType,
@@ -139,7 +139,7 @@ func (w *walker) changed(n *aten.Node, in []Arg) (Arg, error) {
 	return made, nil
 }
 
-// fitted gives a tensor the type and shape of the one it is copied into.
+// fitted gives a tensor the type and shape of the one that it is copied into.
 func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, into Arg) (Arg, error) {
 	of := f.describe(from)
 	var err error
@@ -154,7 +154,7 @@ func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, 
 	return from, nil
 }
 
-// write gives a variable new elements, and with it what it is a view of.
+// write gives a variable new elements, and also the variables that it is a view of.
 func (w *walker) write(v *variable, made Arg) error {
 	v.class.version++
 	v.arg, v.version = made, v.class.version
@@ -178,7 +178,7 @@ func (w *walker) write(v *variable, made Arg) error {
 	return nil
 }
 
-// scatter puts changed elements of a view back where they come from; nil: nobody can.
+// scatter puts changed elements of a view back into the viewed tensor; it returns nil if that is impossible.
 func (w *walker) scatter(v *variable, made Arg) (*Arg, error) {
 	of := v.view.node
 	if v.view.unsure || of.List {

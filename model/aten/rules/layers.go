@@ -8,33 +8,34 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// Layer is the smallest run of nodes that a plan can put on a stage.
+// Layer is the shortest sequence of nodes that a plan can put on a stage.
 type Layer struct {
-	Name    string   // of the module that its nodes share, made unique
-	Nodes   []int    // of the Network, in order; cheap ones that need no gradient are in every layer that reads them
-	In      []int    // values: inputs of the graph, and what earlier layers yield
+	Name    string   // name of the module that its nodes share, made unique
+	Nodes   []int    // indices in the Network, in order; cheap nodes without a gradient are in every layer that reads them
+	In      []int    // values from inputs of the graph and from earlier layers
 	Out     []Tensor // values that later layers read
-	Tensors []Held   // of the module, in the order in which nodes read them
-	// ForwardFLOPs of one sample; InputFLOPs and WeightFLOPs of its two backward halves.
+	Tensors []Held   // the module's tensors, in the order in which nodes read them
+	// ForwardFLOPs, InputFLOPs and WeightFLOPs are for one sample, in the forward and in both halves of the
+	// backward.
 	ForwardFLOPs, InputFLOPs, WeightFLOPs int64
-	SavedBytes                            int64 // of one sample, at 4 bytes a float: an estimate
+	SavedBytes                            int64 // for one sample, with 4 bytes for a float: an estimate
 }
 
-// Tensor is what crosses from one layer to others.
+// Tensor is a value that crosses from one layer to others.
 type Tensor struct {
 	Value int
-	Shape []int64 // of one sample
+	Shape []int64 // shape for one sample
 	DType aten.DType
 }
 
 // Held is a tensor of the module that a layer reads.
 type Held struct {
-	Name   string // within the layer: "weight"
-	Tensor string // in the module: "layer1.0.conv1.weight"
-	Tied   string // "layer.name" of the first layer that holds it; empty in that one
+	Name   string // name in the layer: "weight"
+	Tensor string // name in the module: "layer1.0.conv1.weight"
+	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is how many tensors may cross inside a stretch that is too heavy to stay whole.
+// few is how many tensors may cross inside a sequence of nodes that is too heavy to stay whole.
 const few = 4
 
 // group divides the nodes into layers.
@@ -73,7 +74,7 @@ func (n *Network) group() {
 	n.layers(n.convert(append(n.reading(chosen, free, owner), len(n.Nodes)), free, owner))
 }
 
-// recomputed says which nodes every layer that reads them runs itself: cheap ones, of inputs and sizes alone.
+// recomputed returns which nodes each reading layer runs itself: cheap ones that depend only on inputs and sizes.
 func (n *Network) recomputed() []bool {
 	updated := map[string]bool{}
 	for _, node := range n.Nodes {
