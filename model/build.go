@@ -11,12 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// node is a layer as it is described, before inference.
+// node is the description of a layer, before inference.
 type node struct {
 	Name, Kind string
 	From       []string
 	Settings   map[string]any
-	position   int // in the description, from 0
+	position   int // position in the description, from 0
 }
 
 // layerError is a mistake in one entry of a description.
@@ -28,14 +28,14 @@ type layerError struct {
 func (e *layerError) Error() string { return e.err.Error() }
 func (e *layerError) Unwrap() error { return e.err }
 
-// The largest tensors a description may have, in elements: what one sample yields at a
-// layer, and one parameter. Sums of products of sizes below them fit 64 bits.
+// The largest tensors that a description may have, in elements: a layer's output for one sample, and one parameter.
+// Sums of products of smaller sizes fit 64 bits.
 const (
 	maxSample    = 1 << 30
 	maxParameter = 1 << 34
 )
 
-// fits says whether a shape has no empty dimension and limit elements at most, without overflow.
+// fits says whether a shape has no empty dimension and at most limit elements. It cannot overflow.
 func fits(shape []int, limit int64) bool {
 	n := int64(1)
 	for _, d := range shape {
@@ -47,7 +47,7 @@ func fits(shape []int, limit int64) bool {
 	return true
 }
 
-// checkSizes refuses an inferred layer whose tensors no machine holds.
+// checkSizes refuses an inferred layer with tensors that are too large.
 func (l *Layer) checkSizes() error {
 	for _, t := range l.Outputs {
 		if !fits(t.Shape, maxSample) {
@@ -65,8 +65,8 @@ func (l *Layer) checkSizes() error {
 	return nil
 }
 
-// assemble checks a description and infers every layer. Nodes may come in any
-// order; the order kept is topological, ties by position in the description.
+// assemble checks a description and infers every layer. Nodes may come in any order. The result is in topological
+// order, with ties in the order of the description.
 func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 	for i := range nodes {
 		nodes[i].position = i
@@ -97,7 +97,7 @@ func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 		}
 		l := Layer{Name: n.Name, Kind: n.Kind, From: n.From, Attr: attr}
 		var in []Tensor
-		var makers []string // of in
+		var makers []string // names of the layers or inputs that make each of in
 		for _, from := range n.From {
 			in = append(in, known[from]...)
 			makers = append(makers, slices.Repeat([]string{from}, len(known[from]))...)
@@ -165,8 +165,8 @@ func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
 	return ordered, nil
 }
 
-// cycle names the layers of one circle among those that could not be placed: each reads
-// from some other such layer, so following that reader to reader must come round.
+// cycle names the layers of one cycle among those that could not be placed. Each of them reads from another one, so
+// following these links must lead back.
 func cycle(name string, nodes []node, placed map[string]bool) error {
 	byName := map[string]node{}
 	var at node
@@ -188,7 +188,8 @@ func cycle(name string, nodes []node, placed map[string]bool) error {
 	}
 }
 
-// Check refuses a model that was put together by hand, where its layers are too large or its parameters do not fit.
+// Check refuses a model, for instance one put together by hand, whose layers are too large or whose parameters do
+// not fit together.
 func (m *Model) Check() error {
 	for i := range m.Layers {
 		l := &m.Layers[i]
@@ -199,8 +200,8 @@ func (m *Model) Check() error {
 	return m.checkParameters()
 }
 
-// checkParameters refuses ties to nothing, to a later layer, or to another shape. It also refuses two parameters of
-// one full name, which a checkpoint could not tell apart.
+// checkParameters refuses ties to nothing, to a later layer, or to another shape. It also refuses two parameters
+// with the same full name, which a checkpoint could not distinguish.
 func (m *Model) checkParameters() error {
 	shapes := map[string][]int{}
 	holder := map[string]string{}
@@ -229,7 +230,7 @@ func (m *Model) checkParameters() error {
 	return nil
 }
 
-// ParamName is the full name of a layer's parameter: what checkpoints call it.
+// ParamName returns the full name of a layer's parameter, which checkpoints use.
 func (l *Layer) ParamName(i int) string {
 	if full := l.Params[i].Full; full != "" {
 		return full
@@ -237,7 +238,7 @@ func (l *Layer) ParamName(i int) string {
 	return l.Name + "." + l.Params[i].Name
 }
 
-// Owned is the full name of a layer's parameter i, or of the parameter that it is tied to.
+// Owned returns the full name of a layer's parameter i, or of the parameter that it is tied to.
 func (l *Layer) Owned(i int) string {
 	if tied := l.Params[i].Tied; tied != "" {
 		return tied
@@ -245,7 +246,7 @@ func (l *Layer) Owned(i int) string {
 	return l.ParamName(i)
 }
 
-// Target is the name of the input that has the targets: "target", else the last one.
+// Target returns the name of the input with the targets: "target", or otherwise the last input.
 func (m *Model) Target() string {
 	name := ""
 	for _, in := range m.Inputs {
@@ -256,7 +257,7 @@ func (m *Model) Target() string {
 	return name
 }
 
-// Reported is the names of the numbers that the last layer yields behind the loss.
+// Reported returns the names of the numbers that the last layer returns after the loss.
 func (m *Model) Reported() []string {
 	var names []string
 	for i, t := range m.Layers[len(m.Layers)-1].Outputs {
@@ -267,8 +268,8 @@ func (m *Model) Reported() []string {
 	return names
 }
 
-// NormalisesMicroBatches is the first layer that keeps statistics of its micro-batches, such
-// as a batch norm, or nil: what it computes depends on which rows it sees together.
+// NormalisesMicroBatches returns the first layer that keeps statistics of its micro-batches, such as a batch norm,
+// or nil. Its results depend on which rows are in a micro-batch.
 func (m *Model) NormalisesMicroBatches() *Layer {
 	for i := range m.Layers {
 		for _, p := range m.Layers[i].Params {
@@ -280,7 +281,7 @@ func (m *Model) NormalisesMicroBatches() *Layer {
 	return nil
 }
 
-// ID is a digest of the description: profiles, plans and checkpoints carry it.
+// ID returns a digest of the description. Profiles, plans and checkpoints contain it.
 func (m *Model) ID() string {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -290,13 +291,13 @@ func (m *Model) ID() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Index is the position of a layer, or -1 for a model input or an unknown name.
+// Index returns the position of a layer, or -1 for a model input or an unknown name.
 func (m *Model) Index(name string) int {
 	return slices.IndexFunc(m.Layers, func(l Layer) bool { return l.Name == name })
 }
 
-// Live lists the layers whose outputs cross the cut behind layer cut: those at or
-// before it that a layer behind it reads. Ascending.
+// Live returns the layers up to cut, ascending, whose outputs a later layer reads. These outputs cross the cut after
+// layer cut.
 func (m *Model) Live(cut int) []int {
 	var live []int
 	for i := 0; i <= cut && i < len(m.Layers); i++ {
@@ -310,7 +311,7 @@ func (m *Model) Live(cut int) []int {
 	return live
 }
 
-// Elements is how many elements a tensor has for one sample.
+// Elements returns how many elements a tensor has for one sample.
 func (t Tensor) Elements() int64 {
 	n := int64(1)
 	for _, d := range t.Shape {
@@ -319,7 +320,7 @@ func (t Tensor) Elements() int64 {
 	return n
 }
 
-// BytesPerSample of a tensor, at 4 bytes a float, 8 an int and 1 a bool.
+// BytesPerSample returns a tensor's bytes for one sample, with 4 bytes for a float, 8 for an int and 1 for a bool.
 func (t Tensor) BytesPerSample() int64 {
 	switch t.DType {
 	case Int:
@@ -330,7 +331,7 @@ func (t Tensor) BytesPerSample() int64 {
 	return 4 * t.Elements()
 }
 
-// OutputBytes of one sample over all outputs of a layer.
+// OutputBytes returns the bytes of all outputs of a layer for one sample.
 func (l *Layer) OutputBytes() int64 {
 	var n int64
 	for _, t := range l.Outputs {
@@ -339,7 +340,7 @@ func (l *Layer) OutputBytes() int64 {
 	return n
 }
 
-// ParameterElements of a layer that it owns and learns (tied uses left out).
+// ParameterElements returns the number of elements that a layer owns and learns. Tied uses do not count.
 func (l *Layer) ParameterElements() int64 {
 	var n int64
 	for _, p := range l.Params {
@@ -350,7 +351,7 @@ func (l *Layer) ParameterElements() int64 {
 	return n
 }
 
-// ParameterElements of the whole model.
+// ParameterElements returns the number of learned elements of the whole model.
 func (m *Model) ParameterElements() int64 {
 	var n int64
 	for i := range m.Layers {
@@ -359,7 +360,7 @@ func (m *Model) ParameterElements() int64 {
 	return n
 }
 
-// CutBytes is what crosses the cut behind a layer for a micro-batch of so many samples.
+// CutBytes returns the bytes that cross the cut after a layer, for a micro-batch of this many samples.
 func (m *Model) CutBytes(cut, samples int) int64 {
 	var n int64
 	for _, i := range m.Live(cut) {
@@ -368,7 +369,7 @@ func (m *Model) CutBytes(cut, samples int) int64 {
 	return n * int64(samples)
 }
 
-// TiedLayers groups the layers that share a parameter, a group for each parameter of several layers.
+// TiedLayers returns a group of layers for each parameter that several layers share.
 func (m *Model) TiedLayers() [][]int {
 	groups := map[string][]int{}
 	var owners []string

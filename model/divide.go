@@ -8,48 +8,48 @@ import (
 	"strings"
 )
 
-// Features is how a layer can be divided: it makes so many features, each by a row of its first parameters.
+// Features says how a layer can be divided. It makes Count features, each from one row of its first parameters.
 type Features struct {
 	Count int
-	Dim   int // of a sample's output, along which they lie
-	// Params is how many of the layer's parameters, the first ones, have the features as their first dimension. What the
-	// layer does behind its product, a norm or an activation, and the parameters of that are not divided.
+	Dim   int // dimension of a sample's output that holds the features
+	// Params is how many of the layer's first parameters have the features as their first dimension. What the layer
+	// does after its product, a norm or an activation, is not divided, nor are the parameters of that.
 	Params int
 }
 
-// Piece is a part of a layer that a stage computes.
+// Piece is a part of a layer, computed by one stage.
 type Piece struct {
-	Of         string // the layer, as the whole model calls it
+	Of         string // the layer's name in the undivided model
 	First, End int    // its features, End not included
-	Features          // of the whole layer
-	Before     int    // how many pieces are in front of it
+	Features          // of the undivided layer
+	Before     int    // number of earlier pieces
 }
 
-// Last says whether no piece is behind p. The last one joins what all have made.
+// Last says whether p is the last piece of its layer. The last piece joins what all pieces have made.
 func (p *Piece) Last() bool { return p.End == p.Count }
 
-// Rows is which rows of a parameter a piece has: First to End-1 of Of.
+// Rows says which rows of a parameter a piece has: First to End-1 of Of.
 type Rows struct {
-	Name           string // of the whole parameter
+	Name           string // name of the whole parameter
 	First, End, Of int
 }
 
-// Shape is that of the whole parameter, shape being that of the rows.
+// Shape returns the shape of the whole parameter, where shape is that of the piece's rows.
 func (r *Rows) Shape(shape []int) []int {
 	whole := slices.Clone(shape)
 	whole[0] = r.Of
 	return whole
 }
 
-// PartName names a range of a parameter's rows: "dense1.weight[0:24]". Checkpoints use this name, and the piece of a
-// layer is named in the same way.
+// PartName names a range of a parameter's rows, "dense1.weight[0:24]", as checkpoints do. The pieces of a layer are
+// named in the same way.
 func PartName(whole string, first, end int) string {
 	return fmt.Sprintf("%s[%d:%d]", whole, first, end)
 }
 
-// PartOf takes a name that PartName made apart.
+// PartOf splits a name made by PartName.
 func PartOf(name string) (whole string, first, end int, ok bool) {
-	at := strings.LastIndexByte(name, '[') // the name itself may have others
+	at := strings.LastIndexByte(name, '[') // the parameter's own name may contain others
 	if at < 1 {
 		return "", 0, 0, false
 	}
@@ -61,7 +61,8 @@ func PartOf(name string) (whole string, first, end int, ok bool) {
 	return whole, first, end, ok
 }
 
-// Features is how a layer can be divided, if it can: into 2 parts at least, with parameters that are its own alone.
+// Features says whether and how a layer can be divided: it has at least 2 features, and no other layer shares its
+// parameters.
 func (m *Model) Features(layer int) (f Features, can bool) {
 	l := &m.Layers[layer]
 	f, can = l.features()
@@ -94,7 +95,7 @@ func (l *Layer) features() (f Features, can bool) {
 	return f, f.Count > 1
 }
 
-// Cut is where parts of a layer end, in whole features; parts are in order, and add up to 1.
+// Cut returns where the parts of a layer end, in whole features. parts are fractions that add up to 1.
 func Cut(parts []float64, features int) []int {
 	ends, sum := make([]int, len(parts)), 0.0
 	for i, part := range parts {
@@ -105,15 +106,15 @@ func Cut(parts []float64, features int) []int {
 	return ends
 }
 
-// Divide is the model with each layer in as many pieces as parts gives it, every piece a layer of its own (BaPipe,
-// §3.3.2). parts has one list for each layer, which adds up to 1.
+// Divide returns the model with each layer divided into pieces, every piece a layer of its own (BaPipe, §3.3.2).
+// parts has a list for each layer with the fractions of its pieces, which add up to 1.
 //
-// A piece reads what its layer reads and makes some of the features, by its rows of the parameters: Cut says which.
-// The last one also reads what the others have made, joins all of it, and does what the layer does behind its product;
-// it keeps the layer's name, and whoever reads the layer reads it. So what crosses a boundary inside a layer, there and
-// back, is the layer's input and what has been made of its features so far.
+// A piece reads what its layer reads, and makes some of the features from its rows of the parameters; Cut says
+// which. The last piece also reads what the others have made. It joins all features, and does what the layer does
+// after its product. It keeps the layer's name, so that layers which read the layer read the last piece. A boundary
+// inside a layer is therefore crossed by the layer's input and by the features made so far, and by their gradients.
 //
-// Refused: layers of kinds that are not made of features, parts without any, and parameters that layers share.
+// Divide refuses layers of kinds without features, parts without any features, and parameters that layers share.
 func (m *Model) Divide(parts [][]float64) (*Model, error) {
 	if len(parts) != len(m.Layers) {
 		return nil, fmt.Errorf("model: %s has %d layers; parts of %d are given", m.Name, len(m.Layers), len(parts))
@@ -135,8 +136,8 @@ func (m *Model) Divide(parts [][]float64) (*Model, error) {
 	return &divided, nil
 }
 
-// Position is where a layer, or what it is a piece of, is in the model that Divide was given. Initial values and random
-// masks are functions of it.
+// Position returns the position that a layer, or the layer of a piece, has in the undivided model. Initial values
+// and random masks depend on it.
 func (m *Model) Position(layer int) int {
 	if m.Positions == nil {
 		return layer
@@ -144,7 +145,7 @@ func (m *Model) Position(layer int) int {
 	return m.Positions[layer]
 }
 
-// Whole is the layer's name in the model that Divide was given.
+// Whole returns the layer's name in the undivided model.
 func (l *Layer) Whole() string {
 	if l.Piece == nil {
 		return l.Name
@@ -152,7 +153,7 @@ func (l *Layer) Whole() string {
 	return l.Piece.Of
 }
 
-// pieces is the pieces of a layer.
+// pieces returns the pieces of a layer.
 func (m *Model) pieces(l *Layer, parts []float64) ([]Layer, error) {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("model: %s: layer %q cannot be divided between stages: %w", m.Name, l.Name,
@@ -189,7 +190,7 @@ func (m *Model) pieces(l *Layer, parts []float64) ([]Layer, error) {
 	return out, nil
 }
 
-// piece is one of them, which reads what the whole layer does.
+// piece makes one piece, which reads what the whole layer reads.
 func (l *Layer) piece(at Piece) Layer {
 	out := *l
 	out.Piece, out.From, out.Params = &at, slices.Clone(l.From), nil
@@ -219,7 +220,7 @@ func (l *Layer) piece(at Piece) Layer {
 	return out
 }
 
-// sharers is the layers that have parameter k of a layer.
+// sharers returns the layers that have parameter k of a layer.
 func (m *Model) sharers(of *Layer, k int) (layers []string) {
 	for i := range m.Layers {
 		l := &m.Layers[i]

@@ -17,17 +17,17 @@ type Family struct {
 	describe func(l *Layer) ([]Tensor, []node, error)
 }
 
-// Training is how a family's models are trained where nobody says otherwise: with which their loss falls on data that
-// suits them, from the first step on. `millrace-lab defaults` says how far. One without an Optimizer says nothing.
+// Training is the default way to train a family's models. With it their loss falls from the first step on, on data
+// that suits them; `millrace-lab defaults` shows how far. Without an Optimizer there is no default.
 type Training struct {
 	Optimizer string  `json:"optimizer"` // sgd, adam or adamw
-	Rate      float64 `json:"rate"`      // constant behind the warm-up
-	// Warmup is the steps in which the rate rises to that. It does not depend on the steps in all, so that a run that
-	// goes on with more of them repeats those that it had.
+	Rate      float64 `json:"rate"`      // the constant rate after the warm-up
+	// Warmup is the number of steps in which the rate rises to that value. It does not depend on the total number of
+	// steps, so that a longer run repeats the steps of a shorter one.
 	Warmup int `json:"warmup,omitempty"`
 }
 
-// String is the settings in words; nothing where nothing is said.
+// String returns the settings in words, or "" if there are none.
 func (t Training) String() string {
 	if t.Optimizer == "" {
 		return ""
@@ -39,7 +39,7 @@ func (t Training) String() string {
 	return text
 }
 
-// TrainingOf is that of a built-in model; nothing is said of any other.
+// TrainingOf returns the defaults of a built-in model, or nothing for any other.
 func TrainingOf(name string) Training {
 	for _, f := range families {
 		if f.Name == name {
@@ -97,7 +97,7 @@ var families = []Family{
 // Families lists the built-in models.
 func Families() []Family { return slices.Clone(families) }
 
-// Names is what they are called.
+// Names returns the names of the built-in models.
 func Names() (names []string) {
 	for _, f := range families {
 		names = append(names, f.Name)
@@ -125,7 +125,7 @@ func Build(name string, settings map[string]any) (*Model, error) {
 		"of a PyTorch network"))
 }
 
-// chain adds a layer that reads the one before it.
+// chain adds layers that each read the one before.
 type chain struct {
 	nodes []node
 	last  string
@@ -140,8 +140,8 @@ func (c *chain) loss() []node {
 	return append(c.nodes, node{Name: "loss", Kind: "cross_entropy", From: []string{c.last, "target"}})
 }
 
-// maxRepeats bounds how often a family repeats a layer. A slip of the keyboard is then an error and does not use up
-// the machine's memory.
+// maxRepeats limits how often a family repeats a layer. A typing error then gives an error, and does not use up the
+// machine's memory.
 const maxRepeats = 4096
 
 func mlp(l *Layer) ([]Tensor, []node, error) {

@@ -31,13 +31,13 @@ type file struct {
 	Layers []map[string]any `yaml:"layers"`
 }
 
-// IsFile says whether Load takes a word for the path of a YAML file, not for a built-in's name: it ends in
-// .yaml or .yml.
+// IsFile says whether Load reads a word as the path of a YAML file, and not as the name of a built-in model. It does
+// if the word ends in .yaml or .yml.
 func IsFile(nameOrPath string) bool {
 	return strings.HasSuffix(nameOrPath, ".yaml") || strings.HasSuffix(nameOrPath, ".yml")
 }
 
-// Load makes a model from a built-in's name, or from a YAML file; see IsFile.
+// Load makes a model from the name of a built-in one, or from a YAML file; see IsFile.
 func Load(nameOrPath string, settings map[string]any) (*Model, error) {
 	if !IsFile(nameOrPath) {
 		return Build(nameOrPath, settings)
@@ -71,8 +71,7 @@ func decode(source []byte) (*Model, error) {
 	return m, err
 }
 
-// excerpt is the text around a layer's entry with its line marked, or nothing where the
-// library cannot point at it.
+// excerpt returns the text around a layer's entry with its line marked, or "" if the library cannot find it.
 func excerpt(source []byte, layer int) (text string) {
 	defer func() {
 		if recover() != nil {
@@ -90,7 +89,7 @@ func excerpt(source []byte, layer int) (text string) {
 	return string(marked)
 }
 
-// model checks what a file says.
+// model makes and checks the model of a file.
 func (f *file) model() (*Model, error) {
 	if f.Name == "" {
 		return nil, fmt.Errorf("model: the file gives no name")

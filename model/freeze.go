@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// Freeze has the parameters that a pattern matches never change: they get no gradient and no optimizer state. A
-// pattern is a shell's (path.Match; * matches dots too), for a parameter's full name, for what stands in front of a
-// dot of it, or for the name of its layer: "embed", "block0.*" and "*.bias". A tied parameter is frozen with all its
-// uses, by whichever use's name, of a PyTorch module also by others that it saves it by. Statistics of a
-// batch norm move on, as PyTorch's do.
+// Freeze makes the parameters that a pattern matches constant: they get no gradient and no optimizer state. A
+// pattern has the form of a shell's (path.Match; * also matches dots). It is compared with a parameter's full name,
+// the beginnings of that name before a dot, and the name of its layer: "embed", "block0.*" and "*.bias". A tied
+// parameter is frozen in all its uses, and a pattern may match the name of any of them. For a PyTorch module it may
+// also match other names under which the module saves the parameter. Statistics of a batch norm still move, as in
+// PyTorch.
 //
-// Backwards cost what is left of them: a layer computes gradients of weights for those that learn alone, and
-// no gradient of its input where nothing in front of it learns.
+// Backwards then cost less: a layer computes gradients only of weights that learn, and no gradient of its input if
+// no earlier parameter learns.
 //
-// Refused: patterns that match no parameter, and patterns that leave nothing to learn.
+// Freeze refuses patterns that match no parameter, and patterns that leave nothing to learn.
 func (m *Model) Freeze(patterns []string) error {
 	before := map[string]int64{} // elements that learn, by layer, tied ones included
 	for i := range m.Layers {
@@ -48,7 +49,7 @@ func (m *Model) Freeze(patterns []string) error {
 	return nil
 }
 
-// learns is how many elements a layer computes gradients of.
+// learns returns the number of elements for which a layer computes gradients.
 func (l *Layer) learns() (n int64) {
 	for _, p := range l.Params {
 		if p.Learned() {
@@ -99,8 +100,8 @@ func (m *Model) match(pattern string, frozen map[string]bool) error {
 	return fmt.Errorf("model %s: freeze %q matches no parameter; near it: %s", m.Name, pattern, near)
 }
 
-// called is what patterns may call parameter k of a layer: the layer, its full names, and what is in front of their
-// dots.
+// called returns the names that patterns may use for parameter k of a layer: the layer's name, the parameter's full
+// names, and their beginnings before a dot.
 func (l *Layer) called(k int) []string {
 	names := []string{l.Name}
 	for _, full := range append([]string{l.ParamName(k)}, l.Params[k].Also...) {
@@ -114,7 +115,7 @@ func (l *Layer) called(k int) []string {
 	return names
 }
 
-// nearest is the five names that are fewest changes of a letter away from a pattern.
+// nearest returns the five names with the smallest edit distance to a pattern.
 func nearest(pattern string, all []string) []string {
 	changes := map[string]int{}
 	for _, name := range all {
@@ -140,8 +141,8 @@ func nearest(pattern string, all []string) []string {
 	return all[:min(5, len(all))]
 }
 
-// costLess removes the input's half of the backward from layers that no trained layer precedes. learns says whether the
-// loss depends on anything that is trained.
+// costLess removes the cost of the input's gradient from layers that no trained layer precedes. learns says whether
+// the loss depends on anything that is trained.
 func (m *Model) costLess() (learns bool) {
 	flows := map[string]bool{}
 	for i := range m.Layers {

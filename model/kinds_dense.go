@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Activations that a layer can end with.
+// The activations that a layer can end with.
 var activations = []string{"none", "relu", "gelu", "tanh"}
 
-// one is the layer's only input.
+// one returns the layer's only input.
 func one(in []Tensor, dtype DType) (Tensor, error) {
 	if len(in) != 1 {
 		return Tensor{}, fmt.Errorf("it reads %d tensors; it takes one", len(in))
@@ -23,13 +23,13 @@ func one(in []Tensor, dtype DType) (Tensor, error) {
 	return in[0], nil
 }
 
-// floats is one tensor that an example reads.
+// floats returns the single tensor that an example reads.
 func floats(shape ...int) []Tensor { return []Tensor{{Name: "x", Shape: shape, DType: Float}} }
 
 func out(shape ...int) []Tensor { return []Tensor{{Name: "out", Shape: shape, DType: Float}} }
 
-// fanIn is the uniform start that keeps variance for a layer with n inputs a unit:
-// +-1/sqrt(n), PyTorch's own default for linear and convolution.
+// fanIn is the uniform initial distribution that preserves variance for n inputs of each unit: +-1/sqrt(n),
+// PyTorch's default for linear layers and convolutions.
 func fanIn(n int) Init { return Init{Kind: "uniform", High: 1 / math.Sqrt(float64(n))} }
 
 func init() {

@@ -2,9 +2,9 @@ package model
 
 import "fmt"
 
-// The kinds of this file are descriptions: they have shapes, parameters, FLOPs and bytes, so
-// that the papers' workloads can be planned and simulated, and package nn has no computation
-// for them: it refuses to build a model with one, by name.
+// The kinds of this file are only descriptions: they have shapes, parameters, FLOPs and bytes. So the papers'
+// workloads can be planned and simulated. Package nn cannot compute these kinds and refuses to build a model with
+// one.
 
 func init() {
 	RegisterKind(Kind{
@@ -55,7 +55,7 @@ func init() {
 	})
 }
 
-// attentionTo: v tanh(W q + U m) for each pair (Bahdanau, Cho and Bengio, 2015).
+// attentionTo computes v tanh(W q + U m) for each pair (Bahdanau, Cho and Bengio, 2015).
 func attentionTo(l *Layer, in []Tensor) error {
 	if len(in) != 2 {
 		return fmt.Errorf("it reads %d tensors; it takes a sequence and the memory that it attends to", len(in))
@@ -81,7 +81,7 @@ func attentionTo(l *Layer, in []Tensor) error {
 	return nil
 }
 
-// relativeAttention of Transformer-XL and XLNet: a fifth product for the positions, and a
+// relativeAttention is the attention of Transformer-XL and XLNet. It has a fifth product, for the positions, and a
 // second table of scores.
 func relativeAttention(l *Layer, in []Tensor) error {
 	x, err := sequence(in)
@@ -99,8 +99,8 @@ func relativeAttention(l *Layer, in []Tensor) error {
 	l.Params = append(l.Params, Param{Name: "biases", Shape: []int{2, c}, Init: Init{Kind: "zeros"}, NoDecay: true})
 	l.Outputs = out(t, c)
 	T, K, C := int64(t), int64(keys), int64(c)
-	products := 2 * C * C * (2*T + 2*K + K + T) // query and out; keys and values; positions, both ways
-	scores := 2 * 3 * T * K * C                 // by content, by position, and their use
+	products := 2 * C * C * (2*T + 2*K + K + T) // query and output; keys and values; positions in both directions
+	scores := 2 * 3 * T * K * C                 // by content, by position, and weighting the values
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
 	l.SavedBytes = 4 * (C*(3*T+3*K) + 2*int64(heads)*T*K)
@@ -120,16 +120,16 @@ func windowPool(l *Layer, in []Tensor) error {
 	l.Outputs = out(x.Shape[0], (x.Shape[1]+2*pad-n)/stride+1, (x.Shape[2]+2*pad-n)/stride+1)
 	l.ForwardFLOPs = l.Outputs[0].Elements() * int64(n) * int64(n)
 	l.InputFLOPs = l.Outputs[0].Elements()
-	l.SavedBytes = 3 * l.OutputBytes() // 64-bit indices of the largest
+	l.SavedBytes = 3 * l.OutputBytes() // 64-bit indices of the maxima
 	return nil
 }
 
-// amoebaCell is AmoebaNet-D's (Real et al., Regularized Evolution for Image Classifier
-// Architecture Search, AAAI 2019, figure of AmoebaNet-D; the model that GPipe scales). Both
-// inputs are brought to c channels by 1x1 convolutions; then five pairs of operations are
-// added up. Normal: three 1x1 convolutions, two 1x7-7x1 bottlenecks and pools; four parts
-// are its output. Reduction: a 3x3 bottleneck, a 1x7-7x1 bottleneck, a 1x1 convolution and
-// pools; three parts. A bottleneck works on c/4 channels. Every convolution has batch norm.
+// amoebaCell is the cell of AmoebaNet-D (Real et al., Regularized Evolution for Image Classifier Architecture
+// Search, AAAI 2019, figure of AmoebaNet-D; the model that GPipe scales). 1x1 convolutions give both inputs c
+// channels; then five pairs of operations are added up. A normal cell has three 1x1 convolutions, two 1x7-7x1
+// bottlenecks and pools; its output has four parts. A reduction cell has a 3x3 bottleneck, a 1x7-7x1 bottleneck, a
+// 1x1 convolution and pools; its output has three parts. A bottleneck works on c/4 channels. Every convolution has
+// batch norm.
 func amoebaCell(l *Layer, in []Tensor) error {
 	if len(in) != 2 {
 		return fmt.Errorf("it reads %d tensors; it takes the cell before it and the one before that", len(in))
@@ -144,7 +144,7 @@ func amoebaCell(l *Layer, in []Tensor) error {
 		return fmt.Errorf("channels is %d; it must be 4 at least", c)
 	}
 	h, w := in[0].Shape[1], in[0].Shape[2]
-	places := int64(h) * int64(w) // of the output; what comes in may be larger
+	places := int64(h) * int64(w) // of the output; the inputs may be larger
 	C, Q := int64(c), int64(c/4)
 	var weights, flops int64
 	conv := func(times, from, to, window, at int64) {
@@ -182,7 +182,7 @@ func amoebaCell(l *Layer, in []Tensor) error {
 	l.Outputs = out(parts*c, h, w)
 	l.ForwardFLOPs = flops + places*C*80 // pools, sums and normalisation
 	l.InputFLOPs, l.WeightFLOPs = flops+places*C*80, flops
-	// Held: what every operation read and, normalised, wrote.
+	// Saved: what every operation read, and its normalised output.
 	l.SavedBytes = 4 * places * C * (2*convs + 4)
 	return nil
 }

@@ -6,7 +6,7 @@ func rmsNorm(prefix string, width int) Param {
 	return Param{Name: prefix + "gain", Shape: []int{width}, Init: Init{Kind: "ones"}, NoDecay: true}
 }
 
-// plain is a weight without a bias, as Llama starts it.
+// plain returns a weight without a bias, with Llama's initial distribution.
 func plain(name string, to, from int, std float64) Param {
 	return Param{Name: name, Shape: []int{to, from}, Init: Init{Kind: "normal", Std: std}}
 }
@@ -24,7 +24,7 @@ func init() {
 			l.Params = []Param{rmsNorm("", x.Shape[len(x.Shape)-1])}
 			l.Outputs = out(x.Shape...)
 			l.ForwardFLOPs, l.InputFLOPs, l.WeightFLOPs = 4*x.Elements(), 7*x.Elements(), 2*x.Elements()
-			l.SavedBytes = 2 * l.OutputBytes() // x over its root mean square, and that times the gain
+			l.SavedBytes = 2 * l.OutputBytes() // x divided by its root mean square, and that times the gain
 			return nil
 		},
 	})
@@ -59,15 +59,15 @@ func init() {
 			l.Outputs = out(t, c)
 			l.ForwardFLOPs = 3 * 2 * int64(t) * int64(c) * int64(h)
 			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
-			// x over its root mean square, n, W1 n, its silu, W2 n, their product, the output
+			// x divided by its root mean square, n, W1 n, its silu, W2 n, their product, the output
 			l.SavedBytes = 4 * int64(t) * (3*int64(c) + 4*int64(h))
 			return nil
 		},
 	})
 }
 
-// inferRotary infers the shapes and the work of attention with rotary positions and grouped queries. They are
-// RoFormer's (Su et al., 2021) and GQA's (Ainslie et al., 2023).
+// inferRotary infers the shapes and the work of attention with rotary positions (RoFormer, Su et al., 2021) and
+// grouped queries (GQA, Ainslie et al., 2023).
 func inferRotary(l *Layer, in []Tensor) error {
 	x, err := sequence(in)
 	if err != nil {
@@ -88,7 +88,7 @@ func inferRotary(l *Layer, in []Tensor) error {
 	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
-	// x over its root mean square, n, q k v of all heads, the scores, their product, the output
+	// x divided by its root mean square, n, q k v of all heads, the scores, their product, the output
 	l.SavedBytes = 4 * (int64(t)*int64(c)*7 + int64(heads)*int64(t)*int64(t))
 	return nil
 }

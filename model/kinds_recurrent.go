@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// gathered is the width of several sequences read side by side at each position.
+// gathered returns the width of several sequences joined at each position.
 func gathered(in []Tensor) (positions, width int, err error) {
 	if len(in) == 0 {
 		return 0, 0, fmt.Errorf("it reads nothing; it takes sequences")
@@ -34,14 +34,13 @@ func init() {
 	})
 }
 
-// lstm: four gates, each a product with the input and with the state (Hochreiter and
-// Schmidhuber, 1997), with cuDNN's two biases a gate, in the order input, forget, cell,
-// output. Held: what several inputs make side by side, gates, cell and state, and the
-// output where that is not the state itself.
+// lstm has four gates, each a product with the input and with the state (Hochreiter and Schmidhuber, 1997). As in
+// cuDNN, each gate has two biases, and the order is input, forget, cell, output. Saved are the joined inputs if
+// there are several, the gates, cell and state, and the output if it is not the state itself.
 //
-// Dropout draws one mask a sequence for all its positions (Gal and Ghahramani, A
-// Theoretically Grounded Application of Dropout in Recurrent Neural Networks, 2016, section 4),
-// on the output alone, as AWD-LSTM does; the weights of the state are not dropped.
+// Dropout draws one mask for each sequence, the same at all its positions (Gal and Ghahramani, A Theoretically
+// Grounded Application of Dropout in Recurrent Neural Networks, 2016, section 4). As in AWD-LSTM it is applied only
+// to the output here; the weights of the state are not dropped.
 func lstm(l *Layer, in []Tensor) error {
 	t, width, err := gathered(in)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// sequence is the layer's only input, positions x width.
+// sequence returns the layer's only input, positions x width.
 func sequence(in []Tensor) (Tensor, error) {
 	x, err := one(in, Float)
 	if err == nil && len(x.Shape) != 2 {
@@ -21,7 +21,7 @@ func layerNorm(prefix string, width int) []Param {
 	}
 }
 
-// linear is a weight and its bias as transformers start them: N(0, 0.02) and zeros.
+// linear returns a weight and its bias with the initial values of transformers: N(0, 0.02) and zeros.
 func linear(prefix string, to, from int, std float64) []Param {
 	return []Param{
 		{Name: prefix + "weight", Shape: []int{to, from}, Init: Init{Kind: "normal", Std: std}},
@@ -145,12 +145,12 @@ func init() {
 	})
 }
 
-// residualStd is how the last weights of a residual branch start: N(0, 0.02 /
-// sqrt(2 depth)), so that the sum over all branches keeps its variance (Radford
-// et al., Language Models are Unsupervised Multitask Learners, §2.3).
+// residualStd is the initial deviation of the last weights of a residual branch: 0.02 / sqrt(2 depth). With it the
+// sum over all branches keeps its variance (Radford et al., Language Models are Unsupervised Multitask Learners,
+// §2.3).
 func residualStd(l *Layer) float64 { return 0.02 / math.Sqrt(2*float64(max(1, l.Int("depth")))) }
 
-// inferAttention is the shapes and the work of self-attention, causal or not.
+// inferAttention infers the shapes and the work of self-attention, causal or not.
 func inferAttention(l *Layer, in []Tensor) error {
 	x, err := sequence(in)
 	if err != nil {
@@ -163,11 +163,11 @@ func inferAttention(l *Layer, in []Tensor) error {
 	l.Params = append(layerNorm("norm.", c), linear("qkv.", 3*c, c, 0.02)...)
 	l.Params = append(l.Params, linear("out.", c, c, residualStd(l))...)
 	l.Outputs = out(t, c)
-	products := 2 * int64(t) * int64(c) * int64(4*c) // qkv and out
+	products := 2 * int64(t) * int64(c) * int64(4*c) // qkv and output
 	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
-	// layer norm's output, q k v, the scores, their product, the output
+	// the layer norm's output, q k v, the scores, their product, the output
 	l.SavedBytes = 4 * (int64(t)*int64(c)*6 + int64(heads)*int64(t)*int64(t))
 	return nil
 }

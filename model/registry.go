@@ -6,24 +6,24 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Kind is a kind of layer: its settings and what they make of its inputs.
+// Kind is a kind of layer: its settings, and how its outputs follow from its inputs.
 type Kind struct {
 	Name     string
 	Doc      string
 	Settings []Setting
-	// Example is settings of a layer of the kind, which reads Reads.
+	// Example has the settings of an example layer, which reads the tensors Reads.
 	Example map[string]any
 	Reads   []Tensor
-	// Infer fills in the layer's Params, Outputs, FLOPs and SavedBytes. It does so from Attr, which holds every setting
-	// with its default, and from the tensors of the layer's From list.
+	// Infer fills in the layer's Params, Outputs, FLOPs and SavedBytes. It uses Attr, which holds every setting with
+	// its default, and the tensors of the layer's From list.
 	Infer func(l *Layer, in []Tensor) error
-	// Range says which of the tensors that a layer reads it takes as indices, and what these may be; nil: none.
+	// Range says which of its inputs the layer takes as indices, and which numbers these may be; nil: none.
 	Range func(l *Layer, in []Tensor) (at int, r Range)
-	// Features says how a layer of the kind is divided between stages; nil: it is not (Model.Divide).
+	// Features says how a layer of the kind is divided between stages; nil: it cannot be (Model.Divide).
 	Features func(l *Layer) Features
 }
 
-// YAML is the example as a file has it.
+// YAML returns the example in the form of a model file.
 func (k Kind) YAML() string {
 	text := "{name: a, kind: " + k.Name
 	for _, s := range k.Settings {
@@ -43,14 +43,14 @@ func (k Kind) YAML() string {
 
 var kinds = registry.New[Kind]("kind")
 
-// RegisterKind adds a kind of layer, so that Go users can bring their own (its
-// computation goes to nn.Register). A name taken twice is a bug.
+// RegisterKind adds a kind of layer, so that Go programs can add their own. Its computation is added by nn.Register.
+// Registering a name twice is a bug.
 func RegisterKind(k Kind) { kinds.Add(k.Name, k) }
 
 // Kinds lists the registered kinds by name.
 func Kinds() []Kind { return kinds.All() }
 
-// Int, Number, Flag, Word and Ints read a checked setting of a layer.
+// Int, Number, Flag, Word and Ints return a checked setting of a layer.
 func (l *Layer) Int(name string) int        { return l.Attr[name].(int) }
 func (l *Layer) Number(name string) float64 { return l.Attr[name].(float64) }
 func (l *Layer) Flag(name string) bool      { return l.Attr[name].(bool) }

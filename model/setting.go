@@ -10,41 +10,42 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Setting is one setting of a kind or a family. Default's type is the setting's
-// type: int, float64, bool, string or []int; a nil Default makes an int required.
+// Setting is one setting of a kind or a family. Its type is that of Default: int, float64, bool, string or []int.
+// With a nil Default it is an int and required.
 type Setting struct {
 	Name    string
 	Default any
 	Doc     string
-	// Words are what a string may be; nil: any.
+	// Words lists the allowed strings; nil: any.
 	Words []string
-	// Least and Most bound numbers, and each of several; a Most of 0 is no bound. Between leaves the bounds out.
+	// Least and Most limit numbers, also in lists; a Most of 0 means no limit. With Between, Least and Most
+	// themselves are excluded.
 	Least, Most float64
 	Between     bool
 }
 
-// count is a whole number of 1 at least; of a nil default it is needed.
+// count is a whole number of at least 1; with a nil default it is required.
 func count(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1}
 }
 
-// size is a count that a sample can have elements of.
+// size is a count up to the largest number of elements of a sample.
 func size(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1, Most: maxSample}
 }
 
-// amount is a whole number of 0 at least.
+// amount is a whole number of at least 0.
 func amount(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc}
 }
 
-// repeats is the setting of how often a family repeats a layer. It is bounded so that a slip of the keyboard is an
-// error and does not use up the machine's memory.
+// repeats says how often a family repeats a layer. Its limit makes a typing error an error, which would otherwise
+// use up the machine's memory.
 func repeats(name string, usual int, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1, Most: maxRepeats}
 }
 
-// counts is whole numbers of 1 at least.
+// counts is a list of whole numbers of at least 1.
 func counts(name string, usual []int, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1}
 }
@@ -60,7 +61,7 @@ func choice(name, usual, doc string, words ...string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Words: words}
 }
 
-// probability is a number from 0 up to but not 1.
+// probability is a number from 0 to 1, with 1 excluded.
 func probability(name string, usual float64, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Most: math.Nextafter(1, 0)}
 }
@@ -71,7 +72,7 @@ var (
 		Most: 1e12, Between: true}
 )
 
-// Takes says what the setting may be: "a whole number, 1 or more".
+// Takes says which values the setting accepts: "a whole number, 1 or more".
 func (s Setting) Takes() string {
 	switch s.Default.(type) {
 	case bool:
@@ -89,7 +90,7 @@ func (s Setting) Takes() string {
 	return "a whole number" + s.within()
 }
 
-// within says which numbers the setting may be.
+// within says which numbers the setting accepts.
 func (s Setting) within() string {
 	number := func(v float64) string {
 		if exponent := math.Log2(v); exponent >= 20 && exponent == math.Trunc(exponent) {
@@ -108,7 +109,7 @@ func (s Setting) within() string {
 	return fmt.Sprintf(", %s or more", number(s.Least))
 }
 
-// Usual says what holds where the setting is left out: "default 64,32", or "needed".
+// Usual describes the default: "default 64,32", or "needed".
 func (s Setting) Usual() string {
 	switch v := s.Default.(type) {
 	case nil:
@@ -125,7 +126,7 @@ func (s Setting) Usual() string {
 	}
 }
 
-// oneOf is words as a choice.
+// oneOf lists words as alternatives.
 func oneOf(words []string) string {
 	last := len(words) - 1
 	if last < 1 {
@@ -175,7 +176,7 @@ func sortedKeys(m map[string]any) []string {
 	return keys
 }
 
-// convert makes a value from YAML, JSON or a flag the type of its setting, and holds it to its bounds.
+// convert turns a value from YAML, JSON or a flag into the setting's type, and checks its limits.
 func (s Setting) convert(v any) (any, error) {
 	var typed any
 	var err error
@@ -211,7 +212,7 @@ func (s Setting) convert(v any) (any, error) {
 	return typed, err
 }
 
-// holds says whether a number is within the bounds; one that is none is not.
+// holds says whether a number is within the limits; NaN is not.
 func (s Setting) holds(v float64) bool {
 	if s.Between {
 		return v > s.Least && v < s.Most

@@ -23,7 +23,7 @@ func init() {
 		amoeba("amoebanet-18", 18, 208), amoeba("amoebanet-36", 36, 512))
 }
 
-// photographs is the inputs of an image network whose layers divide the side by 32.
+// photographs returns the inputs of an image network whose layers divide the image's side by 32.
 func photographs(l *Layer) ([]Tensor, error) {
 	n := l.Int("image")
 	if n < 64 || n > 4096 {
@@ -79,7 +79,7 @@ func vgg(l *Layer, convs []int) ([]Tensor, []node, error) {
 	return inputs, c.loss(), err
 }
 
-// resnet50 with the stride in the 3x3 convolution, as in the versions that are run.
+// resnet50 has its stride in the 3x3 convolution, as in common implementations.
 func resnet50(l *Layer) ([]Tensor, []node, error) {
 	inputs, err := photographs(l)
 	normal := func(channels, kernel, stride int, activation string) map[string]any {
@@ -116,9 +116,9 @@ func resnet50(l *Layer) ([]Tensor, []node, error) {
 	return inputs, c.loss(), err
 }
 
-// amoeba is AmoebaNet-D with so many normal cells and filters, as GPipe (NeurIPS 2019, Table
-// 1) counts them: (18, 208) has 82 million parameters, (36, 544) 1.05 thousand million.
-// DAPPLE's AmoebaNet-36 with 933 million is (36, 512), which the paper does not say.
+// amoeba is AmoebaNet-D with these numbers of normal cells and filters, counted as in GPipe (NeurIPS 2019, Table 1).
+// (18, 208) has 82 million parameters, (36, 544) 1.05 billion. DAPPLE's AmoebaNet-36 with 933 million must be (36,
+// 512); the paper does not say so.
 func amoeba(name string, cells, filters int) Family {
 	return Family{
 		Name: name, Doc: "AmoebaNet-D as GPipe scales it; every cell reads the two before it",

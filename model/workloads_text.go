@@ -9,8 +9,8 @@ func init() {
 		gnmt("gnmt", 8, 32000), gnmt("gnmt-8", 8, 32000), gnmt("gnmt-16", 16, 36560),
 		Family{
 			Name: "awd-lm", Doc: "AWD-LSTM language model as PipeDream has it: six layers, 0.41 GB of parameters",
-			// The paper gives layers and bytes only. Embedding and the way widths change are
-			// Merity, Keskar and Socher's (2018); 1600 units make the bytes.
+			// The paper gives only layers and bytes. The embedding and the change of widths follow Merity, Keskar
+			// and Socher (2018); 1600 units give the paper's bytes.
 			Settings: []Setting{
 				repeats("layers", 6, "LSTM layers"),
 				count("width", 1600, "units of the inner layers"),
@@ -25,17 +25,16 @@ func init() {
 		xlnet("xlnet-24", 24), xlnet("xlnet-36", 36))
 }
 
-// tokens is the inputs of a network over text.
+// tokens returns the inputs of a network over text.
 func tokens(l *Layer) []Tensor {
 	shape := []int{l.Int("context")}
 	return []Tensor{{Name: "input", Shape: shape, DType: Int}, {Name: "target", Shape: shape, DType: Int}}
 }
 
-// gnmt is Google's Neural Machine Translation (Wu et al., 2016) as MLPerf 0.5 runs it, whose
-// code PipeDream profiles: half of the layers encode, the first both ways, the others
-// decode and read the context of one attention each; residuals from the third layer on.
-// Sentences have 29 positions: the mean of a batch, not its maximum of 50 (see the constants
-// of package profile).
+// gnmt is Google's Neural Machine Translation (Wu et al., 2016) in the version of MLPerf 0.5, which PipeDream
+// profiles. Half of the layers encode, the first one in both directions. The others decode, and each reads the
+// context of a single attention. Residuals begin at the third layer. Sentences have 29 positions, the mean of a
+// batch and not its maximum of 50 (see the constants of package profile).
 func gnmt(name string, layers, vocabulary int) Family {
 	return Family{
 		Name: name, Doc: "translation by LSTMs: half of the layers encode, the others decode with attention",
@@ -75,7 +74,7 @@ func gnmt(name string, layers, vocabulary int) Family {
 			memory := c.last
 			c.last = "previous"
 			c.add("decoder.embedding", "embedding", embedding)
-			// The first decoder layer's own context is of the step before; its width is what counts here.
+			// The first decoder layer's own context comes from the step before; only its width matters here.
 			c.nodes = append(c.nodes, node{Name: "attention", Kind: "attention_to", From: []string{"decoder.embedding", memory}})
 			for i := range n / 2 {
 				layer(fmt.Sprintf("decoder%d", i+1), i, i >= 2, "attention")
@@ -106,9 +105,9 @@ func awd(l *Layer) ([]Tensor, []node, error) {
 	return inputs, c.loss(), nil
 }
 
-// bert is BERT (Devlin et al., 2019) with the head for questions on a text. It has any number of layers; the head
-// gives two scores a position, which is what DAPPLE trains (SQuAD 2.0). Norms stand before the branches here; they
-// cost the same. 384 positions are that task's usual length.
+// bert is BERT (Devlin et al., 2019) with the head for questions on a text, and any number of layers. The head gives
+// two scores for each position, as in DAPPLE's training (SQuAD 2.0). Norms come before the branches here, which
+// costs the same. 384 positions are usual for that task.
 func bert(name string, layers, context int) Family {
 	return Family{
 		Name: name, Doc: "transformer encoder with two scores for each position",
@@ -133,7 +132,7 @@ func bert(name string, layers, context int) Family {
 	}
 }
 
-// xlnet is XLNet's trunk (Yang et al., 2019), large, with any number of layers.
+// xlnet is the trunk of the large XLNet (Yang et al., 2019), with any number of layers.
 func xlnet(name string, layers int) Family {
 	return Family{
 		Name: name, Doc: "transformer with relative positions and a memory",

@@ -20,26 +20,26 @@ const (
 	weightsMember = "weights.safetensors"
 )
 
-// Bounds of a file, far beyond the models that a machine can train.
+// Limits of a file, far beyond the models that a machine can train.
 const (
 	mostDirectory = 1 << 20  // bytes of the archive's directory
 	mostHeader    = 16 << 20 // bytes of the header of weights
 	mostWeights   = 1 << 40  // bytes of weights
 )
 
-// elements are the types of elements that are read.
+// elements lists the element types that can be read.
 var elements = []string{"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"}
 
-// remedy says how a file comes to be that is read.
+// remedy says how to make a readable file.
 const remedy = "write it with python3 python/millrace_export.py SPEC.py:build -o MODEL"
 
-// Weights is where the elements of tensors lie: little-endian, row by row. They are read when they are asked for.
+// Weights gives access to the elements of tensors: little-endian, row by row. They are read when asked for.
 type Weights struct {
 	io.Closer
-	Of map[string]*io.SectionReader // by the names of the Graph's tensors
+	Of map[string]*io.SectionReader // by the name of the Graph's tensor
 }
 
-// Read reads what python/millrace_export.py has written. The elements stay in the file until Weights is closed.
+// Read reads a file written by python/millrace_export.py. The elements stay in the file until Weights is closed.
 func Read(path string) (*Graph, *Weights, error) {
 	f, err := document.Open(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func read(r io.ReaderAt, size int64) (*Graph, map[string]*io.SectionReader, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", graphMember, err)
 	}
-	if err := whole(members[weightsMember]); err != nil { // behind what is quickly told
+	if err := whole(members[weightsMember]); err != nil { // last, since it takes longest
 		return nil, nil, fmt.Errorf("%s: %w", weightsMember, err)
 	}
 	of := map[string]*io.SectionReader{}
@@ -94,7 +94,8 @@ func read(r io.ReaderAt, size int64) (*Graph, map[string]*io.SectionReader, erro
 	return g, of, nil
 }
 
-// membersOf is the two members of the archive, neither compressed nor encrypted, which lie side by side in the file.
+// membersOf returns the two members of the archive. They must be neither compressed nor encrypted, and must not
+// overlap in the file.
 func membersOf(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
 	all, err := ziparchive.Members(r, size, mostDirectory)
 	if err != nil {
@@ -138,7 +139,7 @@ func membersOf(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
 	return members, nil
 }
 
-// foreign refuses a member by its name, and says what file it may be of.
+// foreign refuses a member by its name, and says what kind of file has such a member.
 func foreign(name string) error {
 	switch _, inner, _ := strings.Cut(name, "/"); {
 	case inner == "data.pkl":
@@ -149,7 +150,7 @@ func foreign(name string) error {
 	return fmt.Errorf("member %.200q; an exported model has %s and %s alone; "+remedy, name, graphMember, weightsMember)
 }
 
-// textOf is the bytes of a member, which were checked against its checksum.
+// textOf returns the content of a member, after checking its checksum.
 func textOf(m *zip.File) ([]byte, error) {
 	if m.UncompressedSize64 > document.MaxBytes {
 		return nil, fmt.Errorf("it has %d bytes; at most %d are read: export fewer turns of a loop that traces away",
@@ -161,18 +162,18 @@ func textOf(m *zip.File) ([]byte, error) {
 	}
 	text := make([]byte, m.UncompressedSize64)
 	if _, err = io.ReadFull(r, text); err == nil {
-		_, err = io.Copy(io.Discard, r) // whose end has the checksum looked at
+		_, err = io.Copy(io.Discard, r) // the end of the member checks the checksum
 	}
 	return text, damaged(cmp.Or(err, r.Close()))
 }
 
-// section is where the bytes of a member lie.
+// section returns the bytes of a member in the file.
 func section(r io.ReaderAt, m *zip.File) (*io.SectionReader, error) {
 	at, err := m.DataOffset()
 	return io.NewSectionReader(r, at, int64(m.UncompressedSize64)), err
 }
 
-// whole reads a member once, and holds it against its checksum.
+// whole reads a member to check its checksum.
 func whole(m *zip.File) error {
 	r, err := m.Open()
 	if err != nil {
@@ -182,7 +183,7 @@ func whole(m *zip.File) error {
 	return damaged(cmp.Or(err, r.Close()))
 }
 
-// damaged says what a checksum that is wrong means.
+// damaged explains a wrong checksum.
 func damaged(err error) error {
 	if errors.Is(err, zip.ErrChecksum) {
 		return errors.New("its bytes are not those that were written (CRC-32): the file is damaged; " + remedy)

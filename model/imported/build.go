@@ -11,19 +11,19 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// builder makes the model of a network.
+// builder makes a model from a network.
 type builder struct {
 	net     *rules.Network
 	m       *model.Model
 	tensors map[string]*aten.Tensor
-	ranges  map[int][]rules.Range // of inputs, by value
-	held    map[string]bool       // tensors that a layer so far holds
+	ranges  map[int][]rules.Range // ranges of inputs, by value
+	held    map[string]bool       // tensors that an earlier layer holds
 	also    map[string][]string   // other names of tensors
-	makers  map[int]string        // of a value: the input or the layer
-	yields  map[string][]int      // of an input or a layer: its values, in order
+	makers  map[int]string        // for each value: the input or the layer that makes it
+	yields  map[string][]int      // for each input or layer: its values, in order
 }
 
-// kind is the kind of layer that package nn computes by its program.
+// kind is the kind of layers that package nn computes from a rules.Program.
 const kind = "aten"
 
 func (b *builder) model() (*model.Model, error) {
@@ -112,8 +112,8 @@ func (b *builder) layer(at int, taken map[string]bool) error {
 	return nil
 }
 
-// features says how a layer can be divided; nil: it cannot be. A layer can that is one product with weights of its
-// own, a linear or a convolution of one group, and nothing else, with rows first in its input and output.
+// features says how a layer can be divided, or returns nil. A layer can be divided if it is only one product with
+// weights of its own, a linear layer or a convolution with one group. Rows must come first in its input and output.
 func features(l *model.Layer, p *rules.Program) *model.Features {
 	first := rules.Spread{Lead: 1, Tail: 1}
 	if len(p.Calls) != 1 || len(p.Inputs) != 1 || p.Inputs[0] != first || len(p.Yields) != 1 || p.Yields[0] != first ||
@@ -133,7 +133,7 @@ func features(l *model.Layer, p *rules.Program) *model.Features {
 	default:
 		return nil
 	}
-	for i := range 2 { // the weight, and a bias
+	for i := range 2 { // the weight, and the bias if there is one
 		if at := i + 1; at < len(c.In) && c.In[at].Kind == rules.FromTensor {
 			if c.In[at].Index != i {
 				return nil
@@ -168,7 +168,7 @@ func (b *builder) hold(l *model.Layer, name, tensor string) error {
 	return nil
 }
 
-// changes says whether training changes a tensor: a parameter that is trained, or a buffer that a node writes.
+// changes says whether training changes a tensor: a trained parameter, or a buffer that a node writes.
 func (b *builder) changes(t *aten.Tensor) bool {
 	if t.Role == aten.Parameter {
 		return t.Trained
@@ -176,7 +176,7 @@ func (b *builder) changes(t *aten.Tensor) bool {
 	return slices.ContainsFunc(b.net.Nodes, func(n rules.Node) bool { return slices.Contains(n.Updates, t.Name) })
 }
 
-// rest gives the first layer what the module saves and no layer reads, so that checkpoints have all of it.
+// rest gives the first layer the saved tensors that no layer reads, so that checkpoints contain all of them.
 func (b *builder) rest() error {
 	l := &b.m.Layers[0]
 	taken := map[string]bool{}
@@ -195,7 +195,7 @@ func (b *builder) rest() error {
 	return nil
 }
 
-// free is a name as a model's layer may have it, that nobody has; from now on it is taken.
+// free turns a name into a valid one that is not taken yet, and marks it as taken.
 func free(name string, taken map[string]bool) string {
 	name = strings.NewReplacer(" ", "_", "\t", "_", "\r", "_", "\n", "_", "/", "_").Replace(name)
 	one := name
@@ -206,7 +206,7 @@ func free(name string, taken map[string]bool) string {
 	return one
 }
 
-// numbered is a name and which it is, from 0: name, name_2, name_3.
+// numbered returns the i-th variant of a name, from 0: name, name_2, name_3.
 func numbered(name string, i int) string {
 	if i == 0 {
 		return name

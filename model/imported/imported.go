@@ -1,11 +1,11 @@
-// Package imported makes models of PyTorch networks that were exported.
+// Package imported makes models from exported PyTorch networks.
 //
-// In: a file of python/millrace_export.py, one of torch.export.save (.pt2), or a folder that Save has made of either.
-// Out: a model.Model of layers of the kind aten, each with its rules.Program, whose Weights lie in the file; and, for
-// people, the rules.Network that it was made of. Parameters have PyTorch's names.
-// Refused: what the readers (model/aten, model/aten/pt2) and the rules (model/aten/rules) refuse, and elements that
-// millrace does not compute with; each with the tensor and what to change.
-// Its driver computes the kind aten (package nn); the file stays open as long as the Model is used.
+// In: a file of python/millrace_export.py or of torch.export.save (.pt2), or a folder that Save has made from
+// either. Out: a model.Model whose layers have the kind aten, each with its rules.Program, and whose Weights lie in
+// the file. For messages it also returns the rules.Network that the model comes from. Parameters have PyTorch's
+// names. Refused: whatever the readers (model/aten, model/aten/pt2) and the rules (model/aten/rules) refuse, and
+// element types that millrace does not compute with; each with the tensor and what to change. The caller needs code
+// that computes the kind aten (package nn). The file stays open as long as the Model is used.
 package imported
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// The doors that a network comes through.
+// The formats that a network can have.
 const (
 	Torch = "torch" // python/millrace_export.py
 	PT2   = "pt2"   // torch.export.save
@@ -34,12 +34,12 @@ const (
 
 // Options say how a network is read.
 type Options struct {
-	From string `json:"from,omitempty"` // Torch, PT2, or empty: by what the file has
-	Loss string `json:"loss,omitempty"` // one of rules.Losses, of a module that returns outputs; or empty
-	Fuse string `json:"fuse,omitempty"` // Fused or Off; empty is Fused
+	From string `json:"from,omitempty"` // Torch, PT2, or empty: determined from the file
+	Loss string `json:"loss,omitempty"` // for a module that returns outputs: one of rules.Losses; otherwise empty
+	Fuse string `json:"fuse,omitempty"` // Fused or Off; empty means Fused
 }
 
-// Whether operators of a network are replaced by those of millrace (package fuse).
+// Values of Options.Fuse: whether operators are replaced by millrace's own (package fuse).
 const (
 	Fused = "on"
 	Off   = "off"
@@ -49,11 +49,11 @@ const (
 type Network struct {
 	*rules.Network
 	Model *model.Model
-	Fuse  *fuse.Report // nil where nothing was to be fused
+	Fuse  *fuse.Report // nil if fusing was off
 }
 
-// IsFile says whether a word is for Load: a file that is no YAML, a folder, or a path to where neither is. A family's
-// name is never one.
+// IsFile says whether Load of this package should read a word: it is a folder or a file that is not YAML, or it looks
+// like a path although nothing is there. A family's name never is.
 func IsFile(path string) bool {
 	family := func(f model.Family) bool { return f.Name == path }
 	if model.IsFile(path) || slices.ContainsFunc(model.Families(), family) {
@@ -64,7 +64,7 @@ func IsFile(path string) bool {
 		strings.ContainsRune(path, filepath.Separator)
 }
 
-// Files lists the files that Load reads of a file or folder.
+// Files lists the files that Load reads for a file or folder.
 func Files(path string) []string {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -77,7 +77,7 @@ func Files(path string) []string {
 	return files
 }
 
-// Load makes the model of a network in a file, or in a folder of Save's.
+// Load makes the model of a network in a file, or in a folder made by Save.
 func Load(path string) (*model.Model, error) {
 	var o Options
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -137,7 +137,7 @@ func network(g *aten.Graph, w *aten.Weights, fused bool) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranges := n.Ranges() // before operators are replaced, which are named
+	ranges := n.Ranges() // before operators are replaced, since messages name them
 	var report *fuse.Report
 	if fused {
 		report = fuse.Apply(n, w.Of)

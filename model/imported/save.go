@@ -14,15 +14,15 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// settingsFile is what a folder says of the network beside it.
+// settingsFile is the file in a folder that describes the network beside it.
 const settingsFile = "import.json"
 
 const version = 1
 
-// saved is how the network of a folder is read.
+// saved is the content of settingsFile.
 type saved struct {
 	Version int    `json:"version"`
-	File    string `json:"file"` // in the same folder
+	File    string `json:"file"` // name of the network's file, in the same folder
 	Options
 }
 
@@ -40,7 +40,7 @@ func (s *saved) check() error {
 	return nil
 }
 
-// fileOf names a network's file in the folder that Save makes, by the format that it came in.
+// fileOf returns the name of a network's file in the folder that Save makes, by its format.
 func fileOf(from string) string {
 	if from == PT2 {
 		return "network.pt2"
@@ -48,8 +48,8 @@ func fileOf(from string) string {
 	return "network.mr"
 }
 
-// CheckFolder refuses a folder that Save cannot make of a network's file: one that has the file itself in it, and what
-// is no folder.
+// CheckFolder refuses a target folder of Save that contains the network's file itself, and a path that is not a
+// folder.
 func CheckFolder(path, dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -72,8 +72,8 @@ func CheckFolder(path, dir string) error {
 	return nil
 }
 
-// Save copies a network's file into a folder, with how it is read, for Load. What the folder had is taken out first,
-// so that one that was half written has no network. It stops when the context ends.
+// Save copies a network's file into a folder, for Load, and describes how to read it. It first removes what the
+// folder had, so that an incomplete folder has no network. It stops when the context ends.
 func Save(ctx context.Context, path, dir string, o Options) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("import: %w", err)

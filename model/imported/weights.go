@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// element is the type in which millrace computes with elements of another; a number alone may be of 64 bits.
+// element returns the type in which millrace computes with elements of another type. Only a single number may have
+// 64-bit floats.
 func element(d aten.DType, shape []int64) (model.DType, error) {
 	switch d {
 	case "F32":
@@ -28,7 +29,7 @@ func element(d aten.DType, shape []int64) (model.DType, error) {
 	return "", fmt.Errorf("it has elements of %s; networks compute in F32 here: convert it with .float()", d)
 }
 
-// weights are the tensors of a network's file.
+// weights gives access to the tensors of a network's file.
 type weights struct {
 	file    *aten.Weights
 	tensors map[string]*aten.Tensor
@@ -59,7 +60,7 @@ func (w *weights) Tensor(name string) (model.Values, error) {
 	return v, nil
 }
 
-// widen makes integers of so many bytes whole words.
+// widen turns integers of size bytes into 64-bit ones.
 func widen(v *model.Values, size int, read func([]byte) int64) {
 	wide := make([]byte, 0, len(v.Data)/size*8)
 	for at := 0; at+size <= len(v.Data); at += size {

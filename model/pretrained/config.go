@@ -8,14 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// layerNormEpsilon is what every layer norm of millrace has.
+// layerNormEpsilon is the epsilon of all layer norms in millrace.
 const layerNormEpsilon = 1e-5
 
-// activationNames is what the settings of gpt call the activations of published configurations.
+// activationNames maps the names of activations in published configurations to those in gpt's settings.
 var activationNames = map[string]string{"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
 	"gelu_pytorch_tanh": "gelu_tanh"}
 
-// differs says which setting of a model is not the configuration's; nil where it is, or the configuration has none.
+// differs returns an error if a setting of a model is not the configuration's. If the configuration does not have
+// the key, there is no error.
 func differs[T comparable](key string, has *T, setting string, is T) error {
 	if has == nil || *has == is {
 		return nil
@@ -23,7 +24,7 @@ func differs[T comparable](key string, has *T, setting string, is T) error {
 	return fmt.Errorf("%s has %s %v, and the model %v; give --set %s=%v", configFile, key, *has, is, setting, *has)
 }
 
-// must refuses a value of a configuration that the family does not compute with.
+// must refuses a value of a configuration that the family cannot compute with.
 func must[T comparable](key string, has *T, is T) error {
 	if has == nil || *has == is {
 		return nil
@@ -31,7 +32,7 @@ func must[T comparable](key string, has *T, is T) error {
 	return fmt.Errorf("%s has %s %v; the family has %v alone", configFile, key, *has, is)
 }
 
-// checkGPT2 compares the model with GPT-2's configuration, because shapes do not tell everything.
+// checkGPT2 compares the model with GPT-2's configuration, because equal shapes are not enough.
 func checkGPT2(f *files, m *model.Model) error {
 	var c struct {
 		Heads      *int     `json:"n_head"`
@@ -63,7 +64,7 @@ func checkGPT2(f *files, m *model.Model) error {
 		must("scale_attn_by_inverse_layer_idx", c.ByLayer, false))
 }
 
-// checkLlama compares the model with Llama's configuration, because shapes do not tell everything.
+// checkLlama compares the model with Llama's configuration, because equal shapes are not enough.
 func checkLlama(f *files, m *model.Model) error {
 	var c struct {
 		Heads      *int             `json:"num_attention_heads"`
@@ -93,7 +94,7 @@ func checkLlama(f *files, m *model.Model) error {
 		}
 		c.Theta = cmp.Or(c.Theta, c.Rope.Theta)
 	}
-	c.Theta, c.Epsilon = cmp.Or(c.Theta, new(1e4)), cmp.Or(c.Epsilon, new(1e-6)) // what transformers takes
+	c.Theta, c.Epsilon = cmp.Or(c.Theta, new(1e4)), cmp.Or(c.Epsilon, new(1e-6)) // the defaults of transformers
 	l := &m.Layers[at]
 	return cmp.Or(
 		must("model_type", c.ModelType, "llama"),

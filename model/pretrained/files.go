@@ -19,37 +19,37 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// Names of files in a folder, as they are published.
+// Names of the files in a published folder.
 const (
 	oneFile    = "model.safetensors"
 	indexFile  = "model.safetensors.index.json"
 	configFile = "config.json"
 )
 
-// Bounds of the text that is read besides tensors.
+// Limits of what is read besides tensors.
 const (
 	mostText   = 64 << 20 // bytes of an index or a configuration
 	mostHeader = 64 << 20 // bytes of the header of a file
 	mostParts  = 4096     // files of one model
 )
 
-// types are the types of elements that files may have.
+// types lists the element types that files may have.
 var types = []string{"F32", "F16", "BF16", "F64", "I64", "I32", "I16", "I8", "U8", "BOOL"}
 
-// entry is a tensor and where its elements begin.
+// entry is a tensor and where its elements begin in a file.
 type entry struct {
 	safetensors.Entry
 	path string
 	at   int64
 }
 
-// files are the tensors of one file, or of several parts, by name.
+// files holds the tensors of a file, or of several parts, by name.
 type files struct {
 	entries map[string]entry
 	folder  string
 }
 
-// Files lists the files that Open reads for a path, as far as they are there.
+// Files lists the existing files that Open reads for a path.
 func Files(path string) []string {
 	parts, folder, err := partsOf(path)
 	if err != nil {
@@ -67,8 +67,8 @@ func Files(path string) []string {
 	return all
 }
 
-// partsOf is the files that a path stands for, in their folder, and the names that an index says each has; nil where
-// there is none.
+// partsOf returns the files that belong to a path, and their folder. For each file it has the names of tensors that
+// an index lists, or nil without an index.
 func partsOf(path string) (parts map[string][]string, folder string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func partsOf(path string) (parts map[string][]string, folder string, err error) 
 	return parts, folder, err
 }
 
-// only is the one safetensors file of a folder.
+// only returns the only safetensors file of a folder.
 func only(folder string) (string, error) {
 	listed, err := os.ReadDir(folder)
 	if err != nil {
@@ -113,7 +113,7 @@ func only(folder string) (string, error) {
 	return found[0], nil
 }
 
-// readIndex is the names of the tensors of each part that an index lists.
+// readIndex returns the names of the tensors in each part that an index lists.
 func readIndex(path string) (map[string][]string, error) {
 	text, err := document.Read(path, mostText)
 	if err != nil {
@@ -143,7 +143,7 @@ func readIndex(path string) (map[string][]string, error) {
 	return parts, nil
 }
 
-// find reads the headers of all files that a path stands for.
+// find reads the headers of all files that belong to a path.
 func find(path string) (*files, error) {
 	parts, folder, err := partsOf(path)
 	if err != nil {
@@ -161,7 +161,7 @@ func find(path string) (*files, error) {
 	return f, nil
 }
 
-// read adds the tensors of one file, which are those that an index names, where there is one.
+// read adds the tensors of one file. If there is an index, they must be those that it lists.
 func (f *files) read(path string, named []string) error {
 	file, err := document.Open(path)
 	if err != nil {
@@ -200,7 +200,7 @@ func (f *files) read(path string, named []string) error {
 	return nil
 }
 
-// same refuses two tensors that are not the same bytes.
+// same refuses two tensors that differ in type, shape or bytes.
 func (f *files) same(a, b string) error {
 	one, other := f.entries[a], f.entries[b]
 	if one.DType != other.DType || !slices.Equal(one.Shape, other.Shape) {
@@ -234,7 +234,7 @@ func (f *files) same(a, b string) error {
 	return nil
 }
 
-// config reads the configuration beside the tensors into a pointer, and says whether there is one.
+// config reads the configuration beside the tensors into a pointer, and returns whether there is one.
 func (f *files) config(into any) (bool, error) {
 	text, err := document.Read(filepath.Join(f.folder, configFile), mostText)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -249,7 +249,7 @@ func (f *files) config(into any) (bool, error) {
 	return true, nil
 }
 
-// unmarshal reads JSON, and says of a value of another type where it is and what would be right.
+// unmarshal reads JSON. For a value of a wrong type the error says where it is and what would be right.
 func unmarshal(text []byte, into any) error {
 	err := json.Unmarshal(text, into)
 	var of *json.UnmarshalTypeError
@@ -270,7 +270,7 @@ func unmarshal(text []byte, into any) error {
 	return fmt.Errorf("%s is a JSON %s, and %s is right", cmp.Or(of.Field, "all of it"), of.Value, right)
 }
 
-// bare is what the system said, without the path.
+// bare returns the system's error without the path.
 func bare(err error) error {
 	var path *fs.PathError
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,12 +1,12 @@
-// Package pretrained gives a model's parameters first values that others have trained.
+// Package pretrained gives a model's parameters initial values from published networks.
 //
-// In: a model, and a safetensors file, a folder of them, or the index of one that was cut in parts
-// (model.safetensors.index.json). Its names are the model's own, those of GPT-2 for the family gpt, or those of Llama
-// for llama; GPT-2 and Llama as Hugging Face publishes them, with their config.json where it lies beside.
-// Out: the model's Weights, floats of 16 bits as F32.
-// Refused: a tensor that is missing, not known or of another shape, and a configuration that is another network's;
-// each with the names, and the setting that would be right where one would.
-// Its driver keeps the files in place until training has begun: they are opened whenever a tensor is asked for.
+// In: a model, and a safetensors file, a folder of them, or the index of a file that was split into parts
+// (model.safetensors.index.json). The names in it are the model's own, those of GPT-2 for the family gpt, or those
+// of Llama for llama. GPT-2 and Llama are read in the form in which Hugging Face publishes them, with the
+// config.json beside them, if there is one. Out: the model's Weights, with 16-bit floats as F32. Refused: a tensor
+// that is missing, unknown or of another shape, and the configuration of another network; each with the names, and
+// with the setting that would help, if there is one. The caller keeps the files in place until training has begun,
+// since they are opened whenever a tensor is read.
 package pretrained
 
 import (
@@ -24,22 +24,22 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// source is where a parameter's values come from.
+// source says where a parameter's values come from.
 type source struct {
-	name       string // in the files
+	name       string // name in the files
 	transposed bool   // the file has [in, out]
-	first      bool   // of more rows the first are taken
+	first      bool   // if the file has more rows, the first ones are used
 }
 
-// Weights are first values of all parameters of a model.
+// Weights holds initial values of all parameters of a model.
 type Weights struct {
 	from   map[string]source // by full name
 	shapes map[string][]int64
 	files  *files
-	inner  model.Weights // what the model had, for what no file has
+	inner  model.Weights // the model's previous Weights, for what no file has
 }
 
-// Open checks what a path has against the model, whose parameters and buffers it has values of.
+// Open compares the tensors at a path with the model. They must have values for its parameters and buffers.
 func Open(path string, m *model.Model) (*Weights, error) {
 	switch is := content.Of(path); is {
 	case content.Network, content.PT2, content.NPZ, content.NPY, content.Pickle:
@@ -70,9 +70,9 @@ func open(path string, m *model.Model) (*Weights, error) {
 	return w, w.match(t, m)
 }
 
-// match finds the source of every parameter, and refuses tensors that are nobody's.
+// match finds the source of every parameter, and refuses tensors that no parameter uses.
 func (w *Weights) match(t *table, m *model.Model) error {
-	used := map[string]string{} // names of the file, and who takes them
+	used := map[string]string{} // name in the file to the parameter that uses it
 	var missing []string
 	for _, p := range parameters(m) {
 		at, found := source{}, false
@@ -92,7 +92,7 @@ func (w *Weights) match(t *table, m *model.Model) error {
 		if err := w.fits(p, at); err != nil {
 			return err
 		}
-		for _, other := range t.sources(p) { // another name of the same tensor
+		for _, other := range t.sources(p) { // other names of the same tensor
 			used[other.name] = p.full
 		}
 		w.from[p.full], w.shapes[p.full] = at, p.shape
@@ -112,7 +112,7 @@ func (w *Weights) match(t *table, m *model.Model) error {
 	return w.sameTwice(t, m)
 }
 
-// some is a list of names, of a long one the first.
+// some lists the names, or only the first ones of a long list.
 func some(all []string) string {
 	const most = 5
 	if len(all) <= most {
@@ -121,7 +121,7 @@ func some(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// fits refuses a tensor of another shape or type than a parameter's.
+// fits refuses a tensor whose shape or type differs from the parameter's.
 func (w *Weights) fits(p parameter, at source) error {
 	e := w.files.entries[at.name].Entry
 	is, kind := e.Shape, model.Float
@@ -147,7 +147,7 @@ func (w *Weights) fits(p parameter, at source) error {
 	return nil
 }
 
-// sameTwice refuses files in which a parameter has several names and several values.
+// sameTwice refuses files in which a parameter has several names with different values.
 func (w *Weights) sameTwice(t *table, m *model.Model) error {
 	for _, p := range parameters(m) {
 		for _, other := range t.sources(p) {
@@ -200,15 +200,15 @@ func (w *Weights) values(at source, shape []int64) (model.Values, error) {
 	return v, nil
 }
 
-// parameter is what a model needs a value of.
+// parameter is a tensor of a model that needs a value.
 type parameter struct {
 	full  string
-	also  []string // other names of it, those of layers that share it among them
+	also  []string // its other names, including those in layers that share it
 	shape []int64
 	dtype model.DType
 }
 
-// parameters are those of a model that a file has, in its order.
+// parameters returns the parameters of a model that a file must have, in the model's order.
 func parameters(m *model.Model) []parameter {
 	var all []parameter
 	at := map[string]int{}

@@ -10,17 +10,17 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// table says what the tensors of a file are called.
+// table describes the names of tensors in a file.
 type table struct {
-	of      string // whose names they are
-	family  string // that they are for
+	of      string // the origin of the names
+	family  string // the family that they are for
 	sources func(p parameter) []source
 	ignored func(name string) bool
-	blocks  *regexp.Regexp                       // names of blocks, with their number; nil where any may be there
-	check   func(f *files, m *model.Model) error // of what shapes do not say; nil where nothing is known
+	blocks  *regexp.Regexp                       // matches names in blocks, with the block's number; nil: not checked
+	check   func(f *files, m *model.Model) error // checks what shapes do not show; nil: nothing to check
 }
 
-// tableFor finds whose names a file has, and refuses those of another family than the model's.
+// tableFor finds the origin of a file's names, and refuses those of another family than the model's.
 func tableFor(f *files, m *model.Model) (*table, error) {
 	has := func(name string) bool { _, there := f.entries[name]; return there }
 	for _, p := range parameters(m) {
@@ -51,7 +51,7 @@ func tableFor(f *files, m *model.Model) (*table, error) {
 	return t, nil
 }
 
-// first is the name of a model's first parameter.
+// first returns the name of a model's first parameter.
 func first(m *model.Model) string {
 	if all := parameters(m); len(all) > 0 {
 		return all[0].full
@@ -59,7 +59,7 @@ func first(m *model.Model) string {
 	return "none, for it has no parameters"
 }
 
-// lacks says what would mend that names are missing.
+// lacks suggests how to mend missing names.
 func (t *table) lacks(missing []string) string {
 	switch {
 	case t.family != "" && slices.ContainsFunc(missing, func(m string) bool { return strings.HasPrefix(m, headName) }) &&
@@ -71,7 +71,7 @@ func (t *table) lacks(missing []string) string {
 	return "all parameters and buffers of the model are read"
 }
 
-// count refuses a file of more or fewer blocks than the model has.
+// count refuses a file with more or fewer blocks than the model has.
 func (t *table) count(f *files, m *model.Model) error {
 	numbers, own := map[string]bool{}, 0
 	for name := range f.entries {
@@ -88,7 +88,7 @@ func (t *table) count(f *files, m *model.Model) error {
 	return nil
 }
 
-// own is the names that checkpoints have.
+// own describes the names in millrace's checkpoints.
 func own() *table {
 	return &table{
 		of: "millrace", ignored: func(string) bool { return false },
@@ -102,13 +102,14 @@ func own() *table {
 	}
 }
 
-// headName is what both call the head where it is no embedding.
+// headName is the name of the head in GPT-2 and Llama, if it is not the embedding.
 const headName = "lm_head.weight"
 
-// ofBlock is a parameter of a block: its number, which half it is of, and its name there.
+// ofBlock matches a parameter of a block: the block's number, attention or mlp, and the name there.
 var ofBlock = regexp.MustCompile(`^block(\d+)\.(attention|mlp)\.(.+)$`)
 
-// named finds a parameter's names by two maps: of those of blocks by half and name, and of all others.
+// named returns a parameter's names in the files. inBlock maps those in blocks, by half and name, and other maps the
+// rest.
 func named(p parameter, blocks func(n string) string, inBlock, other map[string]source) []source {
 	var all []source
 	for _, full := range append([]string{p.full}, p.also...) {
@@ -125,7 +126,7 @@ func named(p parameter, blocks func(n string) string, inBlock, other map[string]
 	return all
 }
 
-// gpt2 is the names of GPT-2, whose matrices have rows for columns (transformers' Conv1D).
+// gpt2 describes the names of GPT-2. Its matrices are transposed (Conv1D in transformers).
 func gpt2(prefix string) *table {
 	other := map[string]source{
 		"embed.weight":    {name: prefix + "wte.weight"},
@@ -158,7 +159,7 @@ func gpt2(prefix string) *table {
 	}
 }
 
-// llama is the names of Llama.
+// llama describes the names of Llama.
 func llama(prefix string) *table {
 	other := map[string]source{
 		"embed.weight": {name: prefix + "embed_tokens.weight"},

@@ -18,7 +18,7 @@ var little = binary.LittleEndian
 
 var widerOf = map[string]wider{
 	"F16":  {"F32", 2, 4, func(to, e []byte) { little.PutUint32(to, half(little.Uint16(e))) }},
-	"BF16": {"F32", 2, 4, func(to, e []byte) { copy(to[2:], e) }}, // the upper half of a float
+	"BF16": {"F32", 2, 4, func(to, e []byte) { copy(to[2:], e) }}, // the upper half of a float32
 	"I32":  {"I64", 4, 8, func(to, e []byte) { little.PutUint64(to, uint64(int32(little.Uint32(e)))) }},
 	"I16":  {"I64", 2, 8, func(to, e []byte) { little.PutUint64(to, uint64(int16(little.Uint16(e)))) }},
 	"I8":   {"I64", 1, 8, func(to, e []byte) { little.PutUint64(to, uint64(int8(e[0]))) }},
@@ -26,7 +26,7 @@ var widerOf = map[string]wider{
 	"U8":   {"I64", 1, 8, func(to, e []byte) { little.PutUint64(to, uint64(e[0])) }},
 }
 
-// widen makes floats of 16 bits F32, and whole numbers I64.
+// widen turns 16-bit floats into F32, and whole numbers into I64.
 func widen(v *model.Values) {
 	w, ok := widerOf[v.DType]
 	if !ok {
@@ -39,26 +39,27 @@ func widen(v *model.Values) {
 	v.DType, v.Data = w.as, out
 }
 
-// half is the bits of a float that is a number of IEEE 754's binary16: a sign, 5 bits of exponent, 10 of fraction.
+// half returns the bits of the float32 that equals a number in IEEE 754's binary16: a sign, 5 bits of exponent, 10
+// of fraction.
 func half(bits uint16) uint32 {
 	sign, exponent, fraction := uint32(bits>>15)<<31, uint32(bits>>10&31), uint32(bits&1023)
 	switch exponent {
-	case 31: // infinite, or not a number
+	case 31: // infinity or NaN
 		return sign | 255<<23 | fraction<<13
-	case 0: // without the leading one
+	case 0: // zero, or a number without the leading one
 		return sign | math.Float32bits(float32(fraction)/(1<<24))
 	}
 	return sign | (exponent+127-15)<<23 | fraction<<13
 }
 
-// transposed is a matrix of so many rows and columns with rows for columns. Elements may have any size.
+// transposed returns the transpose of a matrix with rows rows and columns columns. Elements may have any size.
 func transposed(data []byte, rows, columns int) []byte {
 	out := make([]byte, len(data))
 	if len(data) == 0 {
 		return out
 	}
 	size := len(data) / rows / columns
-	const block = 32 // elements, so that lines of both matrices stay near
+	const block = 32 // in elements, so that rows of both matrices stay in the cache
 	for r0 := 0; r0 < rows; r0 += block {
 		for c0 := 0; c0 < columns; c0 += block {
 			for c := c0; c < min(c0+block, columns); c++ {

@@ -69,7 +69,7 @@ type converter struct {
 }
 
 // convert handles each value without rows that crosses. It leaves its layer repeated for each row, and is reduced
-// again where it enters others. convert returns where layers end, which nodes are recomputed, and which node makes
+// again where it enters another. convert returns where layers end, which nodes are recomputed, and which node makes
 // each value afterwards.
 func (n *Network) convert(ends []int, free []bool, maker map[int]int) ([]int, []bool, map[int]int) {
 	c := converter{net: n}

@@ -100,10 +100,11 @@ func (n *Network) recomputed() []bool {
 	return free
 }
 
-// uses returns which node makes a value, and for each place in front of a node how many values cross there; 0: no cut.
+// uses returns which node makes each value. For each place before a node it also returns how many values cross
+// there; 0 means that no cut is possible.
 func (n *Network) uses(free []bool) (map[int]int, []int) {
 	maker, last := map[int]int{}, map[int]int{}
-	first, until := map[string]int{}, map[string]int{} // of buffers that are updated
+	first, until := map[string]int{}, map[string]int{} // by updated buffer: the first and the last node that use it
 	for i, node := range n.Nodes {
 		for _, b := range node.Updates {
 			first[b] = i
@@ -150,8 +151,8 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	}
 	busy := false
 	for c := range cuts {
-		// In front of a free node nothing new has been made: the cut belongs in front of the next that is not. Where a
-		// number crosses alone, nothing but the end of a loss is left.
+		// Before a recomputed node nothing new has been made, so the cut belongs before the next node that is not
+		// recomputed. Where only a number crosses, only the end of a loss is left.
 		if blocked[c] || !busy || c > end || free[c] || number[c] && cuts[c] == 1 {
 			cuts[c] = 0
 		}
@@ -161,8 +162,8 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	return maker, cuts
 }
 
-// attach keeps nodes that only write buffers together with those in front of or behind them, wherever fewer tensors
-// cross: alone they would be a layer that yields nothing.
+// attach keeps nodes that only write buffers together with their neighbours, on the side where fewer tensors cross.
+// Alone they would be a layer without a result.
 func (n *Network) attach(cuts []int) {
 	at := 0 // where a run of such nodes begins
 	for c := 1; c < len(n.Nodes); c++ {
@@ -188,7 +189,7 @@ func (n *Network) lastBusy(free []bool) int {
 	return 0
 }
 
-// closure calls f with each value that arguments need, through the nodes that are recomputed. Inputs are left out.
+// closure calls f with each value that arguments need, also through recomputed nodes. Inputs are left out.
 func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int)) {
 	seen := map[int]bool{}
 	todo := [][]Arg{args}
@@ -211,7 +212,7 @@ func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int
 
 // layers makes the layers that end at the given places.
 func (n *Network) layers(ends []int, free []bool, maker map[int]int) {
-	of := map[int]int{} // layer of a value
+	of := map[int]int{} // the layer that makes a value
 	from := 0
 	names := unique{}
 	owners := map[string]string{}
@@ -282,7 +283,7 @@ func (l *Layer) yields(n *Network, v int) {
 	l.Out = append(l.Out, Tensor{v, n.Values[v].sample(), n.Values[v].DType})
 }
 
-// hold notes the tensors of the module that a layer reads.
+// hold records the tensors of the module that a layer reads.
 func (n *Network) hold(l *Layer, owners map[string]string) {
 	names := unique{}
 	seen := map[string]bool{}
@@ -302,8 +303,8 @@ func (n *Network) hold(l *Layer, owners map[string]string) {
 	}
 }
 
-// scope returns the path of modules that the nodes of a layer share. Where that is the model itself, it returns the
-// operator of the first node that computes anything.
+// scope returns the module path that the nodes of a layer share. If that is the model itself, it returns the first
+// operator that is not recomputed.
 func (n *Network) scope(from, end int, free []bool) string {
 	var common []string
 	first := true
@@ -339,7 +340,7 @@ func (n *Network) scope(from, end int, free []bool) string {
 	return name
 }
 
-// unique gives names that nobody else has.
+// unique makes names unique.
 type unique map[string]bool
 
 func (u unique) take(name string) string {

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// Losses names the losses that WithLoss can add. Each is a mean; bce takes logits.
+// Losses lists the losses that WithLoss can add. Each is a mean; bce takes logits.
 var Losses = []string{"cross_entropy", "mse", "bce"}
 
-// WithLoss adds a mean loss to a graph whose module returns outputs, and a target as its last input. The loss is of the
-// output called logits, or else of the first; other outputs are left out.
+// WithLoss adds a mean loss to a graph whose module returns outputs, and a target as its last input. The loss uses
+// the output called logits, or otherwise the first; other outputs are left out.
 func WithLoss(g *aten.Graph, loss string) (*aten.Graph, error) {
 	switch {
 	case !slices.Contains(Losses, loss):

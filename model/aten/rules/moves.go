@@ -7,7 +7,7 @@ var (
 	reduced = set("mean sum amax amin argmax argmin any all max min prod logsumexp norm linalg_vector_norm var std")
 )
 
-// movedSizes returns the sizes of a view that moves, adds, leaves out or shortens dimensions.
+// movedSizes returns the sizes of a view that moves, adds, removes or shortens dimensions.
 func (f *facts) movedSizes(b string, n *Node, x []*Expr) []*Expr {
 	if x == nil {
 		return nil
@@ -76,7 +76,7 @@ func (f *facts) movedSizes(b string, n *Node, x []*Expr) []*Expr {
 	return dims
 }
 
-// sliced returns the size of a slice, nil where nobody can tell.
+// sliced returns the size of a slice, or nil if it is unknown.
 func sliced(in []Arg, of *Expr) *Expr {
 	if of == nil {
 		return nil
@@ -93,7 +93,7 @@ func sliced(in []Arg, of *Expr) *Expr {
 		if !fixed {
 			if _, whole := of.Const(); i == 1 && start == 0 && (whole || in[i+2].Size.String() == of.String()) &&
 				(len(in) < 5 || in[4].Kind == Size && isOne(in[4].Size)) {
-				return in[i+2].Size // the first ones, as many as there are rows
+				return in[i+2].Size // as many as there are rows, from the first on
 			}
 			return nil
 		}
@@ -135,7 +135,7 @@ func (f *facts) reducedSizes(b string, n *Node, x []*Expr) []*Expr {
 		list = n.In[at : at+1]
 	} else if n.In[at].Kind != List {
 		if b == "mean" || b == "sum" {
-			return []*Expr{} // the type of the result
+			return []*Expr{} // here the argument is the type of the result
 		}
 		return nil
 	}
@@ -203,7 +203,7 @@ func (f *facts) multiplied(b string, n *Node) []*Expr {
 	return append(batch, x[len(x)-2], y[len(y)-1])
 }
 
-// regrouped returns the sizes yielded by an operator that joins or splits dimensions or tensors.
+// regrouped returns the sizes for an operator that joins or splits dimensions or tensors.
 func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr {
 	at := func(i, otherwise, rank int) (int, bool) {
 		if i >= len(n.In) {
@@ -285,8 +285,8 @@ func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr
 	return dims
 }
 
-// chunked is the size of part k of a dimension of size of, which operator b divides as by says. It is nil for other
-// operators, and where the number of parts is not fixed.
+// chunked returns the size of part k when operator b splits a dimension of size of according to by. It returns nil
+// for other operators, and if the number of parts is not fixed.
 func chunked(b string, by Arg, of *Expr, k int) *Expr {
 	if b == "split_with_sizes" && k < len(by.List) {
 		return by.List[k].Size
@@ -316,7 +316,7 @@ func chunked(b string, by Arg, of *Expr, k int) *Expr {
 	return part
 }
 
-// recurrent returns the sizes of an LSTM's or GRU's outputs, then of its states.
+// recurrent returns the sizes of an LSTM's or GRU's outputs, or of its states.
 func (f *facts) recurrent(n *Node, x []*Expr, k int, v *Value) []*Expr {
 	if overload(n.Op) != "input" || len(x) != 3 || len(v.Shape) != 3 {
 		return nil

@@ -11,45 +11,46 @@ func set(words string) map[string]bool {
 	return s
 }
 
-// base returns an operator's name without its namespace and overload: "add_" of "aten::add_.Tensor". What package fuse
-// puts in an operator's place is called alike.
+// base returns an operator's name without its namespace and overload: "add_" for "aten::add_.Tensor". Replacements
+// by package fuse have the same base name.
 func base(op string) string {
 	op = strings.TrimPrefix(strings.TrimPrefix(op, "aten::"), "millrace::")
 	name, _, _ := strings.Cut(op, ".")
 	return name
 }
 
-// overload returns what stands behind the dot.
+// overload returns the part after the dot.
 func overload(op string) string {
 	_, o, _ := strings.Cut(op, ".")
 	return o
 }
 
 var (
-	// random draws numbers that no counter of ours can repeat.
+	// random lists operators whose random numbers our counters cannot repeat.
 	random = set(`rand randn randint randperm rand_like randn_like randint_like bernoulli bernoulli_ normal normal_
 		multinomial poisson rrelu rrelu_ rrelu_with_noise rrelu_with_noise_ uniform_ random_ exponential_ geometric_
 		cauchy_ log_normal_ binomial native_dropout _fused_dropout _standard_gamma _sample_dirichlet
 		fractional_max_pool2d fractional_max_pool3d`)
 
-	// views share their first argument's elements, always; views that yield lists are among them.
+	// views lists operators whose result always shares the elements of the first argument. Some return lists of
+	// views.
 	views = set(`alias as_strided broadcast_to detach diagonal expand expand_as movedim moveaxis narrow permute select
 		squeeze transpose t numpy_T matrix_H mT mH adjoint real imag view_as_real view_as_complex unflatten unfold
 		unsqueeze view view_as unbind split hsplit vsplit dsplit tensor_split split_with_sizes swapaxes swapdims chunk
 		slice`)
 
-	// maybe share elements where strides and types allow it, which a graph does not say.
+	// maybe lists operators whose result shares elements if strides and types allow it; a graph does not say so.
 	maybe = set(`reshape reshape_as flatten ravel contiguous to type_as cpu cuda positive conj resolve_conj resolve_neg
 		lift_fresh lift atleast_1d atleast_2d atleast_3d data requires_grad einsum sum_to_size _to_copy
 		meshgrid broadcast_tensors _reshape_alias pin_memory float`)
 
-	// metadata changes what a tensor is, and not its elements.
+	// metadata lists operators that change a tensor's properties, but not its elements.
 	metadata = set(`set_ resize_ resize_as_ detach_ requires_grad_ squeeze_ unsqueeze_ transpose_ t_ swapaxes_ swapdims_
 		as_strided_ rename_ swap_ data_`)
 
 	compared = set(`eq ne lt le gt ge logical_and logical_or logical_xor logical_not`)
 
-	// noGrad yields floats that have no gradient.
+	// noGrad lists operators that return floats without a gradient.
 	noGrad = set(`detach zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty floor ceil
 		round trunc sign bincount one_hot histc`)
 
@@ -58,7 +59,7 @@ var (
 		_scaled_dot_product_attention embedding embedding_bag bilinear gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell
 		linear_gelu linear_add causal_attention`)
 
-	// scalars are overloads with a number where the one of a tensor was called.
+	// scalars maps overloads for a tensor to those for a number.
 	scalars = map[string]string{
 		"add.Tensor": "add.Scalar", "sub.Tensor": "sub.Scalar", "mul.Tensor": "mul.Scalar", "div.Tensor": "div.Scalar",
 		"div.Tensor_mode": "div.Scalar_mode", "rsub.Tensor": "rsub.Scalar", "eq.Tensor": "eq.Scalar",
@@ -70,8 +71,8 @@ var (
 		"__or__.Tensor": "__or__.Scalar",
 	}
 
-	// tensorAt says which arguments are tensors in an operator's schema that code may give as numbers. Arguments 0 and
-	// 1 of overloads that name Tensor are not among them.
+	// tensorAt lists arguments that are tensors in an operator's schema but may be given as numbers. Arguments 0 and
+	// 1 of overloads whose name contains Tensor are not listed.
 	tensorAt = map[string][]int{
 		"where.self": {1, 2}, "maximum": {0, 1}, "minimum": {0, 1}, "masked_fill.Tensor": {2}, "index_put": {2},
 		"atan2": {0, 1}, "logical_and": {0, 1}, "logical_or": {0, 1}, "logical_xor": {0, 1}, "floor_divide": {0, 1},
@@ -82,7 +83,7 @@ var (
 		"add.Scalar": {0}, "sub.Scalar": {0}, "div.Scalar": {0}, "ceil": {0}, "floor": {0}, "abs": {0},
 	}
 
-	// modes are the arguments that depend on the mode.
+	// modes lists the arguments that depend on the mode.
 	modes = map[string]Mode{
 		"batch_norm": {5, -1}, "instance_norm": {5, -1}, "dropout": {2, 1}, "feature_dropout": {2, 1},
 		"alpha_dropout": {2, 1}, "feature_alpha_dropout": {2, 1},
@@ -101,7 +102,7 @@ func inPlace(op string) bool {
 	return strings.HasSuffix(b, "_") && !strings.HasSuffix(b, "__")
 }
 
-// functional returns the operator that yields what one in place writes.
+// functional returns the operator that computes the result of an in-place operator without writing.
 func functional(op string) string {
 	b := base(op)
 	f := strings.TrimSuffix(b, "_")

@@ -2,7 +2,7 @@ package rules
 
 import "slices"
 
-// strides are how far apart neighbours of each dimension lie.
+// strides returns the distance between neighbours in each dimension.
 func strides(shape []int64) []int64 {
 	s, step := make([]int64, len(shape)), int64(1)
 	for d := len(shape) - 1; d >= 0; d-- {
@@ -11,7 +11,7 @@ func strides(shape []int64) []int64 {
 	return s
 }
 
-// from is an index counted from the front.
+// from returns an index counted from the front.
 func from(i, length int64) int64 {
 	if i < 0 {
 		i += length
@@ -19,8 +19,8 @@ func from(i, length int64) int64 {
 	return i
 }
 
-// strided notes a value that has elements of p: in a shape, so far apart, the first one at offset. What does not lie
-// inside p is not noted.
+// strided records that a value consists of elements of p: with this shape and these strides, the first at offset. It
+// records nothing if some elements would lie outside of p.
 func (f *follower) strided(value int, p placed, shape, apart []int64, offset int64) {
 	count := numel(shape)
 	if len(apart) != len(shape) || count > mostPlaced {
@@ -53,7 +53,7 @@ func (f *follower) strided(value int, p placed, shape, apart []int64, offset int
 	f.put(value, placed{p.input, slices.Clone(shape), at})
 }
 
-// expanded is the strides of a shape that another one is expanded to.
+// expanded returns the strides with which a shape is expanded to another.
 func expanded(of, to []int64) []int64 {
 	if len(of) > len(to) {
 		return nil
@@ -69,14 +69,14 @@ func expanded(of, to []int64) []int64 {
 	return s
 }
 
-// dim is a dimension that an argument names.
+// dim returns the dimension that an argument gives.
 func (f *follower) dim(n *Node, arg, rank int) (int, bool) {
 	d, ok := f.number(n, arg)
 	d = from(d, int64(rank))
 	return int(d), ok && d >= 0 && d < int64(rank)
 }
 
-// sliced notes what a slice or a narrow has.
+// sliced records the elements of a slice or a narrow.
 func (f *follower) sliced(n *Node, b string, p placed, shape []int64) {
 	d, ok := f.dim(n, 1, len(p.shape))
 	if !ok {
@@ -94,7 +94,7 @@ func (f *follower) sliced(n *Node, b string, p placed, shape []int64) {
 	f.strided(n.Out[0], p, shape, apart, offset)
 }
 
-// order is the dimensions in their new order; nil where it is not known.
+// order returns the dimensions in their new order, or nil if it is unknown.
 func (f *follower) order(n *Node, b string, rank int) []int {
 	order := make([]int, rank)
 	for i := range order {
@@ -125,7 +125,7 @@ func (f *follower) order(n *Node, b string, rank int) []int {
 	return order
 }
 
-// parts notes what each tensor of a list has: one behind another along a dimension.
+// parts records the elements of each tensor of a list, which follow each other along a dimension.
 func (f *follower) parts(n *Node, b string, p placed) {
 	arg := map[string]int{"unbind": 1, "chunk": 2, "split": 2, "split_with_sizes": 2}[b]
 	if arg == 0 {

@@ -8,19 +8,20 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// Program is what a layer computes. Its values are numbered: the tensors that it reads, then what its calls yield.
+// Program is the computation of a layer. Its values are numbered: first the tensors that it reads, then the results
+// of its calls.
 type Program struct {
-	Inputs  []Spread // of the tensors that it reads, which are given rows first
+	Inputs  []Spread // where the rows lie in the tensors that it reads; they are passed with rows first
 	Rows    int      // an input whose first dimension is the rows of a call
-	Params  int      // parameters that it reads
+	Params  int      // number of parameters that it reads
 	Values  int
 	Calls   []Call
 	Example int64    // rows of the example
-	Out     []int    // values that it yields
-	Yields  []Spread // of those, which are given on rows first
-	Loss    bool     // what it yields are numbers: the mean loss, and what is to be reported
-	// State is the positions of parameters that it writes for others of its calls to read, ascending: computed a second
-	// time for a backward, it must be given what they were.
+	Out     []int    // values that it returns
+	Yields  []Spread // where the rows lie in those values; they are passed on with rows first
+	Loss    bool     // it returns numbers: the mean loss, and numbers to report
+	// State lists, ascending, the parameters that it writes and that other calls of it read. A recomputation for a
+	// backward must start from their old values.
 	State []int
 }
 
@@ -28,33 +29,33 @@ type Program struct {
 type Call struct {
 	Op      string
 	In      []Operand
-	Out     []int // values; of an operator that yields a list, its elements
+	Out     []int // values; for an operator that returns a list, its elements
 	List    bool
-	Site    int   // of a dropout: which of the model's it is
-	Mode    *Mode // nil where training and evaluating are the same
+	Site    int   // for a dropout: its number in the model
+	Mode    *Mode // nil if training and evaluation do not differ
 	Updates []int // parameters that it writes
-	Always  bool  // see Node
+	Always  bool  // see Node.Always
 	Spread  Spread
-	Where   string     // for people: the module that called it, and the line; no part of the text
-	Shapes  []Recorded // of what it yields, as far as it is recorded; no part of the text
+	Where   string     // the calling module and the line, for messages; not in the text form
+	Shapes  []Recorded // recorded shapes of its results; not in the text form
 }
 
-// Norm says whether a Call normalises by statistics that it moves: arguments 3 and 4.
+// Norm says whether a Call normalises with running statistics, which are arguments 3 and 4.
 func (c *Call) Norm() bool {
 	b := base(c.Op)
 	return b == "batch_norm" || b == "instance_norm"
 }
 
-// Operand is an argument of a Call. Kind says which field counts; a FromTensor is a parameter of the layer.
+// Operand is an argument of a Call. Kind says which field is used. FromTensor is a parameter of the layer.
 type Operand struct {
 	Kind    Kind
 	Index   int      // FromValue, FromTensor
-	Size    *Expr    // Size; Wrapped, where Literal is none
-	Literal aten.Arg // Literal, Wrapped
+	Size    *Expr    // for Size, and for Wrapped without a Literal
+	Literal aten.Arg // for Literal and Wrapped
 	List    []Operand
 }
 
-// Program compiles a layer of the network, which is given the values reads; those that it needs are among them.
+// Program compiles a layer of the network. The layer is given the values reads, which include all that it needs.
 func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	l := &n.Layers[layer]
 	p := &Program{Rows: -1, Params: len(l.Tensors), Example: n.Graph.Rows}
@@ -120,7 +121,7 @@ func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	return p, nil
 }
 
-// where is who called a node.
+// where describes the place that called a node.
 func (n *Network) where(node *Node) string {
 	text := scopeName(node.Scope)
 	if node.Site >= 0 && node.Site < len(n.Graph.Nodes) && n.Graph.Nodes[node.Site].Where != "" {
@@ -129,8 +130,8 @@ func (n *Network) where(node *Node) string {
 	return text
 }
 
-// wherever is an operator that takes a tensor whatever its strides are: what crosses between layers has others than it
-// had in the trace.
+// wherever replaces an operator by one that accepts a tensor with any strides, since a tensor that crossed between
+// layers has other strides than in the trace.
 func wherever(op string) string {
 	switch op {
 	case "aten::view", "aten::_unsafe_view":
@@ -141,7 +142,7 @@ func wherever(op string) string {
 	return op
 }
 
-// findState looks for parameters that a call writes and another reads, and what is written together with them.
+// findState finds parameters that one call writes and another reads, and those written together with them.
 func (p *Program) findState() {
 	read := map[int]bool{}
 	for _, c := range p.Calls {
@@ -172,7 +173,7 @@ func eachParam(in []Operand, f func(int)) {
 	}
 }
 
-// MarshalText writes a Program, so that two are equal where their texts are.
+// MarshalText writes a Program. Two Programs are equal if their texts are.
 func (p *Program) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 func (p *Program) String() string {
@@ -198,7 +199,7 @@ func (p *Program) String() string {
 	return b.String()
 }
 
-// words writes operands.
+// words returns operands as text.
 func words(in []Operand) string {
 	var all []string
 	for _, o := range in {

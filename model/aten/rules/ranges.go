@@ -5,36 +5,36 @@ import (
 	"slices"
 )
 
-// Range says which whole numbers elements of an input may be, because an operator takes them as indices.
+// Range says which whole numbers the elements of an input may be, because an operator takes them as indices.
 type Range struct {
 	Least, Most int64
-	Skip        *int64 // one more that may stand there, and is left out; nil: none
-	At          []int  // elements of a row of the input that it holds for, ascending; nil: all
-	Only        bool   // the input is read as indices and compared, and nothing else is calculated of it
-	For         string // why: "aten::embedding in tokens takes it as an index into tokens.weight of shape [50 8]"
+	Skip        *int64 // one more allowed number, which is left out; nil: none
+	At          []int  // elements of an input's row that it applies to, ascending; nil: all
+	Only        bool   // the input is only read as indices and compared; nothing is calculated from it
+	For         string // the reason: "aten::embedding in tokens takes it as an index into tokens.weight of shape [50 8]"
 }
 
-// mostPlaced bounds the elements that are followed through a graph, of all values together.
+// mostPlaced limits the elements that are followed through a graph, in all values together.
 const mostPlaced = 1 << 24
 
-// placed is a value whose elements are those of an input: which ones, counted through the example.
+// placed describes a value that consists of elements of an input: which ones, counted through the whole example.
 type placed struct {
 	input int
 	shape []int64
 	at    []int32
 }
 
-// follower follows the elements of inputs through operators that do nothing but move them.
+// follower follows the elements of inputs through operators that only move them.
 type follower struct {
 	net    *Network
 	places map[int]placed
 	total  int
 	found  map[int][]Range
-	mixed  map[int]bool // inputs that something else is calculated of
+	mixed  map[int]bool // inputs that are also used in calculations
 }
 
-// Ranges finds what elements of each input may be, by its value: of those that reach an operator as its indices, in
-// every row, and are nowhere computed with on the way.
+// Ranges returns the ranges of each input, by its value. An element has a range if it reaches an operator as an
+// index, in every row, without any calculation on the way.
 func (n *Network) Ranges() map[int][]Range {
 	f := &follower{net: n, places: map[int]placed{}, found: map[int][]Range{},
 		mixed: map[int]bool{}}
@@ -71,7 +71,7 @@ func (f *follower) put(value int, p placed) {
 	}
 }
 
-// number is an argument of a node that is a number, for the rows of the example.
+// number returns an argument that is a number, for the rows of the example.
 func (f *follower) number(n *Node, arg int) (int64, bool) {
 	if arg >= len(n.In) || n.In[arg].Kind != Size {
 		return 0, false
@@ -80,7 +80,7 @@ func (f *follower) number(n *Node, arg int) (int64, bool) {
 	return v, err == nil
 }
 
-// use notes the ranges of elements that a node takes as indices, and returns the values that have these.
+// use records the ranges of elements that a node takes as indices, and returns the values with those elements.
 func (f *follower) use(n *Node) (indices []int) {
 	x, is := IndexedBy(n.Op)
 	if !is || x.Index >= len(n.In) {
@@ -98,18 +98,18 @@ func (f *follower) use(n *Node) (indices []int) {
 			indices = append(indices, of.Value)
 		}
 		if f.mayMask(of) {
-			break // what comes behind it indexes another dimension than its place says
+			break // later indices index other dimensions than their position says
 		}
 	}
 	return indices
 }
 
-// mayMask says whether an index may be a mask of several dimensions, which takes as many places.
+// mayMask says whether an index may be a mask of several dimensions, which then takes the place of as many indices.
 func (f *follower) mayMask(a Arg) bool {
 	return len(f.net.shape(a)) > 1 && (a.Kind != FromValue || !counts(f.net.Values[a.Value].DType))
 }
 
-// bound notes the range of one argument, where there is one.
+// bound records the range of one argument, if it has one.
 func (f *follower) bound(n *Node, x Indexed, index Arg, dimOf func(rank int) int, skip *int64) bool {
 	if index.Kind != FromValue {
 		return false
@@ -136,7 +136,8 @@ func (f *follower) bound(n *Node, x Indexed, index Arg, dimOf func(rank int) int
 	return true
 }
 
-// size is how many elements a dimension of an argument has, whatever the rows, and what it is called.
+// size returns the size of an argument's dimension if it does not depend on the rows, with a description of the
+// argument.
 func (f *follower) size(of Arg, dimOf func(rank int) int) (int64, string, bool) {
 	switch of.Kind {
 	case FromTensor:
@@ -155,7 +156,7 @@ func (f *follower) size(of Arg, dimOf func(rank int) int) (int64, string, bool) 
 	return 0, "", false
 }
 
-// inEveryRow lists the elements of a row of the input that p has of every row; nil where that is all.
+// inEveryRow returns the positions in an input's row that p contains of every row, or nil for all positions.
 func (f *follower) inEveryRow(p placed) (at []int, ok bool) {
 	rows := int(f.net.Graph.Rows)
 	var each int
@@ -183,7 +184,7 @@ func (f *follower) inEveryRow(p placed) (at []int, ok bool) {
 	return at, len(at) > 0
 }
 
-// move notes which elements the results of a node have, where it does nothing but move them; false where not.
+// move records which elements the results of a node have, if it only moves elements; otherwise it returns false.
 func (f *follower) move(n *Node) bool {
 	f.moved(n)
 	return len(n.Out) > 0 && !slices.ContainsFunc(n.Out, func(v int) bool { return f.places[v].at == nil })

@@ -8,11 +8,11 @@ import (
 // Recorded is the shape of a value in the trace, with the rows of the example and with twice as many.
 type Recorded struct {
 	Once, Twice []int64 // nil: unknown
-	Fixed       []bool  // by dimension: no number of rows from the example's on changes its size
+	Fixed       []bool  // by dimension: the size is the same for any number of rows from the example's on
 }
 
-// Agrees says whether a tensor's shape, in a call of rows rows, fits what was recorded with example rows. Sizes that
-// are the same with twice the rows may change with more: rows in groups of 16 do.
+// Agrees says whether a tensor's shape, in a call with rows rows, fits the shape recorded with example rows. Sizes
+// that are equal with twice the rows may still change with more rows, for instance when rows form groups of 16.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:
@@ -34,7 +34,7 @@ func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	return true
 }
 
-// countless yield as many elements as what tensors hold says, beside those that counts knows.
+// countless lists operators whose number of results depends on what tensors hold, besides those that counts covers.
 var countless = set(`bincount one_hot argwhere _pack_padded_sequence _pad_packed_sequence tensor_split`)
 
 // loose says whether the sizes of a node's result may depend on the contents of tensors.
@@ -44,8 +44,8 @@ func (f *facts) loose(n *Node) bool {
 	return countless[b] || f.counts(n) || b == "index" && len(n.In) > 1 && slices.ContainsFunc(n.In[1].List, unknown)
 }
 
-// recorded is the shape that the k-th value of a node has in the trace; nothing where another operator has replaced it
-// that lays it out otherwise, or where a mode or an engine leaves it out.
+// recorded returns the shape that a node's k-th value has in the trace. It returns nothing if the node has been
+// replaced by one with another layout, or if a mode or an engine leaves the value out.
 func (n *Network) recorded(of *Node, value, k int) Recorded {
 	v := n.Values[value]
 	others := of.Mode != nil || strings.Contains(of.Op, "scaled_dot_product")
@@ -66,7 +66,7 @@ func (n *Network) recorded(of *Node, value, k int) Recorded {
 	return r
 }
 
-// laid says whether a shape with so many rows is that of a value, as far as its sizes are known.
+// laid says whether a shape with this number of rows fits the known sizes of a value.
 func (n *Network) laid(v *Value, shape []int64, rows int64) bool {
 	if shape == nil || v.Dims != nil && len(v.Dims) != len(shape) {
 		return false

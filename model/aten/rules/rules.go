@@ -1,18 +1,19 @@
-// Package rules makes a traced PyTorch graph functional, free of its mode, and a chain of layers.
+// Package rules turns a traced PyTorch graph into a chain of layers, functional and independent of the mode.
 //
-// In: an aten.Graph as it was traced: in training mode, with the rows of one example. Out: a Network. Its nodes write
-// nothing but the module's own buffers; numbers are folded into expressions of the rows of a call, so that what was
-// traced with 4 rows runs with 2; operators whose behaviour depends on the mode are marked; each value says whether it
-// has a gradient; nodes are grouped into layers at the places where few tensors cross.
+// In: an aten.Graph, traced in training mode with the rows of one example. Out: a Network. Its nodes write only the
+// module's own buffers. Numbers become expressions of the rows of a call, so that a graph traced with 4 rows runs
+// with 2. Operators that depend on the mode are marked. Each value says whether it has a gradient. Nodes are grouped
+// into layers at places where few tensors cross.
 //
-// Refused, with the node, its scope and what to change: operators that draw random numbers, other than dropout;
-// writing parameters, constants, and views of buffers in place; reading a tensor that another name may or may not have
-// changed; sizes of which nobody can tell whether they are the batch; control flow and objects.
+// Refused, with the node, its scope and what to change: operators that draw random numbers, except dropout; in-place
+// writes to parameters, constants, and views of buffers; reads of a tensor that may have been changed under another
+// name; sizes that might or might not be the batch; control flow and objects.
 //
-// Its driver evaluates each Size with the rows of the call; replaces the arguments that a Mode names: by whether it
-// trains, and by masks drawn from counters at the node's Site; passes a Wrapped number as PyTorch wraps one; runs the
-// nodes of a layer in order, those with Updates and no values in training alone, and has buffers written once a
-// forward and not on recompute; and gives a parameter that several layers hold one owner, which adds their gradients.
+// The caller evaluates each Size with the rows of the call. It replaces the arguments that a Mode names: by whether
+// it trains, and by masks drawn from counters at the node's Site. It passes a Wrapped number as PyTorch wraps one.
+// It runs the nodes of a layer in order, and those with Updates and no values only in training. Buffers are written
+// once for each forward, and not in a recomputation. A parameter that several layers hold gets one owner, which adds
+// their gradients.
 package rules
 
 import (
@@ -25,49 +26,49 @@ import (
 
 // Network is a graph whose nodes are functional, and its layers.
 type Network struct {
-	Graph   *aten.Graph    // as it was traced; inputs and tensors are read from it
-	Nodes   []Node         // each behind those that it reads of
-	Values  map[int]*Value // inputs of the graph, and what nodes yield
+	Graph   *aten.Graph    // the trace; inputs and tensors are read from it
+	Nodes   []Node         // each after the nodes whose values it reads
+	Values  map[int]*Value // inputs of the graph and results of nodes
 	Outputs []Output       // the mean loss, then numbers to report
-	Layers  []Layer        // in the order of the nodes; the last one yields the outputs
+	Layers  []Layer        // in the order of the nodes; the last one returns the outputs
 }
 
-// Output is a number that the network yields.
+// Output is a number that the network returns.
 type Output struct {
 	Name string
 	Arg  Arg
 }
 
-// Node is one call of an operator that changes none of its arguments but buffers.
+// Node is one call of an operator. It changes no arguments except buffers.
 type Node struct {
 	Op      string
 	In      []Arg
-	Out     []int // values; of an operator that yields a list, its elements
-	List    bool  // it yields a list
+	Out     []int // values; for an operator that returns a list, its elements
+	List    bool  // it returns a list
 	Scope   string
-	Site    int      // number of the traced node: where masks of dropout are drawn
-	Mode    *Mode    // nil where training and evaluating are the same
+	Site    int      // number of the traced node, from which dropout masks are drawn
+	Mode    *Mode    // nil if training and evaluation do not differ
 	Updates []string // buffers that it writes
-	Always  bool     // it changes a buffer in evaluation too, for those that read it there
+	Always  bool     // it also changes a buffer in evaluation, for nodes that read it there
 }
 
-// Mode says which arguments of a node the driver sets; -1 is none.
+// Mode says which arguments of a node the caller sets; -1 means none.
 type Mode struct {
-	Train int // whether it trains
-	Rate  int // of dropout: nothing where it does not train
+	Train int // the flag for training
+	Rate  int // the rate of dropout, which does nothing unless it trains
 }
 
-// Value is a tensor that an input or a node gives.
+// Value is an input or a result of a node.
 type Value struct {
-	Dims   []*Expr // nil: unknown; an element nil: that size is unknown
+	Dims   []*Expr // nil: unknown; a nil element: that size is unknown
 	Shape  []int64 // in the example; nil: unknown
 	DType  aten.DType
-	Batch  bool    // depends on an input of the graph
-	Grad   bool    // has a gradient
-	Known  bool    // depends on no trained parameter
+	Batch  bool    // it depends on an input of the graph
+	Grad   bool    // it has a gradient
+	Known  bool    // it depends on no trained parameter
 	Double []int64 // its shape with twice the rows of the example; nil: unknown
-	Loose  bool    // its sizes may depend on what tensors hold
-	// Spread is where its rows lie.
+	Loose  bool    // its sizes may depend on the contents of tensors
+	// Spread says where its rows lie.
 	Spread Spread
 }
 
@@ -79,23 +80,23 @@ const (
 	None Kind = iota
 	FromValue
 	FromTensor
-	Size    // an integer that depends on the rows
-	Wrapped // a number where the schema says Tensor
-	Literal // as it was traced
+	Size    // an integer that depends on the number of rows
+	Wrapped // a number where the schema has a Tensor
+	Literal // unchanged from the trace
 	List
 )
 
-// Arg is an argument of a Node. Kind says which field counts.
+// Arg is an argument of a Node. Kind says which field is used.
 type Arg struct {
 	Kind    Kind
-	Value   int      // FromValue
-	Tensor  string   // FromTensor
-	Size    *Expr    // Size; Wrapped, where Literal is none
-	Literal aten.Arg // Literal, Wrapped: a number, a word, a device
+	Value   int      // for FromValue
+	Tensor  string   // for FromTensor
+	Size    *Expr    // for Size, and for Wrapped without a Literal
+	Literal aten.Arg // for Literal and Wrapped: a number, a word, a device
 	List    []Arg
 }
 
-// maxRank is the most dimensions that a tensor of a graph may have.
+// maxRank is the largest number of dimensions of a tensor in a graph.
 const maxRank = 64
 
 // Normalise applies the rules to a graph and groups it into layers.
@@ -141,7 +142,8 @@ func Normalise(g *aten.Graph) (*Network, error) {
 	return w.net, nil
 }
 
-// Regroup leaves out nodes that nobody reads of, and groups the others into layers, anew where nodes were replaced.
+// Regroup removes nodes whose results are not read, and groups the others into layers again. It is for networks in
+// which nodes were replaced.
 func (n *Network) Regroup() {
 	n.dropDead()
 	n.Layers = nil
@@ -155,7 +157,7 @@ func scopeName(s string) string {
 	return s
 }
 
-// dropDead removes the nodes whose results nobody reads and that write no buffer.
+// dropDead removes nodes whose results are not read and that write no buffer.
 func (n *Network) dropDead() {
 	used := map[int]bool{}
 	for _, o := range n.Outputs {
@@ -177,7 +179,7 @@ func (n *Network) dropDead() {
 	n.Nodes = keep
 }
 
-// eachValue calls f with each value among arguments.
+// eachValue calls f with each value among the arguments.
 func eachValue(args []Arg, f func(int)) {
 	for _, a := range args {
 		switch a.Kind {
@@ -189,7 +191,7 @@ func eachValue(args []Arg, f func(int)) {
 	}
 }
 
-// eachTensor calls f with each tensor of the module among arguments.
+// eachTensor calls f with each tensor of the module among the arguments.
 func eachTensor(args []Arg, f func(string)) {
 	for _, a := range args {
 		switch a.Kind {

@@ -16,7 +16,7 @@ import (
 //go:embed schemas.txt
 var schemaText string
 
-// later are operators that came behind that version, and that this machine computes all the same: package nn does.
+// later lists operators that came after that version of PyTorch. Package nn computes them itself.
 const later = `
 scaled_dot_product_attention query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False
 `
@@ -25,10 +25,10 @@ scaled_dot_product_attention query key value attn_mask=None dropout_p=0.0 is_cau
 type parameter struct {
 	name     string
 	optional bool
-	value    aten.Arg // where it is left out
+	value    aten.Arg // default value
 }
 
-// schemas are the parameters of PyTorch's operators.
+// schemas holds the parameters of PyTorch's operators.
 var schemas = sync.OnceValue(func() map[string][]parameter {
 	all := map[string][]parameter{}
 	for line := range strings.Lines(schemaText + later) {
@@ -44,7 +44,7 @@ var schemas = sync.OnceValue(func() map[string][]parameter {
 	return all
 })
 
-// literal reads a default as Python writes it.
+// literal reads a default value in Python's notation.
 func literal(text string) aten.Arg {
 	if inner, is := strings.CutPrefix(text, "["); is {
 		list := aten.Arg{Kind: aten.List}
@@ -70,7 +70,7 @@ func literal(text string) aten.Arg {
 	return aten.Arg{} // None
 }
 
-// positional returns a node whose arguments are all given by position.
+// positional returns a node with all its arguments in their positions.
 func positional(n *aten.Node) (*aten.Node, error) {
 	first := slices.IndexFunc(n.In, func(a aten.Arg) bool { return a.Name != "" })
 	if first < 0 {

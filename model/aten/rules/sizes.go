@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// alike yield the shape of their first argument.
+	// alike lists operators whose result has the shape of the first argument.
 	alike = set(`relu relu6 gelu silu mish tanh sigmoid softplus elu celu selu leaky_relu prelu hardtanh hardswish
 		hardsigmoid log_sigmoid softmax log_softmax _softmax _log_softmax dropout feature_dropout alpha_dropout
 		feature_alpha_dropout batch_norm instance_norm layer_norm group_norm contiguous clone detach to type_as neg exp
@@ -17,20 +17,20 @@ var (
 		flip roll index_put scatter scatter_add index_add index_fill index_copy select_scatter slice_scatter
 		diagonal_scatter alias normalize`)
 
-	// broadcast yield the common shape of their tensors.
+	// broadcast lists operators whose result has the common shape of their tensors.
 	broadcast = set(`add sub mul div rsub pow eq ne lt le gt ge maximum minimum where atan2 remainder fmod floor_divide
 		logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ lerp addcmul addcdiv
 		masked_fill binary_cross_entropy_with_logits`)
 
-	// samplewise keep the first dimension of their first argument, and calculate the others of it.
+	// samplewise lists operators that keep the first dimension of their first argument, and calculate the others.
 	samplewise = set(`convolution _convolution conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
 		max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
 		adaptive_max_pool2d upsample_nearest1d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d pixel_shuffle
 		pixel_unshuffle max_pool2d_with_indices constant_pad_nd reflection_pad2d replication_pad2d pad glu`)
 )
 
-// sizes describes what a node yields: by rules that agree with the example; else by the example with twice the rows,
-// or by the example alone where it is clear.
+// sizes returns the sizes of a node's result. It uses rules if they agree with the example, otherwise the example
+// with twice the rows, or the example alone where that is unambiguous.
 func (f *facts) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	if len(double) != len(v.Shape) {
 		double = nil
@@ -51,7 +51,7 @@ func (f *facts) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	for i, d := range v.Shape {
 		switch {
 		case f.counts(n), double == nil && d%f.g.Rows == 0:
-			dims[i] = nil // perhaps the batch
+			dims[i] = nil // it may be the batch
 		case double != nil && d != double[i]:
 			dims[i] = nil
 			if per := d / f.g.Rows; d == per*f.g.Rows && double[i] == 2*d {
@@ -62,7 +62,7 @@ func (f *facts) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	return dims
 }
 
-// counts says whether a node yields as many elements as values of tensors say.
+// counts says whether the number of elements of a node's result depends on the contents of tensors.
 func (f *facts) counts(n *Node) bool {
 	b := base(n.Op)
 	if b == "index" && len(n.In) > 1 {
@@ -74,7 +74,7 @@ func (f *facts) counts(n *Node) bool {
 	return b == "masked_select" || b == "nonzero" || b == "repeat_interleave" || strings.Contains(b, "unique")
 }
 
-// ruled returns the sizes that an operator yields, nil where no rule says.
+// ruled returns the sizes of an operator's result, or nil if there is no rule.
 func (f *facts) ruled(n *Node, k int, v *Value) []*Expr {
 	b := base(n.Op)
 	if len(n.In) == 0 {
@@ -131,7 +131,7 @@ func (f *facts) ruled(n *Node, k int, v *Value) []*Expr {
 	return nil
 }
 
-// front takes the first sizes of one tensor and the others of the example.
+// front takes the first sizes from x and the others from the example.
 func front(x []*Expr, shape []int64, count int) []*Expr {
 	if len(x) < count || len(shape) < count {
 		return nil
@@ -174,7 +174,7 @@ func (f *facts) broadcasted(in []Arg) []*Expr {
 	return dims
 }
 
-// listed reads sizes from a list among the arguments. A size of -1 takes the remaining elements of x.
+// listed reads sizes from a list among the arguments. A size of -1 stands for the remaining elements of x.
 func (f *facts) listed(in []Arg, x []*Expr) []*Expr {
 	if len(in) == 0 || in[0].Kind != List {
 		return nil
@@ -209,7 +209,7 @@ func (f *facts) listed(in []Arg, x []*Expr) []*Expr {
 	return dims
 }
 
-// product multiplies; nil where a factor is unknown or the product is too large.
+// product multiplies. It returns nil if a factor is unknown or the product is too large.
 func product(a, b *Expr) *Expr {
 	if a == nil || b == nil {
 		return nil
@@ -244,7 +244,7 @@ func (f *facts) expanded(in []Arg, x []*Expr) []*Expr {
 
 var created = set("zeros ones full empty")
 
-// literalBool reads a fixed flag.
+// literalBool returns a fixed flag.
 func literalBool(in []Arg, i int, otherwise bool) bool {
 	if i < len(in) && in[i].Kind == Literal && in[i].Literal.Kind == aten.Bool {
 		return in[i].Literal.Bool

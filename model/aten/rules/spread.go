@@ -1,14 +1,14 @@
 package rules
 
-// Spread says how the rows of a call lie in a tensor: along a dimension of Lead x rows x Tail elements, the last of
-// which run fastest. What is given from layer to layer has the rows first, and then its other dimensions; where that
-// one has more than the rows, Lead and Tail are in its place.
+// Spread says how the rows of a call lie in a tensor. They are in one dimension, of Lead x rows x Tail elements, of
+// which Tail runs fastest. Between layers a tensor has its rows first, and then its other dimensions. If the
+// dimension with the rows has more than these, Lead and Tail remain in its place.
 type Spread struct {
-	Dim        int // NoRows, or RowsUnknown
+	Dim        int // or NoRows, or RowsUnknown
 	Lead, Tail int64
 }
 
-// The Dims of tensors without rows, and of tensors whose rows cannot be located.
+// The values of Dim for tensors without rows, and for tensors whose rows cannot be located.
 const (
 	NoRows      = -1
 	RowsUnknown = -2
@@ -20,16 +20,16 @@ var nowhere, unknown = Spread{Dim: NoRows}, Spread{Dim: RowsUnknown}
 func (s Spread) Alone() bool { return s.Lead == 1 && s.Tail == 1 }
 
 var (
-	// reshaping are the operators that keep the order of elements.
+	// reshaping lists the operators that keep the order of elements.
 	reshaping = set(`view reshape flatten unflatten _unsafe_view view_as reshape_as squeeze unsqueeze _reshape_alias`)
-	// scrambling have rules on sizes, and do not keep rows that share a dimension in their order.
+	// scrambling lists operators that have rules on sizes, but do not keep the order of rows that share a dimension.
 	scrambling = set("flip roll gather index_select index_put scatter scatter_add index_add index_fill index_copy")
-	// keeping do, beside those that rules on sizes have lists of.
+	// keeping lists operators that keep rows in order, besides those that have rules on sizes.
 	keeping = set(`linear matmul mm bmm addmm baddbmm embedding cat stack chunk split split_with_sizes unbind expand
 		expand_as`)
 )
 
-// spread finds the rows of a value that a node yields.
+// spread finds the rows of a node's result.
 func (f *facts) spread(n *Node, v *Value) Spread {
 	dim, per := rowsIn(v.Dims)
 	if dim == NoRows && (v.Dims != nil || !v.Batch) {
@@ -50,13 +50,13 @@ func (f *facts) spread(n *Node, v *Value) Spread {
 	if !f.joined(n.In, per, &found) || per > 1 && found.Lead == 0 {
 		return nowhere
 	}
-	if found.Lead == 0 { // made of sizes alone
+	if found.Lead == 0 { // it is made only from sizes
 		found.Lead, found.Tail = 1, 1
 	}
 	return found
 }
 
-// joined says whether all tensors among arguments that have rows have them in the same way.
+// joined says whether all argument tensors with rows have them in the same place.
 func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	for _, a := range args {
 		switch a.Kind {
@@ -80,7 +80,7 @@ func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	return true
 }
 
-// reshaped follows the rows through a view: as many elements lie in front of them as did before.
+// reshaped follows the rows through a view: the number of elements before them stays the same.
 func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 	x := f.describe(n.In[0])
 	if x.Spread.Dim < 0 {
@@ -93,7 +93,7 @@ func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 	return Spread{dim, front / before, per / (front / before)}
 }
 
-// rowsIn finds the only dimension that is the rows, per times.
+// rowsIn finds the only dimension whose size depends on the rows, and the factor of the rows in it.
 func rowsIn(dims []*Expr) (dim int, per int64) {
 	dim = NoRows
 	for d, e := range dims {
@@ -111,7 +111,7 @@ func rowsIn(dims []*Expr) (dim int, per int64) {
 	return dim, per
 }
 
-// size is the product of sizes that do not depend on the rows; 0 where it is too large.
+// size returns the product of sizes that do not depend on the rows, or 0 if it is too large.
 func size(dims []*Expr) int64 {
 	n := int64(1)
 	for _, d := range dims {
@@ -124,7 +124,7 @@ func size(dims []*Expr) int64 {
 	return n
 }
 
-// sample is the shape of one row of a value, as a layer passes it to the next.
+// sample returns the shape of one row of a value, as one layer passes it to the next.
 func (v *Value) sample() []int64 {
 	shape := []int64{}
 	for d, e := range v.Dims {

@@ -9,27 +9,27 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// variable is what a value of the traced graph holds at one place of the walk. In-place operators change it.
+// variable is the content of a value of the traced graph at one place of the walk. In-place operators change it.
 type variable struct {
 	arg     Arg
-	list    []*variable // of a list or tuple
+	list    []*variable // elements of a list or tuple
 	isList  bool
-	maker   int // the node that yields a list not unpacked yet; -1: none
+	maker   int // the node that returns a list not unpacked yet; -1: none
 	since   int // version of the parent's class when a list of views was made
 	class   *class
-	parent  *variable // what it is a view of; nil: its own elements
+	parent  *variable // the variable that it is a view of; nil: it has its own elements
 	view    view
-	version int   // of the class, when arg was true
-	broken  error // why nobody can tell what it holds
+	version int   // version of the class for which arg is valid
+	broken  error // why its content is unknown
 }
 
 // maxValue is the largest number of a value.
 const maxValue = 1 << 40
 
-// class is the variables that share elements.
+// class is a set of variables that share elements.
 type class struct {
 	version int
-	tensor  string // of the module, whose elements they are; "" for others
+	tensor  string // the module's tensor with these elements; "" if there is none
 }
 
 // walker goes through a graph once, in order.
@@ -37,12 +37,12 @@ type walker struct {
 	facts
 	vars    map[int]*variable
 	tensors map[string]*variable
-	next    int // a value that nobody has
-	at      int // the traced node
+	next    int // next unused number of a value
+	at      int // index of the traced node
 }
 
-// facts says what follows, of what is known of the values so far, for what an operator yields: its sizes for any number
-// of rows, where the rows of a batch lie in it, and what it depends on.
+// facts derives properties of an operator's result from those of its arguments: its sizes for any number of rows,
+// where the rows lie, and what it depends on.
 type facts struct {
 	g     *aten.Graph
 	net   *Network
@@ -90,7 +90,7 @@ func fresh(arg Arg) *variable { return &variable{arg: arg, maker: -1, class: &cl
 
 func sizeVariable(e *Expr) *variable { return &variable{arg: Arg{Kind: Size, Size: e}, maker: -1} }
 
-// variable returns what an argument stands for; a literal has none.
+// variable returns the variable of an argument, or nil for a literal.
 func (w *walker) variable(a aten.Arg) (*variable, error) {
 	switch a.Kind {
 	case aten.FromValue:
@@ -107,7 +107,7 @@ func (w *walker) variable(a aten.Arg) (*variable, error) {
 	return nil, nil
 }
 
-// resolve returns an argument as it is at this place.
+// resolve returns the present content of an argument.
 func (w *walker) resolve(a aten.Arg) (Arg, error) {
 	switch a.Kind {
 	case aten.None:
@@ -133,7 +133,7 @@ func (w *walker) resolve(a aten.Arg) (Arg, error) {
 	return Arg{Kind: Literal, Literal: a}, nil
 }
 
-// current returns what a variable holds now: a view of changed elements is taken again.
+// current returns the present content of a variable. A view of changed elements is taken again.
 func (w *walker) current(v *variable) (Arg, error) {
 	if v.isList {
 		if v.list == nil && v.maker >= 0 {
@@ -178,14 +178,14 @@ func (w *walker) current(v *variable) (Arg, error) {
 	return v.arg, nil
 }
 
-// unlearn leaves the gradient of a view out that was taken without one, under no_grad.
+// unlearn removes the gradient of a view that was taken under no_grad.
 func (w *walker) unlearn(v *variable, detached bool, scope string) {
 	if detached && w.describe(v.arg).Grad {
 		v.arg = w.detach(v.arg, scope)
 	}
 }
 
-// another makes a value like one before, that comes from other elements.
+// another makes a value like another one, but from other elements.
 func (w *walker) another(like Value, from Value) int {
 	id := w.next
 	w.next++
@@ -195,7 +195,7 @@ func (w *walker) another(like Value, from Value) int {
 	return id
 }
 
-// describe describes an argument that is a tensor; others are described as numbers.
+// describe returns the properties of an argument that is a tensor; others are described as numbers.
 func (f *facts) describe(a Arg) Value {
 	switch a.Kind {
 	case FromValue:
@@ -218,7 +218,7 @@ func constants(shape []int64) []*Expr {
 
 func floats(t aten.DType) bool { return t == "" || strings.HasPrefix(string(t), "F") || t == "BF16" }
 
-// node takes one node of the traced graph.
+// node handles one node of the traced graph.
 func (w *walker) node(i int) error {
 	w.at = i
 	n, err := positional(&w.g.Nodes[i])
@@ -262,7 +262,7 @@ func (w *walker) node(i int) error {
 	return w.plain(n)
 }
 
-// plain takes a node that changes no argument, but may update the statistics of a buffer.
+// plain handles a node that changes no argument, but may update the statistics of a buffer.
 func (w *walker) plain(n *aten.Node) error {
 	in, err := w.resolveAll(n.In)
 	if err != nil {
