@@ -52,8 +52,7 @@ func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return t.pair.batch(Array{Floats: in}, Array{Ints: target}, rows), nil
 }
 
-// normalise gives both tables the scale that makes the mean of the first table's values 0 and their standard
-// deviation 1.
+// normalise gives both tables the same scale. With it the first table's values have mean 0 and standard deviation 1.
 func normalise(train, test *table) {
 	var sum, squares float64
 	n := 0

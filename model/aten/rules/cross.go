@@ -33,8 +33,8 @@ func (v *Value) whole() bool {
 	})
 }
 
-// reading drops cuts so that each layer reads an input or a result of an earlier layer, from which it learns the
-// number of rows.
+// reading drops cuts so that each layer reads an input or a result of an earlier layer. From that it learns the number
+// of rows.
 func (n *Network) reading(cuts []int, free []bool, maker map[int]int) []int {
 	var left []int
 	from, fixed := 0, map[int]bool{} // recomputed values that depend on no input

@@ -130,8 +130,8 @@ func (n *Network) where(node *Node) string {
 	return text
 }
 
-// wherever replaces an operator by one that accepts a tensor with any strides, since a tensor that crossed between
-// layers has other strides than in the trace.
+// wherever replaces an operator by one that accepts a tensor with any strides. A tensor that crossed between layers has
+// other strides than in the trace.
 func wherever(op string) string {
 	switch op {
 	case "aten::view", "aten::_unsafe_view":
