@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// The page of a schedule fits a desk and a phone, with every computation in sight and named by the legend.
+// The page of a schedule fits a desktop and a phone; every computation is visible and named in the legend.
 func TestAScheduleFitsEveryScreen(t *testing.T) {
 	p := tracetest.FourStages()
 	p.MicroBatches = 24
@@ -64,7 +64,7 @@ func TestAScheduleFitsEveryScreen(t *testing.T) {
 	})
 }
 
-// The page of a study, with its plots and tables, in every view; what a bar says is what its table says.
+// The page of a study, with its plots and tables, in every view. A bar shows the number of its table.
 func TestAStudyInEveryView(t *testing.T) {
 	table := &Table{Head: []string{"plan", " step"}}
 	table.Add("one", UnitSeconds.Format(.0125))

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// elements counts a drawing's elements by name and class, and refuses XML that is not well formed.
+// elements counts a drawing's elements by name and class, and refuses malformed XML.
 func elements(t *testing.T, svg []byte) map[string]int {
 	t.Helper()
 	seen := map[string]int{}
@@ -73,7 +73,7 @@ func TestGridDrawsEverything(t *testing.T) {
 	}
 }
 
-// Boxes lie where their times say, to the hundredth of a unit.
+// Boxes are where their times say, within a hundredth of a unit.
 func TestGridIsToScale(t *testing.T) {
 	tl := &trace.Timeline{Version: trace.Version, Source: "sim", Workers: 2, Stages: 2, Events: []trace.Event{
 		{Worker: 0, Lane: trace.Compute, Instruction: "0F0", Kind: "F", EndS: 2},
@@ -102,7 +102,7 @@ func TestGridRefusals(t *testing.T) {
 	}
 }
 
-// A shade is one pipeline, one direction or one chunk, the same on every worker.
+// A shade means one pipeline, one direction or one chunk, and the same on every worker.
 func TestShadesTellAWorkersStagesApart(t *testing.T) {
 	computed := func(worker int, text string) trace.Event {
 		f, _ := trace.ParseFields(text)
@@ -110,7 +110,7 @@ func TestShadesTellAWorkersStagesApart(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		events []trace.Event
-		same   [2]trace.Event // of one shade
+		same   [2]trace.Event // with the same shade
 		legend []string
 	}{
 		"one stage each": {[]trace.Event{computed(0, "0F0"), computed(1, "1F0")},

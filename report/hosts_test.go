@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// onHosts is a run of four stages in four processes on two hosts. Their clocks agree within withinS by what the run
-// says, and are off by skewS.
+// onHosts returns a run of four stages in four processes on two hosts. The run claims that clocks agree within
+// withinS; their real error is skewS.
 func onHosts(withinS, skewS float64) Inputs {
 	p := tracetest.FourStages()
 	p.Source, p.Steps, p.TransferS = "run", 6, 0.0002
@@ -68,7 +68,7 @@ func TestWorkersAreShownByHost(t *testing.T) {
 	}
 }
 
-// A clock's drift is told where it comes to more than the error.
+// A clock's drift is shown if it exceeds the error.
 func TestADriftIsTold(t *testing.T) {
 	in := onHosts(2e-4, 0)
 	_, end := in.Measured.Extent()
@@ -101,7 +101,7 @@ func TestNumbersSayWhereTheirWorkersAre(t *testing.T) {
 	}
 }
 
-// Viewers show a process for each that there was, and no arrow goes back in time.
+// Viewers show a process for each process of the run, and no arrow goes back in time.
 func TestViewersHaveAProcessForEach(t *testing.T) {
 	in := onHosts(9e-4, -5e-4)
 	var chrome, perfetto bytes.Buffer

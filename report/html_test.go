@@ -75,8 +75,7 @@ func TestPageHoldsBothSteps(t *testing.T) {
 	}
 }
 
-// TestPageFetchesNothing: no address, no source, no import survives; a content policy
-// would stop what slipped through.
+// TestPageFetchesNothing: the page has no address, source or import. A content policy would stop any that remained.
 func TestPageFetchesNothing(t *testing.T) {
 	page := drawPage(t, sample(tracetest.TwoStages()))
 	for _, banned := range []string{"http://", "https://", "//cdn", " src=", "@import", "import {", "import(", "fetch(",
@@ -116,8 +115,7 @@ func TestPageEscapesNames(t *testing.T) {
 	}
 }
 
-// TestModulesShareNoName: the modules are put into one script, so a name that two of them
-// use at top level would be an error there.
+// TestModulesShareNoName: the modules are put into one script, so no two may use the same name at top level.
 func TestModulesShareNoName(t *testing.T) {
 	declared := regexp.MustCompile(`(?m)^(?:export )?(?:function|const|let|class) (?:\[?)([A-Za-z_$][\w$]*)`)
 	imported := regexp.MustCompile(`(?m)^import \{ (.*) \} from "\./(.*)";`)
@@ -158,7 +156,7 @@ func TestModulesShareNoName(t *testing.T) {
 	}
 }
 
-// TestEveryColourIsDefined: the page colours kinds and causes by custom properties.
+// TestEveryColourIsDefined: the custom properties for the colours of kinds and causes exist.
 func TestEveryColourIsDefined(t *testing.T) {
 	style, err := web.ReadFile("web/style.css")
 	if err != nil {
@@ -168,7 +166,7 @@ func TestEveryColourIsDefined(t *testing.T) {
 	d := pageDataOf(Inputs{})
 	for _, k := range d.Kinds {
 		if k.Name == "RF" || k.Name == "RB" {
-			continue // drawn as the sends they end
+			continue // drawn as the sends that they end
 		}
 		if !strings.Contains(light, "--"+k.Name+":") || !strings.Contains(dark, "--"+k.Name+":") {
 			t.Errorf("kind %s has no colour in one of the themes", k.Name)

@@ -7,8 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// Workers are a plan's devices in ascending order: of a plan on devices 7 and 4 of a cluster the reports are those
-// of the same plan on 1 and 0.
+// Workers are a plan's devices in ascending order. A plan on devices 7 and 4 has the same reports as one on 1 and 0.
 func TestDevicesAreShownAsWorkers(t *testing.T) {
 	draw := func(devices ...int) (terminal, page string) {
 		in := sample(tracetest.TwoStages())
@@ -40,7 +39,7 @@ func TestDevicesAreShownAsWorkers(t *testing.T) {
 	}
 }
 
-// A caption says how far the step that is drawn is from the median, where that can be seen.
+// A caption says how much the drawn step differs from the median, if that is visible.
 func TestHowFarADrawnStepIsFromTheMedian(t *testing.T) {
 	for tookS, want := range map[float64]string{2.2: ", 10.0 % longer", 1.936: ", 3.2 % shorter", 2.008: "", 2: ""} {
 		if got := (shownStep{tookS: tookS, ofS: 2}).apart(); got != want {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestThePageOfAMillionSteps is under 2 MB, and what it says in numbers is of all steps: the tiles, the last loss, the
-// highest one, and how many steps took longer than the axis is.
+// TestThePageOfAMillionSteps: the page is below 2 MB, and its numbers cover all steps: the tiles, the last loss, the
+// highest one, and the number of steps beyond the axis.
 func TestThePageOfAMillionSteps(t *testing.T) {
 	const n = 1_000_000
 	in := Inputs{Title: "long", Batch: 32}
@@ -48,7 +48,7 @@ func TestThePageOfAMillionSteps(t *testing.T) {
 			t.Errorf("%d %s", c, what)
 		}
 	}
-	at := func(step int, want float64) { // from 0
+	at := func(step int, want float64) { // steps count from 0
 		if i := slices.Index(d.Losses.X, step+1); i < 0 || d.Losses.Y[i] != want {
 			t.Errorf("the loss of step %d is not drawn", step)
 		}

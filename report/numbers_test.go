@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// forward is computing of one step on one worker.
+// forward returns the forward of a step on a worker.
 func forward(worker, step int, from, to float64) trace.Event {
 	e := trace.Event{Worker: worker, Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: step}
 	e.ReadyS, e.StartS, e.EndS = from, from, to
 	return e
 }
 
-// longRun is a run of one worker whose last steps, the only ones with events, are longer than the others: 110 ms with
-// 103 ms of computing behind 92 of 92.4 ms.
+// longRun returns a run of one worker. After 92 steps of 92.4 ms it has 8 steps of 110 ms with 103 ms of computing,
+// the only ones with events.
 func longRun() *trace.Timeline {
 	t := &trace.Timeline{Version: trace.Version, Source: "run", Model: "m", Workers: 1, Stages: 1}
 	at := 0.0
@@ -36,7 +36,7 @@ func longRun() *trace.Timeline {
 	return t
 }
 
-// Step, busy time and bubble are of the same steps, and the heading says of which.
+// Step, busy time and bubble cover the same steps, and the heading names them.
 func TestNumbersAreOfTheSameSteps(t *testing.T) {
 	n := NumbersOf(longRun(), 10, 32)
 	if math.Abs(n.StepS-.110) > 1e-9 || math.Abs(n.BusyS[0]-.103) > 1e-9 || math.Abs(n.Bubble-(1-.103/.110)) > 1e-9 {
@@ -54,9 +54,9 @@ func TestNumbersAreOfTheSameSteps(t *testing.T) {
 	}
 }
 
-// By hand: the bubble is the median of the steps' own (50 %, 10 %, 50 %), as the curve over the steps shows them.
-// The medians of step (10 ms) and busy times (9 ms each) would leave 10 %. It is the same by what a run that goes on
-// has said.
+// Computed by hand: the bubble is the median of the steps' bubbles (50 %, 10 %, 50 %), as in the curve over steps.
+// The medians of step (10 ms) and busy times (9 ms each) would give 10 %. A running run gives the same from its
+// reports.
 func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	tl := &trace.Timeline{Workers: 2, Stages: 2}
 	var said []StepTook
@@ -77,8 +77,8 @@ func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	}
 }
 
-// No worker of a run or of a stream is busy for longer than a step, and the bubble is what is left. Steps may take
-// any time, and any of them may be kept.
+// No worker is busy for longer than a step, in a run or a stream, and the bubble is the rest. Steps may take any
+// time, and any of them may be recorded.
 func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -121,8 +121,8 @@ func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 	}
 }
 
-// The numbers of a run without a Timeline are of the steps of its last part that it has said something of. The
-// report says why no measured step is drawn.
+// Without a Timeline the numbers cover the reported steps of the run's last part. The report says why no measured
+// step is drawn.
 func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
 	in := sample(tracetest.TwoStages())
 	in.Measured, in.Resumed, in.Unmeasured = nil, []int{40}, "It was killed."
@@ -156,7 +156,7 @@ func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
 	if page := drawPage(t, in); !strings.Contains(b.String(), in.Unmeasured) || !strings.Contains(page, in.Unmeasured) {
 		t.Errorf("it is not said why there is no measured step:\n%s", &b)
 	}
-	in.Took[99].BusyS = nil // of an older millrace: nothing is known of the bubble
+	in.Took[99].BusyS = nil // of an older millrace, so the bubble is unknown
 	if rows, _, err = CompareOver(in); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// write puts a page into a file, for a browser.
+// write writes a page to a file for a browser.
 func write(t *testing.T, page string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "page.html")
@@ -29,7 +29,7 @@ func write(t *testing.T, page string) string {
 	return path
 }
 
-// overlapping is a run whose steps begin while the ones before them end, of which the last three are kept.
+// overlapping returns a run whose steps overlap, with the last three recorded.
 func overlapping() Inputs {
 	in := sample(tracetest.TwoStages())
 	tl := in.Measured
@@ -49,7 +49,7 @@ func overlapping() Inputs {
 	return in
 }
 
-// pages are reports of every sort whose numbers a page must agree with.
+// pages returns reports of every kind, whose numbers a page must match.
 func pages() map[string]Inputs {
 	stream := sample(tracetest.TwoStages())
 	stream.Plan.Weights, stream.Plan.Schedule = "stash", "1f1b-rr"
@@ -61,7 +61,7 @@ func pages() map[string]Inputs {
 		"measured alone": {Measured: sample(tracetest.TwoStages()).Measured, Batch: 16}}
 }
 
-// A page's tiles, tables and drawings say the same of a run, and what its footer says holds of what it shows.
+// A page's tiles, tables and drawings agree, and the formula in its footer holds.
 func TestPagesAgreeWithThemselves(t *testing.T) {
 	for name, in := range pages() {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPagesAgreeWithThemselves(t *testing.T) {
 	}
 }
 
-// The page's scripts write numbers as Go does, ties and all.
+// The page's scripts format numbers as Go does, including ties.
 func TestScriptsWriteNumbersAsGoDoes(t *testing.T) {
 	script, err := web.ReadFile("web/format.js")
 	if err != nil {
@@ -104,7 +104,7 @@ func TestScriptsWriteNumbersAsGoDoes(t *testing.T) {
 	}
 }
 
-// A printed page is light, and everything on it is drawn for the width of A4.
+// A printed page is light, and is laid out for the width of A4.
 func TestThePageIsPrinted(t *testing.T) {
 	p := browsertest.Open(t, write(t, drawPage(t, sample(tracetest.FourStages()))),
 		browser.View{Width: 1280, Dark: true})
@@ -127,7 +127,7 @@ func TestThePageIsPrinted(t *testing.T) {
 	}
 }
 
-// The page is used by keyboard, at every size and in both themes, without a fault, and axe-core has nothing against it.
+// The page can be used by keyboard, at every size and in both themes, and axe-core finds no fault.
 func TestThePageInEveryView(t *testing.T) {
 	browsertest.Each(t, write(t, drawPage(t, sample(tracetest.FourStages()))), func(t *testing.T, p *browsertest.Page,
 		v browser.View) {
@@ -164,7 +164,7 @@ func TestDocsNameTheTilesAndCurves(t *testing.T) {
 	p := browsertest.Open(t, write(t, drawPage(t, sample(tracetest.TwoStages()))), browser.View{Width: 1280})
 	var names []string
 	for _, name := range p.Texts(".card .name") {
-		name, _, _ = strings.Cut(strings.ToLower(name), " (") // which worker
+		name, _, _ = strings.Cut(strings.ToLower(name), " (") // removes the worker
 		if names = append(names, name); !strings.Contains(tiles, name) {
 			t.Errorf("of the tile %q the page's description says nothing: %s", name, tiles)
 		}

@@ -46,7 +46,7 @@ func barsSample() *Bars {
 	}}
 }
 
-// TestPlots compares with testdata/*.svg; look at what -rewrite changes in a browser.
+// TestPlots compares with testdata/*.svg. After -rewrite, check the changes in a browser.
 func TestPlots(t *testing.T) {
 	for name, p := range map[string]Plot{"lines": curvesSample(), "factors": factorsSample(), "bars": barsSample()} {
 		var got bytes.Buffer
@@ -70,7 +70,7 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// wellFormed reads a drawing as XML, with coordinates that are numbers inside it.
+// wellFormed checks that a drawing is XML, with coordinates that are numbers inside its frame.
 func wellFormed(t testing.TB, svg []byte) {
 	t.Helper()
 	if bytes.Contains(svg, []byte("NaN")) || bytes.Contains(svg, []byte("Inf")) {
@@ -88,7 +88,7 @@ func wellFormed(t testing.TB, svg []byte) {
 	}
 }
 
-// Whatever the values are, plots stay within their frame.
+// Plots stay within their frame for any values.
 func TestPlotsStayInside(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64Range(-1e9, 1e9), 1, 8)
@@ -145,7 +145,7 @@ func TestTicksAreRound(t *testing.T) {
 	}
 }
 
-// TestAxesFarFromZero: where marks a step apart are one number, an axis still ends.
+// TestAxesFarFromZero: an axis ends even if adjacent ticks round to the same number.
 func TestAxesFarFromZero(t *testing.T) {
 	if at, _ := ticks(1e17, 1e17+16, 4); len(at) > 5 {
 		t.Errorf("%v", at)
@@ -175,8 +175,7 @@ func TestPlotsRefuse(t *testing.T) {
 	}
 }
 
-// A study is one page: it fetches nothing, escapes names, and its plots follow its own switch
-// of colours.
+// A study is one page. It loads nothing, escapes names, and its plots follow its own switch of colours.
 func TestStudy(t *testing.T) {
 	s := &Study{
 		Title: "a <script> & more", Facts: []Fact{{"model", "gpt"}}, Links: []StudyLink{{"bars.svg", "plot"}},

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// sample is a report's inputs: a pipeline as simulated, and 120 noisy steps of it.
+// sample returns a report's inputs: a simulated pipeline, and 120 noisy steps of it.
 func sample(p tracetest.Pipeline) Inputs {
 	simulated := p.Timeline()
 	p.Source, p.Steps, p.Noise, p.Seed, p.ActivationBytes = "run", 120, .03, 7, p.ActivationBytes*103/100
@@ -42,7 +42,7 @@ func sample(p tracetest.Pipeline) Inputs {
 		Facts: []Fact{{"engine", "torch 1.13.1"}, {"cores", "2, one thread each worker"}, {"seed", "1"}}}
 }
 
-// artifact keeps what a test drew where "go test -artifacts" asks for it.
+// artifact keeps what a test drew, if "go test -artifacts" asks for it.
 func artifact(t *testing.T, name string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(t.ArtifactDir(), name), content, 0o644); err != nil {
@@ -50,7 +50,7 @@ func artifact(t *testing.T, name string, content []byte) {
 	}
 }
 
-// many is a Timeline of about n events, for what must stay quick: a micro-batch has 20.
+// many returns a Timeline of about n events, for tests of speed: a micro-batch has 20.
 func many(n int) *trace.Timeline {
 	p := tracetest.FourStages()
 	p.MicroBatches = n / 20

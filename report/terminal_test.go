@@ -20,8 +20,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-// TestTerminal compares with testdata/*.golden; only commit what -rewrite changes if you
-// understand why it did.
+// TestTerminal compares with testdata/*.golden. Only commit changes of -rewrite that you understand.
 func TestTerminal(t *testing.T) {
 	two := sample(tracetest.TwoStages())
 	for name, in := range map[string]Inputs{
@@ -83,7 +82,7 @@ func TestTerminalOfManyWorkers(t *testing.T) {
 	}
 }
 
-// TestTheSummaryFits: at any width no line is wider than the screen, and colours change no letter.
+// TestTheSummaryFits: no line is wider than the screen at any width, and colours change no letter.
 func TestTheSummaryFits(t *testing.T) {
 	for name, in := range map[string]Inputs{"two": sample(tracetest.TwoStages()), "four": sample(tracetest.FourStages())} {
 		in, err := in.filled()
@@ -108,7 +107,8 @@ func TestTheSummaryFits(t *testing.T) {
 	}
 }
 
-// TestWorkersOfWhichTheSameIsToBeSaid have a row together, and what nobody measured has no column.
+// TestWorkersOfWhichTheSameIsToBeSaid: workers with the same text share a row, and there is no column without
+// measurements.
 func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
 	pl := &plan.Plan{Model: "m", MicroBatch: 1, MicroBatches: 4, Schedule: "dp", Weights: "sync",
 		Stages: []plan.Stage{{Devices: []int{0, 1, 2, 3}}},
@@ -129,7 +129,7 @@ func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
 	}
 }
 
-// TestDifferences: what a reader is told about how far a prediction was off.
+// TestDifferences: the text on the error of a prediction.
 func TestDifferences(t *testing.T) {
 	for _, c := range []struct {
 		unit                Unit
@@ -150,7 +150,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestNumbersOfOverlappingSteps: without a flush, a step is the time between ends.
+// TestNumbersOfOverlappingSteps: without a flush, a step is the time between two ends.
 func TestNumbersOfOverlappingSteps(t *testing.T) {
 	tl := &trace.Timeline{Version: 1, Workers: 1, Stream: true}
 	for s := range 5 {
@@ -169,7 +169,7 @@ func TestNumbersOfOverlappingSteps(t *testing.T) {
 	}
 }
 
-// TestEvaluationsAreNoPartOfAStep: what stands between two steps makes neither longer.
+// TestEvaluationsAreNoPartOfAStep: an evaluation between two steps makes neither longer.
 func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 	tl := &trace.Timeline{Version: 1, Workers: 1}
 	at := 0.0
@@ -187,8 +187,8 @@ func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 	}
 }
 
-// TestNumbersOfALongRun: it keeps the marks of all steps and the events of a few, its workers
-// are a little out of step at the flush, and an evaluation follows the last one.
+// TestNumbersOfALongRun: it has the marks of all steps and the events of a few. Its workers end slightly apart at
+// the flush, and an evaluation follows the last step.
 func TestNumbersOfALongRun(t *testing.T) {
 	p := tracetest.TwoStages()
 	p.Steps = 12
@@ -206,7 +206,7 @@ func TestNumbersOfALongRun(t *testing.T) {
 		tl.Steps[k].StartS -= .001
 	}
 	got := NumbersOf(tl, 2, 32)
-	for _, steps := range []int{3, 10} { // those kept, and all once it is known what was computed in them
+	for _, steps := range []int{3, 10} { // the recorded ones; and all, once all busy times are known
 		if steps == 10 {
 			tl.Computed = computed
 			got = NumbersOf(tl, 2, 32)

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message is a decoded protobuf message: the values of each field, in order.
+// fields is a decoded protobuf message: the values of each field, in order.
 type fields map[protowire.Number][]any
 
 func decode(t *testing.T, b []byte) fields {
@@ -60,23 +60,23 @@ func (f fields) text(n protowire.Number) string {
 	return ""
 }
 
-// viewed is what the packets of a trace have said so far. Tracks are by id, boxes by the name that they show.
+// viewed is the content of a trace's packets so far. Tracks are by id, boxes by their displayed name.
 type viewed struct {
 	*testing.T
 	names           map[uint64]string
 	parents         map[uint64]uint64
 	boxes           map[string]spanned
-	open            map[uint64]string // the box that has begun on a track and not ended; "": none
-	last            map[uint64]uint64 // where the last one ended
+	open            map[uint64]string // the unfinished box on a track; "": none
+	last            map[uint64]uint64 // end of the last box
 	flows           map[uint64][]string
 	counters, waits int
 	peak            uint64
 }
 
-// spanned is when a box begins and ends, in nanoseconds.
+// spanned is the start and the end of a box, in nanoseconds.
 type spanned struct{ start, end uint64 }
 
-// read takes a packet: the description of a track, or an event on one that is described.
+// read processes a packet: the description of a track, or an event on a described track.
 func (r *viewed) read(packet fields) {
 	r.Helper()
 	if packet.number(10) != 1 {
@@ -114,7 +114,7 @@ func (r *viewed) read(packet fields) {
 	}
 }
 
-// begin takes the beginning of a box, which stands behind the one before it, and not within it.
+// begin processes the beginning of a box, which must be after the one before it, not inside.
 func (r *viewed) begin(track, at uint64, e fields) {
 	r.Helper()
 	if r.open[track] != "" {

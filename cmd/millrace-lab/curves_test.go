@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/curves"
 )
 
-// A training with the same settings is not repeated, however it was interrupted; one with other settings is trained.
+// A training with the same settings is not repeated, even after an interruption; one with other settings is.
 func TestCurvesGoOn(t *testing.T) {
 	clitest.NeedTorch(t)
 	native, _ := torch.Find()
@@ -47,7 +47,7 @@ func TestCurvesGoOn(t *testing.T) {
 		if err := json.Unmarshal(line, &one); err != nil {
 			t.Fatal(err)
 		}
-		// 320 samples in batches of 16, evaluated 20 times an epoch: after each.
+		// 320 samples in batches of 16, with 20 evaluations in an epoch: one after each batch.
 		if n := len(one.Points); n != 10 && one.Method != "elastic:2" {
 			t.Errorf("%s, seed %d: %d evaluations in half an epoch; want 10", one.Method, one.Seed, n)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Imported modules on two stages have the losses of the rival that trains the same module, step by step; with another
-// learning rate they do not.
+// Imported modules on two stages have the same losses as the rival that trains the same module, step by step. With
+// another learning rate they differ.
 func TestImportedModulesTrainAsTheirRivalsDo(t *testing.T) {
 	p := clitest.Trainer(t)
 	python, _, err := race.Python(t.Context())
@@ -28,8 +28,8 @@ func TestImportedModulesTrainAsTheirRivalsDo(t *testing.T) {
 	rows := filepath.Join(p.Dir, "rows")
 	gpt := race.Workload{Layers: 2, Width: 16, Heads: 2, Context: 8, Vocabulary: 256, Batch: 4, Optimizer: "sgd",
 		LearningRate: 0.1, Data: text, Seed: 7}
-	// A batch norm of two values says little but which is larger: the last maps have four pixels each, and steps are
-	// short, so that the last bits of a product, which kernels differ in, stay small for a few steps.
+	// A batch norm over two values mostly says which is larger. So the last maps have four pixels each, and learning
+	// rates are small. Then rounding differences between kernels stay small for a few steps.
 	resnet := race.ResNet{Classes: 10, Size: 64, Batch: 4, LearningRate: 0.001, Seed: 7}
 	for _, one := range []struct {
 		race.Module
@@ -102,7 +102,7 @@ func TestBenchImportedRefuses(t *testing.T) {
 	}
 }
 
-// A batch norm has the statistics of a micro-batch's rows, or of a replica's part of them.
+// A batch norm uses the rows of a micro-batch, or of a replica's part of it.
 func TestRowsTogether(t *testing.T) {
 	for _, c := range []struct {
 		replication   string

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// freePort is a port that nobody listens on.
+// freePort returns a port that no process listens on.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -29,8 +29,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// Sessions of one plan answer the protocol and learn the same, however the steps are cut and in however many
-// processes they are.
+// Sessions of one plan answer the protocol and learn the same, however steps are divided into visits, and with any
+// number of processes.
 func TestSessionSpeaksTheRivalsProtocol(t *testing.T) {
 	p := clitest.Trainer(t)
 	m, err := model.Load("mlp", nil)

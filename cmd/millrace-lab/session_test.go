@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A visit goes on until its steps are done, whatever is taken back and however short Programs
-// must be, and is answered once.
+// A visit goes on until its steps are done, even if updates are taken back or Programs must be short, and is
+// answered once.
 func TestAVisitIsAllItsSteps(t *testing.T) {
 	var asked []int
 	var out bytes.Buffer
@@ -28,8 +28,8 @@ func TestAVisitIsAllItsSteps(t *testing.T) {
 	}
 	so := trace.Timeline{Workers: 1}
 	for _, run := range []struct{ most, done int }{
-		{4, 3},   // of visit 1; a fourth was taken back
-		{4, 3},   // the other three
+		{4, 3},   // of visit 1; a fourth step was taken back
+		{4, 3},   // the other three steps
 		{100, 2}, // visit 2
 	} {
 		if _, err := v.next(so, run.most); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// stubborn is a build that ignores SIGTERM, as its child does, and writes both their numbers and a file besides.
+// stubborn is a build that ignores SIGTERM, as its child does. It writes both process ids, and a file.
 const stubborn = `#!/bin/sh
 trap "" TERM INT HUP
 sleep 1000 &
@@ -23,7 +23,7 @@ echo $$ $! >%s
 wait
 `
 
-// A verb that a signal stops leaves no folder, no child and no child's child, whatever they do about signals.
+// A verb that is stopped by a signal leaves no folder, child or grandchild, even if these ignore signals.
 func TestAStoppedExperimentLeavesNothing(t *testing.T) {
 	for _, verb := range []string{"versus build build --only plan --planners dapple", "splits build build --only gpt"} {
 		for signal, code := range clitest.Ends {
@@ -69,7 +69,7 @@ func leavesNothing(t *testing.T, verb string, signal syscall.Signal, code int) {
 		t.Errorf("it left %v, %v", left, err)
 	}
 	for _, pid := range []int{child, grandchild} {
-		for began := time.Now(); ; time.Sleep(time.Millisecond) { // the system takes a moment behind a kill
+		for began := time.Now(); ; time.Sleep(time.Millisecond) { // a killed process takes a moment to disappear
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			if err != nil || strings.Contains(string(stat), ") Z ") {
 				break

@@ -13,17 +13,17 @@ import (
 
 func TestMain(m *testing.M) {
 	clitest.Main(m, func(args []string) int {
-		cli.FirstLine = time.Hour // as a story tells it, however slow the machine is
+		cli.FirstLine = time.Hour // prevents log lines on a slow machine
 		return cli.ExecuteAs(labCommand(), args)
 	})
 }
 
-// TestStories tells what a user sees who has no libtorch.
+// TestStories runs the stories of a user without libtorch.
 func TestStories(t *testing.T) {
 	clitest.Tell(t, "testdata/stories", filepath.Join(t.TempDir(), "no-library.so"), true)
 }
 
-// TestTorchStories tells of training.
+// TestTorchStories runs the stories of training.
 func TestTorchStories(t *testing.T) {
 	clitest.NeedTorch(t)
 	native, _ := torch.Find()
@@ -35,7 +35,7 @@ func TestHelpIsShort(t *testing.T) { clitest.HelpIsShort(t, labCommand()) }
 // Every command that a document names has its verb and its flags.
 func TestTheDocumentsCommandsAreThere(t *testing.T) { clitest.CommandsAreThere(t, labCommand) }
 
-// Data that is not there is found out before anything is measured.
+// Missing data is reported before anything is measured.
 func TestDataIsLookedAtFirst(t *testing.T) {
 	p := clitest.Trainer(t)
 	for _, args := range []string{"bench peers", "bench speedup --model mlp", "bench orders --model mlp"} {
@@ -47,7 +47,7 @@ func TestDataIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// A verb that a signal stops says so and ends at once with 128 + the signal.
+// A verb that is stopped by a signal says so and ends at once with 128 + the signal.
 func TestSignalsStopAnExperiment(t *testing.T) {
 	for signal, code := range clitest.Ends {
 		t.Run(signal.String(), func(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A run under asp, whose workers go their own way, is replayed to the bit by its record. Evaluations and checkpoints
-// are too, and so are two parts of one that was resumed.
+// A run under asp, whose order depends on timing, is replayed from its record bit by bit. The replay includes
+// evaluations and checkpoints, and a run with two parts.
 func TestARunOfASPIsReplayed(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -17,7 +17,7 @@ func TestARunOfASPIsReplayed(t *testing.T) {
 	learn(t, p, asp+"--replay first --out again")
 	sameTensors(t, p, "first/checkpoints", "again/checkpoints")
 
-	p.Run(t, strings.Fields("train --resume again --steps 45"), true) // as it happens from there on
+	p.Run(t, strings.Fields("train --resume again --steps 45"), true) // a new order from here on
 	learn(t, p, asp+"--steps 45 --replay again --out third")
 	sameTensors(t, p, "again/checkpoints", "third/checkpoints")
 

@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// attackVar is the file that the measurements of an attack are written to which has found nothing.
+// attackVar names a file for the measurements of an attack that found nothing.
 const attackVar = "MILLRACE_ATTACK"
 
-// attack is whoever knows no token, at one address. It counts who is turned away.
+// attack is an attacker without a token, at one address. It counts the refused connections.
 type attack struct {
 	at       string
-	rank     int // whose address it is
+	rank     int // of the process at the address
 	http     bool
-	recorded []byte // what a rightful connection said
+	recorded []byte // what a permitted connection sent
 	turned   chan string
 }
 
-// says says something to the address and waits until it is over.
+// says sends data to the address and waits for the end of the connection.
 func (a attack) says(what string, text []byte) {
 	raw, err := net.Dial("tcp", a.at)
 	if err != nil {
@@ -36,7 +36,7 @@ func (a attack) says(what string, text []byte) {
 		return
 	}
 	defer raw.Close()
-	_, _ = raw.Write(text) // as far as it is read
+	_, _ = raw.Write(text) // the other end may stop reading
 	_ = raw.SetReadDeadline(time.Now().Add(20 * time.Second))
 	heard, err := io.ReadAll(io.LimitReader(raw, 1<<20))
 	var late net.Error
@@ -50,7 +50,7 @@ func (a attack) says(what string, text []byte) {
 	}
 }
 
-// drips says a byte now and then.
+// drips sends a byte now and then.
 func (a attack) drips(text []byte) {
 	raw, err := net.Dial("tcp", a.at)
 	if err != nil {
@@ -68,15 +68,15 @@ func (a attack) drips(text []byte) {
 	a.turned <- "a slow one may stay"
 }
 
-// siege is how strongly, and for how long.
+// siege says how strong the attack is, and how long it lasts.
 type siege struct {
 	many   int           // attackers of each kind at an address
-	window time.Duration // in which each begins again once it is turned away; 0: each comes once
-	pause  time.Duration // until it does
-	before time.Duration // for which the run is measured without it
+	window time.Duration // duration of repeated attempts; 0: one attempt each
+	pause  time.Duration // time between two attempts
+	before time.Duration // duration of the measurement without an attack
 }
 
-// on has all attackers at an address, and returns what is wrong, and how many were turned away.
+// on runs all attackers at an address, and returns what went wrong, and how many were refused.
 func (s siege) on(a attack) (wrong []string, refused int) {
 	garbage := make([]byte, 1<<16)
 	_, _ = rand.Read(garbage)
@@ -118,13 +118,13 @@ func (s siege) on(a attack) (wrong []string, refused int) {
 	return wrong, refused
 }
 
-// atOnce is how many connections a siege has at one address.
+// atOnce returns how many connections a siege has at one address.
 func (s siege) atOnce() int { return 10 * s.many }
 
-// rightful asks each time anew, as somebody who comes while strangers do.
+// rightful opens a new connection for each request, as a permitted client that arrives during the attack.
 var rightful = http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// stepsOf is how many steps a run has done, as its metrics say to whoever knows the token.
+// stepsOf returns how many steps a run has done, according to its metrics.
 func stepsOf(metrics string) (steps float64, err error) {
 	r, err := http.NewRequest(http.MethodGet, "http://"+metrics+"/metrics", nil)
 	if err != nil {
@@ -148,7 +148,7 @@ func stepsOf(metrics string) (steps float64, err error) {
 	return 0, fmt.Errorf("no steps in %s", text)
 }
 
-// resident is a process's memory in bytes.
+// resident returns a process's memory in bytes.
 func resident(pid int) (n int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -161,14 +161,14 @@ func resident(pid int) (n int64, err error) {
 	return n << 10, nil
 }
 
-// watched is what a run did for a while.
+// watched is what was observed of a run.
 type watched struct {
-	rate, pause     float64       // steps a second, and the longest time in which no step was seen to end, in seconds
+	rate, pause     float64       // steps per second, and the longest time without the end of a step, in seconds
 	most            map[int]int64 // memory in bytes, by rank
-	asked, answered int           // rightful requests for metrics; where many ask, the oldest one's connection ends
+	asked, answered int           // permitted requests for metrics; with many, the oldest connection is closed
 }
 
-// watch follows a run's metrics until over is closed and the metrics are answered again.
+// watch reads a run's metrics until over is closed and the metrics are answered again.
 func watch(metrics string, ranks map[int]int, over <-chan struct{}) (w watched, err error) {
 	w.most = map[int]int64{}
 	var first, last float64
@@ -211,7 +211,7 @@ func watch(metrics string, ranks map[int]int, over <-chan struct{}) (w watched, 
 	}
 }
 
-// besieged is what is written of an attack.
+// besieged is the recorded result of an attack.
 type besieged struct {
 	Version   int     `json:"version"`
 	Processes int     `json:"processes"`
@@ -221,25 +221,25 @@ type besieged struct {
 	Seconds   float64 `json:"seconds"`
 	Before    float64 `json:"steps_per_second_before"`
 	During    float64 `json:"steps_per_second_during"`
-	Asked     int     `json:"metrics_asked"` // rightfully, during the attack
+	Asked     int     `json:"metrics_asked"` // permitted requests during the attack
 	Answered  int     `json:"metrics_answered"`
-	// The longest times in which no step was seen to end.
+	// The longest times without the end of a step.
 	PauseBefore float64 `json:"longest_pause_before_s"`
 	PauseDuring float64 `json:"longest_pause_during_s"`
-	// By rank: memory before, and the most during the attack.
+	// By rank: memory before the attack, and its peak during it.
 	ResidentBefore []int64 `json:"resident_bytes_before"`
 	ResidentDuring []int64 `json:"resident_bytes_during"`
 }
 
-// Memory under attack: what a process's own comes and goes by, and what each of the connections there are at once may
-// take. Behind mostUnfinished of them the oldest is thrown out.
+// Memory under attack: the normal variation of a process's memory, and the limit for each connection. With more than
+// mostUnfinished connections the oldest one is closed.
 const (
 	ownNoise       = 24 << 20
 	ofConnection   = 64 << 10
 	mostUnfinished = 512
 )
 
-// under holds a run to going on under attack at all addresses, in bounded memory, with everybody turned away.
+// under checks that a run goes on under attack at all addresses, with bounded memory, and refuses all attackers.
 func (s siege) under(t *testing.T, metrics string, ranks map[int]int, attacks []attack) besieged {
 	t.Helper()
 	peace := make(chan struct{})

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// TestBoardsFromProfileToPlan: a profile of boards whose weights are on the chip is made by a verb and planned by
-// another, which chooses FBP-AS as BaPipe does (§4.3), and 1F1B-AS where it is told.
+// TestBoardsFromProfileToPlan: one verb makes a profile of boards with weights on the chip, and another plans with
+// it. The plan is FBP-AS, as BaPipe chooses (§4.3), and 1F1B-AS if asked for.
 func TestBoardsFromProfileToPlan(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "boards.json")
 	if out, errs, code := ran(t, "profile", "resnet50", "--cluster", "bapipe-4xvcu129", "--on-chip", "--batch", "128",
@@ -45,7 +45,7 @@ func TestBoardsFromProfileToPlan(t *testing.T) {
 		pl := planned(t, "plan", "--model", "resnet50", "--cluster", "bapipe-4xvcu129", "--profile", file, "--batch", "128",
 			"--planner", "bapipe", "--set", "dp=off", "--set", "chains=1", "--set", "schedule="+schedule)
 		took[pl.Schedule] = pl.Objective.Value
-		// What the planner's formula leaves out is the update.
+		// The planner's formula leaves out the update.
 		if more := pl.Predicted.StepS/pl.Objective.Value - 1; math.Abs(more) > .02 {
 			t.Errorf("%s: %v s by the formula, %v s simulated", schedule, pl.Objective.Value, pl.Predicted.StepS)
 		}
@@ -67,7 +67,7 @@ func TestBoardsFromProfileToPlan(t *testing.T) {
 	}
 }
 
-// planned is the plan that a command prints for machines.
+// planned returns the plan that a command writes.
 func planned(t *testing.T, args ...string) *plan.Plan {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "plan.json")
@@ -81,9 +81,9 @@ func planned(t *testing.T, args ...string) *plan.Plan {
 	return pl
 }
 
-// TestTwoMeasuredTypesArePlannedAsOne: an mlp was measured twice, once with and once without AVX2; joined, BaPipe's
-// plan over two hosts of each type takes as long as the best that brute force finds in the two files: every order of
-// the types, every cut, both schedules of Table II, links that cost nothing.
+// TestTwoMeasuredTypesArePlannedAsOne: an mlp was measured with and without AVX2, and the profiles joined. BaPipe's
+// plan over two hosts of each type must be as fast as the best that brute force finds from the two files. Brute
+// force tries every order of the types, every cut, and both schedules of Table II, with free links.
 func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	dir := t.TempDir()
 	both, hosts := filepath.Join(dir, "both.json"), filepath.Join(dir, "hosts.yaml")
@@ -157,8 +157,8 @@ func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	}
 }
 
-// TestChainsTrain: two chains of two stages, side by side, come to the weights that one worker comes to, but for the
-// order of sums; the plan says that there are two chains.
+// TestChainsTrain: two parallel chains of two stages reach the weights of one worker, except for the order of sums.
+// The plan says that there are two chains.
 func TestChainsTrain(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -204,7 +204,7 @@ func TestChainsTrain(t *testing.T) {
 	}
 }
 
-// furthest is how far two tensors of 32-bit numbers are apart.
+// furthest returns the largest difference of two tensors of 32-bit numbers.
 func furthest(x, y []byte) float64 {
 	number := func(b []byte, i int) float64 {
 		bits := uint32(0)

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// --boundary reaches the plan, the simulator's messages, the run's and its report; a run that goes on keeps it, and
-// what has no boundary refuses it.
+// --boundary reaches the plan, the simulated messages, the run's messages and its report. A resumed run keeps it,
+// and a plan without a boundary refuses it.
 func TestBoundariesInFewerBits(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -25,7 +25,7 @@ func TestBoundariesInFewerBits(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, e := range tl.Events {
-				if e.Kind != "SF" || e.Step == 3 { // the last step has the evaluation too, which sends tensors as they are
+				if e.Kind != "SF" || e.Step == 3 { // the last step includes the evaluation, whose tensors are not packed
 					continue
 				}
 				if before, seen := bytes[f]; seen && before != e.Bytes {
@@ -38,7 +38,7 @@ func TestBoundariesInFewerBits(t *testing.T) {
 			}
 		}
 	}
-	// 4 samples of n numbers: 4 bytes each, or one and 4 for each sample.
+	// 4 samples of n numbers: 4 bytes for each number; or one byte, and 4 for each sample.
 	if n := bytes["f32"] / 4; bytes["i8"] != n+4*packing.ScaleBytes {
 		t.Errorf("messages of %v bytes", bytes)
 	}

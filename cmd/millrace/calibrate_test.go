@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// docs/clusters.md shows what calibrate prints of the examples. The file that it writes is read and, fitted to the
-// same measurements again, hardly changes.
+// docs/clusters.md shows calibrate's output for the examples. The file that it writes can be read, and hardly
+// changes when it is fitted to the same measurements again.
 func TestTheDocumentedCalibration(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
 	examples, err := filepath.Abs("../../examples")
@@ -65,7 +65,7 @@ func TestTheDocumentedCalibration(t *testing.T) {
 	}
 }
 
-// A calibration that is stopped ends soon, with the signal's code, and leaves no file.
+// A calibration that is stopped ends soon with the signal's code, and leaves no file.
 func TestACalibrationIsStopped(t *testing.T) {
 	t.Parallel()
 	var rows strings.Builder

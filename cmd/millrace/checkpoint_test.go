@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// savedRun is a run's folder with the checkpoints of two steps, two stages each, which two hosts have written.
+// savedRun makes a run's folder with checkpoints of two steps, with two stages each, as written by two hosts.
 func savedRun(t *testing.T, dir string) {
 	t.Helper()
 	store := &checkpoint.Store{Dir: filepath.Join(dir, "checkpoints")}
@@ -61,13 +61,13 @@ func savedRun(t *testing.T, dir string) {
 	}
 }
 
-// bare is the program with a folder to itself and no library.
+// bare returns the program with a folder of its own and no library.
 func bare(t *testing.T) *clitest.Program {
 	t.Helper()
 	return &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 }
 
-// tells compares what a command prints with what it is to print.
+// tells compares the output of a command with the expected one.
 func tells(t *testing.T, p *clitest.Program, line, want string) {
 	t.Helper()
 	if got := p.Run(t, strings.Fields(line), false); got != strings.TrimPrefix(want, "\n") {
@@ -139,7 +139,7 @@ exit 1
 	}
 }
 
-// exported reads a safetensors file by nothing of ours: tensor by tensor, its data.
+// exported reads the data of each tensor in a safetensors file, without our own reader.
 func exported(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -191,7 +191,7 @@ func TestACheckpointIsExported(t *testing.T) {
 	}
 }
 
-// Whatever lies where a checkpoint should be: every verb says what is wrong, and nothing is written.
+// If something else is in place of a checkpoint, every verb says what is wrong, and writes nothing.
 func TestBadCheckpointsAreNamed(t *testing.T) {
 	const newest = "r/checkpoints/step-00000008/"
 	edit := func(name string, change func([]byte) []byte) func(dir string) error {

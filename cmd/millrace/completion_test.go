@@ -23,7 +23,7 @@ func verbsOf(c *cobra.Command, f func(*cobra.Command)) {
 	}
 }
 
-// Every flag has a word that says what its value is, and every word is some verb's.
+// Every flag has a word that describes its value, and every word is used by some verb.
 func TestEveryFlagHasAWord(t *testing.T) {
 	takes, used := map[string]string{}, map[string]bool{}
 	for _, g := range words.Groups() {
@@ -35,7 +35,7 @@ func TestEveryFlagHasAWord(t *testing.T) {
 		}
 	}
 	verbsOf(command(), func(c *cobra.Command) {
-		if c.Hidden { // which a person does not type
+		if c.Hidden { // users do not type it
 			return
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -59,7 +59,7 @@ func TestEveryFlagHasAWord(t *testing.T) {
 	}
 }
 
-// Names that flags once had are taken still, for what the flag is called now, and nobody is shown them.
+// Old names of flags are still accepted, with the same meaning as the new ones, and are never shown.
 func TestOldNamesAreTaken(t *testing.T) {
 	for _, c := range []struct{ verb, old, now string }{
 		{"train", "output", "out"}, {"tune", "output", "out"}, {"tune", "report", "html"}, {"tune", "train", "steps"},
@@ -81,7 +81,7 @@ func TestOldNamesAreTaken(t *testing.T) {
 	}
 }
 
-// completed is what a shell is offered behind some words, the last of which is being typed.
+// completed returns what a shell is offered after some words. The last word is being typed.
 func completed(t *testing.T, line ...string) []string {
 	t.Helper()
 	root := command()
@@ -102,7 +102,7 @@ func completed(t *testing.T, line ...string) []string {
 	return all
 }
 
-// Values of flags and arguments are completed: names, files of the right kind, and what is in files.
+// Values of flags and arguments are completed: names, files of the right kind, and names from inside files.
 func TestValuesAreCompleted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"mine.yaml", "net.pt2", "net.mr", "notes.txt", "rows.csv", "plan.json",
@@ -120,7 +120,7 @@ func TestValuesAreCompleted(t *testing.T) {
 		t.Fatal(out)
 	}
 	for _, c := range []struct {
-		line string // the last word, which may be empty, is being typed
+		line string // the last word, possibly empty, is being typed
 		want string
 		no   string
 	}{
@@ -181,7 +181,7 @@ func TestValuesAreCompleted(t *testing.T) {
 			}
 		}
 	}
-	// Files are left to the shell, with the endings that they have.
+	// The shell completes files with these endings.
 	for line, want := range map[string]string{"simulate --plan": "json", "plan --job": "yaml", "schedule --svg": "svg",
 		"train --program": "txt"} {
 		if got := completed(t, append(strings.Split(line, " "), "")...); !slices.Contains(got, want) {
@@ -190,10 +190,10 @@ func TestValuesAreCompleted(t *testing.T) {
 	}
 }
 
-// Every flag that takes a value answers a shell, with no error, whatever is typed.
+// Every flag with a value has a completion that never fails, whatever is typed.
 func TestEveryFlagAnswersAShell(t *testing.T) {
 	t.Chdir(t.TempDir())
-	asked := map[string]bool{} // a name has one completion, whatever the verb
+	asked := map[string]bool{} // a name has the same completion in every verb
 	verbsOf(command(), func(c *cobra.Command) {
 		path := strings.Fields(c.CommandPath())[1:]
 		c.Flags().VisitAll(func(f *pflag.Flag) {

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// faultyCommands are verbs that the program has in tests alone: they do what no verb should.
+// faultyCommands are verbs that exist only in tests and do what no verb should.
 func faultyCommands() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "panics", RunE: func(*cobra.Command, []string) error { panic("a line\nand another") }},
@@ -48,8 +48,8 @@ func faultyCommands() []*cobra.Command {
 	}
 }
 
-// A panic, on whichever goroutine, is one line that names a file to send, and exit code 1. The file has the stack,
-// versions and the command line, with its secrets left out.
+// A panic on any goroutine gives one line that names a file to send, and exit code 1. The file has the stack,
+// versions and the command line without its secrets.
 func TestAPanicIsOneLineAndAFileToSend(t *testing.T) {
 	for verb, want := range map[string]string{
 		"panics":        "panic: a line and another",
@@ -95,14 +95,14 @@ func TestSecretsAreLeftOut(t *testing.T) {
 	}
 }
 
-// A process that is killed while another one measures for it leaves none behind.
+// When a process is killed, the process that measures for it ends as well.
 func TestAKilledProcessMeasuresNoMore(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
-	// It takes longer to measure than this test waits.
+	// Measuring this takes longer than the test waits.
 	c := p.Command(t, strings.Fields("train --model mlp --set hidden=2048,2048 --data digits --batch 4096 "+
 		"--micro-batches 1 --workers 2 --steps 1 --out run"))
-	c.Env = append(c.Env, "TMPDIR="+t.TempDir()) // where it leaves what the other one is to measure
+	c.Env = append(c.Env, "TMPDIR="+t.TempDir()) // the folder for the measuring process's job
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestAKilledProcessMeasuresNoMore(t *testing.T) {
 			child = pid
 		}
 	}
-	measuring, err := os.FindProcess(child) // no other one, whoever has its number by then
+	measuring, err := os.FindProcess(child) // a handle, because the process id may be reused
 	if err != nil {
 		t.Fatal(err)
 	}

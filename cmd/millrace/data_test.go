@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// shownArrays writes arrays of four rows: three of numbers, one of which is not finite, and one that is not read.
+// shownArrays writes arrays with four rows: three of numbers, one of them with a value that is not finite, and one
+// that cannot be read.
 func shownArrays(t *testing.T, dir string) {
 	t.Helper()
 	entry := func(name, dtype string, shape ...int64) safetensors.Named {

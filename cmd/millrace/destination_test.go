@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 )
 
-// A folder of one run is none for another until the first is done with it.
+// A folder in use by one run is refused to another until the first has ended.
 func TestAFolderIsOneRuns(t *testing.T) {
 	dir := t.TempDir()
 	first, err := training.TakeFolder(dir)
@@ -32,7 +32,7 @@ func TestAFolderIsOneRuns(t *testing.T) {
 	}
 }
 
-// Whether a folder can be written to is found out without leaving anything, there or on the way.
+// Checking whether a folder can be written to leaves nothing behind, neither in it nor in its parents.
 func TestCheckFolderLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

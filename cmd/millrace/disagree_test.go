@@ -17,19 +17,20 @@ import (
 	"github.com/millrace-ml/millrace/internal/torchtest"
 )
 
-// ranked is a process that is started by hand.
+// ranked is a process that is started without a launcher.
 type ranked struct {
-	env  string // more variables
-	args string // more arguments
-	dir  string // a folder below the program's; "": that itself
+	env  string // additional variables
+	args string // additional arguments
+	dir  string // a folder below the program's; "": the program's
 }
 
-// torchrunOf is what torchrun would tell a process.
+// torchrunOf returns the environment that torchrun gives a process.
 func torchrunOf(rank, size int) string {
 	return fmt.Sprintf("RANK=%d WORLD_SIZE=%d LOCAL_RANK=%[1]d LOCAL_WORLD_SIZE=%[2]d MASTER_ADDR=127.0.0.1", rank, size)
 }
 
-// Processes that disagree all say who and why, and end within seconds with the code that says whether to try again.
+// Processes that disagree all say who differs and why. They end within seconds with an exit code that says whether
+// to try again.
 func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 	p := profiled(t)
 	otherNative := filepath.Join(t.TempDir(), "other.so")
@@ -57,9 +58,9 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 	const mlp = "--model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --steps 2 --out run"
 	for _, c := range []struct {
 		name  string
-		all   string // arguments of all
+		all   string // arguments of all processes
 		procs []ranked
-		want  []string // of all processes, or, where there are as many as processes, of each its own
+		want  []string // by process if there are as many, otherwise for all
 		codes []int
 	}{
 		{"two launchers", mlp, []ranked{
@@ -99,7 +100,7 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 			[]string{"rank 1 of 2 did not come within 5s", "it is of another run, or of another start of it"}, []int{3, 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // most wait
+			t.Parallel() // most of them wait
 			began, port := time.Now(), aPort(t)
 			codes, outs := make([]int, len(c.procs)), make([]string, len(c.procs))
 			var all sync.WaitGroup

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// doctor says what started it, and what is wrong about that.
+// doctor names its launcher, and says what is wrong with the launcher's variables.
 func TestDoctorKnowsItsLauncher(t *testing.T) {
 	for env, want := range map[string]struct {
 		value string

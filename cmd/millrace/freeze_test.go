@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// Frozen parameters keep their values and have no states, through checkpoints and two phases of fine-tuning; what
-// cannot be frozen is refused by name.
+// Frozen parameters keep their values and have no optimizer state, through checkpoints and two phases of
+// fine-tuning. What cannot be frozen is refused by name.
 func TestFrozenLayersDoNotLearn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/run/place"
 )
 
-// The links between processes are measured by every carrier, once for all. What is written is a cluster to plan for
-// and train on.
+// doctor measures the links between processes over every carrier. The cluster that it writes can be used for
+// planning and training.
 func TestDoctorMeasuresLinks(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -39,7 +39,7 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 	if err := c.Write(filepath.Join(p.Dir, "other.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	// A limit for each worker does not demand that a host has that memory for every worker.
+	// A memory limit for each worker does not require that a host has that much for all its workers.
 	limit := fmt.Sprintf(" --memory-limit %dMiB", c.MemoryBytes(0)*6/5>>20)
 	const on = "--model mlp --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --cluster "
 	for _, line := range []string{"plan " + on + "cluster.yaml -o plan.json", "plan " + on + "other.yaml -o other.json",
@@ -62,7 +62,7 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 	}
 }
 
-// One process is its own hosts: what doctor writes of it, it trains on.
+// A single process can train on the cluster that doctor wrote for it.
 func TestOneProcessTrainsOnItsOwnCluster(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -81,7 +81,8 @@ func TestOneProcessTrainsOnItsOwnCluster(t *testing.T) {
 	}
 }
 
-// Two hosts of unequal cores are measured each, planned for as they are, and leave the bits of one worker.
+// Two hosts with different numbers of cores are each measured, planned for accordingly, and leave the bits of one
+// worker.
 func TestUnequalHostsTrainTogether(t *testing.T) {
 	t.Parallel()
 	taskset, err := exec.LookPath("taskset")

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// ownModel is a network of somebody's own: a skip, a shared table, and in dice numbers that nobody can repeat.
+// ownModel is a user's network with a skip and a shared table. dice has random numbers that cannot be repeated.
 const ownModel = `
 import torch, torch.nn as nn, torch.nn.functional as F
 
@@ -35,7 +35,7 @@ def build(): return Own(), example()
 def dice(): return Own(True), example()
 `
 
-// import shows what is in a PyTorch network, cut into layers, and refuses by name what cannot be trained.
+// import shows the contents of a PyTorch network as layers, and refuses by name what cannot be trained.
 func TestImportShowsAPyTorchNetwork(t *testing.T) {
 	t.Parallel()
 	p := bare(t)
@@ -72,7 +72,7 @@ parameters  108, 108 of them trained
 `
 	tells(t, p, "import --from torch build.mr", facts+"fused       1 embedding, 2 linear\n"+layers)
 	tells(t, p, "import --from torch --fuse off build.mr", facts+layers)
-	// -o makes a folder of it, also of one that is there; both are models.
+	// -o makes a folder from it, also if the folder exists; both are models.
 	for range 2 {
 		if out := p.Run(t, strings.Fields("import --from torch build.mr -o net"), false); !strings.HasSuffix(out,
 			"wrote net, for --model\n") {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A run that begins with another's weights evaluates as that one did. It does so on other stages, with another seed
-// for what is drawn; files that are none of the model's are refused before anything is measured.
+// A run that begins with another's weights has the same evaluation, even on other stages and with another seed.
+// Files without the model's weights are refused before anything is measured.
 func TestTrainingBeginsWithGivenValues(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

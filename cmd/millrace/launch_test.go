@@ -15,17 +15,17 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
 )
 
-// started runs a command with more variables, and says how it ended and what it printed.
+// started runs a command with additional variables, and returns its exit code and output.
 func started(t *testing.T, p *clitest.Program, line string, env ...string) (code int, out string) {
 	t.Helper()
 	c := p.Command(t, strings.Fields(line))
 	c.Env = append(c.Env, env...)
-	text, _ := c.CombinedOutput() // the exit code says how it went
+	text, _ := c.CombinedOutput() // the exit code is the result
 	return c.ProcessState.ExitCode(), string(text)
 }
 
-// unwrapped is what processes print, with what stands on further lines of prose behind its first, however their lines
-// are mixed.
+// unwrapped joins the continuation lines of processes' prose to their first lines, even if lines of several
+// processes are mixed.
 func unwrapped(out string) string {
 	prefixed := regexp.MustCompile(`^(\[[^\]]*\] )( *)(.*)$`)
 	last := map[string]int{}
@@ -43,7 +43,7 @@ func unwrapped(out string) string {
 	return strings.Join(all, "\n")
 }
 
-// Every process knows its rank, and what it prints stands behind it.
+// Every process knows its rank, and its output follows the rank.
 func TestLaunchStartsProcesses(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
@@ -67,7 +67,7 @@ func TestLaunchStartsProcesses(t *testing.T) {
 	}
 }
 
-// Output for machines is JSON, whether several processes print it or rank 0 alone.
+// JSON output is valid if several processes print it, and if only rank 0 does.
 func TestLaunchedDoctorPrintsJSON(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
@@ -97,7 +97,7 @@ func TestLaunchedDoctorPrintsJSON(t *testing.T) {
 	}
 }
 
-// The code is the first cause's, and what it was is said.
+// The exit code is that of the first failure, which is reported.
 func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
@@ -108,8 +108,8 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	}
 }
 
-// otherHosts is a folder with an ssh that runs commands of other hosts on this one. It fails for a host whose name
-// is in the file GONE, and notes its arguments in the file told.
+// otherHosts makes a folder with an ssh that runs commands for other hosts on this one. It fails for hosts named in
+// the file GONE, and writes its arguments to the file told.
 func otherHosts(t *testing.T) (path, told string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -127,7 +127,7 @@ exec sh -c "$*"
 	return "PATH=" + dir + ":" + os.Getenv("PATH"), told
 }
 
-// Processes of several hosts know where they are; the token is in no arguments.
+// Processes on several hosts know their host. The token is in no command line.
 func TestLaunchOverHosts(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
@@ -200,7 +200,8 @@ func TestWhatLaunchRefuses(t *testing.T) {
 	}
 }
 
-// A signal reaches what was launched, which finishes its step and saves, and says the whole command that goes on.
+// A signal reaches the launched processes. They finish their step and save, and print the whole command that
+// resumes.
 func TestLaunchHandsSignalsOn(t *testing.T) {
 	p := profiled(t)
 	const line = "launch -n 2 --restarts 2 -- train --model mlp --data digits --profile mlp.json --batch 4 --stages 2 " +

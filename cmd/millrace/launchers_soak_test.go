@@ -17,7 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// soaking skips a test that takes minutes, or changes what a machine runs, unless it is asked for.
+// soaking skips a test unless long tests are asked for. Such a test takes minutes, or changes the services of a
+// machine.
 func soaking(t *testing.T, programs ...string) {
 	t.Helper()
 	if os.Getenv("MILLRACE_SOAK") == "" {
@@ -33,7 +34,7 @@ func soaking(t *testing.T, programs ...string) {
 	}
 }
 
-// slurm starts a Slurm of two nodes on this machine, and says how its users reach it.
+// slurm starts Slurm with two nodes on this machine, and returns the environment to use it.
 func slurm(t *testing.T) (env []string) {
 	t.Helper()
 	soaking(t, "slurmctld", "slurmd", "srun", "munged")
@@ -51,11 +52,11 @@ func slurm(t *testing.T) (env []string) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	// The nodes have names that are no hosts', since both are this one.
+	// The nodes' names are not those of hosts, because both are this machine.
 	return append(strings.Fields(string(out)), "MILLRACE_MASTER_ADDR=127.0.0.1")
 }
 
-// srun starts processes on both nodes of a Slurm, and sbatch does by the script that millrace wrote.
+// srun, and sbatch with the script that millrace wrote, start processes on both nodes of Slurm.
 func TestSlurmLeavesTheSameWeights(t *testing.T) {
 	env := slurm(t)
 	p := profiled(t)
@@ -72,7 +73,7 @@ func TestSlurmLeavesTheSameWeights(t *testing.T) {
 		tasks := append(flags, "--workers-per-process", each, "--out", over)
 		nodes := "-N2"
 		if r.processes%2 != 0 {
-			nodes = "-N1" // nodes of unequal processes are of two types, and the profile knows one
+			nodes = "-N1" // nodes with different numbers of processes are two types; the profile has one
 		}
 		code, out := by(t, p, tasks, append(env[:len(env):len(env)], r.env...), "srun", nodes, "-n", n, "SELF")
 		if code != 0 || left(t, filepath.Join(p.Dir, over)) != want {
@@ -93,7 +94,7 @@ func TestSlurmLeavesTheSameWeights(t *testing.T) {
 	}
 }
 
-// The script for mpirun runs with both of them.
+// The script for mpirun runs with both MPI implementations.
 func TestTheScriptOfMpirunLeavesTheSameWeights(t *testing.T) {
 	soaking(t, "mpirun.openmpi", "mpiexec.hydra")
 	p := profiled(t)
@@ -117,7 +118,7 @@ func TestTheScriptOfMpirunLeavesTheSameWeights(t *testing.T) {
 	}
 }
 
-// Slurm sorts the hosts of a job; the script has ranks where their hosts were named all the same.
+// Slurm sorts the hosts of a job. The script still puts the ranks on the hosts in the given order.
 func TestSlurmHasRanksOnTheHostsThatWereNamed(t *testing.T) {
 	env := slurm(t)
 	p := profiled(t)
@@ -139,8 +140,8 @@ func TestSlurmHasRanksOnTheHostsThatWereNamed(t *testing.T) {
 	}
 }
 
-// Of a run that another launcher's script starts, a process is killed or hangs: it starts again, goes on from its last
-// checkpoint, and leaves the weights of one that nobody has disturbed.
+// A process of a run that a script has started is killed or hangs. The run starts again, resumes from its last
+// checkpoint, and leaves the weights of an undisturbed run.
 func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	env := slurm(t)
 	soaking(t, "mpirun.openmpi", "mpiexec.hydra")
@@ -174,7 +175,7 @@ func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 			if err := <-killed; err != nil {
 				t.Fatalf("%v, code %d\n%s", err, code, out)
 			}
-			said, _ := os.ReadFile(filepath.Join(p.Dir, "slurm.log")) // of Slurm alone
+			said, _ := os.ReadFile(filepath.Join(p.Dir, "slurm.log")) // only Slurm writes it
 			if code != 0 {
 				t.Fatalf("code %d\n%s%s", code, out, said)
 			}
@@ -183,22 +184,22 @@ func TestScriptsStartAgainAfterALostProcess(t *testing.T) {
 	}
 }
 
-// killOne kills a process as signalOne finds it.
+// killOne kills the process that signalOne finds.
 func killOne(dir, argument, variable string) error {
 	return signalOne(dir, argument, variable, syscall.SIGKILL)
 }
 
-// signalOne sends a signal to the process among whose arguments and variables are these, once the run in a folder has
-// saved something. An argument may have more in front.
+// signalOne sends a signal to the process with these arguments and variables, once the run in a folder has saved. An
+// argument may have a prefix.
 func signalOne(dir, argument, variable string, signal syscall.Signal) error {
 	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		if later, err := checkpoint.Later(filepath.Join(dir, "checkpoints"), 0); err != nil || len(later) == 0 {
 			continue
 		}
-		paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is one
+		paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 		for _, path := range paths {
 			var pid int
-			environ, _ := os.ReadFile(filepath.Join(path, "environ")) // one that has ended meanwhile
+			environ, _ := os.ReadFile(filepath.Join(path, "environ")) // fails for a process that has ended
 			cmdline, _ := os.ReadFile(filepath.Join(path, "cmdline"))
 			words := strings.Split(string(cmdline), "\x00")
 			if _, err := fmt.Sscanf(path, "/proc/%d", &pid); err != nil || words[0] != os.Args[0] ||
@@ -212,7 +213,7 @@ func signalOne(dir, argument, variable string, signal syscall.Signal) error {
 	return errors.New("nothing is there to be killed")
 }
 
-// sshd starts a server of ssh on the loopback, and says which ssh reaches it as which hosts.
+// sshd starts an ssh server on the loopback, and returns the path of an ssh that reaches it as several hosts.
 func sshd(t *testing.T) (path string) {
 	t.Helper()
 	soaking(t, "/usr/sbin/sshd", "ssh", "ssh-keygen")
@@ -252,7 +253,7 @@ PidFile %[2]s/pid
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // which sshd asks for
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // sshd needs it
 		t.Fatal(err)
 	}
 	c := exec.Command("/usr/sbin/sshd", "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
@@ -266,7 +267,7 @@ PidFile %[2]s/pid
 	return "PATH=" + dir + ":" + os.Getenv("PATH")
 }
 
-// A real ssh hands on what processes need; no variable of them is there but what came through it.
+// A real ssh passes on what processes need. They have only the variables that came through it.
 func TestLaunchOverSSHLeavesTheSameWeights(t *testing.T) {
 	path := sshd(t)
 	p := profiled(t)

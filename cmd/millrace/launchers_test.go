@@ -19,15 +19,15 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// launcher starts so many processes of a command line, and waits for them. There are those who do so in a moment.
+// launcher starts this many processes of a command line, and waits for them. quick launchers do so in a moment.
 type launcher struct {
 	name  string
 	quick bool
-	needs string // the program that must be installed
+	needs string // a program that must be installed
 	run   func(t *testing.T, p *clitest.Program, n int, args []string) (code int, out string)
 }
 
-// launchers are those that start processes on this host without anything else to be set up.
+// launchers are the launchers that work on this host without further setup.
 var launchers = []launcher{
 	{"millrace launch", true, "", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
 		return by(t, p, args, nil, "SELF", "launch", "-n", fmt.Sprint(n), "--")
@@ -55,7 +55,7 @@ var launchers = []launcher{
 		return fmt.Sprintf("PET_NNODES=%d PET_NPROC_PER_NODE=1 PET_NODE_RANK=%d PET_MASTER_ADDR=127.0.0.1 "+
 			"PET_MASTER_PORT=%s JOB_COMPLETION_INDEX=%[2]d HOSTNAME=gpt-node-0-%[2]d", n, rank, port)
 	})},
-	// Debian's torchrun fails on its own defaults under Python 3.11, and not on these.
+	// Debian's torchrun fails with its own defaults under Python 3.11, but works with these.
 	{"torchrun", false, "/usr/bin/python3", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
 		if exec.Command("/usr/bin/python3", "-c", "import torch.distributed.run").Run() != nil {
 			t.Skip("python3-torch is not installed")
@@ -66,7 +66,7 @@ var launchers = []launcher{
 	}},
 }
 
-// by has a program start others: SELF is millrace.
+// by runs a program that starts others; SELF means millrace.
 func by(t *testing.T, p *clitest.Program, args, env []string, program ...string) (code int, out string) {
 	t.Helper()
 	c := p.Command(t, args)
@@ -82,11 +82,11 @@ func by(t *testing.T, p *clitest.Program, args, env []string, program ...string)
 	}
 	c.Path, c.Args = path, append(program, args...)
 	c.Env = append(append(c.Env, "XDG_CONFIG_HOME="+filepath.Join(p.Dir, "config")), env...)
-	text, _ := c.CombinedOutput() // the exit code says how it went
+	text, _ := c.CombinedOutput() // the exit code is the result
 	return c.ProcessState.ExitCode(), string(text)
 }
 
-// byHand starts processes with variables that no launcher sets here.
+// byHand starts processes with a launcher's variables, but without the launcher.
 func byHand(env func(rank, n int, port string) string) func(*testing.T, *clitest.Program, int, []string) (int, string) {
 	return func(t *testing.T, p *clitest.Program, n int, args []string) (code int, out string) {
 		port := aPort(t)
@@ -105,7 +105,7 @@ func byHand(env func(rank, n int, port string) string) func(*testing.T, *clitest
 	}
 }
 
-// aPort is one that nobody listens on now.
+// aPort returns a port that no process listens on.
 func aPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -120,7 +120,7 @@ func aPort(t *testing.T) string {
 	return port
 }
 
-// launchedRuns are small trainings whose plans leave nothing to a clock.
+// launchedRuns are small trainings whose plans do not depend on measurements.
 var launchedRuns = []struct {
 	name      string
 	processes int
@@ -138,7 +138,7 @@ var launchedRuns = []struct {
 	{"two, over TLS", 2, 1, "--split 2 --schedule 1f1b", false, []string{launch.TLSVar + "=on"}},
 }
 
-// replicas writes a plan of two replicas. Where links are measured as slow, one worker would be planned.
+// replicas writes a plan of two replicas. It is fixed, because with slow measured links one worker would be planned.
 func replicas(t *testing.T, p *clitest.Program, batches ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(p.Dir, "fast.yaml"), []byte(`name: fast
@@ -158,7 +158,7 @@ levels:
 	if err != nil || len(made.Devices()) != 2 {
 		t.Fatalf("%v of %+v", err, made)
 	}
-	made.Cluster, made.Hardware = "", nil // it is for any hosts
+	made.Cluster, made.Hardware = "", nil // it fits any hosts
 	if err := made.Write(path); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ levels:
 const launchedFlags = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batches 4 --steps 6 " +
 	"--seed 3 --eval-rows 8 --lr 0.05 "
 
-// left is a hash of every file of tensors that a run left.
+// left returns a hash of every tensor file that a run left.
 func left(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "checkpoints", "*", "*.safetensors"))
@@ -191,7 +191,7 @@ func left(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// Whoever starts the processes, they leave the weights that one process leaves.
+// Processes leave the weights of a single process, whichever launcher starts them.
 func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 	p := profiled(t)
 	replicas(t, p, "--batch", "16", "--micro-batches", "4")
@@ -238,7 +238,7 @@ func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 	}
 }
 
-// Pods of an Indexed Job of which one is lost are all replaced, and go on without a flag that says so.
+// If one pod of an Indexed Job is lost, all are replaced and resume without an extra flag.
 func TestReplacedPodsGoOn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -282,7 +282,7 @@ func TestReplacedPodsGoOn(t *testing.T) {
 	sameTensors(t, p, "pods/checkpoints", "alone/checkpoints")
 }
 
-// A run of several hosts goes on without one that is lost, to the weights of one that lost none.
+// A run on several hosts continues without a lost one, and reaches the weights of an undisturbed run.
 func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -306,7 +306,7 @@ func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 			t.Fatalf("code %d, no %q in\n%s", code, want, out)
 		}
 	}
-	// Two micro-batches, one from each replica if there are any, have one order of summing.
+	// Two micro-batches, one from each replica if there are replicas, have only one order of summing.
 	if code, out := started(t, p, flags+"alone --workers 2"); code != 0 {
 		t.Fatalf("code %d\n%s", code, out)
 	}

@@ -32,8 +32,8 @@ func TestThreadsAreBounded(t *testing.T) {
 	}
 }
 
-// With too small an address space a verb ends in one line, or in the Go runtime's dump. The dump comes where the
-// runtime gets no thread or no memory. A verb never hangs, and its exit code is not that of an interrupt.
+// With too small an address space a verb ends with one line, or with the Go runtime's dump. The dump comes if the
+// runtime gets no thread or memory. A verb never hangs, and its exit code is not that of an interrupt.
 func TestALimitedAddressSpace(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

@@ -20,7 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/report/live"
 )
 
-// slowly is a training with links so slow that a browser has time to look; it leaves the same bits as one without.
+// slowly is a training with slow links, so that a browser has time to look. It leaves the same bits as one with fast
+// links.
 const slowly = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --split 1 --eval-rows 8 " +
 	"--lr 0.003 --lr-warmup 5 --save-every 20 --eval-every 20 "
 
@@ -32,7 +33,7 @@ levels:
   - {name: host, size: 2, bandwidth: 1GB/s, latency: 10ms}
 `
 
-// watchedRun is one with --live, of which the first line on stdout has been read.
+// watchedRun is a run with --live whose first line on stdout has been read.
 type watchedRun struct {
 	url  string
 	end  func(t *testing.T, code int) // stops it, and waits
@@ -51,7 +52,7 @@ func trainWatched(t *testing.T, p *clitest.Program, line string) watchedRun {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() }) // of a test that has failed
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() }) // for a test that has failed
 	lines := bufio.NewReader(out)
 	first, err := lines.ReadString('\n')
 	url, is := strings.CutPrefix(strings.TrimSuffix(first, "\n"), "live ")
@@ -64,7 +65,7 @@ func trainWatched(t *testing.T, p *clitest.Program, line string) watchedRun {
 			t.Fatal(err)
 		}
 		rest, err := io.ReadAll(lines)
-		_ = c.Wait() // the code says how it went
+		_ = c.Wait() // the exit code is the result
 		if got := c.ProcessState.ExitCode(); err != nil || got != code || !bytes.Contains(rest,
 			[]byte("\nwatch       millrace serve ")) {
 			t.Fatalf("it ends with %d, not %d (%v):\n%s%s", got, code, err, rest, errs)
@@ -72,14 +73,14 @@ func trainWatched(t *testing.T, p *clitest.Program, line string) watchedRun {
 	}, errs}
 }
 
-// stepsIn is how many steps the metrics of a run have.
+// stepsIn returns how many steps are in a run's metrics.
 func stepsIn(dir string) int {
-	text, _ := os.ReadFile(filepath.Join(dir, "metrics.jsonl")) // none yet
+	text, _ := os.ReadFile(filepath.Join(dir, "metrics.jsonl")) // the file may not exist yet
 	return bytes.Count(text, []byte(`"step_s"`))
 }
 
-// A browser sees a run as it goes on. That it is killed stops nothing, and the run leaves the weights of one that
-// nobody has looked at. Of a run that has ended pages and its report say the same.
+// A browser shows a run while it lasts. Killing the browser does not stop the run, whose weights equal those of an
+// unwatched one. After the run, the live page and the report say the same.
 func TestARunIsWatched(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("MILLRACE_BROWSER") == "none" {
@@ -146,7 +147,7 @@ func TestARunIsWatched(t *testing.T) {
 	agree(t, p, dir)
 }
 
-// agree holds the page of a run that has ended against its report, both in a browser.
+// agree compares the live page of an ended run with its report, both in a browser.
 func agree(t *testing.T, p *clitest.Program, dir string) {
 	t.Helper()
 	c := p.Command(t, []string{"serve", dir})
@@ -166,7 +167,7 @@ func agree(t *testing.T, p *clitest.Program, dir string) {
 	t.Run(filepath.Base(dir), func(t *testing.T) { agreeAt(t, url+"#run="+live.IDOf(dir), dir) }) // closes its pages
 }
 
-// agreeAt opens and compares both.
+// agreeAt opens and compares both pages.
 func agreeAt(t *testing.T, url, dir string) {
 	page := browsertest.Open(t, url, browser.View{Width: 1280})
 	drawn := browsertest.Open(t, filepath.Join(dir, "report.html"), browser.View{Width: 1280})

@@ -20,14 +20,14 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// long is a training of three workers that lasts until it is disturbed; its folder is to follow.
+// long is a training of three workers that lasts until it is disturbed; the folder is appended.
 const long = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 3 " +
 	"--eval-rows 8 --steps 1000000 --save-every 20 --keep 3 --out "
 
-// native is one of two replicas, whose gradients Gloo sums, as replicas plans it.
+// native is such a training with two replicas, whose gradients Gloo sums, planned by replicas.
 var native = strings.Replace(long, "--stages 3", "--plan replicas.json --collectives native", 1)
 
-// needGloo skips a test where the native library was built without Gloo.
+// needGloo skips a test if the native library was built without Gloo.
 func needGloo(t *testing.T) {
 	t.Helper()
 	e, err := torch.Open()
@@ -39,7 +39,7 @@ func needGloo(t *testing.T) {
 	}
 }
 
-// gang is a run in several processes under way.
+// gang is a running run in several processes.
 type gang struct {
 	t   *testing.T
 	dir string
@@ -48,7 +48,7 @@ type gang struct {
 	end chan struct{} // closed when the launcher has ended
 }
 
-// said is what a run has said so far.
+// said is the output of a run so far.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -66,25 +66,25 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// trains starts a run whose folder is the last word of its command, with more variables.
+// trains starts a run with additional variables. The last word of its command is its folder.
 func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang {
 	t.Helper()
 	words := strings.Fields(line)
 	g := &gang{t: t, dir: filepath.Join(p.Dir, words[len(words)-1]), c: p.Command(t, words),
 		end: make(chan struct{})}
 	g.c.Stdout, g.c.Stderr, g.c.Env = &g.out, &g.out, append(g.c.Env, env...)
-	g.c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that is late ends without Cleanup
+	g.c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that times out ends without Cleanup
 	begun := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread's end is what Pdeathsig goes by
+		runtime.LockOSThread() // Pdeathsig is sent when the starting thread ends
 		begun <- g.c.Start()
-		_ = g.c.Wait() // the exit code says how it went
+		_ = g.c.Wait() // the exit code is the result
 		close(g.end)
 	}()
 	if err := <-begun; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // what a test that has failed leaves
+	t.Cleanup(func() { // for a test that has failed
 		for _, pid := range g.processes() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -94,10 +94,9 @@ func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang 
 	return g
 }
 
-// state says whether a process runs, and is not one that has ended and that nobody has waited for; who its parent is,
-// and since when it is there.
+// state reports whether a process runs and is not a zombie. It also returns its parent and its start time.
 func state(pid int) (runs bool, parent, since string) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // of one that has ended there is none
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // an ended process has none
 	fields := strings.Fields(string(text))
 	if len(fields) < 22 || fields[2] == "Z" {
 		return false, "", ""
@@ -105,10 +104,10 @@ func state(pid int) (runs bool, parent, since string) {
 	return true, fields[3], fields[21]
 }
 
-// childrenOf is what a process has started and has not ended, each with its environment.
+// childrenOf returns the running children of a process, each with its environment.
 func childrenOf(process int) map[int]string {
 	all := map[int]string{}
-	paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is one
+	paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is valid
 	for _, path := range paths {
 		pid, _ := strconv.Atoi(filepath.Base(path))
 		if runs, parent, _ := state(pid); runs && parent == strconv.Itoa(process) {
@@ -119,7 +118,7 @@ func childrenOf(process int) map[int]string {
 	return all
 }
 
-// processes are those that are there, by rank.
+// processes returns the running processes, by rank.
 func (g *gang) processes() map[int]int {
 	all := map[int]int{}
 	for pid, env := range childrenOf(g.c.Process.Pid) {
@@ -133,7 +132,7 @@ func (g *gang) processes() map[int]int {
 	return all
 }
 
-// until waits for something to be so.
+// until waits until so returns true.
 func (g *gang) until(what string, so func() bool) {
 	g.t.Helper()
 	late := time.After(time.Minute)
@@ -150,7 +149,7 @@ func (g *gang) until(what string, so func() bool) {
 	}
 }
 
-// saved waits until the run has saved so many steps, or more.
+// saved waits until the run has saved after this many steps, or more.
 func (g *gang) saved(steps int) {
 	g.t.Helper()
 	g.until(fmt.Sprintf("%d steps are saved", steps), func() bool {
@@ -159,7 +158,7 @@ func (g *gang) saved(steps int) {
 	})
 }
 
-// hit signals a process and waits until the others have ended. The signalled one is then let go on.
+// hit sends a signal to a process and waits until the others have ended. Then it lets a paused process continue.
 func (g *gang) hit(rank int, signal syscall.Signal) (took time.Duration) {
 	g.t.Helper()
 	pid := g.pid(rank)
@@ -177,7 +176,7 @@ func (g *gang) hit(rank int, signal syscall.Signal) (took time.Duration) {
 	return took
 }
 
-// pid is the process of a rank, of three that all run: a signal to none would go to the tests themselves.
+// pid returns the process of a rank. All three must run: a signal to process 0 would go to the tests themselves.
 func (g *gang) pid(rank int) int {
 	g.t.Helper()
 	all := g.processes()
@@ -187,14 +186,14 @@ func (g *gang) pid(rank int) int {
 	return all[rank]
 }
 
-// ended is how the run ended, once nothing of it is left.
+// ended waits for the end of the run, and returns its exit code and output.
 func (g *gang) ended() (code int, said string) {
 	g.t.Helper()
 	<-g.end
 	return g.c.ProcessState.ExitCode(), g.out.String()
 }
 
-// errorsOf is the lines of the errors of processes, by rank.
+// errorsOf returns the error lines of processes, by rank.
 func errorsOf(said string) map[int]string {
 	all := map[int]string{}
 	for line := range strings.Lines(said) {
@@ -206,8 +205,8 @@ func errorsOf(said string) map[int]string {
 	return all
 }
 
-// Where a process is killed or stopped, all others end within ten seconds and say which one it was. They say so in
-// the run's folder too; what it has saved is whole.
+// If a process is killed or paused, all others end within ten seconds and name it. The run's folder names it too,
+// and the saved checkpoints are whole.
 func TestALostProcessEndsTheRun(t *testing.T) {
 	p := profiled(t)
 	replicas(t, p, "--batch", "8", "--micro-batch", "4")
@@ -275,8 +274,8 @@ func TestALostProcessEndsTheRun(t *testing.T) {
 	}
 }
 
-// A run that is started again goes on from its last whole checkpoint, also in fewer processes under another plan.
-// Its weights are those of one that nobody has disturbed.
+// A run that is started again resumes from its last whole checkpoint, also with fewer processes under another plan.
+// Its weights are those of an undisturbed run.
 func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 	p := profiled(t)
 	short := strings.Replace(long, "1000000", "200", 1)
@@ -320,8 +319,8 @@ func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 	})
 }
 
-// An error of the run itself is in its folder, too, as one after which no other start helps, until a run begins; one
-// that ends well leaves none.
+// An error of the run itself is also in its folder, marked as one after which a restart does not help. The file is
+// removed when a run begins, and a successful run leaves none.
 func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -349,7 +348,7 @@ func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 	if err != nil || errPage != nil || reason.ModTime().After(page.ModTime()) {
 		t.Errorf("the reason waits for the report: %v, %v", err, errPage)
 	}
-	// A start of several processes that is refused before its run begins leaves what is there.
+	// A start of several processes that is refused before its run begins does not change the folder.
 	code, said = started(t, p, "launch -n 2 -- "+strings.Replace(line, "--workers 2", "--memory-limit 1KiB", 1))
 	if after, err := os.ReadFile(path); code != 2 || !bytes.Equal(after, text) {
 		t.Errorf("code %d; error.json says %s (%v)\n%s", code, after, err, said)

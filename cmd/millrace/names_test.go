@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// named is a small model's YAML under a name, which a double-quoted YAML text says.
+// named returns the YAML of a small model with a name, as in a double-quoted YAML text.
 func named(name, layer string) string {
 	return fmt.Sprintf(`name: "%s"
 inputs: [{name: input, dtype: float, shape: [4]}, {name: target, dtype: int, shape: []}]
@@ -20,8 +20,7 @@ layers:
 `, name, layer, layer)
 }
 
-// What a file calls its model, layers and devices is not obeyed by a terminal: not in what is printed, not in
-// what is refused.
+// Names of models, layers and devices from files cannot control the terminal, neither in output nor in errors.
 func TestNamesAreNotObeyed(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	for file, text := range map[string]string{

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// baseOf is a correct command line of each verb, by all its words or the last one. It does no work once its context
-// has ended.
+// baseOf holds a correct command line for each verb, by all its words or its last word. With a context that has
+// ended it does no work.
 var baseOf = map[string]string{
 	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
@@ -33,18 +33,18 @@ var baseOf = map[string]string{
 	"calibrate": "dgx-a100 nowhere.csv", "show": "nowhere.npz", "model show": "mlp",
 }
 
-// inWords is what messages call a flag whose name is not in them.
+// inWords is how messages name a flag, if not by its own name.
 var inWords = map[string]string{
 	"lr": "learning rate", "lr-schedule": "learning-rate schedule", "lr-warmup": "warm-up steps", "lr-scale": "rate_scale",
 	"weight-decay": "weight decay", "warmup": "warm-up depths", "resume": "checkpoint", "wire": "cluster",
 	"weights": "weight policy", "cores-per-process": "cores", "workers-per-process": "workers",
 }
 
-// elsewhere is what stops a verb of baseOf before it has looked at a flag that is right.
+// elsewhere lists errors that stop a verb of baseOf before it checks a correct flag.
 var elsewhere = []string{"native library", "no such file", "context canceled", "PyTorch does not load",
 	"give the verb to start"}
 
-// Whatever number a flag is given, the verb is done, is stopped, or refuses it with exit code 2 and the flag's name.
+// For any number given to a flag, the verb succeeds, is stopped, or refuses it with exit code 2 and the flag's name.
 func TestNumbersOutOfRange(t *testing.T) {
 	for name, native := range map[string]string{"with libtorch": "",
 		"without": filepath.Join(t.TempDir(), "no-library.so")} {
@@ -76,7 +76,7 @@ func TestNumbersOutOfRange(t *testing.T) {
 	}
 }
 
-// everyVerb visits the verbs below c that do something.
+// everyVerb visits the verbs below c that can be run.
 func everyVerb(c *cobra.Command, path []string, visit func(c *cobra.Command, path []string)) {
 	if c.RunE != nil && len(path) > 0 {
 		visit(c, path)
@@ -86,7 +86,7 @@ func everyVerb(c *cobra.Command, path []string, visit func(c *cobra.Command, pat
 	}
 }
 
-// tryNumber gives a flag of a verb a value, in a context that has ended.
+// tryNumber runs a verb with a value of a flag, in a context that has ended.
 func tryNumber(t *testing.T, path []string, flag, value string) {
 	t.Helper()
 	ctx, stop := context.WithCancelCause(t.Context())

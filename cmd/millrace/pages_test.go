@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/report/pagetest"
 )
 
-// The pages of trainings of every sort agree with themselves and with the Timelines that they are drawn from. They
-// agree with what `report` says of the same run on a terminal, at both widths.
+// The pages of various trainings are consistent, and agree with the Timelines that they are drawn from. They also
+// agree with what `report` prints on a terminal, at both widths.
 func TestThePagesOfRealTrainings(t *testing.T) {
 	const line = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batch 4 --stages 2 --workers 2 " +
 		"--steps 40 --eval-rows 64 --out run"
@@ -45,7 +45,7 @@ func TestThePagesOfRealTrainings(t *testing.T) {
 			}
 			page := filepath.Join(dir, folder.ReportName)
 			atOnce, err := os.ReadFile(page)
-			if name == "without its Timeline" { // as a kill leaves it
+			if name == "without its Timeline" { // as after a kill
 				err = os.Remove(filepath.Join(dir, folder.TimelineName))
 			}
 			if err != nil {
@@ -84,7 +84,7 @@ func TestThePagesOfRealTrainings(t *testing.T) {
 	}
 }
 
-// sameOnATerminal holds the facts and the numbers of a page against what a terminal says.
+// sameOnATerminal compares the facts and the numbers of a page with the terminal output.
 func sameOnATerminal(t *testing.T, b *browsertest.Page, said string) {
 	t.Helper()
 	packed := func(text string) string { return strings.Join(strings.Fields(strings.ReplaceAll(text, "–", "")), "") }
@@ -99,7 +99,7 @@ func sameOnATerminal(t *testing.T, b *browsertest.Page, said string) {
 	}
 }
 
-// weightsAreNamed asks for the weights that boxes use, and whether a box that is chosen says so.
+// weightsAreNamed checks that a page names the versions of weights that boxes use, and that a chosen box does too.
 func weightsAreNamed(t *testing.T, b *browsertest.Page, policy string) {
 	t.Helper()
 	b.Click("#versions")

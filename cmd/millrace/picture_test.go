@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// records are those in what a program said, each of which must have a rank and a host; other is what was no record.
+// records returns the log records in a program's output, each of which must have a rank and a host; other is the
+// rest.
 func records(t *testing.T, text string) (all []map[string]any, other string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -30,8 +31,8 @@ func records(t *testing.T, text string) (all []map[string]any, other string) {
 	return all, other
 }
 
-// A run on two hosts leaves one picture: records of all processes, a Timeline on one clock that says who was where,
-// metrics of each worker, and a report and a file for viewers that show hosts.
+// A run on two hosts leaves consistent files: records of all processes, a Timeline on one clock with the places of
+// workers, metrics of each worker, and a report and a viewer's file that show hosts.
 func TestHostsLeaveOnePicture(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -77,7 +78,7 @@ func TestHostsLeaveOnePicture(t *testing.T) {
 	checkValues(t, p)
 }
 
-// checkValues looks at what the run's last step left for machines.
+// checkValues checks the metrics of the run's last step.
 func checkValues(t *testing.T, p *clitest.Program) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(p.Dir, "seen", "metrics.jsonl"))

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// measures runs a plan that measures little, and gives what it prints, which tells of a plan.
+// measures runs a plan that needs few measurements, and returns its output, which must have a plan.
 func measures(t *testing.T, p *clitest.Program) string {
 	c := p.Command(t, strings.Fields("plan --model mlp --workers 2 --batch 1"))
 	var out bytes.Buffer
@@ -28,7 +28,7 @@ func measures(t *testing.T, p *clitest.Program) string {
 	return out.String()
 }
 
-// kept is what profile ls says.
+// kept returns the rows of profile ls.
 func kept(t *testing.T, p *clitest.Program) (rows []keptRow) {
 	if err := json.Unmarshal([]byte(p.Run(t, []string{"profile", "ls", "--json"}, false)), &rows); err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func kept(t *testing.T, p *clitest.Program) (rows []keptRow) {
 	return rows
 }
 
-// If two processes want the same measurements at once, one measures and the other takes over its results.
+// If two processes need the same measurements at once, one measures and the other uses its results.
 func TestMeasurementsAreSharedByProcesses(t *testing.T) {
 	p := clitest.Trainer(t)
 	t.Parallel()
@@ -64,8 +64,7 @@ func TestMeasurementsAreSharedByProcesses(t *testing.T) {
 	}
 }
 
-// A millrace that finds another one measuring on this machine says that it waits, and measures once the other is
-// done.
+// If another millrace measures on this machine, the program says that it waits, and then measures.
 func TestMeasuringWaitsForAnother(t *testing.T) {
 	p := clitest.Trainer(t)
 	t.Parallel()
@@ -132,13 +131,13 @@ func TestDamagedMeasurementsAreMadeAgain(t *testing.T) {
 	}
 }
 
-// Where measurements cannot be kept a warning says why, and the plan is made of them all the same.
+// If measurements cannot be kept, a warning says why, and the plan uses them anyway.
 func TestMeasurementsThatCannotBeKeptAreUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		folder, limit, why string
 	}{
 		"no folder": {"/dev/null/cache", "", "mkdir /dev/null: not a directory"},
-		"full disk": {"", "1500", "file too large"}, // messages take less, layers more
+		"full disk": {"", "1500", "file too large"}, // messages need less, layers more
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := clitest.Trainer(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// clone is a folder in which commands of the documents run as in a fresh clone after make: with the program in bin, the
-// exporter, the examples, and Debian's python3 in front of others.
+// clone makes a folder in which commands of the documents run as in a fresh clone after make. It has the program in
+// bin, the exporter and the examples; Debian's python3 comes first in the path.
 func clone(t *testing.T) (dir string, sh func(command string) string) {
 	t.Helper()
 	p := clitest.Trainer(t)
@@ -51,8 +51,8 @@ func clone(t *testing.T) (dir string, sh func(command string) string) {
 	}
 }
 
-// thereAndBack holds the README's commands for a PyTorch model, and those of the example, to what they print. They
-// go from the module to two stages and back; without python3-torch, which make setup-pytorch installs, that fails.
+// thereAndBack checks the output of the commands for a PyTorch model in the README and in the example. They go from
+// the module to two stages and back. It fails without python3-torch, which make setup-pytorch installs.
 func thereAndBack(t *testing.T, sh func(command string) string, printed map[string]string) {
 	shown := regexp.MustCompile(`(?m)^    \$ (.*(?:digits\.mr|digits\.safetensors).*)$`)
 	var commands []string
@@ -87,7 +87,7 @@ func thereAndBack(t *testing.T, sh func(command string) string, printed map[stri
 	if math.Abs(again-loss) > 2e-4 || math.Abs(also-accuracy) > 1e-4 || accuracy < 0.9 {
 		t.Errorf("millrace evaluates loss %v, accuracy %v, and PyTorch %v, %v", loss, accuracy, again, also)
 	}
-	// What PyTorch has loaded is what was exported, name by name, and is what it computes with.
+	// PyTorch loads exactly what was exported, name by name, and computes with it.
 	out := sh(`python3 -c '
 import sys, torch
 sys.path[:0] = ["python", "examples/pytorch"]
@@ -103,7 +103,7 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 	if out != "<All keys matched successfully>\n40 True 40\n" {
 		t.Errorf("PyTorch says %s", out)
 	}
-	// It goes on with other stages, with recomputation, and the size of micro-batches that was chosen.
+	// It resumes with other stages, with recomputation, and with the chosen micro-batch size.
 	sh("bin/millrace profile --model runs/digits.mr --batch 32 --sizes 1,2,4,8,16,32 --passes 1 -o runs/profile.json")
 	const given = "train --model runs/digits.mr --data digits --profile runs/profile.json "
 	if out := sh("bin/millrace " + given + "--batch 32 --steps 302 --out runs/on " +
@@ -111,7 +111,7 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 		"after 302 steps") {
 		t.Errorf("it goes on with %s", out)
 	}
-	// A file whose operators cannot be computed is the user's to mend, whoever finds it.
+	// A file with operators that cannot be computed is an error of input, wherever it is found.
 	out = sh(`python3 -c '
 import json, zipfile
 of = zipfile.ZipFile("runs/digits.mr")
@@ -125,7 +125,7 @@ with zipfile.ZipFile("runs/wrong.mr", "w") as wrong:
 	if !strings.HasSuffix(out, "exit 2\n") || strings.Count(out, "aten::max_pool2d in blocks.2, digits.py:29") != 1 {
 		t.Errorf("a pool of 2000000 columns: %s", out)
 	}
-	// Processes leave the weights of threads, of a stream too.
+	// Processes leave the weights of threads, also for a stream.
 	for i, how := range []string{"", "launch -n 2 -- "} {
 		sh(fmt.Sprintf("bin/millrace %s%s--batch 16 --steps 12 --workers 2 --stages 2 "+
 			"--split blocks.1.conv1 --schedule 1f1b-rr --weights stash --out runs/p%d && "+
@@ -134,8 +134,8 @@ with zipfile.ZipFile("runs/wrong.mr", "w") as wrong:
 	sh("cmp runs/p0.safetensors runs/p1.safetensors")
 }
 
-// ownNetwork is a network of four inputs of three types, with a batch norm and a running average of its own. Eight
-// rows for it follow. The number that rows report, 1, 2, 4 and so on, tells which of them an evaluation has seen.
+// ownNetwork is a network with four inputs of three types, with a batch norm and its own running average. Eight rows
+// for it follow. Each row reports a power of two: 1, 2, 4 and so on. Their sum shows which rows an evaluation used.
 const ownNetwork = `
 import numpy, torch
 from torch import nn
@@ -168,9 +168,9 @@ if __name__ == "__main__":
     numpy.savez("rows.npz", unread=numpy.zeros(3), **{k: x.numpy() for k, x in rows().items()})
 `
 
-// A network learns from an .npz of its inputs. What it reports of the evaluation, and the loss there, are those that
-// PyTorch computes with the trained weights on the rows that were evaluated. With its beginning frozen the head learns
-// as PyTorch trains it, by name, and statistics move on; what cannot be frozen is refused with names that are near.
+// A network learns from an .npz of its inputs. Its evaluation loss and reported values equal those that PyTorch
+// computes with the trained weights on the same rows. With a frozen beginning the head learns as in PyTorch, by
+// name, and batch statistics still change. A wrong name to freeze is refused with similar names.
 func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
 	t.Parallel()
 	dir, sh := clone(t)

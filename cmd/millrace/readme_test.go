@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// matches says whether lines are those wanted, where "..." stands for any lines.
+// matches compares lines with expected ones, in which "..." means any lines.
 func matches(got, want []string, equal func(a, b string) bool) bool {
 	if len(want) == 0 {
 		return len(got) == 0
@@ -23,7 +23,7 @@ func matches(got, want []string, equal func(a, b string) bool) bool {
 	return matches(got, want[1:], equal) || len(got) > 0 && matches(got[1:], want, equal)
 }
 
-// tour is the commands that a document shows behind a "$", in order, with the lines that it shows of what they print.
+// tour returns the commands after a "$" in a document, in order, each with the output that the document shows.
 func tour(t *testing.T, path string) (all []excerpt) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -48,19 +48,19 @@ func tour(t *testing.T, path string) (all []excerpt) {
 	return all
 }
 
-// excerpt is a command and what is shown of what it prints.
+// excerpt is a command with its shown output.
 type excerpt struct {
 	command string
 	want    []string
 }
 
-// described says whether what a command prints is the same on every machine.
+// described reports whether the output of a command is the same on every machine.
 func (s excerpt) described() bool {
 	return strings.HasPrefix(s.command, "bin/millrace schedule") || strings.Contains(s.command, " --cluster ")
 }
 
-// alike says whether a line is the one that is shown, but for what depends on the machine: a loss within 5 % and 0.03,
-// an accuracy within 2 points, counts of test samples within 2 % of all; times and speeds may be any.
+// alike compares a line with the shown one, with tolerance for the machine. A loss may differ by 5 % and 0.03, an
+// accuracy by 2 points, and counts of test samples by 2 % of all. Times and speeds may be anything.
 func alike(got, want string) bool {
 	a, b := strings.Fields(got), strings.Fields(want)
 	if len(a) != len(b) {
@@ -85,7 +85,7 @@ func alike(got, want string) bool {
 	return true
 }
 
-// number is a word that is one, whatever its unit, thousands and signs around it are.
+// number parses a word as a number, ignoring its unit, separators and surrounding characters.
 func number(word string) (float64, bool) {
 	word = strings.NewReplacer(",", "", "(", "", ")", "", "−", "-", "%", "").Replace(word)
 	for _, unit := range []string{"ms", "µs", "s"} {
@@ -115,15 +115,15 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// The README's commands do, one after the other in a clone, what it says, and print what it shows. What they print of
-// described hardware is the same to the letter. What goes to PyTorch and back is looked at beyond what is shown.
+// The README's commands, run in order in a clone, do what it says and print what it shows. Output for described
+// hardware must be identical. For PyTorch more is checked than the README shows.
 func TestTheReadmesTour(t *testing.T) {
 	_, sh := clone(t)
 	printed := map[string]string{}
 	all := tour(t, "../../README.md")
 	for _, s := range all {
 		if strings.Contains(s.command, " serve ") || strings.Contains(s.command, "--live") {
-			continue // until somebody ends them
+			continue // runs until it is stopped
 		}
 		got := sh(s.command)
 		printed[oneLine(s.command)] = got
@@ -141,7 +141,8 @@ func TestTheReadmesTour(t *testing.T) {
 	thereAndBack(t, sh, printed)
 }
 
-// What the README shows of described hardware is printed to the letter, by the commands alone: the tour trains besides.
+// The README's output for described hardware is identical to what the commands print. Unlike the tour this test
+// needs no training.
 func TestTheDocumentOfTheFirstMinutesShowsWhatIsPrinted(t *testing.T) {
 	p := &clitest.Program{Dir: "../..", Native: "none", Cache: t.TempDir()}
 	compared := 0
@@ -161,7 +162,7 @@ func TestTheDocumentOfTheFirstMinutesShowsWhatIsPrinted(t *testing.T) {
 	}
 }
 
-// oneLine is a command without the breaks of its lines.
+// oneLine returns a command without its line breaks.
 func oneLine(command string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(command, "\\\n", " ")), " ")
 }
@@ -169,8 +170,8 @@ func oneLine(command string) string {
 // Every command that a document names has its verb and its flags.
 func TestTheDocumentsCommandsAreThere(t *testing.T) { clitest.CommandsAreThere(t, command) }
 
-// The documents fit a screen: lines of at most 120 columns, the two that are read first at most 150 of them. The
-// drawing of the packages, which a command makes, is not counted.
+// The documents fit a screen: lines have at most 120 columns, and the two introductory documents at most 150 lines.
+// The generated drawing of packages does not count.
 func TestTheDocumentsKeepTheirSize(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) == 0 {
@@ -188,7 +189,7 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 			most = 150
 		}
 		if filepath.Base(path) == "ARCHITECTURE.md" {
-			most = 440 // every room has its paragraph there, and each library its reason
+			most = 440 // every room has a paragraph, and each library a reason
 		}
 		drawn, begins := 0, len(lines)
 		if before, rest, found := strings.Cut(string(text), "<!-- drawn by"); found {
@@ -199,7 +200,7 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 			t.Errorf("%s has %d lines; %d at most", path, n, most)
 		}
 		for i, line := range lines {
-			free := strings.HasPrefix(line, "|") || i >= begins && i < begins+drawn // no row of a table can be wrapped
+			free := strings.HasPrefix(line, "|") || i >= begins && i < begins+drawn // rows of a table cannot be wrapped
 			if n := utf8.RuneCountInString(line); n > 120 && !free {
 				t.Errorf("%s:%d has %d columns; 120 at most", path, i+1, n)
 			}
@@ -207,8 +208,7 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 	}
 }
 
-// Every example of a job and of a cluster that is shipped is read, and --workers takes the cluster's
-// first devices.
+// Every example of a job and of a cluster is valid, and --workers takes the cluster's first devices.
 func TestTheExamplesAreRead(t *testing.T) {
 	p := &clitest.Program{Dir: "../..", Native: "none", Cache: t.TempDir()}
 	for args, note := range map[string]string{

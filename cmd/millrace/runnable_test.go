@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A model that cannot run here is refused before libtorch sees it, with what can be done; those that can are not.
+// A model that cannot run here is refused before libtorch is used, with a suggestion; others are not.
 func TestModelsThatCannotRunHere(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -37,7 +37,7 @@ func TestModelsThatCannotRunHere(t *testing.T) {
 	}
 }
 
-// A model of several inputs is measured on samples made for all of them, and data that has one is refused for it.
+// A model with several inputs is measured on samples made for all of them. Data with only one input is refused.
 func TestAModelOfSeveralInputs(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
@@ -53,7 +53,7 @@ func TestAModelOfSeveralInputs(t *testing.T) {
 	}
 }
 
-// Data that is not there is found out before anything is measured.
+// Missing data is reported before anything is measured.
 func TestDataIsLookedAtFirst(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
@@ -69,7 +69,7 @@ func TestDataIsLookedAtFirst(t *testing.T) {
 	}
 }
 
-// A plan that cannot be trained is refused before its sizes are measured, with its file.
+// A plan that cannot be trained is refused before its sizes are measured. The error names its file.
 func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
@@ -119,8 +119,8 @@ func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
 	}
 }
 
-// A plan that divides a layer trains, and its report and checkpoint say of which stages have parts. The run goes on
-// under a plan of whole layers; what is exported has whole weights.
+// A plan that divides a layer trains, and its report and checkpoint say which stages have parts. The run resumes
+// under a plan of whole layers; exported weights are whole.
 func TestAPlanOfPartsTrains(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// rowsOf is what each worker computes, in the order in which it does: "F0@0" begins at 0.
+// rowsOf returns each worker's computations in order: "F0@0" begins at 0.
 func rowsOf(t *testing.T, s *shape) ([]string, *trace.Timeline) {
 	t.Helper()
 	p, _, err := s.program()
@@ -34,10 +34,10 @@ func rowsOf(t *testing.T, s *shape) ([]string, *trace.Timeline) {
 	return rows, line
 }
 
-// TestFigure8OfPipeDream: 1F1B-RR on 2-1 as §3.2 and the caption of Fig. 8 have it, worked out by hand. Passes take two
-// units on stage 0, which is replicated twice, and one on stage 1. NOAM is ceil(3/2) = 2 for each replica of the input
-// stage. Even minibatches are worker 0's, odd ones worker 1's, all are worker 2's; forward and backward alternate. Here
-// the weights of a pair of minibatches move together, so that worker 0's third forward waits for B1 of worker 1.
+// TestFigure8OfPipeDream: 1F1B-RR on 2-1, as in §3.2 and the caption of Fig. 8, worked out by hand. Passes take two
+// units on stage 0, which has two replicas, and one on stage 1. NOAM is ceil(3/2) = 2 for each replica of the input
+// stage. Worker 0 gets even minibatches, worker 1 odd ones, worker 2 all; forwards and backwards alternate. Here a
+// pair of minibatches shares one update, so that worker 0's third forward waits for B1 of worker 1.
 func TestFigure8OfPipeDream(t *testing.T) {
 	s := &shape{family: "1f1b-rr", replicas: []int{2, 1}, workers: 3, chunks: 1, micros: 1, minibatches: 8,
 		elastic:   elastic{alpha: -1},
@@ -52,7 +52,7 @@ func TestFigure8OfPipeDream(t *testing.T) {
 			t.Errorf("worker %d\n%s\n%s, by hand", w, rows[w], want)
 		}
 	}
-	// "Each stage sustains roughly the same throughput": two units a minibatch on all three workers.
+	// "Each stage sustains roughly the same throughput": two units for a minibatch on all three workers.
 	out, errs, code := ran(t, strings.Fields("schedule 1f1b-rr --replicas 2,1 --forward 2,1 --backward 2,1 "+
 		"--minibatches 20 --json")...)
 	var got struct{ Summary sim.Summary }
@@ -64,8 +64,9 @@ func TestFigure8OfPipeDream(t *testing.T) {
 	}
 }
 
-// TestReplicasByStage: on 3-1-2 minibatch m is worker m mod 3's, worker 3's, and worker 4 + m mod 2's, both ways
-// (§3.2); the stages begin with ceil(6/3) = 2, ceil(3/1) = 3 and ceil(2/2) = 1 forwards, and alternate from then on.
+// TestReplicasByStage: on 3-1-2 minibatch m is computed by worker m mod 3, worker 3, and worker 4 + m mod 2, in both
+// directions (§3.2). The stages begin with ceil(6/3) = 2, ceil(3/1) = 3 and ceil(2/2) = 1 forwards, and then
+// alternate.
 func TestReplicasByStage(t *testing.T) {
 	s := &shape{family: "1f1b-rr", replicas: []int{3, 1, 2}, workers: 6, chunks: 1, micros: 1, minibatches: 24,
 		elastic:   elastic{alpha: -1},
@@ -97,7 +98,7 @@ func TestReplicasByStage(t *testing.T) {
 	}
 }
 
-// TestReplicasDrawnAndRead: every form of output has the replicas, and a text is read back as it was.
+// TestReplicasDrawnAndRead: every form of output shows the replicas, and a text is read back unchanged.
 func TestReplicasDrawnAndRead(t *testing.T) {
 	dir := t.TempDir()
 	args := strings.Fields("schedule 1f1b --replicas 3,1,2 --replication split --micro-batches 4")
@@ -122,7 +123,8 @@ func TestReplicasDrawnAndRead(t *testing.T) {
 	}
 }
 
-// TestReplicasThatCannotBe: numbers that do not agree, and families that place their stages themselves.
+// TestReplicasThatCannotBe: contradicting numbers are refused, and replicas of families that place their stages
+// themselves.
 func TestReplicasThatCannotBe(t *testing.T) {
 	most := fmt.Sprint(schedule.MaxReplica)
 	for args, want := range map[string]string{
@@ -153,8 +155,8 @@ func TestReplicasThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestEveryScheduleIsDrawnByItsDefaults: what schedule ls lists is drawn with no other word, with each weight policy
-// that it keeps, and so is every other name that it has.
+// TestEveryScheduleIsDrawnByItsDefaults: every schedule in schedule ls can be drawn without other flags, with each
+// of its weight policies, and by each of its names.
 func TestEveryScheduleIsDrawnByItsDefaults(t *testing.T) {
 	text, _, _ := ran(t, "schedule", "ls", "--json")
 	var all []struct {
@@ -179,7 +181,7 @@ func TestEveryScheduleIsDrawnByItsDefaults(t *testing.T) {
 			drawn(s.Name, "--weights", weights)
 		}
 	}
-	// A minibatch of dp-async has one micro-batch at least for each replica, which --workers says.
+	// A minibatch of dp-async has at least one micro-batch for each replica; --workers is their number.
 	for _, c := range [][2]string{
 		{"dp-async", "dp-async: 1 stage on 4 workers, "},
 		{"dp-async --workers 3", "dp-async: 1 stage on 3 workers, "},
@@ -194,9 +196,9 @@ func TestEveryScheduleIsDrawnByItsDefaults(t *testing.T) {
 	}
 }
 
-// TestWhatAWorkerHoldsIsSaid: the same words of costs stand for all of a model in compare and for one worker's share of
-// it where a schedule is drawn by itself. A worker that holds four shares takes 4 times 1 and 2; a step of 8
-// micro-batches over 4 such workers takes 2 (4 + 8) = 24, and of workers with a share's worth 2 (1 + 2) = 6.
+// TestWhatAWorkerHoldsIsSaid: costs mean the whole model in compare, and one worker's share of it where a single
+// schedule is drawn. A worker with four shares takes 4 times 1 and 2. A step of 8 micro-batches over 4 such workers
+// takes 2 (4 + 8) = 24, and over workers with one share 2 (1 + 2) = 6.
 func TestWhatAWorkerHoldsIsSaid(t *testing.T) {
 	says := func(words string, args ...string) {
 		t.Helper()

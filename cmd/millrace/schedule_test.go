@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// ran is what a command prints to its two outputs, and the code that it would exit with.
+// ran runs a command, and returns its two outputs and its exit code.
 func ran(t *testing.T, args ...string) (out, errs string, code int) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -41,20 +41,20 @@ func ran(t *testing.T, args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), code
 }
 
-// TestScheduleDrawsBaPipesTables: step and held micro-batches of BaPipe's four orders as Tables I and II of the paper
-// have them, worked out by hand for F = 1, B = 2 and SR = 0.5, and for SR = 0:
+// TestScheduleDrawsBaPipesTables: step and held micro-batches of BaPipe's four orders, as in Tables I and II of the
+// paper, worked out by hand for F = 1, B = 2 and SR = 0.5, and for SR = 0:
 //
 //	1F1B-AS, FBP-AS  (M+N-1)(F+B), transfers hidden
 //	1F1B-SNO         (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR
 //	1F1B-SO          (M+N-1)(F+B) + (N-1) 2 SR
 //
-// and N-i+1 micro-batches held on stage i, counted from 1, or twice as many for FBP-AS.
+// and N-i+1 micro-batches held on stage i, counted from 1; twice as many for FBP-AS.
 func TestScheduleDrawsBaPipesTables(t *testing.T) {
 	for _, c := range []struct {
 		family       string
 		stages, m    int
 		step, bubble float64
-		held         []int // nil: not in question
+		held         []int // nil: not checked
 	}{
 		{"1f1b-as", 3, 8, 30, 2. / 10, []int{3, 2, 1}},
 		{"fbp-as", 3, 8, 30, 2. / 10, []int{6, 4, 2}},
@@ -98,7 +98,7 @@ func TestScheduleDrawsBaPipesTables(t *testing.T) {
 	}
 }
 
-// TestScheduleOnStreamingDevices: a Program keeps its devices over a file, and any order can ask for them.
+// TestScheduleOnStreamingDevices: a Program read from a file keeps its devices, and any order can ask for them.
 func TestScheduleOnStreamingDevices(t *testing.T) {
 	text, _, _ := ran(t, "schedule", "1f1b-as", "--stages", "3", "--micro-batches", "8", "--text")
 	file := t.TempDir() + "/as.txt"
@@ -114,8 +114,8 @@ func TestScheduleOnStreamingDevices(t *testing.T) {
 	}
 }
 
-// TestScheduleCountsWorkers: --workers is all of them, whatever the family makes of them; --stages, its old name, is
-// those of one replica. Names are taken in any case, and an alias says so.
+// TestScheduleCountsWorkers: --workers is the number of all workers in every family; --stages, its old name, is the
+// number in one replica. Names are accepted in any case, and the output names an alias.
 func TestScheduleCountsWorkers(t *testing.T) {
 	for args, want := range map[string]string{
 		"schedule ZB-V --workers 4":                   "zb-v: 8 stages on 4 workers,",
@@ -140,8 +140,8 @@ func TestScheduleCountsWorkers(t *testing.T) {
 	}
 }
 
-// TestScheduleAndCompareAgree: a family's steady step and its bubble are the same in both verbs, those of one that
-// overlaps its steps and of pipelines side by side too.
+// TestScheduleAndCompareAgree: both verbs give the same steady step and bubble of a family, also for one that
+// overlaps its steps and for several pipelines.
 func TestScheduleAndCompareAgree(t *testing.T) {
 	for family, want := range map[string]string{
 		"zb-v":    "steady step  24, bubble 0.0 %, with others before and after it",
@@ -162,8 +162,7 @@ func TestScheduleAndCompareAgree(t *testing.T) {
 	}
 }
 
-// TestScheduleRefusesCosts: a time that no device takes is refused by the name of its flag, with the
-// value and the range.
+// TestScheduleRefusesCosts: an impossible time is refused with its flag, the value and the range.
 func TestScheduleRefusesCosts(t *testing.T) {
 	flags := map[string][]string{
 		"schedule":         {"forward", "backward", "weight", "transfer", "update", "all-reduce", "norm"},
@@ -202,8 +201,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestOrdersThatDoNotAscend: schedule names what the bits of a Program depend on, and train refuses it
-// in time, unless any order will do.
+// TestOrdersThatDoNotAscend: schedule notes what the bits of a Program depend on. train refuses the Program early,
+// unless any order is allowed.
 func TestOrdersThatDoNotAscend(t *testing.T) {
 	file := t.TempDir() + "/mine.txt"
 	lists := func(stage string, order ...string) string {
@@ -231,7 +230,7 @@ func TestOrdersThatDoNotAscend(t *testing.T) {
 	}
 	clitest.NeedTorch(t)
 	runs := t.TempDir()
-	args := func(name string) []string { // a process makes a schedule of a file's name once
+	args := func(name string) []string { // a process registers a file's name only once
 		write(t, runs+"/"+name, "0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n")
 		return []string{"train", "--model", "mlp", "--data", "digits", "--batch", "6", "--steps", "1", "--program",
 			runs + "/" + name, "--out", runs + "/x", "--profile", runs + "/nowhere.json"}

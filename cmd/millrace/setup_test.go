@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The set-up asks nothing: it installs what is missing as root or through a sudo that needs
-// no password, else says which command to run; with nothing missing it is silent.
+// The set-up asks no questions. It installs what is missing as root, or with a sudo that needs no password;
+// otherwise it prints the command to run. If nothing is missing it prints nothing.
 func TestSetUp(t *testing.T) {
 	const (
 		update  = "apt-get update\n"
@@ -20,7 +20,7 @@ func TestSetUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		user             int
 		missing          bool
-		sudo, apt        string // what these end with
+		sudo, apt        string // exit codes of these
 		code             int
 		installs, prints string
 	}{

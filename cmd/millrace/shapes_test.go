@@ -14,11 +14,11 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A shape that is written as a plan carries what it recomputes, divides and sums when. It carries what the simulator
-// predicts of it too, which simulate says again to the last digit. Shapes are ranked by closed forms: one replica takes
-// the same to the last digits; several, which sum gradients bucket by bucket and by rings whose messages go in step,
-// within a twentieth. A device holds what the shape says and at most logits and their gradients more, which the loss
-// needs while it runs, and of zero2 and zero3 what is whole for a moment.
+// A shape that is written as a plan keeps what it recomputes and divides, and when it sums. It also keeps the
+// simulator's prediction, which simulate repeats to the last digit. Closed forms rank the shapes. For one replica
+// they agree with the simulator to the last digits; for several, which sum gradients in buckets over rings, within a
+// twentieth. A device holds at most the logits and their gradients more than the shape says, which the loss needs
+// while it runs, and with zero2 and zero3 what is whole for a moment.
 func TestAShapesPlanIsSimulatedAlike(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(p.Dir, "pair.yaml"), []byte(`name: pair
@@ -35,8 +35,8 @@ levels:
 	const logits = 2 * 2 * 2 * 1024 * 32000                 // bytes of two samples, and of their gradients
 	const block, embedding = 12 * 1024 * 1024, 32000 * 1024 // parameters
 	for layout, c := range map[string]struct {
-		within                      float64 // of the step
-		moment                      int64   // bytes that are whole for a moment, of zero2 and zero3
+		within                      float64 // allowed difference of the step
+		moment                      int64   // bytes that are whole for a moment, with zero2 and zero3
 		recompute, shard, gradients string
 	}{
 		"--replicas 1 --stages 1 --tensor 1 --recompute none":            {within: 1e-9, recompute: "none"},

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// shell is one at a terminal, as a person has it.
+// shell is a shell at a terminal.
 type shell struct {
 	*testing.T
 	at   *os.File
@@ -28,7 +28,7 @@ type shell struct {
 	said bytes.Buffer
 }
 
-// openTerminal opens a terminal: our side of it, and the one that a program is started at.
+// openTerminal opens a terminal and returns both sides; a program is started at other.
 func openTerminal(t *testing.T, columns uint16) (at, other *os.File) {
 	at, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func openTerminal(t *testing.T, columns uint16) (at, other *os.File) {
 	return at, other
 }
 
-// atTerminal starts a program at a terminal of its own, in an environment that is dir's alone.
+// atTerminal starts a program at a new terminal, with an environment confined to dir.
 func atTerminal(t *testing.T, dir string, args []string, env ...string) *shell {
 	at, other := openTerminal(t, 120)
 	defer other.Close()
@@ -74,7 +74,7 @@ func atTerminal(t *testing.T, dir string, args []string, env ...string) *shell {
 		}
 	}()
 	t.Cleanup(func() {
-		_ = c.Process.Kill() // and what it has started hears that the terminal is gone
+		_ = c.Process.Kill() // its children get a hangup from the terminal
 		_ = c.Wait()
 		at.Close()
 		<-read
@@ -82,7 +82,7 @@ func atTerminal(t *testing.T, dir string, args []string, env ...string) *shell {
 	return s
 }
 
-// types presses keys and gives the arguments that the program is then started with.
+// types types keys, and returns the arguments with which the shell then starts the program.
 func (t *shell) types(keys, answer string) []string {
 	t.Helper()
 	if _, err := t.at.WriteString(keys); err != nil {
@@ -104,8 +104,8 @@ func (t *shell) types(keys, answer string) []string {
 	}
 }
 
-// Shells that have the script complete what is typed at a terminal, and run it so, with nobody having prepared them:
-// zsh has not loaded its completions, and a bash is without its library of them.
+// Shells with the completion script complete what is typed at a terminal, and run it. They need no other
+// preparation: zsh without its completions loaded, and bash without its completion library.
 func TestShellsComplete(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -131,7 +131,7 @@ func TestShellsComplete(t *testing.T) {
 			answer := filepath.Join(dir, "answer")
 			for name, text := range map[string]string{
 				c.settings: c.load + "\n",
-				// It completes as the program does, and says what it would have been started with.
+				// It completes as the program does, and writes its arguments to a file when started.
 				"millrace": fmt.Sprintf("#!/bin/sh\ncase $1 in __complete*|completion) %s=1 exec %q \"$@\";; esac\n"+
 					"printf '%%s\\n' \"$@\" >%[3]q.new && mv %[3]q.new %[3]q\n", clitest.AsProgram, self, answer),
 				"own.yaml": "", "two words.csv": "", "plan.json": "{}", "planned.txt": "",
@@ -165,7 +165,7 @@ func TestShellsComplete(t *testing.T) {
 					t.Errorf("%s and a tab starts %q, want %q", line.typed, got, want)
 				}
 			}
-			// A plan is a .json file: fish alone offers the others too.
+			// A plan is a .json file; only fish also offers other files.
 			if c.name != "fish" {
 				if got := term.types("millrace simulate --plan pla\t\r", answer); !slices.Equal(got,
 					[]string{"simulate", "--plan", "plan.json"}) {

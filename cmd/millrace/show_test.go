@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// What a small file in a run's folder claims does not cost the memory that it claims: report holds the plan against the
-// profile, and what a Timeline unpacks to against its length.
+// A small file in a run's folder that claims a large size does not cost that much memory. report compares the plan
+// with the profile, and a Timeline's unpacked size with its length.
 func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	if err := os.Mkdir(filepath.Join(p.Dir, "run"), 0o755); err != nil {
@@ -62,7 +62,7 @@ func TestReportOfFilesThatClaimTooMuch(t *testing.T) {
 	}
 }
 
-// packedMany is so many megabytes of a letter, packed.
+// packedMany returns this many megabytes of a letter, compressed.
 func packedMany(t *testing.T, letter string, megabytes int) []byte {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

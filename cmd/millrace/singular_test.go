@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What there is one of is told in the singular: what verbs print, refusals in their tables, and errors.
+// Counts of one are printed in the singular: in output, in tables of refusals, and in errors.
 func TestOneIsSingular(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

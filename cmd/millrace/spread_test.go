@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// host is a process that is started in a folder of its own, as on a host with a disk of its own.
+// host is a process that is started in a folder of its own, as on a host with its own disk.
 type host struct {
 	*exec.Cmd
 	said strings.Builder
@@ -55,11 +55,11 @@ func hostsOf(t *testing.T, p *clitest.Program, dirs []string, line string,
 	return all
 }
 
-// end waits for processes, which end with these codes.
+// end waits for processes and checks their exit codes.
 func end(t *testing.T, all []*host, codes ...int) {
 	t.Helper()
 	for rank, h := range all {
-		_ = h.Wait() // the exit code says how it went
+		_ = h.Wait() // the exit code is checked below
 		if code := h.ProcessState.ExitCode(); code != codes[rank] {
 			t.Errorf("rank %d ends with %d; want %d\n%s", rank, code, codes[rank], h.said.String())
 		}
@@ -94,7 +94,7 @@ func gathered(t *testing.T, p *clitest.Program, step string, hosts ...string) st
 	return filepath.Join("gathered", step)
 }
 
-// savedIn is the newest step of which a host has a manifest; 0: none.
+// savedIn returns the newest step for which a host has a manifest; 0 if there is none.
 func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 	t.Helper()
 	for name := range strings.FieldsSeq(in(t, p, host)) {
@@ -106,12 +106,12 @@ func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 	return step
 }
 
-// encrypted has a process speak TLS.
+// encrypted makes a process use TLS.
 func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") }
 
-// Two hosts with disks of their own save, one is killed, and the run goes on. It does so with the hosts in each
-// other's place, then as one process that has both disks: the weights are those of one process that never stopped.
-// So they are where files travel encrypted.
+// Two hosts with their own disks save, one is killed, and the run continues. It continues with the hosts exchanged,
+// and then as one process with both disks. The weights are those of one process that never stopped, also if files
+// are sent encrypted.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -147,13 +147,13 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	for _, step := range []string{latest, earlier} {
 		sameTensors(t, p, "whole/checkpoints/"+step, gathered(t, p, step, "a", "b"))
 	}
-	// A new host leads, and has all from the others.
+	// A new host is rank 0, and gets everything from the others.
 	end(t, hostsOf(t, p, []string{"c", "a", "b"}, strings.Replace(line, "--out r", "--split 1 --out r", 1)+
 		fmt.Sprint(last+1)+" --resume r/checkpoints", encrypted), 0, 0, 0)
 	if c, to := in(t, p, "c"), fmt.Sprintf("step-%08d/", last+1); c != to+"manifest.json "+to+"stage-000.safetensors" {
 		t.Errorf("the new host has %s", c)
 	}
-	// One that lacks files says which.
+	// A host that lacks files names them.
 	alone := hostsOf(t, p, []string{"d", "a"}, line+fmt.Sprint(last+20)+" --split 2 --resume r/checkpoints/"+latest)
 	end(t, alone, 2, 2)
 	if said := alone[1].said.String(); !strings.Contains(said, latest+" lacks stage-000.safetensors") {
@@ -161,8 +161,8 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A disk that is full on one host ends the run on both, who name it; the checkpoint before stays, on both, and nothing
-// half-written.
+// A full disk on one host ends the run on both, and both name it. The checkpoint before stays on both, and nothing
+// is half-written.
 func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -189,8 +189,8 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	}
 }
 
-// A run that is started again goes on although rank 0 is another host now. Its disk says nothing of steps that the
-// first one led; and a new run that has the name of one that is over does not go on from it.
+// A run that is started again continues even if rank 0 is on another host. That host's disk has no record of the
+// steps that the first rank 0 led. A new run with the name of an ended one does not resume from it.
 func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -203,7 +203,7 @@ func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 		!strings.Contains(a, "step-00000004/stage-000") {
 		t.Errorf("host a has %s", a)
 	}
-	// This start fails and leaves nothing but a trace of having been there.
+	// This start fails, and leaves only a record that it was there.
 	end(t, hostsOf(t, p, []string{"a", "b"}, strings.Replace(line, "--micro-batch 4", "--micro-batch 3", 1)+
 		"2 --overwrite"), 2, 2)
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"2 --overwrite", again), 0, 0)
@@ -214,7 +214,7 @@ func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 	}
 }
 
-// A folder that another run holds on one host alone is refused, by the name of the host, and stays as it is.
+// A folder that another run has locked on one host is refused with the host's name, and does not change.
 func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -239,15 +239,15 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	if after := in(t, p, "b") + in(t, p, "a"); after != before {
 		t.Errorf("there is\n%s; there was\n%s", after, before)
 	}
-	// Processes of one run that share a folder hold it together.
+	// Processes of one run that share a folder share its lock.
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
 	end(t, hostsOf(t, p, []string{"a", "b", "b"}, line+"2"), 0, 0, 0)
 }
 
-// A new run does not delete a checkpoint's files on a host unless it is asked to, where another host has committed
-// that checkpoint. It was being saved when the run ended; the run itself goes on from it.
+// A new run does not delete files of a checkpoint on a host if another host has committed that checkpoint, unless
+// asked to. The run that was saving it when it ended resumes from it.
 func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -279,15 +279,15 @@ func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	}
 }
 
-// A run that is started again does not go on from another training's checkpoints on a host that joins. However far
-// those are, what the other hosts have stays.
+// A run that is started again does not resume from another training's checkpoints on a host that joins. What the
+// other hosts have stays, even if those checkpoints are further.
 func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --steps "
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
-	// alone, c has all of another training: of another run
+	// c alone has a whole checkpoint of another training, that is, of another run
 	if code, said := started(t, p, strings.Replace(line, "--out r", "--out c/r", 1)+"8"); code != 0 {
 		t.Fatal(said)
 	}
@@ -315,8 +315,8 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	}
 }
 
-// A host that joins and has checkpoints of another training where this one's are to be is refused, and keeps them; what
-// is damaged on one host is read where it is whole.
+// A host that joins is refused if it has checkpoints of another training in the place of this one's, and keeps them.
+// What is damaged on one host is read from another where it is whole.
 func TestAHostThatJoinsKeepsItsOwnTraining(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -22,8 +22,8 @@ import (
 	"github.com/millrace-ml/millrace/report/live"
 )
 
-// Steps count from 1 wherever they are read: of the same run the same step, its evaluation and its checkpoint have one
-// number on the terminal, in every file, on both pages and in errors; and a run that goes on has each of them once.
+// Steps count from 1 everywhere. A step, its evaluation and its checkpoint have the same number on the terminal, in
+// every file, on both pages and in errors. In a resumed run each occurs once.
 func TestAStepHasOneNumber(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -31,7 +31,7 @@ func TestAStepHasOneNumber(t *testing.T) {
 	steps, evaluated := []int{1, 2, 3, 4}, []int{2, 4}
 	said := numbersSaid(t, p, often+"--steps 4")
 	sameNumbers(t, p, said, steps, evaluated, evaluated)
-	// From step 2 on again, and one further: what stood there of steps 3 and 4 gives way.
+	// It resumes from step 2 and goes one step further; the old steps 3 and 4 are replaced.
 	said = numbersSaid(t, p, often+"--steps 5 --resume run/checkpoints/step-00000002")
 	if !strings.Contains(said, `"resumed":[3]`) {
 		t.Errorf("the report marks where the run went on with %s", regexp.MustCompile(`"resumed":\[.*?\]`).FindString(said))
@@ -50,7 +50,7 @@ func TestAStepHasOneNumber(t *testing.T) {
 	}
 }
 
-// numbersSaid is all that a training, its report and its pages say, as text.
+// numbersSaid returns all output of a training, its report and its pages as text.
 func numbersSaid(t *testing.T, p *clitest.Program, args string) string {
 	t.Helper()
 	c := p.Command(t, strings.Fields("train --model mlp --data digits --profile mlp.json --eval-rows 8 --log json "+args))
@@ -66,7 +66,7 @@ func numbersSaid(t *testing.T, p *clitest.Program, args string) string {
 	return string(log) + report + string(page) + livePage(t, filepath.Join(p.Dir, "run"))
 }
 
-// livePage is what the page of a run is sent first.
+// livePage returns what the page of a run is sent first.
 func livePage(t *testing.T, dir string) string {
 	t.Helper()
 	shelf, err := live.New([]string{dir})
@@ -91,8 +91,8 @@ func livePage(t *testing.T, dir string) string {
 	return ""
 }
 
-// sameNumbers compares what was said, and the run's files, with the steps that were taken. evaluated are the steps
-// behind which it was evaluated in all, and newest those of its newest part.
+// sameNumbers compares the output and the run's files with the steps that were taken. evaluated are the steps after
+// which it was evaluated, and newest those of its newest part.
 func sameNumbers(t *testing.T, p *clitest.Program, said string, steps, evaluated, newest []int) {
 	t.Helper()
 	n := steps[len(steps)-1]
@@ -138,7 +138,7 @@ func sameNumbers(t *testing.T, p *clitest.Program, said string, steps, evaluated
 	}
 }
 
-// lines is the lines of a file of JSON lines.
+// lines returns the lines of a file of JSON lines.
 func lines(t *testing.T, p *clitest.Program, name string) (all []map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.Dir, name))
@@ -155,7 +155,7 @@ func lines(t *testing.T, p *clitest.Program, name string) (all []map[string]any)
 	return all
 }
 
-// boardSteps is the steps at which a folder's newest file for TensorBoard has a scalar.
+// boardSteps returns the steps with a scalar in a folder's newest file for TensorBoard.
 func boardSteps(t *testing.T, dir, tag string) (steps []int) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "events.out.tfevents.*"))

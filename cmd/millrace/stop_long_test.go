@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// Whatever reads, plays or draws much ends soon once it is stopped, says that nothing was written, and leaves nothing:
-// no output, and no half of one.
+// Verbs that read, simulate or draw for long end soon after a signal. They say that nothing was written, and leave
+// no output, whole or partial.
 func TestSignalsStopWhatWorksForLong(t *testing.T) {
 	t.Parallel()
 	native := filepath.Join(t.TempDir(), "no-library.so")

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// atKey is what a verb at a terminal says after Ctrl-C, and its exit code. The key is typed as soon as ready says so
-// of what was said.
+// atKey returns what a verb at a terminal prints after Ctrl-C, and its exit code. The key is typed as soon as ready
+// returns true for the output so far.
 func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string, pid int) bool) (answer string,
 	code int) {
 	t.Helper()
@@ -28,7 +28,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	at, c := startAt(t, p, 200, args)
 	defer at.Close()
 	said, typed := listen(at), 0
-	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop() // of one that never gets ready
+	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop() // for one that never gets ready
 	for text, open := "", true; open; {
 		select {
 		case piece, more := <-said:
@@ -46,7 +46,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	_ = c.Wait() // its state says how it ended
 	if _, behind, echoed := strings.Cut(answer, "^C"); typed > 0 && echoed {
 		lines := strings.Split(strings.ReplaceAll(behind, "\r\n", "\n"), "\n")
-		for i, line := range lines { // as it is seen in the end: the live line was drawn over
+		for i, line := range lines { // as finally visible, after the live line was drawn over
 			lines[i] = escape.ReplaceAllString(line[strings.LastIndexByte(line, '\r')+1:], "")
 		}
 		return strings.Join(lines, "\n"), c.ProcessState.ExitCode()
@@ -55,7 +55,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	return
 }
 
-// listen is what comes from a terminal, piece by piece, until nobody has it open.
+// listen returns what comes from a terminal, piece by piece, until it is closed.
 func listen(at *os.File) <-chan string {
 	said := make(chan string)
 	go func() {
@@ -73,7 +73,7 @@ func listen(at *os.File) <-chan string {
 	return said
 }
 
-// once is ready as soon as a word was said.
+// once is ready as soon as a word was printed.
 func once(word string) func(string, int) bool {
 	return func(said string, _ int) bool { return strings.Contains(said, word) }
 }
@@ -87,7 +87,7 @@ func written(p *clitest.Program, name string) func(string, int) bool {
 	}
 }
 
-// Ctrl-C at a terminal ends whichever verb, which says what it leaves, and leaves that and no half of a file.
+// Ctrl-C at a terminal ends every verb. It says what it leaves, leaves exactly that, and no partial file.
 func TestCtrlCAtATerminal(t *testing.T) {
 	const nothing = "millrace: stopped by SIGINT before it was done; nothing was written\n"
 	t.Run("checkpoint export", func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestCtrlCAtATerminal(t *testing.T) {
 	})
 }
 
-// A verb that goes on behind Ctrl-C to save ends at once behind another one, says so, and leaves no half of a file.
+// A verb that continues after Ctrl-C in order to save ends at once after a second one. It says so, and leaves no
+// partial file.
 func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	clitest.Obeyed(t, syscall.SIGINT)
@@ -161,7 +162,7 @@ func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 		for i, word := range []string{"writing", "once more ends at once"} {
 			if typed == i && strings.Contains(text, word) {
 				typed++
-				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // sooner it is the same wish
+				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // sooner it would count as the same signal
 				if _, err := at.WriteString("\x03"); err != nil {
 					t.Fatal(err)
 				}
@@ -175,7 +176,7 @@ func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 	}
 }
 
-// saveLarge makes a run r whose checkpoint takes a while to read and to write.
+// saveLarge makes a run r with a checkpoint that takes long to read and write.
 func saveLarge(t *testing.T, p *clitest.Program) {
 	t.Helper()
 	const elements = 24 << 20
@@ -203,7 +204,7 @@ func saveLarge(t *testing.T, p *clitest.Program) {
 	}
 }
 
-// manySteps makes a run r of so many steps that its report takes a while.
+// manySteps makes a run r with so many steps that its report takes long.
 func manySteps(t *testing.T, p *clitest.Program) {
 	t.Helper()
 	dir := filepath.Join(p.Dir, "r")
@@ -228,7 +229,7 @@ func manySteps(t *testing.T, p *clitest.Program) {
 	write(t, filepath.Join(dir, "metrics.jsonl"), text.String())
 }
 
-// startAt starts the program at a terminal of so many columns, of which at is our side.
+// startAt starts the program at a terminal with this many columns; at is our side of it.
 func startAt(t *testing.T, p *clitest.Program, columns uint16, args string, env ...string) (at *os.File, c *exec.Cmd) {
 	t.Helper()
 	at, other := openTerminal(t, columns)

@@ -17,12 +17,12 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 )
 
-// endless trains until it is stopped, into the folder behind it.
+// endless trains until it is stopped; the folder is appended.
 const endless = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 " +
 	"--eval-rows 8 --steps 100000000 --out "
 
-// A signal, and its echo to the process group, finishes the step, saves and ends with
-// 128 + the signal; the checkpoint is whole and training goes on from it.
+// After a signal, and its repetition to the process group, training finishes the step, saves, and ends with 128 +
+// the signal. The checkpoint is whole and can be resumed.
 func TestSignalsStopAfterAStep(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -65,8 +65,8 @@ func TestSignalsStopAfterAStep(t *testing.T) {
 	}
 }
 
-// Stopping after 4 of 9 steps and going on under another plan changes no bit of the loss. Plans with replicas are
-// left out (Chimera's two directions are such): they add in another order.
+// Stopping after 4 of 9 steps and resuming under another plan changes no bit of the loss. Plans with replicas, such
+// as Chimera's two directions, are left out, because they add in another order.
 func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
@@ -98,7 +98,7 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	}
 }
 
-// A run is saved though whoever read its output was stopped with it, as tee is by the same key.
+// A run is saved even if the reader of its output was stopped with it, as tee is by the same key.
 func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

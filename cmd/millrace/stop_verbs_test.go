@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// A verb that a signal stops shows the best that it has found so far, and keeps it where it was asked to. It says so
-// last and ends with 128 + the signal. Nothing half-written is left.
+// A verb that is stopped by a signal prints the best result so far, and writes it if asked to. At the end it says
+// so, and exits with 128 + the signal. Nothing half-written is left.
 func TestSignalsStopEveryVerb(t *testing.T) {
 	for _, args := range []string{
 		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m -o out.json",
@@ -41,7 +41,7 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 	}
 }
 
-// A search that is stopped in its middle leaves the best that it has, as good as it was.
+// A search that is stopped in the middle leaves its best result, as good as it was.
 func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 	t.Parallel()
 	for command, reader := range map[string]string{
@@ -54,7 +54,7 @@ func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 			p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"),
 				Cache: t.TempDir()}
 			var printed, said string
-			// Nothing tells when a search has its first plan: one that is stopped before it is searched anew, for longer.
+			// It is unknown when a search has its first plan. If it was stopped too early, it is searched again for longer.
 			for after := time.Second; after < time.Minute; after *= 2 {
 				printed, said = p.StopAnswering(t, command+" -o out.json", strings.Fields(command)[0]+": ", syscall.SIGINT, 130,
 					firstLine+"="+after.String())
@@ -73,7 +73,7 @@ func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 	}
 }
 
-// A profile that is stopped keeps what it has measured, says of which sizes, and the next one goes on from it.
+// A profile that is stopped keeps its measurements, says of which sizes, and the next one continues from them.
 func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
@@ -90,7 +90,7 @@ func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// A verb that does not look whether it was stopped is ended, and leaves no half of a file.
+// A verb that never checks whether it was stopped is ended, and leaves no partial file.
 func TestSignalsStopADeafVerb(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Cache: t.TempDir()}
@@ -103,7 +103,7 @@ func TestSignalsStopADeafVerb(t *testing.T) {
 	}
 }
 
-// Training that is stopped while another process measures its profile ends as that process does.
+// If training is stopped while another process measures its profile, it ends as that process does.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

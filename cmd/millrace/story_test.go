@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-ml/millrace/profile/timing"
 )
 
-// wrongClock is by how much the clock of a process is wrong.
+// wrongClock is the variable for the error of a process's clock.
 const wrongClock = "MILLRACE_TEST_WRONG_CLOCK"
 
-// firstLine is how soon a process says how far it is.
+// firstLine is the variable for the delay of a process's first line of progress.
 const firstLine = "MILLRACE_TEST_FIRST_LINE"
 
 func TestMain(m *testing.M) {
@@ -36,20 +36,20 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestStories tells what a user sees who has no libtorch: refusals with their exit codes,
-// plans for described hardware, drawings. Record new output with -rewrite, and read it.
+// TestStories runs the stories of a user without libtorch: refusals with their exit codes, plans for described
+// hardware, drawings. Record new output with -rewrite, and read it.
 func TestStories(t *testing.T) {
 	clitest.Tell(t, "testdata/stories", filepath.Join(t.TempDir(), "no-library.so"), true)
 }
 
-// TestTorchStories tells of training.
+// TestTorchStories runs the stories of training.
 func TestTorchStories(t *testing.T) {
 	clitest.NeedTorch(t)
 	native, _ := torch.Find()
-	clitest.Tell(t, "testdata/torch", native, false) // of two trainings at once the second says that processors are taken
+	clitest.Tell(t, "testdata/torch", native, false) // a second training at once would print that processors are taken
 }
 
-// Doctor ends well whatever it finds, and says what to do about what is missing.
+// Doctor succeeds whatever it finds, and says how to get what is missing.
 func TestDoctorWithoutLibtorch(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	for _, format := range [][]string{{"doctor"}, {"doctor", "--json"}} {

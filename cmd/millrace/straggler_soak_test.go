@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// rankOf is the process of a rank that a launcher has started; 0: there is none yet.
+// rankOf returns the process of a rank that a launcher has started; 0 if it is not there yet.
 func rankOf(launcher, rank int) int {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -36,7 +36,7 @@ func rankOf(launcher, rank int) int {
 	return 0
 }
 
-// heard collects what a program says, and tells when a word has come.
+// heard collects the output of a program, and signals when a word has occurred.
 type heard struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -55,8 +55,8 @@ func (h *heard) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// slowed trains in two processes, stops these ranks for 7 of every 10 moments, and returns what was said. It stops
-// them from the first step on.
+// slowed trains in two processes and returns the output. From the first step on it pauses these ranks for 7 of every
+// 10 intervals.
 func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 	t.Helper()
 	c := p.Command(t, strings.Fields("launch -n 2 -- train --model mlp --set hidden=16384 --data digits --batch 512 "+
@@ -105,8 +105,8 @@ func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 	return h.text.String()
 }
 
-// A process that gets less of its processor than the other is named while it is slow; where both get as little, none
-// is, and that is said.
+// A process that gets less processor time than the other is named while it is slow. If both get equally little, none
+// is named, and the output says that.
 func TestASlowedProcessIsNamed(t *testing.T) {
 	soaking(t)
 	p := clitest.Trainer(t)

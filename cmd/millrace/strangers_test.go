@@ -22,14 +22,14 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// strangersToken is what the processes of the run under attack share.
+// strangersToken is the token of the run under attack.
 const strangersToken = "0123456789-the-token-of-the-run"
 
-// listeners are the addresses that a process listens on.
+// listeners returns the addresses that a process listens on.
 func listeners(t *testing.T, pid int) (all []string) {
 	t.Helper()
 	sockets := map[string]bool{}
-	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is one
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)) // the pattern is valid
 	for _, fd := range fds {
 		if at, err := os.Readlink(fd); err == nil && strings.HasPrefix(at, "socket:[") {
 			sockets[strings.Trim(at, "socket:[]")] = true
@@ -61,7 +61,7 @@ func listeners(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-// handshake is what a process of the run says when it dials another, and whether it is let in.
+// handshake returns what a process of the run sends when it dials another, and an error if it is refused.
 func handshake(t *testing.T, to string, tls *tcp.TLS, token, run string, process int) ([]byte, error) {
 	t.Helper()
 	own, err := tcp.Listen(t.Context(), tcp.Config{Token: []byte(token), Run: run, Process: 7, TLS: tls,
@@ -84,7 +84,7 @@ func handshake(t *testing.T, to string, tls *tcp.TLS, token, run string, process
 	return said(), err
 }
 
-// runOf is the identity of the run of a process.
+// runOf returns the identity of a process's run.
 func runOf(t *testing.T, pid int) string {
 	t.Helper()
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
@@ -98,8 +98,8 @@ func runOf(t *testing.T, pid int) string {
 	return string(id[1])
 }
 
-// Strangers at every port of a training are turned away and logged; they take no memory to speak of, and the run
-// leaves the weights that it leaves without them.
+// Strangers at every port of a training are refused and logged. They take little memory, and the run leaves the same
+// weights as without them.
 func TestStrangersDoNotDisturbATraining(t *testing.T) {
 	to := os.Getenv(attackVar)
 	t.Cleanup(func() {
@@ -131,7 +131,7 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 	}
 	for rank, pid := range ranks {
 		at := listeners(t, pid)
-		if len(at) != 2-rank { // rank 0's metrics
+		if len(at) != 2-rank { // rank 0 also has a port for metrics
 			t.Errorf("rank %d listens at %v", rank, at)
 		}
 		for _, a := range at {
@@ -167,7 +167,7 @@ func TestStrangersDoNotDisturbATraining(t *testing.T) {
 	}
 }
 
-// letsIn holds a rank to whom it lets in, and returns what somebody who knows all says to it.
+// letsIn checks which connections a rank accepts, and returns what a permitted client sends to it.
 func letsIn(t *testing.T, at, run string, rank int) []byte {
 	t.Helper()
 	_, err := handshake(t, at, nil, strings.ToUpper(strangersToken), run+" 0", rank)
@@ -188,7 +188,7 @@ func letsIn(t *testing.T, at, run string, rank int) []byte {
 	return said
 }
 
-// goesOn waits until a run has saved more than it has now, and says what that was at least.
+// goesOn waits until a run has saved more steps than now, and returns a lower bound of their number.
 func (g *gang) goesOn() int {
 	g.t.Helper()
 	later, err := checkpoint.Later(filepath.Join(g.dir, "checkpoints"), 0)
@@ -206,7 +206,7 @@ func (g *gang) goesOn() int {
 	return steps
 }
 
-// same holds the newest checkpoint of a run to what one process leaves after as many steps.
+// same compares the newest checkpoint of a run with that of a single process after the same number of steps.
 func same(t *testing.T, p *clitest.Program, flags, run string, least int) {
 	t.Helper()
 	of, err := checkpoint.Open(filepath.Join(p.Dir, run, "checkpoints"))

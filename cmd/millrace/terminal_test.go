@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// onTerminal is what a terminal of so many columns is sent by a verb, up to its end.
+// onTerminal returns what a verb writes to a terminal with this many columns.
 func onTerminal(t *testing.T, columns uint16, args string, env ...string) string {
 	t.Helper()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
@@ -24,13 +24,13 @@ func onTerminal(t *testing.T, columns uint16, args string, env ...string) string
 	return text
 }
 
-// at is what a terminal of so many columns is sent by a verb, and how it ends; once a word is there, what is typed is
-// typed.
+// at returns what a verb writes to a terminal with this many columns, and its error. Once word has appeared, it
+// types typed.
 func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed string, env ...string) (string, error) {
 	t.Helper()
 	at, c := startAt(t, p, columns, args, env...)
 	defer at.Close()
-	defer time.AfterFunc(2*time.Minute, func() { _ = c.Process.Kill() }).Stop() // of one that never says the word
+	defer time.AfterFunc(2*time.Minute, func() { _ = c.Process.Kill() }).Stop() // for one that never prints the word
 	var text []byte
 	for piece, heard := make([]byte, 4096), word == ""; ; {
 		n, err := at.Read(piece)
@@ -41,14 +41,14 @@ func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed stri
 				t.Fatal(err)
 			}
 		}
-		if err != nil { // also where the other side is closed
+		if err != nil { // also when the other side is closed
 			break
 		}
 	}
 	return strings.ReplaceAll(string(text), "\r\n", "\n"), c.Wait()
 }
 
-// brokenWords are the lines on a terminal that are wider than it, and could be broken.
+// brokenWords returns the lines that are wider than the terminal although they could be broken.
 func brokenWords(text string, columns int) (wide []string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		line = escape.ReplaceAllString(line[strings.LastIndexByte(line, '\r')+1:], "")
@@ -59,7 +59,7 @@ func brokenWords(text string, columns int) (wide []string) {
 	return wide
 }
 
-// An error that is wider than the terminal is broken at its words, and nowhere where nobody's terminal is.
+// An error that is wider than the terminal is broken at its words, and is not broken without a terminal.
 func TestErrorsBreakAtWords(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	const args = "plan --model nonsense"
@@ -67,7 +67,7 @@ func TestErrorsBreakAtWords(t *testing.T) {
 	if err == nil || len(brokenWords(text, 80)) > 0 || strings.Count(text, "\n") < 3 {
 		t.Errorf("%v:\n%s", err, text)
 	}
-	if piped := p.Run(t, strings.Fields(args), true); strings.Count(piped, "\n") != 2 { // and the code
+	if piped := p.Run(t, strings.Fields(args), true); strings.Count(piped, "\n") != 2 { // the message and the exit code
 		t.Errorf("piped it is\n%s", piped)
 	}
 	text, _ = at(t, p, 80, args+" --log json", "", "")
@@ -76,7 +76,7 @@ func TestErrorsBreakAtWords(t *testing.T) {
 	}
 }
 
-// Ctrl-C at a terminal is answered in a line of its own, and the command that goes on can be copied.
+// Ctrl-C at a terminal is answered on a separate line, and the command to resume can be copied.
 func TestStoppedAtATerminalATrainingGoesOn(t *testing.T) {
 	clitest.Obeyed(t, syscall.SIGINT)
 	p := profiled(t)
@@ -119,7 +119,7 @@ func TestATrainingFitsItsTerminal(t *testing.T) {
 
 var escape = regexp.MustCompile("\x1b\\[[0-9;]*[a-zA-Z]")
 
-// No line is wider than the terminal, but a path that has one for itself; colours are there, and not with NO_COLOR.
+// No line is wider than the terminal, except a path on a line of its own. There are colours, but not with NO_COLOR.
 func TestEveryVerbFitsItsTerminal(t *testing.T) {
 	for _, args := range []string{
 		"doctor", "model ls", "model show gpt", "model kinds", "cluster ls", "cluster show dapple-a:4x8", "schedule ls",
@@ -139,7 +139,7 @@ func TestEveryVerbFitsItsTerminal(t *testing.T) {
 				}
 			}
 			plain := onTerminal(t, 100, args, "NO_COLOR=1")
-			if strings.Contains(strings.ReplaceAll(plain, "\x1b[K", ""), "\x1b") { // the live line's end is no colour
+			if strings.Contains(strings.ReplaceAll(plain, "\x1b[K", ""), "\x1b") { // the end of the live line is not a colour
 				t.Errorf("colours in spite of NO_COLOR in\n%q", plain)
 			}
 		})

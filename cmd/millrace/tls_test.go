@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// A training over TLS refuses at every port whoever has no certificate as its processes do, or the token alone. It
-// goes on after a process is lost, and leaves the weights of one in a single process.
+// A training over TLS refuses clients at every port if they lack the processes' certificate, or have only the token.
+// It continues after a process is lost, and leaves the weights of a single process.
 func TestATrainingOverTLS(t *testing.T) {
 	p := profiled(t)
 	if err := os.WriteFile(filepath.Join(p.Dir, "token"), []byte(strangersToken), 0o600); err != nil {
@@ -29,7 +29,7 @@ func TestATrainingOverTLS(t *testing.T) {
 		name      string
 		env       []string
 		one       *tcp.TLS
-		strangers map[string]*tcp.TLS // and what they are told
+		strangers map[string]*tcp.TLS // with the expected refusals
 	}{
 		{"made", []string{launch.TLSVar + "=on"}, &tcp.TLS{}, nil},
 		{"signed", []string{launch.TLSCertVar + "=" + certificate, launch.TLSKeyVar + "=" + key,

@@ -14,14 +14,14 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// rank is one of several processes that no launcher watches.
+// rank is one of several processes without a launcher.
 type rank struct {
 	*exec.Cmd
-	out  bytes.Buffer // what it prints
-	errs io.Reader    // what it says
+	out  bytes.Buffer // its stdout
+	errs io.Reader    // its stderr
 }
 
-// ranks starts processes that meet on the loopback, each with a command line of its own.
+// ranks starts processes that meet on the loopback, each with its own command line.
 func ranks(t *testing.T, p *clitest.Program, lines ...string) []*rank {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,15 +48,15 @@ func ranks(t *testing.T, p *clitest.Program, lines ...string) []*rank {
 	return all
 }
 
-// ended reads what a process says to its end, and is its exit code.
+// ended reads a process's stderr to the end, and returns it with the exit code.
 func (r *rank) ended() (code int, said string) {
 	text, _ := io.ReadAll(r.errs)
 	_ = r.Wait() // its state says how it ended
 	return r.ProcessState.ExitCode(), string(text)
 }
 
-// A signal to any process stops all behind their step, which is saved; all end as who was told to stop, and only
-// rank 0 prints.
+// A signal to any process stops all after their step, which is saved. All exit as if they had been signalled, and
+// only rank 0 prints the result.
 func TestASignalToOneStopsAll(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -12,11 +12,11 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// small is a training of two workers; its folder is to follow.
+// small is a training of two workers; the folder is appended.
 const small = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --steps 6 " +
 	"--eval-rows 8 --out "
 
-// Two processes leave what one with two workers leaves, and rank 0 alone says how it went.
+// Two processes leave the same files as one with two workers, and only rank 0 prints the result.
 func TestProcessesTrainAsThreadsDo(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -29,8 +29,8 @@ func TestProcessesTrainAsThreadsDo(t *testing.T) {
 	sameTensors(t, p, "one/checkpoints", "two/checkpoints")
 }
 
-// What train does otherwise it does in several processes, too: each line trains as the one in front of it does in
-// one process.
+// Other kinds of training work in several processes, too: each line gives the same result as the one before it does
+// in one process.
 func TestProcessesTrainHowever(t *testing.T) {
 	t.Parallel()
 	p, four := profiled(t), strings.Replace(small, "stages 2", "stages 4", 1)
@@ -39,7 +39,7 @@ func TestProcessesTrainHowever(t *testing.T) {
 		{small + "a0 --workers 2 --resume a0/checkpoints --steps 9 --eval-every 2 --save-every 2",
 			"launch -n 2 -- " + small + "b0 --resume b0/checkpoints --steps 9 --eval-every 2 --save-every 2"},
 		{small + "a2 --workers 2 --pipelines 2", "launch -n 2 -- " + small + "b2 --pipelines 2"},
-		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // whatever it comes to
+		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // whatever depths it chooses
 			"launch -n 2 -- " + small + "b3 --schedule 1f1b --advance auto --metrics localhost:0"},
 		{four + "a4 --workers 4", "launch -n 3 -- " + four + "b4 --workers-per-process 2 --plan a4/plan.json"},
 	} {
@@ -53,7 +53,7 @@ func TestProcessesTrainHowever(t *testing.T) {
 	}
 }
 
-// A dry run ends well everywhere in front of its first step, and leaves nothing; --json is rank 0's alone.
+// A dry run succeeds in every process before its first step, and leaves nothing. Only rank 0 prints --json.
 func TestProcessesAnswerAsOneDoes(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -17,8 +17,8 @@ import (
 
 const shortTraining = "--batch 8 --split 1 --micro-batches 2 --save-every 2 --keep 0 "
 
-// A file that has the name of the record, and is none, is somebody's: a run keeps it, whether it begins or
-// goes on.
+// A file that has the record's name but is not a record belongs to another program. A new run and a resumed one both
+// keep it.
 func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -42,9 +42,9 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	}
 }
 
-// A link to a checkpoint of the run's own folder is that checkpoint. Going back to it gives up the steps
-// behind it: the report of what is left does not show them, and theirs is set aside with their checkpoint, also where
-// that is whole with a draft alone, as other hosts have the rest: then a launcher had started the run.
+// A link to a checkpoint of the run's own folder is that checkpoint. Resuming from it gives up later steps: the
+// report no longer shows them, and their report is set aside with their checkpoint. That also holds for a draft that
+// is whole together with other hosts' files, in a run that a launcher started.
 func TestGoingBackThroughALink(t *testing.T) {
 	t.Parallel()
 	for _, last := range []string{"step-00000004", checkpoint.DraftName(4, 9)} {
@@ -79,8 +79,8 @@ func TestGoingBackThroughALink(t *testing.T) {
 	}
 }
 
-// A run that goes on in its folder keeps the plan and the Timeline of the steps before. Its report shows the losses
-// of all; `report` draws that again, and the earlier part alone. Writing over the folder leaves nothing of either.
+// A run that resumes in its folder keeps the plan and the Timeline of earlier steps. Its report shows all losses;
+// `report` draws that again, and can draw the earlier part. Overwriting the folder removes both.
 func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -114,7 +114,8 @@ func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 	}
 }
 
-// A run looks at the checkpoints of its folder once it has it: they cannot become others while it prepares.
+// A run reads the checkpoints of its folder only after it has locked it, so that they cannot change while it
+// prepares.
 func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
@@ -130,7 +131,7 @@ func TestTheFolderIsHeldBeforeItsCheckpointsAreRead(t *testing.T) {
 	}
 }
 
-// No run may have its folder inside a checkpoint, since the folder would be deleted with the checkpoint.
+// A run's folder must not be inside a checkpoint, because it would be deleted with the checkpoint.
 func TestAFolderInACheckpointIsRefused(t *testing.T) {
 	p := clitest.Trainer(t)
 	write(t, filepath.Join(p.Dir, "manifest.json"), "{}")

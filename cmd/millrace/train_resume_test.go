@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// learn trains and returns what is printed for machines.
+// learn trains and returns the JSON output.
 func learn(t *testing.T, p *clitest.Program, args string) training.Outcome {
 	t.Helper()
 	c := p.Command(t, strings.Fields("train --json --model mlp --data digits --profile mlp.json --eval-rows 8 "+args))
@@ -38,13 +38,13 @@ func learn(t *testing.T, p *clitest.Program, args string) training.Outcome {
 	return o
 }
 
-// measured is the profile of the mlp that tests share, once one of them has measured it.
+// measured is the profile of the mlp, which one test measures for all.
 var measured struct {
 	sync.Mutex
 	text []byte
 }
 
-// profiled is a program with a profile of the mlp.
+// profiled returns the program with a profile of the mlp.
 func profiled(t *testing.T) *clitest.Program {
 	t.Helper()
 	p := clitest.Trainer(t)
@@ -73,7 +73,7 @@ func sameTensors(t *testing.T, p *clitest.Program, a, b string) {
 	}
 }
 
-// changed is which tensors differ between two checkpoints of which each has all tensors of the other.
+// changed returns which tensors differ between two checkpoints. Both must have the same tensors.
 func changed(t *testing.T, p *clitest.Program, a, b string) (names []string) {
 	t.Helper()
 	var of [2]*checkpoint.Checkpoint
@@ -101,7 +101,7 @@ func changed(t *testing.T, p *clitest.Program, a, b string) (names []string) {
 	return names
 }
 
-// saysItsNumbers has a run say for machines what its report does, and how well it did at last.
+// saysItsNumbers checks that a run's JSON output has the numbers of its report and of its last evaluation.
 func saysItsNumbers(t *testing.T, p *clitest.Program, o training.Outcome, dir string) {
 	t.Helper()
 	last := o.Evaluations[len(o.Evaluations)-1]
@@ -119,8 +119,8 @@ func saysItsNumbers(t *testing.T, p *clitest.Program, o training.Outcome, dir st
 	}
 }
 
-// A run that goes on takes every setting of the training from its checkpoint, to the last bit. Those that a flag
-// changes are the exception.
+// A resumed run takes every setting of the training from its checkpoint, to the last bit, except those that a flag
+// changes.
 func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -150,7 +150,8 @@ func TestResumeTakesItsSettingsFromTheCheckpoint(t *testing.T) {
 	}
 }
 
-// A run goes on with its own job, in its own folder, where no other job is named: as with that job named in full.
+// A run resumes with its own job, in its own folder, if no other job is named. The result is the same as with that
+// job given in full.
 func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -171,8 +172,8 @@ func TestARunGoesOnWithItsOwnJob(t *testing.T) {
 	}
 }
 
-// A run whose folder has its job in the flat form goes on as one of today's does, and has a nested file then. The
-// fixture is what millrace wrote before jobs had groups, for the settings that the test trains with.
+// A run whose folder has a job in the old flat form can be resumed, and then has a nested job file. The fixture was
+// written by millrace before jobs had groups, for the settings of this test.
 func TestARunWithAFlatJobFileGoesOn(t *testing.T) {
 	t.Parallel()
 	flat, err := os.ReadFile("testdata/flat-job.yaml")
@@ -212,7 +213,7 @@ func TestARunWithAFlatJobFileGoesOn(t *testing.T) {
 	}
 }
 
-// Flags override the plan settings that a run fixed: the plan is made anew, from the run's folder.
+// Flags override the plan settings that a run fixed: the job is from the run's folder, and the plan is made again.
 func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -227,7 +228,7 @@ func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	train("--resume cut --steps 3 --workers 1")
 	train("--resume cut --steps 4 --workers 2 --stages 2")
 	train("--resume cut --steps 5 --schedule afab --split head")
-	// A Program is a schedule of its own, which the run's job has under its name, too.
+	// A Program is a schedule of its own, which the run's job also has under its name.
 	text, err := p.Command(t, strings.Fields("schedule afab --workers 2 --micro-batches 1 --text")).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -237,14 +238,14 @@ func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	train("--resume own --steps 3")
 	train("--job own/job.yaml --out again")
 	train("--resume own --steps 4 --workers 1")
-	// So it is in several processes, which are other workers.
+	// The same holds for several processes, whose workers are different.
 	if text, err := p.Command(t, strings.Fields("launch -n 2 -- train --eval-rows 8 --resume own --steps 5")).
 		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 }
 
-// In a folder that an older millrace has begun no run goes on, and nothing there is moved; in another one it does.
+// In a folder that an older millrace has begun no run can resume, and nothing is moved; in another folder it can.
 func TestAFolderOfAnOlderMillraceStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -270,7 +271,7 @@ func TestAFolderOfAnOlderMillraceStaysAsItIs(t *testing.T) {
 	p.Run(t, strings.Fields("train --steps 6 --resume old --out new"), true)
 }
 
-// The size of micro-batches decides bits: a run that goes on with another one says so, whichever setting brought it.
+// The size of micro-batches affects bits, so a resumed run reports a change of it, whichever setting caused it.
 func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)
@@ -288,7 +289,7 @@ func TestResumeSaysThatMicroBatchesChange(t *testing.T) {
 	}
 }
 
-// A setting of 0 is not replaced by a default: nothing moves at a rate of 0.
+// A setting of 0 is not replaced by a default: with rate 0 the weights do not change.
 func TestARateOfZeroIsZero(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -296,7 +297,7 @@ func TestARateOfZeroIsZero(t *testing.T) {
 	sameTensors(t, p, "frozen/checkpoints/step-00000001", "frozen/checkpoints/step-00000002")
 }
 
-// The command that goes on from another checkpoint is the one that was given, as a shell takes it.
+// The command that resumes from another checkpoint is the original one, quoted for a shell.
 func TestCommandFrom(t *testing.T) {
 	for given, want := range map[string]string{
 		"train|--resume|a|--out|b":                    "train --resume c/d --out b",
@@ -311,8 +312,8 @@ func TestCommandFrom(t *testing.T) {
 	}
 }
 
-// A plan that is given has the sizes measured that it computes, the slices of its replicas, and no others: those that
-// planning left out may take long.
+// For a given plan, exactly the sizes that it computes are measured, including its replicas' slices. Other sizes may
+// take long.
 func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 	three := plan.Plan{Stages: []plan.Stage{{Devices: []int{0, 1}}}, Replication: "split", MicroBatch: 3, MicroBatches: 2}
 	four := three
@@ -328,8 +329,8 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 	}
 }
 
-// A run that keeps all its checkpoints keeps them when it goes on. What is 0 in the checkpoint is said where a run
-// that begins would have another value.
+// A run that keeps all its checkpoints still does so when resumed. A 0 from the checkpoint is reported if a new run
+// would have another default.
 func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

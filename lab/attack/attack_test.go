@@ -14,8 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// The short form of the attack finds nothing: the whole table of bad inputs, and of each other
-// kind some.
+// The short form of the attack finds nothing. It runs the whole table of bad inputs, and some of each other kind.
 func TestAttackFindsNothing(t *testing.T) {
 	if _, err := torch.Open(); err != nil {
 		t.Skip("what is attacked trains, and libtorch is not installed: ", err)
@@ -36,7 +35,7 @@ func TestAttackFindsNothing(t *testing.T) {
 	t.Log(said.String())
 }
 
-// The table has as many inputs as it should, of every part of the program.
+// The table has enough inputs for every part of the program.
 func TestTableIsWhole(t *testing.T) {
 	table, err := fs.Sub(testdata, "testdata/inputs")
 	if err != nil {
@@ -89,8 +88,7 @@ func TestInputsAreRead(t *testing.T) {
 	}
 }
 
-// What an attack must find, it finds: a crash, a control character, an exit code, what is left, what hangs,
-// and what grows.
+// The attack finds what it must: a crash, a control character, an exit code, a file left behind, a hang, and growth.
 func TestFaultsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	a := &attack{millrace: "/bin/sh", scratch: dir, parallel: 1}
@@ -137,7 +135,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// A mutation depends on its number and the seed alone.
+// A mutation depends only on its number and the seed.
 func TestMutationsRepeat(t *testing.T) {
 	text, err := fs.ReadFile(testdata, "testdata/fixtures/job.yaml")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// BENCHMARKS.md is what the command makes of the results in the repository.
+// BENCHMARKS.md is what the command makes from the results in the repository.
 func TestThePageIsOfTheResults(t *testing.T) {
 	want, err := Page("../..")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestThePageIsOfTheResults(t *testing.T) {
 	}
 }
 
-// Without results the page has its questions, no number in any answer, and says so of each target.
+// Without results the page has its questions, no numbers in any answer, and lists each target as not measured.
 func TestNothingIsMadeUp(t *testing.T) {
 	page, err := Page(t.TempDir())
 	if err != nil {
@@ -68,7 +68,7 @@ func TestNothingIsMadeUp(t *testing.T) {
 	}
 }
 
-// copied is the repository's results in a folder of their own, some changed.
+// copied copies the repository's results to a new folder, with changes.
 func copied(t *testing.T, change map[string]func(map[string]any)) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func copied(t *testing.T, change map[string]func(map[string]any)) string {
 	return dir
 }
 
-// A number that its single measurements do not give is refused, with the file's name.
+// A number that does not follow from its single measurements is refused, with the file's name.
 func TestAWrongNumberIsRefused(t *testing.T) {
 	at := func(v any, path ...any) map[string]any {
 		for _, p := range path {
@@ -137,8 +137,8 @@ func TestAWrongNumberIsRefused(t *testing.T) {
 	}
 }
 
-// What is measured anew takes the place of what was carried over, and has no mark; of two files with one rival the
-// later counts.
+// A new measurement replaces a number that was carried over, and has no mark. If two files have the same rival, the
+// later one counts.
 func TestANewResultTakesThePlace(t *testing.T) {
 	dir := copied(t, map[string]func(map[string]any){"peers-ddp.json": func(v map[string]any) {
 		delete(v, "carried_over")
@@ -165,7 +165,7 @@ func TestANewResultTakesThePlace(t *testing.T) {
 	}
 }
 
-// A target that is reached is not among those that were not.
+// A target that is reached is not listed as missed.
 func TestTargets(t *testing.T) {
 	dir := copied(t, map[string]func(map[string]any){
 		"speedup-gpt.json":    func(v map[string]any) { v["of_bound"] = .96 },
@@ -194,7 +194,7 @@ func TestCommandsAreWrapped(t *testing.T) {
 	}
 }
 
-// What verbs have written with -o is read, counted anew and shown.
+// Files that verbs have written with -o are read, checked and shown.
 func TestWhatVerbsWriteIsShown(t *testing.T) {
 	page, err := Page("testdata/tiny")
 	if err != nil {
@@ -222,7 +222,7 @@ func TestWhatVerbsWriteIsShown(t *testing.T) {
 	}
 }
 
-// Whatever a file has, it is refused or the page can be made of it.
+// Any file is either refused, or the page can be made from it.
 func FuzzPage(f *testing.F) {
 	paths, err := filepath.Glob("testdata/tiny/lab/results/*.json")
 	if err != nil {

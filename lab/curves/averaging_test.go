@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Pipelines with whole batches, pipelines that split one and a single one contend: at each rival's memory
-// none holds more than it, and beside those the fastest of each way is there whatever it holds. An iteration
-// is as many batches as its samples make.
+// Pipelines with whole batches, pipelines that split a batch and a single pipeline contend. In each rival's memory
+// none exceeds it, and the fastest of each way without a limit is added. An iteration counts as many batches as its
+// samples make.
 func TestAveragingsContend(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

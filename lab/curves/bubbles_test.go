@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What filling a bubble could give at most ends at the busiest worker, and at the cores that workers share.
+// The best gain from filling a bubble is limited by the busiest worker, and by the shared cores.
 func TestExplainedKnowsWhatFillingCouldGive(t *testing.T) {
 	shares := func(busy ...float64) (all []Share) {
 		for _, b := range busy {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// falling is a loss of 4 at epoch 1, 3 at 2, ..., and as many points.
+// falling returns one point for each epoch with these losses.
 func falling(losses ...float64) []Point {
 	var points []Point
 	for i, l := range losses {
@@ -28,7 +28,7 @@ func TestEpochsToIsTheFirstEvaluationThatReaches(t *testing.T) {
 		{Loss, []float64{4, 3, 2}, 3, 2, true},
 		{Loss, []float64{4, 3, 2}, 2.5, 3, true},
 		{Loss, []float64{4, 3, 2}, 1.9, 0, false},
-		{Loss, []float64{4, 2, 5, 1}, 2, 2, true}, // that it gets worse again is no matter
+		{Loss, []float64{4, 2, 5, 1}, 2, 2, true}, // a later increase does not matter
 		{Loss, nil, 2, 0, false},
 		{Loss, []float64{math.NaN(), 2}, 3, 2, true},
 		{Accuracy, []float64{4, 3, 2}, 0.7, 2, true},
@@ -41,8 +41,7 @@ func TestEpochsToIsTheFirstEvaluationThatReaches(t *testing.T) {
 	}
 }
 
-// A harder target is never reached earlier, and what is found reaches it while nothing
-// before it does.
+// A harder target is never reached earlier. The epoch found reaches the target, and no earlier one does.
 func TestEpochsToAgainstASearch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		points := falling(rapid.SliceOfN(rapid.Float64Range(0, 9), 1, 20).Draw(t, "losses")...)

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// learns is two methods with two seeds, over half an epoch of 320 samples in batches of 16, evaluated 20 times an
-// epoch: ten steps with an evaluation each.
+// learns returns two methods with two seeds, over half an epoch of 320 samples in batches of 16, with 20 evaluations
+// in an epoch. So there are ten steps with an evaluation after each.
 func learns(t *testing.T) *Setting {
 	t.Helper()
 	m, err := model.Build("mlp", nil)
@@ -86,7 +86,7 @@ func TestLearnTrainsWhatTheFileDoesNotHave(t *testing.T) {
 	}
 }
 
-// A training ends where its evaluations are no numbers any more.
+// A training ends when an evaluation is not finite.
 func TestATrainingEndsWhereItDiverges(t *testing.T) {
 	tasks, err := learns(t).Tasks()
 	if err != nil {

@@ -21,7 +21,7 @@ func TestReadMethods(t *testing.T) {
 	}
 	j := &job.Job{Data: job.Data{Seed: 1}}
 	j.Train.Rate.Base, j.Train.Rate.Warmup, j.Train.Optimizer.Momentum = 0.1, 20, 0.9
-	// Of N pipelines the rate goes up with N, and they warm up over as many samples.
+	// With N pipelines the rate is multiplied by N, and the warm-up covers the same number of samples.
 	three := all[2].Job(j, 7)
 	if all[2].Pipelines() != 3 || three.Train.Rate.Base != j.Train.Rate.Base*3 || three.Train.Rate.Warmup != 6 ||
 		three.Train.Optimizer.Momentum != 0.9 || three.Data.Seed != 7 || all[2].Elastic.Alpha != 1./3 {
@@ -35,8 +35,8 @@ func TestReadMethods(t *testing.T) {
 	}
 }
 
-// Pipelines that split a batch take an N-th of it each. They have the warm-up of one that takes it whole, and the
-// rate and alpha of --lr-scale split.
+// Pipelines that split a batch take an N-th of it each. Their warm-up is that of one pipeline with whole batches,
+// and their rate and alpha are those of --lr-scale split.
 func TestSplitMethod(t *testing.T) {
 	m, err := ReadMethod("elastic:4:split")
 	if err != nil {

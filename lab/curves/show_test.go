@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// halving is a training whose loss is 4 after half an epoch, then 2, then 1.
+// halving returns a training whose loss is 4 after half an epoch, then 2, then 1.
 func halving(seed uint64, diverged string) Training {
 	t := Training{Seed: seed, Diverged: diverged}
 	if diverged == "" {
@@ -22,7 +22,7 @@ func halving(seed uint64, diverged string) Training {
 	return t
 }
 
-// rounds of a contender that always takes as long.
+// constantly returns the rounds of a contender with a constant time.
 func constantly(s float64) []float64 { return slices.Repeat([]float64{s}, 6) }
 
 func TestComparisonTables(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// settings are what a training's outcome depends on, in these tests.
+// settings are what a training's result depends on in these tests.
 type settings struct {
 	Rate float64 `json:"rate"`
 	Seed uint64  `json:"seed"`
@@ -55,8 +55,7 @@ func TestTrainingsGoOn(t *testing.T) {
 	}
 }
 
-// Wherever a machine stops while it writes, what was whole is found again, and the file can be
-// added to.
+// If a machine stops at any point of a write, all complete lines are found again, and more can be added.
 func TestTrainingsCutShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trainings.jsonl")
 	f := openTrainings(t, path)

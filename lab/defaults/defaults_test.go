@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// The committed results are of the defaults that there are. They keep what the list promises, and are what the page
-// of models shows.
+// The committed results use the current defaults. They keep the promises of the list, and are those shown on the
+// page of models.
 func TestTheResultsAreOfTheDefaults(t *testing.T) {
 	all, err := Read("../results/defaults.json")
 	if err != nil {

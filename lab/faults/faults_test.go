@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What is asked for wrongly is refused before anything is started.
+// Wrong arguments are refused before anything is started.
 func TestWrongCalls(t *testing.T) {
 	for args, says := range map[string]string{
 		"-only burnt":            `there is no way "burnt"; there are killed, stopped, cut, half-open, leader, leader-`,
@@ -26,7 +26,7 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// The table counts tries by what came of them, and a campaign in which anything went wrong has gone wrong.
+// The table counts tries by their results. A campaign with any failure counts as failed.
 func TestTriesAreCounted(t *testing.T) {
 	sum := summary{Way: "killed"}
 	for _, one := range []try{
@@ -58,7 +58,7 @@ func TestTriesAreCounted(t *testing.T) {
 	}
 }
 
-// An error.json that leaves out who is lost names nobody, also where that is rank 0.
+// An error.json without the rank of the lost process does not count as naming it, even if that is rank 0.
 func TestAnErrorNamesTheLostOne(t *testing.T) {
 	const by, of = `{"exit_code": 3, "retry": true, "rank": `, `, "lost": {"rank": `
 	for text, right := range map[string]struct{ lost, cut bool }{

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/bench"
 )
 
-// A page is small, and one that is left open holds no more, however many steps come.
+// A page is small, and an open page's memory does not grow with the number of steps.
 func TestAPageLeftOpenDoesNotGrow(t *testing.T) {
 	if os.Getenv("MILLRACE_BROWSER") == "none" {
 		t.Skip("MILLRACE_BROWSER=none: no page is opened")

@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-// Each paper has so many tables and figures, counted in its text; each of them is in the list, once.
+// The list has exactly the tables and figures of each paper, as counted in its text, each once.
 func TestAllTablesAndFiguresAreListed(t *testing.T) {
 	figures, err := Figures()
 	if err != nil {
@@ -59,7 +59,7 @@ func TestAllTablesAndFiguresAreListed(t *testing.T) {
 	}
 }
 
-// An experiment that no figure names is refused, as are a figure whose experiment is none and one that says nothing.
+// Refused are an experiment that no figure names, a figure with an unknown experiment, and a figure without content.
 func TestWhatIsNotListedIsRefused(t *testing.T) {
 	figures := []Figure{{Paper: "P", Name: "Figure 1", Experiments: []string{"p-fig1"}},
 		{Paper: "P", Name: "Figure 2", Draws: "millrace schedule 1f1b"}}
@@ -79,7 +79,7 @@ func TestWhatIsNotListedIsRefused(t *testing.T) {
 	}
 }
 
-// docs/papers.md and its plots are what the lists and the results make of them.
+// docs/papers.md and its plots are what the lists and the results make.
 func TestThePageIsWhatItsInputsMake(t *testing.T) {
 	files, err := Pages(root)
 	if err != nil {
@@ -111,7 +111,7 @@ func TestThePageIsWhatItsInputsMake(t *testing.T) {
 	}
 }
 
-// Results name no machine, and no path of one.
+// Results name no machine, and no path on one.
 func TestResultsNameNoMachine(t *testing.T) {
 	host, _ := os.Hostname()
 	err := filepath.WalkDir(filepath.Join(root, ResultsFolder), func(path string, d fs.DirEntry, err error) error {
@@ -129,7 +129,7 @@ func TestResultsNameNoMachine(t *testing.T) {
 	}
 }
 
-// functions is the tests that a folder declares.
+// functions returns the tests that a folder declares.
 func functions(t *testing.T, folder string) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
@@ -150,7 +150,8 @@ func functions(t *testing.T, folder string) (names []string) {
 	return names
 }
 
-// Every test that a mechanism names is there, each that works has one, and what is missing is said.
+// Every test that a mechanism names exists. Each working mechanism has a test, and every other one says what is
+// missing.
 func TestMechanismsHaveTheirTests(t *testing.T) {
 	mechanisms, err := Mechanisms()
 	if err != nil {

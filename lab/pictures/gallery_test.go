@@ -40,7 +40,7 @@ func TestTheGalleryIsOfToday(t *testing.T) {
 	}
 }
 
-// same compares what was made with what the repository has.
+// same compares new files with those of the repository.
 func same(t *testing.T, made, there string) {
 	t.Helper()
 	want, err := os.ReadFile(made)

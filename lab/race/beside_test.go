@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// shell is a process beside a rival's first one.
+// shell returns a further process of a rival.
 func shell(script string, args ...string) Command {
 	return Command{Path: "/bin/sh", Args: append([]string{"-c", script}, args...)}
 }
 
-// together is a fake rival with processes beside it; it takes away a file as it ends.
+// together starts a fake rival with further processes. It deletes a file when it ends.
 func together(t *testing.T, file string, beside ...Command) (*Rival, error) {
 	t.Helper()
 	self, err := os.Executable()
@@ -43,7 +43,7 @@ func TestProcessesBesideTheFirstOne(t *testing.T) {
 	}
 }
 
-// Whichever of its processes is lost, the rival is, at once, and says what that one said.
+// If any process of a rival is lost, the rival ends at once with that process's output.
 func TestALostProcessIsTheRivals(t *testing.T) {
 	for script, want := range map[string]string{
 		`sleep 0.1; echo no memory >&2; exit 3`: "process 2: exit status 3: no memory",
@@ -67,8 +67,8 @@ func TestALostProcessIsTheRivals(t *testing.T) {
 	}
 }
 
-// What the first process ended with by itself is not put down to another one. The other was lost for its sake, and
-// is noticed earlier.
+// If the first process failed by itself, another process is not blamed, even if that one was lost as a consequence
+// and noticed earlier.
 func TestTheFirstProcessIsToBlame(t *testing.T) {
 	c := shell(`echo '{"name": "first"}'; echo no memory >&2; sleep 0.5 & exit 7`)
 	c.Name, c.Steps, c.Beside = "several", 1, []Command{shell("sleep 0.1; echo reset by peer >&2; exit 1")}

@@ -13,10 +13,11 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// A rival builds what is described to it: it has as many parameters, and knows as little before the first step.
+// A rival builds the described model: it has the same number of parameters, and the loss of an untrained model
+// before the first step.
 func TestADescribedModelIsOurs(t *testing.T) {
 	if _, err := torch.Open(); err != nil {
-		t.Skip("libtorch is not installed: ", err) // rivals of whom?
+		t.Skip("libtorch is not installed: ", err) // there is nothing to compare with
 	}
 	python, _, err := race.Python(t.Context())
 	if err != nil {

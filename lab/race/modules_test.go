@@ -35,7 +35,7 @@ func TestRivalsOfModules(t *testing.T) {
 	}
 }
 
-// A rival reads what was recorded, again and again, and refuses a part of a batch.
+// A rival reads the recorded batches repeatedly, and refuses an incomplete batch.
 func TestRecordedBatches(t *testing.T) {
 	python, _, err := race.Python(t.Context())
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// machine is what fake runners share: each visit is written down and slows by drift.
+// machine is shared by fake runners: it records each visit, and slows down by drift.
 type machine struct {
 	visits []string
-	slow   float64 // factor on every time
-	drift  float64 // factor on slow, by visit
+	slow   float64 // factor of every time
+	drift  float64 // factor of slow after each visit
 }
 
 type fake struct {
 	name    string
 	on      *machine
 	work    Work
-	failAt  int // the visit that fails, counted from 1; 0: none
+	failAt  int // number of the visit that fails, from 1; 0: none
 	visited int
-	// disturbed runners are ten times slower at all visits but every fifth.
+	// disturbed makes every visit but each fifth ten times as slow.
 	disturbed bool
 }
 
@@ -69,8 +69,8 @@ func TestPairsTakeTurns(t *testing.T) {
 	}
 }
 
-// Every visit is 3 % slower than the one before: the rates fall by half, the ratio of
-// two equal runners stays at 1 in the median and the interval holds it.
+// Every visit is 3 % slower than the one before. The rates fall by half, but the median ratio of two equal runners
+// stays at 1, inside the interval.
 func TestDriftCancels(t *testing.T) {
 	on := &machine{drift: 1.03}
 	a := &fake{name: "a", on: on, work: Work{Samples: 10, Time: time.Second}}

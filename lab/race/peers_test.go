@@ -10,11 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Every rival trains the model that millrace builds, and from the same start on the
-// same rows all reach the same loss.
+// Every rival trains the model that millrace builds. From the same weights on the same rows all reach the same loss.
 func TestRivalsTrainOurModel(t *testing.T) {
 	if _, err := torch.Open(); err != nil {
-		t.Skip("libtorch is not installed: ", err) // rivals of whom?
+		t.Skip("libtorch is not installed: ", err) // there is nothing to compare with
 	}
 	python, version, err := race.Python(t.Context())
 	if err != nil {
@@ -87,8 +86,8 @@ func TestCandidates(t *testing.T) {
 			}
 		}
 	}
-	// Micro-batches 2, 4, 8, 16 and, in one process, 32; each with 1 and 2 threads. Pipe
-	// has its own threads for the backward pass, 1F1B a longer warm-up up to 8.
+	// Micro-batches 2, 4, 8, 16 and, in one process, 32; each with 1 and 2 threads. Pipe also varies the threads of the
+	// backward pass, 1F1B a longer warm-up for up to 8.
 	want := map[string]int{"single": 10, "pipe": 12, "ddp": 8, "onef1b": 11}
 	for name, n := range want {
 		if counts[name] != n {

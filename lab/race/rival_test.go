@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// act speaks the protocol well, or badly in one manner.
+// act speaks the protocol correctly, or wrongly in one manner.
 func act(manner string) {
 	switch manner {
 	case "no model":
@@ -83,7 +83,7 @@ func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
 	return Start(ctx, c)
 }
 
-// What a rival has started ends with it: where it is stopped, and where it ends well and leaves it behind.
+// The children of a rival end with it, whether it is stopped, or ends well and leaves them running.
 func TestRanksEndWithTheirRival(t *testing.T) {
 	for name, end := range map[string]func(stop func(), r *Rival) error{
 		"stopped": func(stop func(), r *Rival) error { stop(); return r.Close() },
@@ -238,7 +238,7 @@ func fakes(t *testing.T, manners ...string) (out []Command) {
 	return out
 }
 
-// Everybody is visited once a round, and the first round counts for nothing.
+// Every rival is visited once per round, and the first round does not count.
 func TestRounds(t *testing.T) {
 	visits, before, ended := make([]int, 3), []int{}, []int{}
 	err := Together(t.Context(), fakes(t, "well", "well", "well"), func(rivals []*Rival) error {
@@ -257,7 +257,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// What went wrong first is what is told, and nobody is left behind.
+// The first error is returned, and no process is left running.
 func TestTogetherTellsWhatWentWrong(t *testing.T) {
 	var open []*Rival
 	keep := func(rivals []*Rival) error {

@@ -11,8 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// opened is a fake session; names end in the samples a second of its first and its
-// second opening.
+// opened is a fake session. Its name ends in the rates of its first and its second opening, in samples per second.
 type opened struct {
 	fake
 	closed *[]string
@@ -49,8 +48,8 @@ func TestSweepMeasuresTheFastestAgain(t *testing.T) {
 	}
 }
 
-// A machine that is busy during every visit but one to the better candidate does not
-// hide it; and in the second round the candidates take turns.
+// A machine that is busy at all but one visit to the better candidate does not hide it. In the second round the
+// candidates take turns.
 func TestSweepOnABusyMachine(t *testing.T) {
 	on, closed := &machine{}, []string{}
 	openings := map[string]int{}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// times is a benchmark's results: pairs of one comparison.
+// times is the result of a benchmark: pairs of one comparison.
 type times struct {
 	Head
 	Ratios   []float64      `json:"ratios"`
@@ -32,7 +32,7 @@ func TestReadRefuses(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"", "", ""},
 		{`"ratios": [6, 1, 2, 5, 3, 4]`, `"carried_over": "from a page"`, ""},
-		{`"ratios": [6, 1, 2, 5, 3, 4]`, carried, ""}, // what is kept is counted
+		{`"ratios": [6, 1, 2, 5, 3, 4]`, carried, ""}, // existing measurements are checked
 		{`"version": 2`, `"version": 1`, "version is 1; this millrace reads version 2"},
 		{`"bench": "times"`, `"bench": "peers"`, `bench is "peers"; this is to be "times"`},
 		{`"what"`, `"why"`, `unknown field "why"`},
@@ -44,7 +44,7 @@ func TestReadRefuses(t *testing.T) {
 		{`"lo": 1`, `"lo": 2`, "has the interval 2 to 6; that of its 6 measurements is 1 to 6"},
 		{`[6, 1, 2, 5, 3, 4]`, `[3, 4]`, "2 values are too few"},
 		{`[6, 1, 2, 5, 3, 4], "median": 3.5, "interval": {"lo": 1, "hi": 6, "confidence": 0.96875}`,
-			`[3], "median": 3`, ""}, // of one value there is no interval
+			`[3], "median": 3`, ""}, // a single value has no interval
 		{`[6, 1, 2, 5, 3, 4]`, `[]`, "has no single measurements; a file without them says in carried_over why"},
 		{`"ratios": [6, 1, 2, 5, 3, 4], "median": 3.5`, `"carried_over": "from a page", "median": 7`,
 			"median is 7, with an interval of 1 to 6; the median lies inside"},
@@ -56,7 +56,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// What a benchmark of this process writes says when, where and by what it was measured, and is read again.
+// A new file of this process says when, where and with which command it was measured, and can be read again.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	r := &times{Head: Begin("times", "a test"), Ratios: []float64{1, 2, 3, 4, 5, 6}, Median: 3.5}
 	r.End()
@@ -98,7 +98,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// Of a binary without a commit, outside of any repository, none is made up.
+// For a binary without a commit, outside of any repository, the commit is unknown.
 func TestCommitIsNotMadeUp(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(t.TempDir()))
@@ -107,7 +107,7 @@ func TestCommitIsNotMadeUp(t *testing.T) {
 	}
 }
 
-// The commit of a checkout is that of a program only if both are of one module.
+// The commit of a checkout is used only if the checkout and the program are of the same module.
 func TestCommitIsOfItsOwnModule(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("go.mod", []byte("module example.org/other\n\ngo 1.26\n"), 0o666); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The drawing in ARCHITECTURE.md is the one that the command makes.
+// The drawing in ARCHITECTURE.md is what the command makes.
 func TestArchitectureHasTheDrawing(t *testing.T) {
 	text, err := os.ReadFile("../../ARCHITECTURE.md")
 	if err != nil {
@@ -27,7 +27,8 @@ func TestArchitectureHasTheDrawing(t *testing.T) {
 	}
 }
 
-// Whoever imports stands above, packages of the same room are named in short, and long lines go on below.
+// An importing package is above those it imports, packages of the same room have short names, and long lines
+// continue below.
 func TestDraw(t *testing.T) {
 	all := []Package{
 		{"plan", []string{"profile"}},

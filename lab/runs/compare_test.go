@@ -14,7 +14,7 @@ func one(v float32) outcome {
 	return outcome{tensors: tensors{"a.weight": {"F32", []int64{1}, floats(v)}}}
 }
 
-// A difference counts unless the commit's table names the run with it.
+// A difference counts as a failure unless the commit's table names the run with it.
 func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 	failed := outcome{err: errors.New("it broke")}
 	close, far := one(1+1e-6), one(1.5)
@@ -34,7 +34,7 @@ func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 		{"x", failed, failed, failsBoth, false},
 		{"within", close, one(1), differs, true},
 		{"within", far, one(1), differs, false},
-		{"within", one(1), one(1), same, true}, // and says so
+		{"within", one(1), one(1), same, true}, // with a remark
 		{"within", failed, one(1), failsHere, false},
 		{"any", far, one(1), differs, true},
 		{"any", one(1), failed, failsThere, false},
@@ -53,7 +53,7 @@ func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 	}
 }
 
-// Hashes are compared where they were written, of the same list.
+// Hashes are compared only in the environment where they were written, for the same list.
 func TestHashFilesAreRefusedElsewhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x"+Ending)
 	at := environment{CPU: "c", BLAS: "b", CoreType: "t", Torch: "l"}
@@ -99,7 +99,7 @@ func TestHashFilesAreRefusedElsewhere(t *testing.T) {
 	}
 }
 
-// A change of any run, model or input makes another list.
+// A change of any run, model or input changes the digest of the list.
 func TestTheDigestIsOfTheWholeList(t *testing.T) {
 	want := digest(list, subjects)
 	if digest(list, subjects) != want {
@@ -120,7 +120,7 @@ func TestTheDigestIsOfTheWholeList(t *testing.T) {
 	}
 }
 
-// Options that make no sense are refused before anything is built, and git ignores what Output is.
+// Contradicting options are refused before anything is built. git ignores the file that Output names.
 func TestBadOptionsAreRefused(t *testing.T) {
 	for want, o := range map[string]Options{
 		"--only: ":          {Only: "(", Jobs: 1},

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// A family or a policy that is registered is trained by some run: who adds one puts it on the list.
+// Every registered family and policy is trained by some run of the list.
 func TestTheListCoversEveryFamilyAndPolicy(t *testing.T) {
 	pairs := map[[2]string]bool{}
 	for _, r := range list {
@@ -41,7 +41,7 @@ func TestTheListCoversEveryFamilyAndPolicy(t *testing.T) {
 	}
 }
 
-// The list has what changes bits beside orders and policies.
+// The list also covers what else changes bits, besides orders and policies.
 func TestTheListCoversWhatChangesTensors(t *testing.T) {
 	has := func(what string, some func(run, leg) bool) {
 		t.Helper()
@@ -89,8 +89,7 @@ func TestTheListCoversWhatChangesTensors(t *testing.T) {
 	}
 }
 
-// Plans that the list writes are ones that millrace reads and schedules, and runs that another is held
-// to come first.
+// millrace can read and schedule the plans of the list. Runs that are named in Like come first.
 func TestTheListIsSound(t *testing.T) {
 	if len(list) < 40 {
 		t.Errorf("%d runs; the list has 40 at least", len(list))
@@ -136,7 +135,7 @@ func TestTheListIsSound(t *testing.T) {
 	}
 }
 
-// What is expected of a commit is about runs of the list, once each and with a reason.
+// The exceptions of a commit name runs of the list, once each and with a reason.
 func TestExpectationsAreAboutTheList(t *testing.T) {
 	for commit, exceptions := range expected {
 		if len(commit) != 40 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Runs in as many processes as they have workers leave what one worker leaves; the whole list is soak's.
+// Runs in one process for each worker leave the tensors of one worker. A long test runs the whole list.
 func TestProcessesLeaveWhatOneWorkerLeaves(t *testing.T) {
 	root, err := git(t.Context(), "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -26,7 +26,7 @@ func TestProcessesLeaveWhatOneWorkerLeaves(t *testing.T) {
 	}
 }
 
-// A command line or a Program says how many workers there are.
+// The number of workers is read from a command line or a Program.
 func TestWorkersAreCounted(t *testing.T) {
 	for _, c := range []struct {
 		args    string

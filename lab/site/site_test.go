@@ -19,7 +19,7 @@ import (
 // root is the repository's folder.
 const root = "../.."
 
-// built is the site of this repository.
+// built returns the site of this repository.
 func built(t *testing.T) string {
 	t.Helper()
 	to := t.TempDir()
@@ -33,8 +33,8 @@ func built(t *testing.T) string {
 	return to
 }
 
-// Every page is looked at, light on a screen and dark on a phone: nothing is cut off, axe-core has nothing against it,
-// every link within the site leads to a file, and nothing is asked of a network.
+// Every page is opened, light on a screen and dark on a phone. Nothing is cut off, axe-core finds no fault, every
+// link within the site leads to a file, and nothing is loaded from a network.
 func TestTheSiteIsUsedAndLookedAt(t *testing.T) {
 	to := built(t)
 	for _, p := range pages(Contents) {
@@ -57,7 +57,7 @@ func TestTheSiteIsUsedAndLookedAt(t *testing.T) {
 	}
 }
 
-// TestASiteIsRefused: what is wrong with pages is said all at once, with file and line.
+// TestASiteIsRefused: all faults of pages are reported together, with file and line.
 func TestASiteIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -88,7 +88,7 @@ docs/more.md: the contents of lab/site do not list it`
 	}
 }
 
-// TestOldPagesGo: a page that the contents list no more goes from the folder, and somebody else's file stays.
+// TestOldPagesGo: a page that is no longer listed is removed from the folder, and other programs' files stay.
 func TestOldPagesGo(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"README.md", "b.md"} {
@@ -121,7 +121,7 @@ func TestOldPagesGo(t *testing.T) {
 	}
 }
 
-// TestMessagesOfTroubleshootingAreMillraces: each message of the page stands in the sources.
+// TestMessagesOfTroubleshootingAreMillraces: each message on the page occurs in the sources.
 func TestMessagesOfTroubleshootingAreMillraces(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "troubleshooting.md"))
 	if err != nil {
@@ -141,7 +141,7 @@ func TestMessagesOfTroubleshootingAreMillraces(t *testing.T) {
 	}
 }
 
-// literals is all strings of the sources, tests and lab left out; strings that are added are one.
+// literals returns all strings of the sources, without tests and lab; concatenated strings are joined.
 func literals(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

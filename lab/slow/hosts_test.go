@@ -19,14 +19,14 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
-// actAs makes the test binary something else.
+// actAs makes the test binary play another role.
 const actAs = "MILLRACE_SLOW_TEST"
 
 func TestMain(m *testing.M) {
 	switch does := os.Getenv(actAs); does {
 	case "":
 		os.Exit(m.Run())
-	case "open": // hosts, and is killed
+	case "open": // opens hosts, and is killed
 		h, err := Open(context.Background(), 2, 1, Rate{"100mbit", 100e6})
 		if err != nil {
 			panic(err)
@@ -76,7 +76,7 @@ func move(take bool) error {
 	return c.Close()
 }
 
-// hosts are open to a test, which is passed over where they cannot be.
+// hosts opens hosts for a test; it skips the test if that is not possible.
 func hosts(t *testing.T, n int, r Rate) *Hosts {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -97,7 +97,7 @@ func hosts(t *testing.T, n int, r Rate) *Hosts {
 	return h
 }
 
-// A transfer between two hosts takes what its bytes take at the payload's rate, but for what the buckets hold.
+// A transfer between two hosts takes as long as its bytes need at the payload's rate, minus what the buckets hold.
 func TestLinksHaveTheirRate(t *testing.T) {
 	r := Rate{"40mbit", 40e6}
 	h := hosts(t, 3, r)
@@ -126,7 +126,7 @@ func TestLinksHaveTheirRate(t *testing.T) {
 	}
 }
 
-// Hosts are gone when they are closed, and when whoever opened them was killed.
+// Hosts disappear when they are closed, and when the process that opened them is killed.
 func TestHostsEnd(t *testing.T) {
 	h := hosts(t, 2, Rate{"1gbit", 1e9})
 	holders := map[string]bool{}
@@ -167,7 +167,7 @@ func TestHostsEnd(t *testing.T) {
 	}
 }
 
-// Whatever runs on hosts is found, also in a session of its own, and so is a link that is not whole.
+// Running finds all processes on hosts, also in a session of their own. Linked notices a broken link.
 func TestWhatRunsOnHosts(t *testing.T) {
 	h := hosts(t, 3, Rate{"1gbit", 1e9})
 	defer h.Close()

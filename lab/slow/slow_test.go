@@ -27,7 +27,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// A ring of hosts moves 2 (n-1)/n of the bytes over each host's link, each way.
+// A ring of hosts moves 2 (n-1)/n of the bytes over each host's link, in each direction.
 func TestTheClusterIsTheHosts(t *testing.T) {
 	r := Rate{"100mbit", 100e6}
 	const bytes = 96 << 20
@@ -44,7 +44,7 @@ func TestTheClusterIsTheHosts(t *testing.T) {
 	}
 }
 
-// cell has these speeds of each round; the chosen plan's are 10 times a rival's where factor is 1.
+// cell returns a cell with these speeds in each round. With factor 1 the chosen plan is 10 times as fast as a rival.
 func cell(model string, hosts int, bits float64, share float64, factors ...float64) Cell {
 	c := Cell{Model: model, Hosts: hosts, Rate: "r", BitsPerSecond: bits, Batch: 64, ComputeS: 1, ReduceS: share}
 	for i, name := range []string{Chosen, Plain, DDP, Accumulated} {
@@ -165,7 +165,7 @@ func TestResultsReplaceCells(t *testing.T) {
 	}
 }
 
-// A cell that lacks a run or a number of one is not read: it could not be shown.
+// A cell that lacks a run or one of its numbers is refused, because it cannot be shown.
 func TestCellsThatLackSomethingAreRefused(t *testing.T) {
 	for what, spoil := range map[string]func(*Cell){
 		"runs of":    func(c *Cell) { c.Runs = c.Runs[:3] },

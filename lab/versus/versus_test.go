@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Builds take turns at being first, what the first visits took is left out, and the interval decides.
+// Builds alternate in going first, the first visits do not count, and the interval decides.
 func TestCompareAlternates(t *testing.T) {
 	old, new := &Build{Name: "old"}, &Build{Name: "new"}
 	var order []string
@@ -45,7 +45,7 @@ func TestCompareAlternates(t *testing.T) {
 	}
 }
 
-// A build that predicts 1 s and takes 2, 3 and 4 s is off by a half, two thirds and three quarters.
+// A build that predicts 1 s and takes 2, 3 and 4 s is wrong by a half, two thirds and three quarters.
 func TestSplitsAreCounted(t *testing.T) {
 	s := Splits{Plans: []Split{{"a", 1, 2}, {"b", 1, 4}, {"c", 1, 3}}}
 	s.count()
@@ -60,7 +60,7 @@ func TestSplitsAreCounted(t *testing.T) {
 	}
 }
 
-// A build that fails is named with its command line and its last words; results are read as they were written.
+// A build that fails is named with its command line and its last output. Results are read as they were written.
 func TestABuildThatFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "millrace")

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// part writes what a part that took these steps leaves; the loss of a step is its number and a tenth for each part.
+// part writes the files of a part with these steps. The loss of a step is its number plus mark, which differs
+// between parts.
 func part(t *testing.T, dir string, from, to int, mark float64, lives bool) {
 	t.Helper()
 	start := Start{Done: from, Began: time.Unix(int64(from), 0)}
@@ -73,8 +74,8 @@ func said(t *testing.T, dir string) (parts, losses string) {
 	return parts, losses
 }
 
-// A training of 3 steps and, from its checkpoint of step 2 on, of 2 more; of those a kill leaves metrics alone, and a
-// third part goes on behind the first of them.
+// A training takes 3 steps, and 2 more from its checkpoint of step 2. A kill leaves only their metrics, and a third
+// part resumes after the first of them.
 func TestPartsAreKeptAndReadAsOneRun(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, 0, "")
@@ -103,7 +104,7 @@ not of a run
 	if r.Shown().First != 3 || len(r.Parts[0].Measured.Steps) != 2 || r.Parts[1].Measured != nil {
 		t.Errorf("%+v", r.Parts)
 	}
-	// The evaluation behind the third step is that of the metrics: the first part's was of one that is taken anew.
+	// The evaluation after the third step is from the metrics; the first part's is of a step that was repeated.
 	var got []string
 	for _, e := range r.Evaluations() {
 		got = append(got, fmt.Sprintf("%d: %v, %d of %d", e.Step, e.Loss, e.Correct, e.Samples))
@@ -120,8 +121,8 @@ not of a run
 	}
 }
 
-// A part whose steps are all taken anew counts no more: with a place named for what is given up it goes there, and else
-// nothing of it stays.
+// A part whose steps are all repeated is no longer valid. It moves to the folder for what is given up; without one
+// it is deleted.
 func TestPartsThatAreGivenUp(t *testing.T) {
 	for _, given := range []bool{true, false} {
 		dir, aside := t.TempDir(), ""
@@ -147,7 +148,7 @@ func TestPartsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// Drawings of steps that were given up are removed with them, where the part has other steps that count.
+// Drawings of steps that were given up are removed, even if the part has other steps that remain valid.
 func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 6, .1, true)
@@ -159,7 +160,7 @@ func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// A folder of an older millrace has no Start: its Timeline says with which step the part began.
+// A folder of an older millrace has no Start; its Timeline gives the part's first step.
 func TestFoldersFromBeforeAreRead(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 4, 6, .1, true)
@@ -173,7 +174,7 @@ func TestFoldersFromBeforeAreRead(t *testing.T) {
 	}
 }
 
-// A moving of files that was cut short is taken up again: the Start goes last.
+// An interrupted move of files is resumed, because the Start moves last.
 func TestAMoveIsTakenUpAgain(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 3, .1, true)
@@ -187,7 +188,7 @@ func TestAMoveIsTakenUpAgain(t *testing.T) {
 	}
 }
 
-// Nobody's files stay where they are.
+// Files that millrace did not write stay where they are.
 func TestRemoveLeavesWhatIsNobodys(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 3, .1, true)

@@ -14,10 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// noon is when the runs of these tests begin.
+// noon is the start of the runs in these tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// stepLine is what a run writes of a step, which counts from 0, that ends so many seconds behind noon.
+// stepLine returns a run's line for a step, counted from 0, that ends afterS seconds after noon.
 func stepLine(step int, afterS float64) string {
 	v := metrics.StepValues{Time: noon.Add(time.Duration(afterS * float64(time.Second))), Step: step + 1,
 		Loss: 1 / float64(step+1), StepS: 1,
@@ -39,7 +39,7 @@ func eventLine(kind string, step int, afterS float64, lines ...string) string {
 	return string(text) + "\n"
 }
 
-// folderOf is a folder of a run with these files; a follower of it has read them.
+// folderOf makes a run's folder with these files, and a follower that has read them.
 func folderOf(t *testing.T, files map[string]string) (string, *Follower) {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func add(t *testing.T, path, text string) {
 	f.Close()
 }
 
-// A line counts once it is whole, however it comes; one that is none is said, and the others count.
+// A line counts when it is complete, however it is written. An invalid line is reported, and the others count.
 func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	path, next := filepath.Join(dir, "metrics.jsonl"), stepLine(1, 2)
@@ -95,7 +95,7 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	add(t, path, strings.Repeat("x", longestLine+2))
 	f.Poll(true)
 	add(t, path, "yy\n"+stepLine(3, 4))
-	for range 2 { // it goes on to be said, and the rest of the line is no other one
+	for range 2 { // it is still reported, and the rest is not another line
 		f.Poll(true)
 		if said := f.wrong["metrics.jsonl"]; !strings.Contains(said, "line 8 is longer than") || f.bad[0] != 4 ||
 			f.now.Step != 4 {
@@ -104,7 +104,8 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	}
 }
 
-// A run that is written over, one whose last steps are done again, and a folder that is gone begin anew.
+// A run that is overwritten, one whose last steps are repeated, and a folder that disappeared are read from the
+// beginning.
 func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2) + stepLine(2, 3)})
 	path := filepath.Join(dir, "metrics.jsonl")
@@ -136,7 +137,7 @@ func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 	}
 }
 
-// The time of training leaves out what lies between an end and a going on.
+// The time of training leaves out the time between an end and a resumption.
 func TestTimeLeavesPausesOut(t *testing.T) {
 	_, f := folderOf(t, map[string]string{
 		"events.jsonl": eventLine(metrics.Begun, 0, 0) + eventLine(metrics.Stopped, 2, 2) +
@@ -152,7 +153,7 @@ func TestTimeLeavesPausesOut(t *testing.T) {
 	}
 }
 
-// How a run does follows from what it says, and from the clock.
+// The state of a run follows from its files and the time.
 func TestStates(t *testing.T) {
 	begun0, step := eventLine(metrics.Begun, 0, 0), stepLine(0, 1)
 	for name, c := range map[string]struct {
@@ -191,7 +192,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// Behind its last step a run that evaluates, or is at its end, says so, until the evaluation or the next step is there.
+// After its last step a run that evaluates, or is ending, shows that, until the evaluation or the next step is
+// there.
 func TestARunSaysWhatItDoesInsteadOfSteps(t *testing.T) {
 	const evaluated = `{"time":"2026-01-02T12:00:04Z","step":2,"evaluation_loss":1.5}` + "\n"
 	for name, c := range map[string]struct{ metrics, want string }{
@@ -212,7 +214,7 @@ func TestARunSaysWhatItDoesInsteadOfSteps(t *testing.T) {
 	}
 }
 
-// Files that are not what their names say are a sentence each, and the rest is shown.
+// Each invalid file gives a sentence, and the rest is shown.
 func TestBadFilesAreSaid(t *testing.T) {
 	bad := map[string]string{"job.yaml": "{a: [", "plan.json": "{", "profile.json": "[1]", "predicted.json.gz": "x",
 		"timeline.json.gz": "\x1f\x8bx", "error.json": "no", "events.jsonl": "no\n"}
@@ -245,7 +247,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 	if f.Poll(true); fmt.Sprint(f.about.settings) != fmt.Sprint(want) || f.about.total != 40 {
 		t.Errorf("settings of a nested file %v", f.about.settings)
 	}
-	for name := range bad { // a folder that a run has begun in anew
+	for name := range bad { // as when a run begins again in the folder
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -255,8 +257,8 @@ func TestBadFilesAreSaid(t *testing.T) {
 	}
 }
 
-// The step that is shown is that which came last: of a run that goes on, the traced one, though an earlier end has left
-// its Timeline.
+// The newest step is shown. In a run that goes on it is the traced step, even if an earlier part has left its
+// Timeline.
 func TestTheNewestStepIsShown(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	one, whole := tracetest.TwoStages().Timeline(), tracetest.FourStages().Timeline()
@@ -284,7 +286,7 @@ func TestTheNewestStepIsShown(t *testing.T) {
 	}
 }
 
-// Memory does not grow with a run's steps.
+// Memory does not grow with the number of steps.
 func TestAFollowerIsBounded(t *testing.T) {
 	var b strings.Builder
 	for i := range 30_000 {
@@ -306,7 +308,7 @@ func TestAFollowerIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzFollow: whatever stands in the files of a folder, a follower reads them, and what it says of them is JSON.
+// FuzzFollow: a follower reads any contents of a folder's files, and its output is valid JSON.
 func FuzzFollow(f *testing.F) {
 	f.Add([]byte(stepLine(0, 1)+stepLine(1, 2)), []byte(eventLine(metrics.Begun, 0, 0)), []byte("steps: 3"))
 	f.Add([]byte(`{"time":"x","step":1e400,"loss":null}`+"\n"), []byte(`{"kind":"failed"}`+"\n"), []byte("{a: {b: {}}}"))

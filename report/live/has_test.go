@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// tab keeps what it is sent as the page's store.js does.
+// tab keeps what it is sent, like the page's store.js.
 type tab struct {
 	drawn map[string]map[string]string // by run and part
 	have  string
@@ -24,7 +24,7 @@ type tab struct {
 	show  string
 }
 
-// ask has another view: what is not drawn any more is dropped, and no longer among what it has.
+// ask changes the view: it drops what is no longer drawn, also from what it has.
 func (p *tab) ask(draw []string, show string) {
 	if show != "" && !slices.Contains(draw, show) {
 		draw = append(draw, show)
@@ -76,7 +76,8 @@ func (p *tab) take(t *testing.T, n news) {
 	}
 }
 
-// holds fails where a page lacks anything of a run that it draws, or has another, and counts the runs shown alone.
+// holds fails if a page lacks any part of a run that it draws, or has a wrong one. It counts the runs that are shown
+// alone.
 func (p *tab) holds(t *testing.T, s *Shelf) (shown int) {
 	t.Helper()
 	for _, id := range p.draw {
@@ -106,7 +107,7 @@ func (p *tab) holds(t *testing.T, s *Shelf) (shown int) {
 	return shown
 }
 
-// change changes the files of a run, or takes it away or back, and says which one is away then.
+// change changes the files of a run, or moves it away or back. It returns which run is then away.
 func change(t *testing.T, dir string, how int, random *rand.Rand, away string) string {
 	t.Helper()
 	metrics, beside := filepath.Join(dir, folder.MetricsName), filepath.Dir(dir)+"-away"
@@ -114,7 +115,7 @@ func change(t *testing.T, dir string, how int, random *rand.Rand, away string) s
 	case how == 6:
 		step := tracetest.TwoStages()
 		step.Source, step.Noise, step.Seed = "run", .1, random.Uint64()
-		_ = step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)) // unless it is away
+		_ = step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)) // fails if it is away
 	case how == 9 && away != "":
 		if err := os.Rename(beside, away); err != nil {
 			t.Fatal(err)
@@ -123,7 +124,7 @@ func change(t *testing.T, dir string, how int, random *rand.Rand, away string) s
 	case away != "":
 	case how == 7:
 		add(t, metrics, stepLine(120+random.IntN(100), 1))
-	case how == 8: // its files begin anew
+	case how == 8: // its files are written again
 		write(t, metrics+".new", stepLine(0, 1))
 		if err := os.Rename(metrics+".new", metrics); err != nil {
 			t.Fatal(err)
@@ -137,9 +138,8 @@ func change(t *testing.T, dir string, how int, random *rand.Rand, away string) s
 	return away
 }
 
-// Every page has of each run that it draws what the run's files say. Pages look at the list and at runs in any
-// order, while files change, are taken away and come back; what others were sent, and what they had been shown
-// themselves, changes nothing.
+// Every page has the current files of each run that it draws. Pages open the list and runs in any order, while files
+// change, disappear and come back. What other pages were sent, or what a page showed before, makes no difference.
 func TestAPageHasWhatItIsSent(t *testing.T) {
 	root := t.TempDir()
 	names := []string{"a", "bb", "ccc"}
@@ -156,7 +156,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 	pages := []*tab{{drawn: map[string]map[string]string{}}, {drawn: map[string]map[string]string{}}}
 	now := time.Now()
 	poll := func() {
-		now = now.Add(time.Hour) // everything's turn has come
+		now = now.Add(time.Hour) // everything is due
 		s.poll(now)
 	}
 	away, shown := "", 0
@@ -172,7 +172,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 			away = change(t, dir, k, random, away)
 			poll()
 		}
-		for _, p := range pages { // as enter and leave do
+		for _, p := range pages { // in place of enter and leave
 			if r := s.byID[p.show]; r != nil {
 				r.drawn++
 			}
@@ -182,7 +182,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 			r.drawn = 0
 		}
 		if random.IntN(3) == 0 {
-			continue // it is hidden, or its link is down
+			continue // it is hidden or disconnected
 		}
 		n, next, any := s.since(parseCursor(p.have), p.draw, p.show, now)
 		if any {
@@ -196,7 +196,8 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 	}
 }
 
-// A run that is clicked in the list, again and by a second browser, has its numbers, its memory and its steps.
+// A run that is clicked in the list a second time, or in a second browser, shows its numbers, its memory and its
+// steps.
 func TestARunIsClickedAgain(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"one", "other"} {

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
-// The time left that a page says is the run's own, of which evaluations and saves are a part, less what has passed
-// since; none where the run says none, where what has passed leaves it open by more than a factor of 1.5, where the run
-// does not do what it said, and behind the last step. What pages made up of the pace of steps left evaluations out.
+// The page shows the run's own remaining time, which includes evaluations and saves, minus the time since. It shows
+// none if the run reports none, if the remaining bounds are a factor of more than 1.5 apart, if the run is late, and
+// after the last step.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)
@@ -27,14 +27,14 @@ func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 		step  int
 		ago   time.Duration
 		leftS []float64
-		held  bool // it is of an evaluation
+		held  bool // it is from an evaluation
 		says  string
 	}{
 		{step: 121, leftS: []float64{110, 170}, says: "about 2 min left"}, // √(110·170) = 137 s
 		{step: 122, says: "no"},
-		{step: 160, ago: 20 * time.Second, leftS: []float64{40, 52}, says: `about 2\d s left`}, // from 20 to 32 s by now
+		{step: 160, ago: 20 * time.Second, leftS: []float64{40, 52}, says: `about 2\d s left`}, // now 20 to 32 s
 		{step: 161, leftS: []float64{4e3, 8e3}, says: "about 1.6 h left"},                      // √(4·8) = 5.66
-		{step: 200, ago: 20 * time.Second, leftS: []float64{30, 60}, says: "no"},               // from 10 to 40 s
+		{step: 200, ago: 20 * time.Second, leftS: []float64{30, 60}, says: "no"},               // now 10 to 40 s
 		{step: 200, leftS: []float64{50, 70}, held: true, says: `about (59|5\d) s left`},
 		{step: 202, leftS: []float64{2, 3}, says: "no"},
 		{step: 300, says: "no"},

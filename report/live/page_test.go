@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// trained leaves what a training of 120 steps on two workers does, in a folder below root; one that has not ended lacks
-// its Timeline. Its steps end in this second.
+// trained writes the files of a training of 120 steps on two workers, in a folder below root. Without ended it has
+// no Timeline. Its steps end now.
 func trained(t *testing.T, root, name string, ended bool) string {
 	t.Helper()
 	dir := filepath.Join(root, name)
@@ -63,7 +63,7 @@ func trained(t *testing.T, root, name string, ended bool) string {
 		}
 	}
 	write(t, filepath.Join(dir, folder.MetricsName), lines.String())
-	given := map[bool]string{true: "clip: 0\neval_every: 0\n"}[len(name) == 1] // which is what is left out
+	given := map[bool]string{true: "clip: 0\neval_every: 0\n"}[len(name) == 1] // these are the omitted settings
 	write(t, filepath.Join(dir, folder.JobName), "model: gpt\nsteps: 120\nseed: "+fmt.Sprint(len(name))+"\n"+given)
 	events := metrics.Event{Time: began, Kind: metrics.Begun, Text: "begins with step 1 of 120"}
 	text, _ := json.Marshal(events)
@@ -79,8 +79,8 @@ func trained(t *testing.T, root, name string, ended bool) string {
 	return dir
 }
 
-// A run that has ended has the numbers of its report, also in the table of runs; one that goes on those of its last
-// steps, by the same formulas.
+// A run that has ended shows the numbers of its report, also in the table of runs. One that goes on shows those of
+// its last steps, by the same formulas.
 func TestNumbersAreThoseOfTheReport(t *testing.T) {
 	root := t.TempDir()
 	for _, ended := range []bool{true, false} {
@@ -124,8 +124,8 @@ func TestNumbersAreThoseOfTheReport(t *testing.T) {
 	}
 }
 
-// Every page can be read by all, on a desk and a phone, light and dark. They are the page of all runs, of one that
-// has ended, and of one that goes on.
+// Every page is accessible on a desktop and a phone, light and dark. Pages are of all runs, of one that has ended,
+// and of one that goes on.
 func TestPagesAreReadByAll(t *testing.T) {
 	root := t.TempDir()
 	ended, goes := trained(t, root, "ended", true), trained(t, root, "goes-on", false)
@@ -151,7 +151,7 @@ func TestPagesAreReadByAll(t *testing.T) {
 	}
 }
 
-// A hundred runs are a table, of which some are drawn, and any others can be.
+// A hundred runs are a table. Some are drawn at first, and any other can be.
 func TestAHundredRuns(t *testing.T) {
 	root := t.TempDir()
 	first := os.DirFS(trained(t, root, "run-000", true))
@@ -166,7 +166,7 @@ func TestAHundredRuns(t *testing.T) {
 	p.Fits()
 	p.Eval(`document.querySelector("input[type=search]").focus()`, nil)
 	p.Wait(`document.activeElement.type === "search"`)
-	p.Press("n", "-", "0", "9") // paths are searched, and a temporary folder's has digits of its own
+	p.Press("n", "-", "0", "9") // paths are searched, and the temporary folder's path has digits
 	p.Wait(`document.querySelectorAll(".runs tbody tr").length === 10`)
 	p.Press("9")
 	p.Wait(`document.querySelectorAll(".runs tbody tr").length === 1`)
@@ -174,7 +174,7 @@ func TestAHundredRuns(t *testing.T) {
 	p.Wait(`[...document.querySelectorAll(".legend.of-runs li")].some(e => e.textContent.endsWith("run-099"))`)
 }
 
-// The table sorts by its heads, runs are chosen by keys, and the address brings back what was looked at.
+// The table can be sorted by its heads and runs chosen by keys. The address restores the view.
 func TestRunsSideBySide(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"a", "bcd", "ef"} {
@@ -190,7 +190,7 @@ func TestRunsSideBySide(t *testing.T) {
 	if got := p.Texts(".differences tbody tr"); fmt.Sprint(got) != "[seed132]" {
 		t.Errorf("the settings differ in %q", got)
 	}
-	// All three have one formula of all but two of nine values, and rates and step times of their own.
+	// All three have the same values in seven of nine columns; rates and step times differ.
 	p.Wait(`document.querySelector("#overview .chart .same").textContent === "a and bcd lie under ef"`)
 	said := p.Texts("#overview .chart .same:not([hidden])")
 	if slices.ContainsFunc(said, func(s string) bool { return !strings.HasSuffix(s, "lie under ef") }) || len(said) != 7 {
@@ -200,7 +200,7 @@ func TestRunsSideBySide(t *testing.T) {
 	if got := rows(p); got != "ef bcd a" {
 		t.Errorf("by name, down: %s", got)
 	}
-	p.Eval("document.activeElement.blur()", nil) // on a button the blank is the button's
+	p.Eval("document.activeElement.blur()", nil) // a focused button would take the blank
 	p.Press("j", "j", "Space", "x", "l")
 	p.Wait(`document.querySelectorAll(".plans .of").length === 2`)
 	address := p.Text("location.href")
@@ -220,8 +220,8 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
 
-// A run that has ended is drawn whole again where it was left for others, in the table and by itself. When the server
-// ends, the page says so.
+// A run that has ended is drawn completely again after other runs were shown, in the table and alone. When the
+// server ends, the page says so.
 func TestARunIsDrawnAgain(t *testing.T) {
 	root := t.TempDir()
 	const atFirst = 6
@@ -248,8 +248,8 @@ func TestARunIsDrawnAgain(t *testing.T) {
 	p.Wait(`document.getElementById("link").textContent === "the server has ended"`)
 }
 
-// The page describes the instruction under the pointer, and keeps that step while a newer one comes, until asked for
-// it.
+// The page describes the instruction under the pointer. It keeps its step when a newer one comes, until asked for
+// the newer one.
 func TestAStepIsLookedAt(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)
@@ -281,8 +281,8 @@ func TestAStepIsLookedAt(t *testing.T) {
 	p.Wait(`/^Point at a box/.test(document.querySelector(".details").textContent)`)
 }
 
-// All columns of the table of runs stand on a desk's screen, whatever the runs are called. On a phone the last one
-// can be moved into sight.
+// All columns of the table of runs fit a desktop screen, however long the runs' names are. On a phone the table can
+// be scrolled to the last one.
 func TestNoColumnOfTheRunsIsCut(t *testing.T) {
 	root := t.TempDir()
 	trained(t, root, "a-run-with-a-name-that-says-all-of-its-settings-at-great-length", true)
@@ -320,7 +320,7 @@ func TestNoColumnOfTheRunsIsCut(t *testing.T) {
 	}
 }
 
-// What a model says of itself at an evaluation is a column of the table, which sorts, and a tile of its run.
+// A value that a model reports at an evaluation is a sortable column of the table, and a tile of its run.
 func TestWhatAModelSaysOfItself(t *testing.T) {
 	root := t.TempDir()
 	for i, name := range []string{"a", "b", "c"} {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// linear is the light of a channel of a colour, from 0 to 1 (IEC 61966-2-1).
+// linear returns the linear light of a colour channel, from 0 to 1 (IEC 61966-2-1).
 func linear(c uint8) float64 {
 	v := float64(c) / 255
 	if v <= .04045 {
@@ -16,7 +16,7 @@ func linear(c uint8) float64 {
 	return math.Pow((v+.055)/1.055, 2.4)
 }
 
-// lab is a colour in CIELAB under D65, whose distances are about those that one sees, and its luminance.
+// lab returns a colour in CIELAB under D65, in which distances match perception, and its luminance.
 func lab(r, g, b uint8) (at [3]float64, y float64) {
 	R, G, B := linear(r), linear(g), linear(b)
 	f := func(t float64) float64 {
@@ -30,7 +30,7 @@ func lab(r, g, b uint8) (at [3]float64, y float64) {
 	return [3]float64{116*fy - 16, 500 * (fx - fy), 200 * (fy - fz)}, y
 }
 
-// Colours of runs are far apart from one another and stand out from the page, in the light and in the dark.
+// Colours of runs are clearly different, and contrast with the page, in light and dark.
 func TestRunsHaveColoursOfTheirOwn(t *testing.T) {
 	text, err := web.ReadFile("web/live.css")
 	if err != nil {

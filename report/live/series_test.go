@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A series keeps what it was given within bounds: rows are in parts of one size, the last but for what is missing,
-// each with the mean, the least and the greatest of its rows.
+// A series keeps its values within bounds. All parts have the same number of rows, except that the last may be
+// incomplete. Each has the mean, the minimum and the maximum of its rows.
 func TestASeriesKeepsLeastAndGreatest(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	for _, rows := range []int{0, 1, 7, 8, 9, 16, 17, 1000} {
@@ -52,7 +52,7 @@ func TestASeriesKeepsLeastAndGreatest(t *testing.T) {
 	}
 }
 
-// A page that puts its updates together has the whole series, however often it was sent some.
+// A page that combines its updates has the whole series, however many updates it was sent.
 func TestAPageHasTheSeries(t *testing.T) {
 	type sent struct {
 		Each, From         int

@@ -41,7 +41,7 @@ type listener struct {
 	end   func()
 }
 
-// listen asks for a stream as a page does that has what an ID says.
+// listen opens a stream as a page that has what the ID says.
 func listen(t *testing.T, at, draw, show, id string) *listener {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -66,7 +66,7 @@ func listen(t *testing.T, at, draw, show, id string) *listener {
 	return &listener{t, lines, id, end}
 }
 
-// next is the next event.
+// next returns the next event.
 func (l *listener) next() news {
 	l.t.Helper()
 	for l.lines.Scan() {
@@ -85,7 +85,7 @@ func (l *listener) next() news {
 	return news{}
 }
 
-// until is the first event of which something holds.
+// until returns the first event for which holds returns true.
 func (l *listener) until(holds func(news) bool) news {
 	for {
 		if n := l.next(); holds(n) {
@@ -109,8 +109,8 @@ func stepsOf(t *testing.T, n news) (s sentSeries) {
 
 func drew(n news) bool { return len(n.Drawn) > 0 && n.Drawn[0].Steps != nil }
 
-// A stream goes on where another has ended: with what is new. Where the files were replaced, or the cursor is of
-// another process, all comes again.
+// A stream continues with what is new since another stream ended. If the files were replaced, or the cursor is of
+// another process, everything is sent again.
 func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2), "job.yaml": "steps: 9"})
 	path := filepath.Join(dir, "metrics.jsonl")
@@ -157,8 +157,7 @@ func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// A page that takes nothing holds nobody up: others are told what is new, and it is let go. Meanwhile nothing is kept
-// for it.
+// A page that reads nothing delays no other page, and is disconnected. Meanwhile no data is kept for it.
 func TestAPageThatReadsNothingHoldsNobodyUp(t *testing.T) {
 	var long strings.Builder
 	for i := range 3000 {
@@ -203,7 +202,7 @@ func TestAPageThatReadsNothingHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// Nothing is read while nobody looks.
+// Nothing is read while no page is open.
 func TestNobodyLooksNothingIsRead(t *testing.T) {
 	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	s, server := shelfOf(t, dir)
@@ -220,7 +219,8 @@ func TestNobodyLooksNothingIsRead(t *testing.T) {
 	}
 }
 
-// Runs turn up in a folder of runs, and in folders of these, but not what a run has set aside, nor by links.
+// New runs are found in a folder of runs, and in its subfolders. Runs that were set aside, or that only links lead
+// to, are not found.
 func TestNewRunsTurnUp(t *testing.T) {
 	root, other := t.TempDir(), t.TempDir()
 	put := func(path string) {
@@ -255,7 +255,7 @@ func TestNewRunsTurnUp(t *testing.T) {
 	}
 }
 
-// Only the program's own files and the stream are answered, with a policy that forbids everything else.
+// Only the program's own files and the stream are served, with a policy that forbids anything else.
 func TestNothingElseIsServed(t *testing.T) {
 	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1), "report.html": "secret"})
 	_, server := shelfOf(t, dir)
@@ -295,8 +295,8 @@ func TestPathsThatAreNotThereAreRefused(t *testing.T) {
 	}
 }
 
-// A run whose folder is gone is gone from the pages, and so is its folder of runs; one that was named stays, and turns
-// up again.
+// A run whose folder is gone disappears from the pages, as do all runs of a folder that is gone. A run that was
+// named stays, and comes back.
 func TestRunsVanish(t *testing.T) {
 	root, named := t.TempDir(), t.TempDir()
 	for _, dir := range []string{filepath.Join(root, "a"), filepath.Join(root, "b"), named} {
@@ -334,7 +334,7 @@ func TestRunsVanish(t *testing.T) {
 	l.until(func(n news) bool { return len(n.Runs) == 1 && n.Runs[0].Step == 2 })
 }
 
-// Many pages that take nothing hold no memory but what the system keeps of each, and nobody up.
+// Many pages that read nothing use no memory beyond the system's buffers, and delay no other page.
 func TestManyPagesThatReadNothing(t *testing.T) {
 	var long strings.Builder
 	for i := range 3000 {
@@ -372,7 +372,7 @@ func TestManyPagesThatReadNothing(t *testing.T) {
 		add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(3000+i, float64(3000+i)))
 		l.until(func(n news) bool { return len(n.Runs) > 0 && n.Runs[0].Step == 3001+i })
 	}
-	// What is sent of this run at first is 300 KB: three times that for each would be 270 MB.
+	// The first event of this run is 300 KB: kept three times for each page it would be 270 MB.
 	if after := held(); after > before+100<<20 {
 		t.Errorf("they hold %d MB, and before %d", after>>20, before>>20)
 	}

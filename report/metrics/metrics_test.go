@@ -25,8 +25,8 @@ func values() StepValues {
 		Stragglers: map[int]float64{1: 1.5}}
 }
 
-// TestCRCOfTheStandard: CRC32C of "123456789" is 0xe3069283 (RFC 3720, B.4, and Castagnoli's
-// check value); the mask turns it by 15 bits and adds a constant.
+// TestCRCOfTheStandard: the CRC32C of "123456789" is 0xe3069283 (RFC 3720, B.4, and Castagnoli's check value). The
+// mask rotates it by 15 bits and adds a constant.
 func TestCRCOfTheStandard(t *testing.T) {
 	if c := crc32.Checksum([]byte("123456789"), castagnoli); c != 0xe3069283 {
 		t.Fatalf("CRC32C is %#x", c)
@@ -68,8 +68,8 @@ func TestTensorBoardBytes(t *testing.T) {
 	}
 }
 
-// TestTensorBoardRecords reads a file as TensorBoard does: lengths and checksums hold, and
-// the scalars are there.
+// TestTensorBoardRecords reads a file as TensorBoard does: lengths and checksums are right, and the scalars are
+// there.
 func TestTensorBoardRecords(t *testing.T) {
 	var b bytes.Buffer
 	tb, err := NewTensorBoard(&b, noon)
@@ -119,7 +119,7 @@ func TestTensorBoardRecords(t *testing.T) {
 	}
 }
 
-// valuesOf is the values of one field of a protobuf message, in order.
+// valuesOf returns the values of one field of a protobuf message, in order.
 func valuesOf(t *testing.T, message []byte, field protowire.Number) (values [][]byte) {
 	t.Helper()
 	for len(message) > 0 {

@@ -1,8 +1,8 @@
-// Package pagetest holds the page of a report against its own numbers.
+// Package pagetest checks that the page of a report is consistent.
 //
-// In: an open page, and the measured Timeline that it was drawn from, nil where it has none. Whatever one part of the
-// page says otherwise than another, or than the Timeline, fails the test: tiles, tables, the footer's formula, the
-// captions of charts, the drawn step, the numbers of its boxes, and counts of one.
+// In: an open page, and the measured Timeline that it was drawn from, or nil. The test fails if parts of the page
+// contradict each other or the Timeline. It compares tiles, tables, the footer's formula, the captions of charts,
+// the drawn step, the numbers of its boxes, and counts of one.
 package pagetest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// drawing is what the page's scripts draw, as far as it is looked at here.
+// drawing is the part of the data of the page's scripts that is checked here.
 type drawing struct {
 	Predicted, Measured []step
 
@@ -34,7 +34,7 @@ type curve struct {
 	Y []float64
 }
 
-// step is one that is drawn.
+// step is a drawn step.
 type step struct {
 	Events struct {
 		Text         []string
@@ -42,16 +42,16 @@ type step struct {
 	}
 }
 
-// page is one that is held against itself.
+// page is a page that is checked.
 type page struct {
 	testing.TB
 	*browsertest.Page
 	measured *trace.Timeline
 	data     drawing
-	rows     map[string][2]string // what is predicted and measured, by the name of a row
+	rows     map[string][2]string // predicted and measured, by name of the row
 }
 
-// Agree fails the test wherever the page contradicts itself. samples is those of a step; 0: not known.
+// Agree fails the test wherever the page contradicts itself. samples is the samples of a step; 0: not known.
 func Agree(t testing.TB, p *browsertest.Page, measured *trace.Timeline, samples int) {
 	t.Helper()
 	g := &page{TB: t, Page: p, measured: measured}
@@ -70,7 +70,7 @@ func Agree(t testing.TB, p *browsertest.Page, measured *trace.Timeline, samples 
 	g.words()
 }
 
-// Value reads a number with its unit, as pages write them, in seconds, bytes, or as it stands.
+// Value parses a number with its unit, as pages write it, in seconds, bytes, or without conversion.
 func Value(t testing.TB, text string) float64 {
 	t.Helper()
 	digits, unit, _ := strings.Cut(text, " ")
@@ -83,7 +83,7 @@ func Value(t testing.TB, text string) float64 {
 	return x * times
 }
 
-// tiles hold what the table does.
+// tiles checks that tiles have the values of the table.
 func (g *page) tiles() {
 	tiles := 0
 	for _, c := range g.Texts(".card") {
@@ -115,8 +115,8 @@ func (g *page) tiles() {
 	}
 }
 
-// bubbles are by the formula of the footer what busy times leave of a step: of the predicted step, of the mean one in a
-// stream, and the median of what they leave of each of the measured steps.
+// bubbles checks bubbles with the formula of the footer, from step and busy times. It does so for the predicted
+// step, for the mean step of a stream, and otherwise for the median bubble of the measured steps.
 func (g *page) bubbles(samples int) {
 	if footer := g.Text("document.querySelector('footer').textContent"); !strings.Contains(footer,
 		"A step's bubble is 1 − sum of computing ÷ (workers × step)") {
@@ -134,7 +134,7 @@ func (g *page) bubbles(samples int) {
 		bubble := Value(g, g.rows["bubble"][side])
 		by := 1 - busy/(float64(workers)*stepS)
 		if first, last, average := g.window(); side == 1 && average == "median" {
-			if g.measured == nil { // no Timeline says what the steps' own are
+			if g.measured == nil { // without a Timeline the steps' bubbles are unknown
 				continue
 			}
 			by = g.medianBubble(first, last)
@@ -157,8 +157,8 @@ var (
 		`(?: \(steps overlap; [^)]*\))?\.(?: Peak memory .*)?$`)
 )
 
-// window is the steps that the page says that its measured numbers are of, and which average they are; all of them and
-// no average where it says nothing.
+// window returns which steps the page says its measured numbers cover, and which average they are. If the page says
+// nothing, it returns all steps and no average.
 func (g *page) window() (first, last int, average string) {
 	last = math.MaxInt
 	for _, text := range g.Texts("#numbers ~ p") {
@@ -171,7 +171,7 @@ func (g *page) window() (first, last int, average string) {
 	return first, last, average
 }
 
-// medianBubble is the middle one of the bubbles of the steps from first to last whose computing is recorded.
+// medianBubble returns the median bubble of the steps from first to last with recorded busy times.
 func (g *page) medianBubble(first, last int) float64 {
 	var bubbles []float64
 	took, busy := g.measured.Took(0), g.measured.StepBusy()
@@ -192,8 +192,8 @@ func (g *page) medianBubble(first, last int) float64 {
 	return (bubbles[(n-1)/2] + bubbles[n/2]) / 2
 }
 
-// drawnStep compares what the page says of the drawn step with the step itself. The numbers of its boxes are
-// compared with those of the predicted one.
+// drawnStep compares the page's text on the drawn step with the step itself. It compares the numbers of its boxes
+// with those of the predicted step.
 func (g *page) drawnStep() {
 	said := g.Texts("#shown li")
 	m := shown.FindStringSubmatch(said[len(said)-1])
@@ -202,7 +202,7 @@ func (g *page) drawnStep() {
 	}
 	tile := g.rows["step time"][1]
 	step, _ := strconv.Atoi(m[1])
-	took := map[int]float64{} // by number, as the page counts
+	took := map[int]float64{} // by number, as on the page
 	for k, s := range g.measured.Took(0) {
 		took[trace.StepNumber(g.measured.Steps[k].Step)] = s
 	}
@@ -233,7 +233,7 @@ func (g *page) drawnStep() {
 	}
 }
 
-// micros is the micro-batches of the drawn step, by stage and pipeline.
+// micros returns the micro-batches of the drawn step, by stage and pipeline.
 func (g *page) micros(side int) string {
 	numbers, events := map[string]bool{}, [2][]step{g.data.Predicted, g.data.Measured}[side][0].Events
 	for i, text := range events.Text {
@@ -247,7 +247,7 @@ func (g *page) micros(side int) string {
 	return fmt.Sprint(numbers)
 }
 
-// memory holds the captions of the charts against the table, and the peaks that are drawn against both.
+// memory compares the captions of the charts with the table, and the drawn peaks with both.
 func (g *page) memory() {
 	for w, caption := range g.Texts("#memory figcaption") {
 		row := g.rows[fmt.Sprintf("worker %d peak memory", w)]
@@ -265,8 +265,8 @@ func (g *page) memory() {
 	}
 }
 
-// learning holds the captions of curves against their last points, and that of steps against the tile. One point is
-// a number.
+// learning compares the captions of curves with their last points, and that of steps with the tile. A single point
+// is shown as a number.
 func (g *page) learning() {
 	charts := g.Texts("#learning figure")
 	find := func(title string) string {
@@ -301,7 +301,7 @@ func (g *page) learning() {
 	}
 }
 
-// lastOf is the number of the step behind which the last loss is, as the page counts; 0: the Timeline has none.
+// lastOf returns the number, as on the page, of the step with the last loss; 0 if the Timeline has none.
 func (g *page) lastOf(name string) int {
 	switch {
 	case g.measured == nil:
@@ -313,7 +313,7 @@ func (g *page) lastOf(name string) int {
 	return 0
 }
 
-// plan holds what stages compute against what their workers do.
+// plan compares the busy times of stages with those of their workers.
 func (g *page) plan() {
 	var stages []struct{ Worker, Busy string }
 	g.Eval(`(() => { const at = [...document.querySelectorAll(".plan thead th")].map(h => h.textContent)
@@ -326,7 +326,7 @@ func (g *page) plan() {
 			busy[first] += Value(g, s.Busy)
 		}
 	}
-	for _, s := range stages { // what a worker computes for a stage that names another first is not told
+	for _, s := range stages { // a stage whose worker is named at another stage has no time here
 		if strings.ContainsAny(s.Worker, "–,") && s.Worker != stages[0].Worker {
 			return
 		}
@@ -339,7 +339,7 @@ func (g *page) plan() {
 	}
 }
 
-// rivals holds the plan among its rivals against the table.
+// rivals compares the plan among its rivals with the table.
 func (g *page) rivals() {
 	for _, said := range g.Texts(".rival.chosen .said") {
 		if want := g.rows["step time"][0] + " bubble " + g.rows["bubble"][0]; !strings.HasPrefix(said, want) {
@@ -348,14 +348,14 @@ func (g *page) rivals() {
 	}
 }
 
-// ones is counts of one with a word for several.
+// ones matches a count of one with a plural.
 var ones = regexp.MustCompile(`(^|[^\d.,–-])1 (worker|step|stage|plan|pipeline|sample|update|evaluation|part|reason|core|` +
 	`micro-batche|host|proces|epoch|message)s\b`)
 
-// words are of one where there is one, and no number is none.
+// words checks that counts of one have a singular, and that no number is NaN.
 func (g *page) words() {
 	text := g.Text("document.querySelector('main').innerText")
-	text = strings.ReplaceAll(text, "micro-batches in flight", "") // behind the number of a worker
+	text = strings.ReplaceAll(text, "micro-batches in flight", "") // it follows the number of a worker
 	if wrong := ones.FindString(text); wrong != "" {
 		g.Errorf("the page says %q", wrong)
 	}

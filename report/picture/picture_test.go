@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// step is two workers' 1F1B of three micro-batches, worked out by hand: forwards take 1, backwards 2.
+// step returns 1F1B with three micro-batches on two workers, worked out by hand: forwards take 1, backwards 2.
 func step() *trace.Timeline {
 	t := &trace.Timeline{Workers: 2}
 	add := func(worker int, instruction, kind string, from, to float64) {
@@ -32,7 +32,7 @@ func step() *trace.Timeline {
 	return t
 }
 
-// TestBoxes: where there is room all is drawn, to the column; where there is not, its beginning, and it is said.
+// TestBoxes: if there is room, everything is drawn, exact to the column; otherwise the beginning, with a note.
 func TestBoxes(t *testing.T) {
 	all := Boxes(step(), Frame{Screen: terminal.Screen{Columns: 60}, ToS: 11})
 	const want = "" +
@@ -55,7 +55,7 @@ func TestBoxes(t *testing.T) {
 	}
 }
 
-// TestBoxesNameStages: where a worker has several stages a box names its own, and pipelines are letters.
+// TestBoxesNameStages: if workers have several stages, a box names its stage, and pipelines are letters.
 func TestBoxesNameStages(t *testing.T) {
 	for _, c := range []struct{ first, second, want, legend string }{
 		{"0F0", "3F1", "0F0 3F1", "3F1 is stage 3, forward, micro-batch 1"},
@@ -73,7 +73,7 @@ func TestBoxesNameStages(t *testing.T) {
 	}
 }
 
-// TestLetters: each slot has as many columns where that can be; the axis has the clock's unit.
+// TestLetters: each slot has the same number of columns if possible; the axis has the clock's unit.
 func TestLetters(t *testing.T) {
 	d := Letters(step(), Frame{Screen: terminal.Screen{Columns: 40}, Clock: Clock{"ms", 1e3}, ToS: 11})
 	const want = "" +
@@ -85,7 +85,7 @@ func TestLetters(t *testing.T) {
 	}
 }
 
-// TestManyWorkers: of more workers than there are rows the first and the last are drawn, and it is said.
+// TestManyWorkers: if there are more workers than rows, the first and the last are drawn, with a note.
 func TestManyWorkers(t *testing.T) {
 	tl := &trace.Timeline{Workers: 9}
 	for w := range 9 {
@@ -98,8 +98,8 @@ func TestManyWorkers(t *testing.T) {
 	}
 }
 
-// TestDrawingsFit: no line of a drawing is wider than the screen, also in colour; a letter is the kind that takes most
-// of its column, found by asking many moments of it.
+// TestDrawingsFit: no line of a drawing is wider than the screen, also with colours. A letter is the kind that takes
+// most of its column, which is checked at many moments.
 func TestDrawingsFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tl := &trace.Timeline{Workers: rapid.IntRange(1, 3).Draw(t, "workers")}
@@ -150,7 +150,7 @@ func TestDrawingsFit(t *testing.T) {
 	})
 }
 
-// at is the letter of what a worker does at a moment.
+// at returns the letter of what a worker does at a moment.
 func at(t *trace.Timeline, worker int, timeS, endS float64) rune {
 	for _, e := range t.Events {
 		if e.Worker == worker && e.StartS <= timeS && timeS < e.EndS {

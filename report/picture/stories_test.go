@@ -12,12 +12,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestStories tells, in testdata, how Timelines look on a screen.
+// TestStories checks, with testdata, how Timelines look on a screen.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld has the Timeline of the story.
+// storyWorld holds the Timeline of the story.
 type storyWorld struct{ t *trace.Timeline }
 
 // Do implements storytest.World.

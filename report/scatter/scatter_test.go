@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/report/scatter"
 )
 
-// A drawing is well-formed, the same each time, and has a shape for each point, the bound and names.
+// A drawing is well-formed, always the same, and has a shape for each point, the bound and names.
 func TestDrawing(t *testing.T) {
 	d := &scatter.Drawing{Title: "steps & memory", X: "GiB", Y: "s", Bound: 80, BoundName: "memory"}
 	d.Series = []scatter.Series{

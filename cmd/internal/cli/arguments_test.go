@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A run's folder behind a verb that takes a plan is known by the plan in it.
+// A run's folder given to a verb that takes a plan is recognised by the plan in it.
 func TestTheFolderOfARunIsItsPlan(t *testing.T) {
 	dir := t.TempDir()
 	verb := &cobra.Command{Use: "simulate"}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// logged is what records look like in a form of a process with such an environment.
+// logged returns records as a process with this environment writes them in a form.
 func logged(t *testing.T, form string, environment ...string) string {
 	t.Helper()
 	before, at, was := slog.Default(), step.Load(), Records()
@@ -21,7 +21,7 @@ func logged(t *testing.T, form string, environment ...string) string {
 		t.Fatal(err)
 	}
 	Say("nothing yet", "loss", 2.5)
-	AtStep(6) // the seventh
+	AtStep(6) // the seventh step
 	slog.Error("it broke:\n  worker 1\n  worker 2 \x1b[2J", "error", errors.New("disk full"))
 	Say("saved", "step", 5)
 	slog.Debug("for machines alone")
@@ -35,7 +35,7 @@ func logged(t *testing.T, form string, environment ...string) string {
 	return out.String()
 }
 
-// third is the environment of a launcher that puts nothing in front of lines.
+// third is the environment of a launcher that does not prefix lines.
 var third = []string{"RANK=3", "WORLD_SIZE=4", "MASTER_ADDR=job-master-0", "MASTER_PORT=23456"}
 
 func TestPeopleReadLines(t *testing.T) {
@@ -54,7 +54,7 @@ func TestPeopleReadLines(t *testing.T) {
 	}
 }
 
-// Each record has the rank and the host of its process, and the step where one is known: its own, or the process's.
+// Each record has the rank and the host of its process, and the step if known: its own, or the process's.
 func TestMachinesReadRecords(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(logged(t, asJSON, third...)), "\n")
 	steps := []any{nil, 7.0, 5.0, 7.0, 7.0, 7.0, 7.0, 7.0}

@@ -19,15 +19,15 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// asProgram makes a test binary the program itself; fileLimit has it find the disk full
-// once a file has so many bytes.
+// AsProgram makes a test binary run the program. fileLimit simulates a full disk when a file reaches this many
+// bytes.
 const (
 	AsProgram = "MILLRACE_TEST_AS_PROGRAM"
 	fileLimit = "MILLRACE_TEST_FILE_LIMIT"
 )
 
-// Main runs a package's tests, or is the program where one of them has started it. Where a test has called the
-// program instead, and that starts itself, this is not the program: running all tests again would start it again.
+// Main runs a package's tests, or the program if a test has started this process. A test that calls the program
+// directly, without a new process, must not start itself: that would run all tests again.
 func Main(m *testing.M, program func(args []string) int) {
 	if os.Getenv(AsProgram) == "" {
 		if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
@@ -53,8 +53,7 @@ func NeedTorch(t *testing.T) {
 	}
 }
 
-// Tell walks through the stories of a folder, each in a folder of its own that its commands
-// run in; several at once where they do not disturb each other.
+// Tell runs the stories of a folder, each in its own folder; several at once if atOnce.
 func Tell(t *testing.T, stories, native string, atOnce bool) {
 	cache := t.TempDir()
 	datadriven.Walk(t, stories, func(t *testing.T, path string) {
@@ -71,7 +70,7 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 					t.Fatal(err)
 				}
 				return ""
-			case "cut": // leaves the first half of a file
+			case "cut": // keeps the first half of a file
 				name := filepath.Join(p.Dir, d.CmdArgs[0].Key)
 				text, err := os.ReadFile(name)
 				if err == nil {
@@ -81,7 +80,7 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 					t.Fatal(err)
 				}
 				return ""
-			case "images": // a folder like MNIST's, of 20 and 5 black images
+			case "images": // a folder like MNIST's, with 20 and 5 black images
 				if err := writeImages(filepath.Join(p.Dir, d.CmdArgs[0].Key)); err != nil {
 					t.Fatal(err)
 				}
@@ -110,13 +109,13 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 	})
 }
 
-// Program is the program, run in a folder.
+// Program runs the program in a folder.
 type Program struct {
 	Dir, Native, Cache string
-	FileLimit          string // bytes at which a file meets a full disk; empty: none
+	FileLimit          string // size at which a file meets a full disk, in bytes; empty: none
 }
 
-// Command is the program with arguments.
+// Command returns the program with these arguments.
 func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -143,7 +142,7 @@ func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	// A binary built without cgo names another remedy for there being no library.
+	// A binary built without cgo suggests another remedy for the missing library.
 	text := strings.NewReplacer(p.Dir, "DIR", p.Native, "NATIVE", torch.ErrNoCgo.Error(),
 		torch.ErrNotFound.Error()).Replace(out.String())
 	if quiet {
@@ -162,7 +161,7 @@ func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	return text + code
 }
 
-// List is the files below a folder of it, those with a time in their name without it.
+// List returns the files below a folder. It removes times from their names.
 func (p *Program) List(t *testing.T, dir string) string {
 	var names []string
 	err := filepath.WalkDir(filepath.Join(p.Dir, dir), func(path string, d fs.DirEntry, err error) error {
@@ -186,7 +185,7 @@ func (p *Program) List(t *testing.T, dir string) string {
 	return strings.Join(names, "")
 }
 
-// writeImages makes a folder of IDX files that can be read.
+// writeImages makes a folder of valid IDX files.
 func writeImages(dir string) error {
 	err := os.MkdirAll(dir, 0o755)
 	for prefix, n := range map[string]byte{"train": 20, "t10k": 5} {
@@ -198,7 +197,7 @@ func writeImages(dir string) error {
 	return err
 }
 
-// Trainer is the program with libtorch, in a folder of its own; a test without libtorch is skipped.
+// Trainer returns the program with libtorch, in a folder of its own. It skips a test without libtorch.
 func Trainer(t *testing.T) *Program {
 	NeedTorch(t)
 	native, _ := torch.Find()

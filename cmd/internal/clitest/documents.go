@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// HelpIsShort holds a program to help that is read on a screen: a flag has one line with one idea, what is
-// longer stands in the long help of its verb, and each verb shows how it is used.
+// HelpIsShort checks that help fits a screen: a flag has one line with one idea, longer text is in the verb's long
+// help, and each verb has an example.
 func HelpIsShort(t *testing.T, root *cobra.Command) {
 	const most, widest = 80, 120
 	var look func(c *cobra.Command)
@@ -39,7 +39,7 @@ func HelpIsShort(t *testing.T, root *cobra.Command) {
 	look(root)
 }
 
-// Shown is a command in a document, with the lines that it is said to print.
+// Shown is a command in a document, with the output that the document shows.
 type Shown struct {
 	Args []string
 	Want []string
@@ -54,7 +54,7 @@ func ShownIn(t *testing.T, path, program string) []Shown {
 	}
 	var all []Shown
 	joined := strings.ReplaceAll(string(text), " \\\n", " ")
-	open := false // until the prose behind it
+	open := false // until the next prose
 	for line := range strings.SplitSeq(joined, "\n") {
 		open = open && (line == "" || strings.HasPrefix(line, "    "))
 		line, indented := strings.CutPrefix(line, "    ")
@@ -67,7 +67,7 @@ func ShownIn(t *testing.T, path, program string) []Shown {
 	return all
 }
 
-// CommandsAreThere holds the documents to name no verb and no flag that a program does not have.
+// CommandsAreThere checks that the documents name only verbs and flags that a program has.
 func CommandsAreThere(t *testing.T, root func() *cobra.Command) {
 	t.Helper()
 	program := root().Name()

@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// Ends is every signal that ends a verb, and the exit code that it gives.
+// Ends holds every signal that ends a verb, with its exit code.
 var Ends = map[syscall.Signal]int{syscall.SIGHUP: 129, syscall.SIGINT: 130, syscall.SIGTERM: 143}
 
-// atWork is the processor time after which a process is past its start and at its work.
+// atWork is the processor time after which a process has finished its start.
 const atWork = 150 * time.Millisecond
 
-// promptly is how long a verb may take to end; machines that are busy with other tests take longer.
+// promptly is the limit for a verb to end. It is long because other tests may run at the same time.
 const promptly = 20 * time.Second
 
-// Obeyed skips a test where whoever runs the tests has them ignore a signal, as nohup does: millrace ignores it too.
+// Obeyed skips a test if the signal is ignored here, as under nohup, because millrace ignores it too.
 func Obeyed(t *testing.T, sig syscall.Signal) {
 	if signal.Ignored(sig) {
 		t.Skip(sig, " is ignored here")
 	}
 }
 
-// StopAtWork is StopAnswering of a command that prints nothing.
+// StopAtWork is StopAnswering for a command that prints nothing on stdout.
 func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal, code int) (said string) {
 	t.Helper()
 	printed, said := p.StopAnswering(t, args, word, sig, code)
@@ -41,8 +41,8 @@ func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal
 	return said
 }
 
-// StopAnswering runs a command, signals it, and returns what it printed and said. The signal comes once it has said
-// word, or without one once it is at work. It must end promptly with this code.
+// StopAnswering runs a command, sends it a signal, and returns its stdout and stderr. The signal is sent after word
+// was printed, or without a word once the command is at work. The command must end promptly with this code.
 func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Signal, code int,
 	environment ...string) (printed, said string) {
 	t.Helper()
@@ -70,7 +70,7 @@ func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Sig
 		}
 	}
 	for word == "" && !AtWork(t, c.Process.Pid) {
-		time.Sleep(5 * time.Millisecond) // nothing tells when a process has worked for so long
+		time.Sleep(5 * time.Millisecond) // the processor time can only be polled
 	}
 	told := time.Now()
 	if err := c.Process.Signal(sig); err != nil {
@@ -87,7 +87,7 @@ func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Sig
 	return stdout.String(), stderr.text
 }
 
-// listener keeps what is written to it, and closes heard once a word was among it.
+// listener keeps what is written to it, and closes heard once a word has occurred.
 type listener struct {
 	word, text string
 	heard      chan struct{}
@@ -102,10 +102,10 @@ func (l *listener) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// AtWork says whether a process is past its start and at its work.
+// AtWork reports whether a process has finished its start and is at work.
 func AtWork(t *testing.T, pid int) bool { return processorTime(t, pid) >= atWork }
 
-// processorTime is the processor time that a process and its ended children have used.
+// processorTime returns the processor time that a process and its ended children have used.
 func processorTime(t *testing.T, pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -117,7 +117,7 @@ func processorTime(t *testing.T, pid int) time.Duration {
 		t.Fatal("it ended before it could be stopped")
 	}
 	ticks := 0
-	for _, field := range fields[11:13] { // utime and stime, of which there are 100 a second
+	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// at is the profile of a host whose processor is so many times as fast as rank 0's.
+// at returns the profile of a host whose processor is times as fast as rank 0's.
 func at(t *testing.T, m *model.Model, device string, times float64) *profile.Profile {
 	t.Helper()
 	p, err := profile.Analytic(m, map[string]cluster.DeviceType{device: {PeakFLOPS: times * 1e9,
@@ -25,7 +25,7 @@ func at(t *testing.T, m *model.Model, device string, times float64) *profile.Pro
 	return p
 }
 
-// TestProcessesThatShareNoProcessorMeasureAtOnce: and what the first of each type has found is that type's.
+// Processes that share no processor measure at once. The result of the first of each type is that type's.
 func TestProcessesThatShareNoProcessorMeasureAtOnce(t *testing.T) {
 	j := job.Default()
 	j.Model.Name = "mlp"
@@ -35,20 +35,20 @@ func TestProcessesThatShareNoProcessorMeasureAtOnce(t *testing.T) {
 	}
 	for _, k := range []struct {
 		processes string
-		want      []int // who measures, all at once
-		first     []int // the process that each type's costs are of
+		want      []int // the processes that measure, all at once
+		first     []int // the process whose costs are used, for each type
 	}{
 		{"a:0 a:1", []int{0, 1}, []int{0}},
 		{"a:01 a:01", []int{0}, []int{0}},
 		{"a:0 a:1 b:0", []int{0, 1, 2}, []int{0, 2}},
 		{"b:0 a:0 a:1", []int{0, 1, 2}, []int{0, 1}},
-		{"a:0 a:123", []int{0, 1}, []int{0, 1}},                 // both types are found at once
-		{"a:0 b:0 b:123 a:123", []int{0, 1, 2, 3}, []int{0, 2}}, // beside one that the other host is the first of,
+		{"a:0 a:123", []int{0, 1}, []int{0, 1}},                 // both types are measured at once
+		{"a:0 b:0 b:123 a:123", []int{0, 1, 2, 3}, []int{0, 2}}, // also while the other type is measured,
 	} {
 		s := world(1, k.processes)
 		var mu sync.Mutex
 		var asked []int
-		now := make(chan struct{}) // closed once all are asked who are to measure
+		now := make(chan struct{}) // closed once all expected processes were asked
 		c := &Crew{ctx: t.Context(), ask: func(ctx context.Context, rank int, _ string, with, answer any) error {
 			mu.Lock()
 			if asked = append(asked, rank); len(asked) == len(k.want) {

@@ -17,7 +17,7 @@ import (
 
 type facts = prepare.Facts
 
-// world is a survey of processes, each on a host with a mask of processors: "a:0-1 b:0" has two.
+// world returns a survey of processes, each a host with its processors: "a:0-1 b:0" has two.
 func world(workers int, text string) *Survey {
 	s := &Survey{Workers: workers}
 	nodes := map[string]int{}
@@ -36,8 +36,8 @@ func world(workers int, text string) *Survey {
 	return s
 }
 
-// TestSharesOfCores: processes divide the processors that they share; masks that do not meet are not divided; none
-// has less than a core.
+// TestSharesOfCores: processes divide the processors that they share, but not separate ones; each has at least one
+// core.
 func TestSharesOfCores(t *testing.T) {
 	for _, k := range []struct {
 		processes string
@@ -83,8 +83,8 @@ func TestSharesOfCores(t *testing.T) {
 	}
 }
 
-// TestHostTypes: alike hosts are one type, called as on one machine; others are told apart by all that a worker's
-// speed depends on, and by nothing else.
+// TestHostTypes: equal hosts are one type, with the name it has on a single machine. Types differ exactly if
+// something differs that a worker's speed depends on.
 func TestHostTypes(t *testing.T) {
 	alike := world(1, "a:01 b:01 c:01")
 	if types := alike.Types(1); len(types) != 1 || types[0].Name != "cpu" || len(types[0].Ranks) != 3 ||
@@ -122,17 +122,17 @@ func TestHostTypes(t *testing.T) {
 	}
 }
 
-// TestBoundProcessesMeasureTogether: those whose processors are apart compute at once in the run, and so where they are
-// measured.
+// TestBoundProcessesMeasureTogether: processes on separate processors compute at once in the run, and therefore also
+// while measuring.
 func TestBoundProcessesMeasureTogether(t *testing.T) {
 	for _, k := range []struct {
 		processes string
 		types     int
-		want      []int // who measures the first type
+		want      []int // the processes that measure the first type
 	}{
 		{"a:0 a:1", 1, []int{0, 1}}, {"a:01 a:01", 1, []int{0}}, {"a:0 a:1 b:0 b:1", 1, []int{0, 1}},
 		{"a:01 a:01 a:23 a:23", 1, []int{0, 2}}, {"a:0 a:123", 2, []int{0, 1}}, {"a:01 a:12 a:23", 2, []int{0, 2}},
-		{"a:0 a:1 b:0", 2, []int{0, 1}}, // beside another one b's does not compute as fast as alone
+		{"a:0 a:1 b:0", 2, []int{0, 1}}, // b computes faster alone than next to another process
 	} {
 		s := world(1, k.processes)
 		types := s.Types(1)
@@ -142,7 +142,7 @@ func TestBoundProcessesMeasureTogether(t *testing.T) {
 	}
 }
 
-// TestDevicesAreHostByHost, however launchers number ranks.
+// TestDevicesAreHostByHost: devices are numbered host by host, however launchers number ranks.
 func TestDevicesAreHostByHost(t *testing.T) {
 	s := world(2, "a:01 b:01 a:01 b:01")
 	got := s.Places([]int{0, 1, 2, 3, 4, 5, 6, 7})
@@ -159,7 +159,7 @@ func TestDevicesAreHostByHost(t *testing.T) {
 	}
 }
 
-// TestClusterOfHosts: unequal hosts are unequal devices, with what was measured between them.
+// TestClusterOfHosts: different hosts are different devices, with the measured links between them.
 func TestClusterOfHosts(t *testing.T) {
 	s := world(2, "a:01 b:0")
 	types := s.Types(1)
@@ -185,7 +185,7 @@ func TestClusterOfHosts(t *testing.T) {
 	}
 }
 
-// TestFits: a cluster is these hosts', or is refused with who and what.
+// TestFits: a cluster describes these hosts, or is refused with the difference.
 func TestFits(t *testing.T) {
 	cluster2 := func(t *testing.T, text string) *cluster.Cluster {
 		t.Helper()
@@ -240,7 +240,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestSuits: a plan's cluster is held against the hosts that there are, as far as both go.
+// TestSuits: the devices that a plan's cluster and the hosts both have are compared.
 func TestSuits(t *testing.T) {
 	for _, k := range []struct {
 		plan, here *Survey
@@ -255,7 +255,7 @@ func TestSuits(t *testing.T) {
 		{world(1, "a:01 a:01"), world(1, "c:01 d:01"), "1 host of 2 devices; here are 1 worker on host c, 1 worker on "},
 		{world(1, "a:01 a:01"), world(2, "c:01"), ""},
 		{world(2, "a:01"), world(1, "c:01 c:01"), ""},
-		{world(1, "a:01 a:01 b:01 b:01"), world(1, "c:01 c:01 d:01"), ""}, // of which the plan uses three
+		{world(1, "a:01 a:01 b:01 b:01"), world(1, "c:01 c:01 d:01"), ""}, // the plan uses three of them
 		{world(1, "a:01 b:01"), world(1, "c:01 d:01 e:01"), ""},
 	} {
 		err := k.here.Suits(clusterOf(t, k.plan))
@@ -265,11 +265,11 @@ func TestSuits(t *testing.T) {
 	}
 }
 
-// TestAPlansHostsAreFound: hosts that a launcher numbers otherwise now have the places that the plan has for them.
+// TestAPlansHostsAreFound: hosts keep their places in the plan even if a launcher numbers them differently now.
 func TestAPlansHostsAreFound(t *testing.T) {
 	for _, k := range []struct {
 		plan, here string
-		want       []int // the processes, as devices are numbered
+		want       []int // the processes in the order of devices
 	}{
 		{"a:01 b:0", "c:01 d:0", []int{0, 1}},
 		{"a:01 b:0", "c:0 d:01", []int{1, 0}},
@@ -297,7 +297,7 @@ func TestAPlansHostsAreFound(t *testing.T) {
 	}
 }
 
-// clusterOf is the cluster of a survey.
+// clusterOf returns the cluster of a survey.
 func clusterOf(t *testing.T, s *Survey) *cluster.Cluster {
 	t.Helper()
 	types := map[string]cluster.DeviceType{}
@@ -312,7 +312,7 @@ func clusterOf(t *testing.T, s *Survey) *cluster.Cluster {
 	return c
 }
 
-// text is what world makes a survey of.
+// text returns the text from which world makes a survey.
 func text(s *Survey) string {
 	var words []string
 	for rank, h := range s.Hosts {
@@ -325,7 +325,7 @@ func text(s *Survey) string {
 	return strings.Join(words, " ")
 }
 
-// TestUnlikeLinks: links that a cluster has twice as fast or slow as they are said, others not.
+// TestUnlikeLinks: a link is reported if it is twice as fast or slow as the cluster says, otherwise not.
 func TestUnlikeLinks(t *testing.T) {
 	s := world(1, "a:0 b:0 a:0 b:0")
 	m := &Measured{}
@@ -357,7 +357,7 @@ func TestUnlikeLinks(t *testing.T) {
 	}
 }
 
-// TestHas: a plan's devices are workers that there are.
+// TestHas: a plan's devices must be among the workers.
 func TestHas(t *testing.T) {
 	s := world(2, "a:01 b:01")
 	if err := s.Has("plan.json", []int{0, 3}); err != nil {
@@ -370,7 +370,7 @@ func TestHas(t *testing.T) {
 	}
 }
 
-// TestTheFirstErrorIsTheCause: what else is under way ends by it, and hides it not.
+// TestTheFirstErrorIsTheCause: it ends the other calls, and their errors do not hide it.
 func TestTheFirstErrorIsTheCause(t *testing.T) {
 	cause := errors.New("the device is gone")
 	err := each(t.Context(), 3, func(ctx context.Context, i int) error {

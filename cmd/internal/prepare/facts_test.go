@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// TestQuota is the least of a process's groups, as the kernel's files say, of both versions of groups.
+// TestQuota: the quota is the least of a process's control groups, in both versions of cgroup files.
 func TestQuota(t *testing.T) {
 	for want, groups := range map[float64]map[string]string{
 		0:   {"": "max 100000", "job/step": "max 100000", "cpu,cpuacct/old": "-1 100000"},
@@ -52,7 +52,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// Hosts of two kinds with one folder of caches keep a profile each, though both have as many whole cores.
+// Hosts of two kinds that share a cache folder keep separate profiles, even if they have the same number of whole
+// cores.
 func TestUnequalHostsKeepTheirOwnProfiles(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	j := job.Default()

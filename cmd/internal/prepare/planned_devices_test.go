@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// A plan in bf16 for groups of four is predicted as it was planned, and on nothing that it is not of.
+// A plan in bf16 for groups of four is predicted as it was planned, and is refused on other devices.
 func TestGivenPlansKeepTheirDevices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	prepared := func(cluster string, set func(j *job.Job)) (*Prepared, error) {
@@ -56,7 +56,7 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	p.Plan.Tensor = nil // its hardware is still of groups
+	p.Plan.Tensor = nil // its hardware still has groups
 	if err := p.Plan.Write(path); err != nil {
 		t.Fatal(err)
 	}

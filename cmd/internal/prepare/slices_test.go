@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Whatever a planner chooses for a described cluster, the profile says what it costs: slices of replicas included.
+// The profile has costs for everything that a planner chooses for a described cluster, including slices of replicas.
 func TestWhatPlannersChooseHasCosts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := job.Default()

@@ -23,7 +23,8 @@ func tokenFile(t *testing.T, text string) string {
 	return path
 }
 
-// An address without a host is this machine alone; one that others reach is refused without a token.
+// An address without a host is only reachable from this machine. An address that others reach is refused without a
+// token.
 func TestServersAreForThisMachineUnlessATokenIsGiven(t *testing.T) {
 	short, token := tokenFile(t, "tiny"), tokenFile(t, secret)
 	for _, c := range []struct {
@@ -65,7 +66,7 @@ func TestServersAreForThisMachineUnlessATokenIsGiven(t *testing.T) {
 	}
 }
 
-// serves begins a server of "loss 1" at /metrics.
+// serves starts a server with "loss 1" at /metrics.
 func serves(t *testing.T, token string) *Server {
 	t.Helper()
 	s, err := Listen("metrics", "--metrics", ":0", token)
@@ -79,7 +80,7 @@ func serves(t *testing.T, token string) *Server {
 	return s
 }
 
-// asks is what a server answers to a request.
+// asks returns a server's answer to a request.
 func asks(t *testing.T, c *http.Client, r *http.Request) (code int, text string) {
 	t.Helper()
 	answer, err := c.Do(r)
@@ -123,8 +124,8 @@ func TestRequestsNeedTheToken(t *testing.T) {
 	}
 }
 
-// Without a token nobody is answered who came by another name: a page of another site whose name was made to mean
-// this machine.
+// Without a token a request must use a name of this machine. A page of another site whose name was mapped to this
+// machine gets no answer.
 func TestRequestsNameThisMachine(t *testing.T) {
 	s := serves(t, "")
 	for host, want := range map[string]int{
@@ -140,7 +141,7 @@ func TestRequestsNameThisMachine(t *testing.T) {
 	}
 }
 
-// A browser is asked for the token once, and led back to where it was, and nowhere else.
+// A browser is asked for the token once, and redirected to the page it came from, never to another site.
 func TestABrowserIsAskedForTheToken(t *testing.T) {
 	s := serves(t, tokenFile(t, secret))
 	jar, err := cookiejar.New(nil)

@@ -10,8 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// What others are to connect to is an address of this host's by which they are reached, whatever name its loopback
-// has.
+// The address that others connect to is one at which they reach this host, whatever name its loopback has.
 func TestWhereAProcessIsOpen(t *testing.T) {
 	token := []byte("what all processes of the run know")
 	at := func(host string) rendezvous.Place {
@@ -25,7 +24,7 @@ func TestWhereAProcessIsOpen(t *testing.T) {
 		}
 		return rendezvous.Place{Host: "b", Address: text}
 	}
-	far := "" // an address that is reached over a network: this host's own will do
+	far := "" // an address on a network: any of this host's
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +52,7 @@ func TestWhereAProcessIsOpen(t *testing.T) {
 			}
 			defer e.Close()
 			p := &Party{World: &launch.World{Rank: len(c.others), Size: len(c.others) + 1}, endpoint: e}
-			for _, host := range append(c.others, "no.such.invalid") { // its own
+			for _, host := range append(c.others, "no.such.invalid") { // and its own host
 				p.Places = append(p.Places, at(host))
 			}
 			if got, err := p.Open(t.Context()); err != nil || got != c.want {

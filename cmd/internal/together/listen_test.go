@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// A name that nobody knows is an end with who, where and why, and not a wait without end.
+// An unknown name ends with an error that says which process, where and why; it does not wait forever.
 func TestANameThatNobodyKnows(t *testing.T) {
 	w := &launch.World{Rank: 1, Size: 2, Address: "no.such.invalid", Port: 1, Wait: 700 * time.Millisecond}
 	began := time.Now()
@@ -29,7 +29,7 @@ func TestANameThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// A port that is not free yet, as where a stopped process still has it, is waited for.
+// It waits for a port that is still in use, for example by a process that is ending.
 func TestAPortThatIsNotFree(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,7 +55,7 @@ func TestAPortThatIsNotFree(t *testing.T) {
 	}
 }
 
-// Nobody on another host can mean localhost: processes that meet there listen on the loopback, whatever is known of
+// localhost means the loopback on every host: processes that meet there listen on the loopback, whatever is known of
 // their hosts.
 func TestLocalhostIsTheLoopback(t *testing.T) {
 	for _, name := range []string{"localhost", "127.0.0.1"} {
@@ -68,15 +68,15 @@ func TestLocalhostIsTheLoopback(t *testing.T) {
 	}
 }
 
-// The way to rank 0 says by which address a process is reached, whatever families a name has.
+// The way to rank 0 decides the address of a process, whatever IP versions the name has.
 func TestWaysToRank0(t *testing.T) {
 	for _, k := range []struct {
 		name   string
 		has    string // addresses of rank 0
-		ways   string // to which of them there are any, with the own address for each
+		ways   string // the reachable ones, with the own address for each
 		nodes  int
-		leader string // where rank 0 listens
-		other  string // where another one does
+		leader string // address that rank 0 listens on
+		other  string // address that another process listens on
 	}{
 		{"a", "10.0.0.1", "10.0.0.1>10.0.0.2", 2, "10.0.0.1", "10.0.0.2"},
 		{"a", "fd00::1", "fd00::1>fd00::2", 2, "fd00::1", "fd00::2"},
@@ -118,8 +118,8 @@ func TestWaysToRank0(t *testing.T) {
 	}
 }
 
-// Processes meet by an address of the link alone, which has a zone, and where rank 0 listens for both families by
-// either.
+// Processes meet by a link-local address, which has a zone. They also meet by either IP version if rank 0 listens on
+// both.
 func TestMeetingByIPv6(t *testing.T) {
 	t.Setenv(launch.TokenVar, "0123456789abcdef")
 	addresses := map[string]int{"::1": 2}
@@ -128,7 +128,7 @@ func TestMeetingByIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range interfaces {
-		own, _ := i.Addrs() // of one that is gone there are none
+		own, _ := i.Addrs() // an interface that has gone has none
 		for _, a := range own {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
 				addresses[p.Addr().WithZone(i.Name).String()] = 2

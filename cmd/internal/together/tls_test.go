@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// Processes whose certificates bear a name, as a site's do, meet by that name, and reach each other by addresses that
-// no certificate bears.
+// Processes whose certificates have a name meet by that name. They then reach each other by addresses that are in no
+// certificate.
 func TestCertificatesOfNames(t *testing.T) {
 	t.Setenv("MILLRACE_TEST_TOKEN", "what all processes of the run know")
 	free, err := net.Listen("tcp", "127.0.0.1:0")

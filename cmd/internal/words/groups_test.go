@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// A flag of a job stands in help under the heading that a job file has its setting in.
+// Help shows a flag of a job under the heading of its setting in a job file.
 func TestHelpHasTheGroupsOfAJobFile(t *testing.T) {
 	headings := map[string]string{}
 	for _, g := range Groups() {

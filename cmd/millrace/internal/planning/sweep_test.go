@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A sweep refuses by name the flags that would do nothing, each of which the command has.
+// A sweep refuses by name flags that would have no effect. The command has all these flags.
 func TestSweepsRefuseFlagsOfTheSearch(t *testing.T) {
 	for _, name := range ofSearch {
 		c := PlanCommand()

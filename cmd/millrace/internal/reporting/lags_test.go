@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// By PipeDream §3.3, weight stashing has stage s of S use weights S-1-s updates old. Vertical sync has those of
-// stage 0 everywhere, and 2BW's are one update old (PipeDream-2BW §3.1).
+// By PipeDream §3.3, weight stashing makes stage s of S use weights that are S-1-s updates old. Vertical sync uses
+// those of stage 0 everywhere, and 2BW's are one update old (PipeDream-2BW §3.1).
 func TestLagsAreThoseOfThePapers(t *testing.T) {
 	p := &plan.Plan{Version: plan.Version, Model: "m", MicroBatch: 1, MicroBatches: 1, Schedule: "1f1b-rr",
 		Replication: "round_robin"}

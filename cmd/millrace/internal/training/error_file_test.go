@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// What an earlier start has said stays until somebody of this run has a reason, or the folder is its own; of several
-// processes that have one the first stays, be it in front of the first step, as where a process is stopped while one
-// measures, and goes on later.
+// The error file of an earlier start stays until a process of this run fails, or the run owns the folder. If several
+// processes fail, the first reason stays. That also holds before the first step, for example if a process is paused
+// during measurements and continues later.
 func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	earlier := &training{ending: ending{out: dir, start: "a"}}

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// A folder in which another run has left a checkpoint since it was looked at is not claimed, and stays as it is.
+// If another run has left a checkpoint in a folder since it was checked, the folder is not claimed, and does not
+// change.
 func TestAFolderIsLookedAtAgainWhereItIsClaimed(t *testing.T) {
 	j := &job.Job{Output: job.Output{Folder: filepath.Join(t.TempDir(), "r")}}
 	claim := func() (arranged bool, err error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// A step that cannot be written for who watches is a warning, once, and fails no run.
+// If a step cannot be written for the live page, there is one warning, and the run goes on.
 func TestAStepThatCannotBeWrittenFailsNoRun(t *testing.T) {
 	var events bytes.Buffer
 	w := &runDir{

@@ -13,7 +13,7 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 		was   string
 		done  int
 		want  string
-		again bool // the last step done is evaluated again
+		again bool // the last step is evaluated again
 	}{
 		"a new run":          {"", 0, "new\n", false},
 		"begun anew":         {"{\"step\":1}\n{\"step\":2}\n", 0, "new\n", false},
@@ -47,7 +47,7 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 	}
 }
 
-// The lines kept of any file are JSON about completed steps, and keeping them once more changes nothing.
+// The lines that are kept of any file are JSON about completed steps. Keeping them again changes nothing.
 func FuzzMetrics(f *testing.F) {
 	f.Add([]byte("{\"step\":1}\n{\"step\":2,\"lo"), 5)
 	f.Add([]byte("hello\n{\"step\":null}\n{\"step\":3}\n"), 3)

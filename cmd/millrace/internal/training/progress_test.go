@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Behind the last step the live line says what is being done, and no longer what is done already.
+// After the last step the live line shows the current work, not what is already done.
 func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)
@@ -43,8 +43,8 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	}
 }
 
-// The progress line announces an evaluation or a checkpoint as soon as it begins, even if the line was drawn a moment
-// ago: an evaluation may take longer than all steps between two of them. A log has no such line; it gets the result.
+// The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn.
+// Either may take very long. A log has no such line; it gets the result.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)
@@ -83,7 +83,7 @@ func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	}
 }
 
-// A record of a step has the range of the time left that the line says, and nothing where the line says nothing.
+// The record of a step has the bounds of the remaining time that the line shows, and none if the line shows none.
 func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
 	p := &progress{steps: 100, every: map[string]int{evaluating: 10}, cost: map[string]float64{stepping: 1, evaluating: 9}}
 	now, said := time.Unix(0, 0), 0
@@ -99,7 +99,7 @@ func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
 		}
 		if left != nil {
 			said++
-			// What is left is a second a step, thirty an evaluation, and the report.
+			// The rest takes a second for each step, thirty for each evaluation, and the time of the report.
 			rest := float64(p.steps - step + 30*(p.times(evaluating, step)+len(p.due)))
 			if next == evaluating {
 				rest += 30
@@ -118,8 +118,8 @@ func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
 	}
 }
 
-// Rate and bubble of the line are medians over the last steps, and say of how many: one that was interrupted does not
-// count for more than any other.
+// Rate and bubble on the line are medians over the last steps, and say over how many. So an interrupted step has
+// little weight.
 func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	p := &progress{batch: 100}
 	for step := range 200 {
@@ -137,9 +137,9 @@ func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	}
 }
 
-// What is said of the time left holds within a factor of 1.5, and nothing is said as a run begins. The runs take
-// seconds on a clock of their own, step evenly or twice as slowly for a while, and end with a save, an evaluation
-// and a report that nobody has seen before.
+// The shown remaining time is right within a factor of 1.5, and is not shown at the start of a run. The runs have a
+// simulated clock. Steps are even, or for a while twice as slow, and the end has a save, an evaluation and a report
+// of unknown length.
 func TestATrainingsTimeLeftIsHonest(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps                             int

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// A report that takes longer than there is time is not waited for, and leaves nothing; one that does not is whole.
+// A report that would take too long is not waited for, and leaves nothing; a quick one is whole.
 func TestReportsEndInTime(t *testing.T) {
 	for name, c := range map[string]struct{ takes, most time.Duration }{
 		"page": {0, time.Minute}, "long": {time.Minute, 200 * time.Millisecond},

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// Workers whose process shares too few cores are not watched for stragglers; all others are, whoever leads.
+// Workers whose process shares too few cores are not watched for stragglers; all others are, in every process.
 func TestWhoIsWatched(t *testing.T) {
 	k := &task{Seats: []hosts.Seat{{Starved: true}, {}, {Starved: true}}}
 	for _, process := range []int{2, 1, 1, 0} {
@@ -18,7 +18,7 @@ func TestWhoIsWatched(t *testing.T) {
 	if got := k.watched(profile); !slices.Equal(got, []float64{0, 2, 3, 0}) || profile[0] != 1 {
 		t.Errorf("%v of %v", got, profile)
 	}
-	if got := k.watched(nil); len(got) > 0 { // of a process that does not lead
+	if got := k.watched(nil); len(got) > 0 { // in a process other than rank 0
 		t.Errorf("%v", got)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// The settings predicted to be best are tried in turn, and their medians count. The choice is compared with the fastest
-// of them.
+// The settings with the best predictions are tried in turn, and medians are compared. The choice is compared with
+// the fastest of them.
 func TestSchedulesAreTriedInTurn(t *testing.T) {
 	var all []anySchedule
 	for i := range triedSchedules + 2 {
@@ -25,7 +25,7 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 		}
 		all = append(all, anySchedule{Rival: tune.Rival{Kind: "any", Plan: pl}})
 	}
-	all[3].Plan = nil // a baseline that is a number alone
+	all[3].Plan = nil // a baseline without a plan
 	var order []int
 	machine := func(_ context.Context, p *avgpipe.Pipelined, iterations int, record bool) (*avgpipe.Trial, error) {
 		m := p.At.MicroBatches
