@@ -15,24 +15,24 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// candidate is a plan with what the simulator says of it.
+// candidate is a plan with the simulator's prediction.
 type candidate struct {
 	plan      *plan.Plan
 	predicted plan.Predicted
-	rough     bool // its memory is of the simulated timing alone: it is slower than another of its kind, which fits
+	rough     bool // its memory is only that of the simulated timing: it is slower than another of its kind, which fits
 }
 
-// over is how many bytes the worst device lacks; 0 if all have enough.
+// over returns how many bytes the worst device lacks; 0 if all have enough.
 func (c candidate) over(cl *cluster.Cluster) int64 {
 	_, bytes := predict.Over(cl, c.plan, &c.predicted)
 	return bytes
 }
 
-// tie is a difference in time that rounding makes, relatively.
+// tie is the relative difference in time that rounding makes.
 const tie = 1e-9
 
-// better prefers plans that fit, then the shorter step, then the smaller peak: schedules that
-// differ only in depth often tie in time.
+// better prefers plans that fit, then the shorter step, then the smaller peak. Schedules that differ only in depth
+// often tie in time.
 func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 	if a, b := c.over(cl), than.over(cl); a > 0 || b > 0 {
 		return a < b
@@ -44,7 +44,7 @@ func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 	return slices.Max(c.predicted.Needs()) < slices.Max(than.predicted.Needs())
 }
 
-// describe names a plan in a few words.
+// describe returns a short description of a plan.
 func describe(p *profile.Profile, pl *plan.Plan) string {
 	if len(pl.Stages) == 1 {
 		if n := len(pl.Stages[0].Devices); n > 1 {
@@ -75,15 +75,15 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 // candidates are the plans simulated so far.
 type candidates struct {
 	*space
-	deadline  time.Time            // of the search; zero: none
+	deadline  time.Time            // of the search; zero means none
 	seen      map[string]candidate // by shape
 	best      map[string]candidate // by kind
 	top       candidate            // best of all
-	leanest   candidate            // that takes the least memory, of tryLeast's
+	leanest   candidate            // with the least memory of tryLeast's plans
 	tried     int
-	failed    map[string]string // planners and families that gave nothing, and why
-	shapeless string            // why the last shape was not simulated; "" where all were
-	skipped   string            // why the last plan that was passed over was not; "" where none was
+	failed    map[string]string // planners and families without a result, and why
+	shapeless string            // why the last shape was not simulated; "" if all were
+	skipped   string            // why the last skipped plan was skipped; "" if none was
 }
 
 // try simulates a plan and keeps it if it is the best of its kind.
@@ -115,7 +115,7 @@ func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 	return c, nil
 }
 
-// whole is a candidate that is not rough.
+// whole returns the candidate with its full memory, if it is rough.
 func (all *candidates) whole(c candidate) (candidate, error) {
 	if !c.rough {
 		return c, nil
@@ -127,7 +127,7 @@ func (all *candidates) whole(c candidate) (candidate, error) {
 	return candidate{plan: c.plan, predicted: predicted}, nil
 }
 
-// tryShape simulates a shape unless the same was simulated before, or there is no time for it.
+// tryShape simulates a shape unless the same one was simulated before, or there is no time for it.
 func (all *candidates) tryShape(kind string, h *shape) (c candidate, fresh bool, err error) {
 	pl := all.plan(h)
 	key := kind + fmt.Sprint(h.cuts, h.counts, h.order[:h.used()], h.depth, h.again, h.size, h.split, h.family)
@@ -143,8 +143,8 @@ func (all *candidates) tryShape(kind string, h *shape) (c candidate, fresh bool,
 	return c, err == nil, err
 }
 
-// tryLeast is tryShape for shapes that do not depend on how much memory there is: what a
-// refusal names as the smallest limit must be found again under that limit.
+// tryLeast is tryShape for shapes that do not depend on the memory limit. A MemoryError names the smallest limit,
+// and a search under that limit must find the plan again.
 func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) {
 	c, fresh, err := all.tryShape(kind, h)
 	if err == nil {
@@ -157,8 +157,8 @@ func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) 
 	return c, fresh, err
 }
 
-// record keeps why a shape was not simulated, which is no reason to end: the next one may be. It says whether
-// the candidate is a new one.
+// record stores why a shape was not simulated; the search goes on with the next one. It says whether the candidate
+// is new.
 func (all *candidates) record(_ candidate, fresh bool, err error) bool {
 	if err != nil && !all.passOver(err) {
 		all.shapeless = err.Error()
@@ -189,7 +189,7 @@ func (all *candidates) fits(kind string) bool {
 	return ok && c.over(all.Cluster) == 0
 }
 
-// fit says whether the best of all does.
+// fit says whether the best of all fits.
 func (all *candidates) fit() bool { return all.top.plan != nil && all.top.over(all.Cluster) == 0 }
 
 // ranked lists the kinds, the best first.
@@ -211,7 +211,7 @@ func (all *candidates) ranked() []string {
 	return kinds
 }
 
-// LateError is a plan that a search has no time left to simulate.
+// LateError says that a search has no time left to simulate a plan.
 type LateError struct{ Takes, Left time.Duration }
 
 func (e *LateError) Error() string {
@@ -219,14 +219,14 @@ func (e *LateError) Error() string {
 }
 
 const (
-	// simulatedPerSecond is how many instructions a search counts on playing in a second.
+	// simulatedPerSecond is the assumed number of instructions that a search simulates in a second.
 	simulatedPerSecond = 1_000_000
-	// surelySimulated is how many it plays without a look at the clock.
+	// surelySimulated is the number of instructions that are simulated without a check of the time.
 	surelySimulated = 500_000
 )
 
-// late refuses a plan that would take longer to simulate than there is time, once there is an
-// answer: with a LateError.
+// late returns a LateError for a plan that would take longer to simulate than there is time, once there is an
+// answer.
 func (all *candidates) late(pl *plan.Plan) error {
 	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {

@@ -9,11 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages bounds the stages of pipelines with replicas that are cut; moves
-// split stages further.
+// maxReplicatedStages limits the stages of cut pipelines with replicas; moves split stages further.
 const maxReplicatedStages = 8
 
-// wants lists the partitions to ask for.
+// wants lists the partitions to search for.
 func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	var all []want
 	W := len(c.Cluster.Devices)
@@ -26,7 +25,7 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 		return all
 	}
 	w.devices, w.replicas = W, nil
-	if W > 32 { // as many replicas for every stage
+	if W > 32 { // the same number of replicas for every stage
 		for _, S := range c.stageCounts() {
 			if W%S == 0 && S < W {
 				w.stages, w.replicas = S, []int{W / S}
@@ -58,7 +57,7 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	return all
 }
 
-// nearest gives, for every number of stages, a partition that fits, or the fastest where none does.
+// nearest returns, for every number of stages, a partition that fits, or the fastest if none does.
 func (c cutter) nearest(w want) []*shape {
 	found, wanted := c.partition(w), 1
 	if w.all {
@@ -76,9 +75,8 @@ func (c cutter) nearest(w want) []*shape {
 	return found
 }
 
-// cutAnew are shapes for a family that is fixed and that the search has no plans near to: stages in balance
-// on every number of devices, straight and replicated, those of most stages first. Once ctx is over it goes
-// no further.
+// cutAnew returns shapes for a fixed family that the search has no similar plans for. Stages are balanced on every
+// number of devices, straight and replicated, most stages first. It stops when ctx is over.
 func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
 	for _, size := range c.baseSizes() {
@@ -101,12 +99,12 @@ func (c cutter) cutAnew(ctx context.Context) []*shape {
 	return out
 }
 
-// placed are shapes for a family that says itself where its stages lie: several on a worker,
-// in rounds or as a V, or each on several workers.
+// placed returns shapes for a family that places its stages itself: several on a worker, in rounds or as a V, or
+// each on several workers.
 func (c cutter) placed(f family.Family) []*shape {
 	var out []*shape
 	W := len(c.Cluster.Devices)
-	chunks := []int{1, 2, 4} // as it likes, or as it must
+	chunks := []int{1, 2, 4} // the choice for families that take any number
 	if f.Chunks > 1 {
 		chunks = []int{f.Chunks}
 	}
@@ -133,7 +131,8 @@ func (c cutter) placed(f family.Family) []*shape {
 	return out
 }
 
-// wholeModels are the whole model on each of some devices, with as many micro-batches as devices at least, or one.
+// wholeModels puts the whole model on each of some devices. There are at least as many micro-batches as devices, or
+// one if the family runs whole batches.
 func (c cutter) wholeModels(f family.Family, on []int) []*shape {
 	var out []*shape
 	for _, size := range c.sizes {
@@ -150,13 +149,13 @@ func (c cutter) wholeModels(f family.Family, on []int) []*shape {
 	return out
 }
 
-// splitAsGiven are the user's own cuts, for a family that is fixed.
+// splitAsGiven returns the user's own cuts for a fixed family.
 func (c cutter) splitAsGiven(f family.Family) []*shape {
 	cuts := slices.Concat([]int{0}, c.Fix.Split, []int{len(c.Profile.Layers)})
 	S := len(cuts) - 1
 	order := c.orders[0]
 	if len(order) < S {
-		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // place says where they lie
+		order = slices.Repeat(order, (S+len(order)-1)/len(order)) // place assigns them to devices
 	}
 	var out []*shape
 	for _, size := range c.sizes {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// score of a shape by estimate: what fits comes first, then time.
+// score is a shape's estimate: what fits comes first, then time.
 type score struct {
 	stepS float64
 	over  int64
@@ -22,29 +22,30 @@ func (a score) better(b score) bool {
 	return a.stepS < b.stepS*(1-1e-9)
 }
 
-// estimator estimates shapes of a space. It keeps its slices from one estimate to the next.
+// estimator estimates shapes of a space. It reuses its slices for every estimate.
 type estimator struct {
 	*space
-	made        int // estimates
+	made        int // number of estimates
 	actors      []actor
-	first       []int // by stage: its first actor
-	count       []int // by stage: its actors
+	first       []int // by stage: index of its first actor
+	count       []int // by stage: number of its actors
 	m           int
-	ready       []float64 // [stage][micro]: when the forward's input is there
-	gradient    []float64 // [stage][micro]: when the backward's is
-	ahead, back []link    // [boundary][pair]: there are no more pairs of actors than micro-batches pass between
+	ready       []float64 // [stage][micro]: when the forward's input is ready
+	gradient    []float64 // [stage][micro]: when the backward's input is ready
+	ahead, back []link    // [boundary][pair]: at most as many pairs of actors as micro-batches cross the boundary
 	cuts        []cutLinks
 	over        int64
 	work        float64
 	cores       int
-	busiest     float64    // how long the link is taken that several pairs of devices share and that is taken longest
+	busiest     float64    // longest time that a link shared by several pairs of devices is busy
 	noise       *sim.Noise // of all devices
 }
 
-// estimate is the approximate time of a shape's first step, and by how many bytes its fullest device is over its
-// memory. It plays forwards and backwards against each other without a queue of events. Where workers have their own
-// cores and pairs of devices their own links, with round robin, the time is the simulator's for one step
-// (TestEstimateIsASimulation); contention for shared links and cores is left out, so it ranks and never decides.
+// estimate returns the approximate time of a shape's first step, and by how many bytes its fullest device exceeds
+// its memory. It plays forwards and backwards against each other without a queue of events. If workers have their
+// own cores and pairs of devices their own links, with round robin, the time equals the simulator's for one step
+// (TestEstimateIsASimulation). It ignores contention for shared links and cores, so it only ranks; the simulator
+// decides.
 func (e *estimator) estimate(h *shape) (stepS float64, over int64) {
 	if !e.playable(h) || !e.load(h) {
 		return math.Inf(1), math.MaxInt64 / 2
@@ -58,7 +59,7 @@ func (e *estimator) score(h *shape) score {
 	return score{step, max(0, over)}
 }
 
-// playable says whether a shape's step is one that is simulated: no estimate is made of others.
+// playable says whether a shape's step is small enough to simulate; others get no estimate.
 func (e *estimator) playable(h *shape) bool {
 	visits := h.stages()
 	if h.split {
@@ -67,7 +68,7 @@ func (e *estimator) playable(h *shape) bool {
 	return predict.Playable(e.Batch/h.size, visits, h.stages())
 }
 
-// actor is one replica of a stage, or under split all of them, which do the same at once.
+// actor is one replica of a stage. With split it is all replicas, which do the same at once.
 type actor struct {
 	stage, number, replicas int // takes micro-batches number, number + replicas, ...
 	device                  int
@@ -81,8 +82,8 @@ type actor struct {
 
 type link struct{ latency, taken, free float64 }
 
-// cutLinks is where a boundary's links are: micro-batch m goes between actors m modulo the number
-// of each side's, and so over the same pair as micro-batch m + period.
+// cutLinks locates a boundary's links. Micro-batch m goes between actors m modulo the number on each side. So
+// micro-batch m + period uses the same pair.
 type cutLinks struct{ first, period int }
 
 func (e *estimator) load(h *shape) bool {
@@ -171,7 +172,7 @@ func newLink(c *cluster.Cluster, from, to int, bytes int64) link {
 	return link{latency: latency, taken: taken}
 }
 
-// cutBytes is what crosses before stage i for one micro-batch.
+// cutBytes returns the bytes of one micro-batch that cross before stage i.
 func (s *space) cutBytes(h *shape, i int) int64 {
 	if t := s.tables.of(s.Cluster.Devices[h.order[0]], h.size); t != nil {
 		return t.crosses[h.cuts[i]]
@@ -186,8 +187,7 @@ func sized[T any](list []T, n int) []T {
 	return list[:n]
 }
 
-// play lets every actor go on as far as it can until all are done; infinity where that
-// never comes about.
+// play advances every actor as far as possible until all are done. It returns infinity if they block each other.
 func (e *estimator) play() float64 {
 	left := len(e.actors)
 	for i := range e.actors {
@@ -225,8 +225,8 @@ func (e *estimator) play() float64 {
 	return max(step, e.busiest)
 }
 
-// tie has stages wait for the gradients of parameters that they share, each replica for that of its number, as package
-// sim does.
+// tie makes stages wait for the gradients of shared parameters. Each replica waits for the replica of the same
+// number, as in package sim.
 func (e *estimator) tie(h *shape, devices [][]int) {
 	for l, layer := range e.Profile.Layers {
 		if layer.TiedTo < 0 {
@@ -248,7 +248,7 @@ func (e *estimator) tie(h *shape, devices [][]int) {
 	}
 }
 
-// shared is how long the busiest of the links that several pairs of devices share (uplinks, buses) is taken in a step.
+// shared returns how long the busiest shared link (uplink, bus) is in use in a step.
 func (e *estimator) shared(h *shape, devices [][]int) float64 {
 	if !slices.ContainsFunc(e.Cluster.Levels, func(l cluster.Level) bool { return l.Uplinks || l.Shared || l.Rails > 0 }) {
 		return 0
@@ -286,8 +286,8 @@ func (e *estimator) shared(h *shape, devices [][]int) float64 {
 	return busiest
 }
 
-// advance plays actor x's list from where it stands: depth forwards, a backward and a
-// forward in turn, the backwards that are left.
+// advance plays actor x's list from its current position: depth forwards, then backwards and forwards in turn, then
+// the remaining backwards.
 func (e *estimator) advance(x int) {
 	a := &e.actors[x]
 	S := len(e.first)
@@ -329,13 +329,13 @@ func (e *estimator) advance(x int) {
 	}
 }
 
-// between is the link that a micro-batch takes over a boundary.
+// between returns the link that a micro-batch takes over a boundary.
 func (e *estimator) between(links []link, boundary, micro int) *link {
 	cut := e.cuts[boundary]
 	return &links[cut.first+micro%cut.period]
 }
 
-// divisor is the greatest common divisor of two numbers.
+// divisor returns the greatest common divisor of two numbers.
 func divisor(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
@@ -343,7 +343,7 @@ func divisor(a, b int) int {
 	return a
 }
 
-// pass is when a message that is ready now has arrived.
+// pass returns when a message that is ready now has arrived.
 func (l *link) pass(now float64) float64 {
 	start := max(now, l.free)
 	l.free = start + l.taken

@@ -11,20 +11,18 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// mostInstructions bounds the exhaustive search: the instructions of one step of all the plans of
-// its space together.
+// mostInstructions limits the exhaustive search: the instructions of one step of every plan in the space, in total.
 const mostInstructions = 400_000
 
-// mostExhausted is the most layers, and the most devices, with which a space's plans are counted at all.
+// mostExhausted is the most layers, and the most devices, for which a space's plans are counted.
 const mostExhausted = 12
 
-// exhaust simulates every plan of a small space but those that cannot win: every cut of the layers
-// into stages, every set of devices for each, both ways to replicate, every micro-batch size, every
-// depth K_i that orders by depths admit, what to recompute where memory is limited, and for every
-// other family that is searched all of these stages with its own depths and any, or where it places
-// stages itself all cuts for each number of chunks. A plan is passed over if its devices' own work
-// (least) takes no less than the best plan so far. It says whether the space was small enough,
-// something fits and ctx lasted; then no plan of it takes less than the answer.
+// exhaust simulates every plan of a small space that can win. It takes every cut into stages, set of devices for
+// each stage, way to replicate, micro-batch size, and depths K_i that orders by depths allow. If memory is limited
+// it also takes every recompute. For each other family in the search it takes the same stages with the family's own
+// depths and any others. If the family places stages itself, it takes all cuts for each number of chunks. It skips a
+// plan if its devices' own work (least) takes no less than the best plan so far. It returns true if the space was
+// small enough, something fits and ctx lasted. Then no plan of the space is faster than the answer.
 func (s *search) exhaust(ctx context.Context) bool {
 	free := s.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
@@ -48,8 +46,8 @@ func (s *search) exhaust(ctx context.Context) bool {
 	})
 }
 
-// tryAny simulates a shape of any family; one without depths has its family's own. What a family does
-// not schedule is none of its plans.
+// tryAny simulates a shape of any family. Without depths it gets its family's own. It skips a shape that its family
+// cannot schedule.
 func (s *search) tryAny(h *shape) {
 	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
 		s.record(s.tryShape(kindOf(h), h))
@@ -63,10 +61,10 @@ func (s *search) tryAny(h *shape) {
 	}
 }
 
-// enumeration lists everything in a space.
+// enumeration lists all plans of a space.
 type enumeration struct{ *space }
 
-// everyPlan goes through the space until yield or ctx says no; it says whether it came to the end.
+// everyPlan calls yield for each plan until yield or ctx stops it. It says whether it reached the end.
 func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) bool {
 	on := true
 	give := func(h *shape) bool { on = on && ctx.Err() == nil && yield(h); return on }
@@ -120,8 +118,8 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 	return on
 }
 
-// placing lists the families of the registry beside those of depths: those that place their
-// stages themselves, and those that take a stage for each worker.
+// placing lists the registry's families without searched depths: those that place their stages themselves, and those
+// with one stage for each worker.
 func (e enumeration) placing() (placed, own []family.Family) {
 	for _, f := range family.All() {
 		if e.searched(f) || !e.suits(f) || !slices.Contains(e.policies(f), schedule.Sync) {
@@ -136,8 +134,8 @@ func (e enumeration) placing() (placed, own []family.Family) {
 	return placed, own
 }
 
-// everyDepth gives a shape all depths that do not grow from stage to stage, under the family of these. It also gives
-// it every other family of one stage a worker: with its own depths and with these.
+// everyDepth gives a shape all depths that do not grow from stage to stage, under the family of depths. It also
+// tries every other family with one stage a worker: with its own depths and with these.
 func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {
@@ -165,7 +163,7 @@ func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape)
 	}
 }
 
-// everyFalling lists all sequences of n numbers from 1 to most that do not grow, until yield says no.
+// everyFalling lists all sequences of n numbers from 1 to most that never grow, until yield returns false.
 func everyFalling(n, most int, yield func([]int) bool) {
 	on := true
 	var walk func(have []int)
@@ -185,7 +183,7 @@ func everyFalling(n, most int, yield func([]int) bool) {
 	walk(make([]int, 0, n))
 }
 
-// everyCut lists all ways to cut n layers into at most so many stages, 0 and n included.
+// everyCut lists all ways to cut n layers into at most most stages, including 0 and n.
 func everyCut(n, most int, yield func(cuts []int) bool) {
 	on := true
 	var walk func(have []int)
@@ -200,11 +198,11 @@ func everyCut(n, most int, yield func(cuts []int) bool) {
 	walk([]int{0})
 }
 
-// everyPlaces lists all ways to give S stages devices, those of a stage ascending, the unused ones
-// last. Where all devices are alike and on one level, only how many counts.
+// everyPlaces lists all ways to give S stages devices; a stage's devices are ascending, the unused ones last. If all
+// devices are equal and on one level, only the numbers of devices differ.
 func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
 	W, on := len(e.Cluster.Devices), true
-	// The one link of a level goes two ways, by which of two devices has the lower number.
+	// A shared link's direction depends on which device has the lower number.
 	alike := !e.mixed && len(e.Cluster.Levels) == 1 && e.Cluster.Nodes == nil && !e.Cluster.Levels[0].Shared
 	var walk func(counts, order []int, left []int)
 	walk = func(counts, order, left []int) {
@@ -231,7 +229,7 @@ func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
 	walk(nil, nil, all)
 }
 
-// everySubset lists the ways to take r of a list, and what is left, both in order.
+// everySubset lists the ways to take r elements of a list, with the remaining ones, both in order.
 func everySubset(of []int, r int, yield func(in, out []int)) {
 	var walk func(i int, in, out []int)
 	walk = func(i int, in, out []int) {
@@ -246,8 +244,8 @@ func everySubset(of []int, r int, yield func(in, out []int)) {
 	walk(0, nil, nil)
 }
 
-// everyRecompute lists what stages may recompute: nothing where no device's memory is limited,
-// since that only adds work.
+// everyRecompute lists what stages may recompute. Without a memory limit that is nothing, because recompute only
+// adds work.
 func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) bool) {
 	S, on := len(cuts)-1, true
 	limited := slices.ContainsFunc(e.orders[0], func(d int) bool { return e.Cluster.MemoryBytes(d) > 0 })
@@ -270,10 +268,9 @@ func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) boo
 	walk(make([]plan.Recompute, 0, S))
 }
 
-// least bounds a shape's step from below whatever its order: each device computes all that its
-// stages have for it, and updates them. A device with one stage of which the order does not
-// halve backwards cannot begin its next step before its gradients are summed, beside the last backward at the
-// earliest, and its stage updated.
+// least returns a lower bound on a shape's step for any order: each device does all its stages' work and updates. A
+// device with one stage and unsplit backwards begins its next step after its gradients are summed, during the last
+// backward at the earliest, and its stage updated.
 func (e enumeration) least(h *shape) float64 {
 	busy := map[int]float64{}
 	worst, m, at := 0.0, e.Batch/h.size, 0

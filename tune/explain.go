@@ -19,55 +19,54 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// MemorySplit is what fills a device at its fullest.
+// MemorySplit divides a device's peak memory by use.
 type MemorySplit struct {
 	Device int    `json:"device"`
 	Type   string `json:"type"`
 	Stages []int  `json:"stages"`
-	// Parameters and batch-norm statistics; of pipelines side by side those of each and the reference's.
+	// Parameters and batch-norm statistics; with pipelines side by side, each pipeline's and the reference's.
 	WeightBytes     int64 `json:"weight_bytes"`
-	FrozenBytes     int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which nobody changes
+	FrozenBytes     int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which never change
 	VersionBytes    int64 `json:"version_bytes"`          // older weights that micro-batches in flight still need
 	GradientBytes   int64 `json:"gradient_bytes"`
 	OptimizerBytes  int64 `json:"optimizer_bytes"`
 	ActivationBytes int64 `json:"activation_bytes"` // saved and received for micro-batches in flight
-	// The rest: messages on their way, what an operator needs while it runs
+	// Everything else: messages in flight, and what an operator needs while it runs
 	BufferBytes    int64   `json:"buffer_bytes"`
 	PeakBytes      int64   `json:"peak_bytes"`
-	NeedsBytes     int64   `json:"needs_bytes"` // plan.Predicted.Needs: what LimitBytes is held against
-	LimitBytes     int64   `json:"limit_bytes"` // 0: none
+	NeedsBytes     int64   `json:"needs_bytes"` // plan.Predicted.Needs, to compare with LimitBytes
+	LimitBytes     int64   `json:"limit_bytes"` // 0 means none
 	MicrosInFlight int     `json:"micros_in_flight"`
 	BusyS          float64 `json:"busy_s"`
 }
 
-// Lever is a change of the hardware and what it would do.
+// Lever is a change of the hardware and its effect.
 type Lever struct {
 	Change string  `json:"change"`
 	StepS  float64 `json:"step_s"`
-	Gain   float64 `json:"gain"` // of samples a second, 0.5 is half as many again
+	Gain   float64 `json:"gain"` // of samples per second; 0.5 means half as many again
 }
 
-// Explanation is why a plan is as fast as it is.
+// Explanation says why a plan is as fast as it is.
 type Explanation struct {
 	Memory     []MemorySplit `json:"memory"`
 	Bottleneck string        `json:"bottleneck"`
-	Levers     []Lever       `json:"levers,omitempty"` // what helps most first
-	// LeversCut: time ended some searches for better hardware before they were done, which may find more.
+	Levers     []Lever       `json:"levers,omitempty"` // the largest gain first
+	// LeversCut says that time ended some searches for better hardware early; they might find more.
 	LeversCut bool `json:"levers_cut,omitempty"`
-	// Step is the plan's first step as it is simulated, of a stream its first minibatches; nil where that is too
-	// much to draw.
+	// Step is the simulation of the plan's first step, or of a stream's first minibatches; nil if it is too large to
+	// draw.
 	Step *trace.Timeline `json:"-"`
 }
 
-// Explain takes a plan apart by simulating it once more, and again on better hardware. The
-// plan must have Predicted.
+// Explain analyses a plan by simulating it again, also on better hardware. The plan must have Predicted.
 func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error) {
 	return explain(ctx, r, pl, nil)
 }
 
-// Explain is Explain of the best plan with levers that are searched. Each lever is a search for the better hardware,
-// as far as a short one goes; where ctx has a deadline they share the time until then. What such a search finds that
-// this hardware can do too, and faster, is no advice but the best plan: Best and Rivals then change.
+// Explain analyses the best plan and also searches again for each lever. Each lever is a short search on better
+// hardware; if ctx has a deadline, they share the time until then. Such a search may find a faster plan for this
+// hardware too. Then Best and Rivals change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	for again := 0; ; again++ {
@@ -83,7 +82,7 @@ func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	}
 }
 
-// explain is Explain; s searches for the levers, nil keeps the plan.
+// explain implements both; s searches for the levers, nil keeps the plan.
 func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explanation, error) {
 	if pl.Predicted == nil {
 		return nil, errors.New("tune: the plan is not predicted; simulate it first")
@@ -119,7 +118,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			}
 			m.Stages = append(m.Stages, s)
 			cost := costs.Stages[s][min(k, len(costs.Stages[s])-1)]
-			if policy.Served() && k < len(st.Devices)-1 { // the last has the optimizer
+			if policy.Served() && k < len(st.Devices)-1 { // the last one has the optimizer
 				m.GradientBytes += cost.ParameterBytes
 				m.FrozenBytes += cost.FrozenBytes
 				m.WeightBytes += cost.ReferenceBytes
@@ -132,7 +131,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			m.WeightBytes += models * (cost.FixedBytes - cost.FrozenBytes - cost.StateBytes)
 			if models > 1 {
 				m.WeightBytes += cost.ReferenceBytes
-				if pl.Elastic.Besides() { // and what its thread works on
+				if pl.Elastic.Besides() { // plus what its thread works on
 					m.WeightBytes += cost.ReferenceBytes
 				}
 				m.FrozenBytes += cost.FrozenBytes
@@ -142,7 +141,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
-		// Less where the fullest moment had fewer in flight, or no gradients yet.
+		// Less if fewer were in flight at the peak, or gradients did not exist yet.
 		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
 		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)
@@ -186,7 +185,7 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	}
 	for s, st := range pl.Stages {
 		if schedule.Policy(pl.Weights).Served() {
-			continue // nobody sums
+			continue // they have no sum
 		}
 		if sum := step.updates(s) * costs.Stages[s][0].AllReduceS; sum > most {
 			most = sum
@@ -200,11 +199,11 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	return text
 }
 
-// worthAdvising is the least gain that is advice: less than this nobody predicts.
+// worthAdvising is the least gain that is reported; predictions are not accurate enough for less.
 const worthAdvising = 0.01
 
-// levers tries better hardware, and keeps what helps; none for a plan whose prediction alone takes long. What
-// s finds there that this hardware can do goes back to s. It also says whether time ended a search.
+// levers tries better hardware and keeps what helps. It skips plans whose prediction takes long. If a search there
+// finds a plan that this hardware can run, s gets it. cut says whether time ended a search.
 func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lever, cut bool) {
 	if predict.CheckWork(pl, predict.OftenPlayed) != nil {
 		return nil, false
@@ -216,7 +215,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lev
 			break
 		}
 		step, same := pl.Predicted.StepS, len(h.Devices) == len(r.Cluster.Devices)
-		if same { // the plan itself can be no slower a choice
+		if same { // the plan itself is at least as fast there
 			if q, err := predict.Plan(r.Profile, h.Cluster, pl, r.Clip); err == nil {
 				step = min(step, q.StepS)
 			}
@@ -251,11 +250,11 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lev
 	return out, cut
 }
 
-// hardware is a cluster that is better than another in one way.
+// hardware is a cluster that is better than another one in one way.
 type hardware struct {
 	change string
 	*cluster.Cluster
-	roomier bool // it has more memory, and does nothing else better
+	roomier bool // it only has more memory
 }
 
 // betterHardware lists hardware changes to try. Without a search it lists only those that speed up the given plan
@@ -283,7 +282,7 @@ func betterHardware(c *cluster.Cluster, searched bool) (all []hardware) {
 	return all
 }
 
-// faster is the cluster with twice the bandwidth at a level.
+// faster returns the cluster with twice the bandwidth at a level.
 func faster(c *cluster.Cluster, level int) *cluster.Cluster {
 	next := *c
 	next.Levels = slices.Clone(c.Levels)
@@ -298,7 +297,7 @@ func faster(c *cluster.Cluster, level int) *cluster.Cluster {
 	return &next
 }
 
-// doubled is the cluster with twice as many members of its outermost level.
+// doubled returns the cluster with twice as many members of its outermost level.
 func doubled(c *cluster.Cluster) *cluster.Cluster {
 	next := *c
 	next.Levels = slices.Clone(c.Levels)
@@ -310,8 +309,8 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 	return &next
 }
 
-// Remedies says which small changes are known to make a model fit. One is a memory limit that a plan was simulated
-// to keep, another is more devices of the same kind.
+// Remedies lists small changes that make a model fit: a memory limit that a simulated plan keeps, and more devices
+// of the same kind.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}

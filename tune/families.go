@@ -14,10 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// tryOthers simulates the families that have no depths to search: those that update without a
-// flush where that is asked for, those for boards on boards, those whose workers hold
-// several stages. They take the stages that are best so far, or where a worker holds several,
-// stages cut for that; what a family does not admit is passed over.
+// tryOthers simulates the families without searched depths. They are families without a flush if requested, families
+// for boards on boards, and families with several stages a worker. They use the best stages so far, or for several
+// stages a worker, stages that are cut for that. A family that does not allow them is skipped.
 func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
@@ -44,11 +43,10 @@ func (s *search) tryOthers(ctx context.Context) {
 	}
 }
 
-// fewestPipelines is how many pipelines a plan has that was asked for elastic averaging and not
-// for a number.
+// fewestPipelines is the default number of pipelines for elastic averaging.
 const fewestPipelines = 2
 
-// tryFamily simulates shapes under one family and each weight policy that was asked for.
+// tryFamily simulates shapes under one family and each requested weight policy.
 func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape) {
 	worked, why := false, ""
 	for _, policy := range s.policies(f) {
@@ -56,7 +54,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 			if ctx.Err() != nil {
 				return
 			}
-			named := s.Fix.Schedule != "" && roles.SeveralStages(f) // whose workers have as many stages as it likes
+			named := s.Fix.Schedule != "" && roles.SeveralStages(f) // its workers have any number of stages
 			if n := s.Fix.Stages; n > 0 && h.stages() != n && !(named && n <= len(s.Cluster.Devices)) {
 				why = fmt.Sprintf("it has %s on %s, not %d", terminal.Count(h.stages(), "stage"),
 					terminal.Count(len(s.Cluster.Devices), "worker"), n)
@@ -94,7 +92,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 	}
 }
 
-// bases are the best shapes so far, straight and replicated, and the sizes next to theirs.
+// bases returns the best shapes so far, straight and replicated, and the same with neighbouring sizes.
 func (all *candidates) bases() []*shape {
 	var straight, replicated []*shape
 	for _, kind := range all.ranked() {
@@ -111,10 +109,9 @@ func (all *candidates) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// improvePlans moves the best plan about of every family and weight policy that has no shapes to
-// refine: those whose workers hold several stages, and those that update without a flush. Where the
-// stages lie, how many there are and their depths are the family's; what moves are cuts, what is
-// computed again, and the micro-batch where the plan is a step of the batch.
+// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle: several
+// stages a worker, or no flush. The family sets the places, number and depths of the stages. The moves change cuts,
+// recompute and, if the plan is a step of the batch, the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return
@@ -142,8 +139,7 @@ func movable(pl *plan.Plan) bool {
 		func(st plan.Stage) bool { return st.FirstFraction != 0 || st.LastFraction != 0 })
 }
 
-// worthMoving is the least relative gain of a move. Balanced stages are not given up for a gain that nobody could
-// measure.
+// worthMoving is the least relative gain of a move. For a gain too small to measure, balanced stages are kept.
 const worthMoving = 1e-3
 
 func (s *search) improvePlan(ctx context.Context, kind string, best candidate) {

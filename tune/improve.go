@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// estimatesPerSeed is how many estimates improving one seed may take.
+// estimatesPerSeed is the most estimates to improve one seed.
 const estimatesPerSeed = 4000
 
-// improveSeeds improves the seeds, most promising first, and has the simulator decide.
+// improveSeeds improves the seeds by estimates, most promising first, and then simulates them.
 func (s *search) improveSeeds(ctx context.Context) {
 	slices.SortStableFunc(s.pool, func(a, b seed) int {
 		switch {
@@ -20,7 +20,7 @@ func (s *search) improveSeeds(ctx context.Context) {
 		}
 		return 0
 	})
-	// One of each kind as it is, so that whoever has little time left has them all.
+	// First one of each kind unchanged, so that a short search has all kinds.
 	done := map[string]bool{}
 	for _, n := range s.pool {
 		if !done[n.kind] && (ctx.Err() == nil || s.top.plan == nil) {
@@ -43,8 +43,8 @@ func (s *search) improveSeeds(ctx context.Context) {
 	s.minimiseMemory(ctx)
 }
 
-// improve takes moves that estimate prefers until none is left, the budget of estimates is
-// spent or ctx is over.
+// improve takes moves that the estimate prefers, until none is left, the budget of estimates is spent or ctx is
+// over.
 func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) (*shape, score) {
 	best, value := h, e.score(h)
 	end := e.made + budget
@@ -53,7 +53,7 @@ func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) 
 		m.neighbours(best, func(next *shape) bool {
 			if v := e.score(next); v.better(value) {
 				best, value, again = next, v, true
-				return false // go on from there
+				return false // continue from there
 			}
 			return e.made < end && ctx.Err() == nil
 		})
@@ -64,8 +64,8 @@ func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) 
 	return best, value
 }
 
-// minimiseMemory looks for the plan that takes the least memory, where nothing fits so far. Where all devices have the
-// same limit, the result does not depend on that limit, so the next search meets a limit that a refusal names.
+// minimiseMemory looks for the plan with the least memory, if nothing fits so far. If all devices have the same
+// limit, the result does not depend on it. So a search with the limit that a MemoryError names finds the same plan.
 func (s *search) minimiseMemory(ctx context.Context) {
 	if s.fit() || s.Fix.Split != nil || s.Fix.Stages == 1 {
 		return
@@ -101,12 +101,11 @@ func (s *search) minimiseMemory(ctx context.Context) {
 	}
 }
 
-// instructionsOfRefining bounds the simulated instructions that refine may take in a fixed
-// amount of work.
+// instructionsOfRefining limits the simulated instructions of refine in a fixed amount of work.
 const instructionsOfRefining = 3_000_000
 
-// refine moves the best plan of each kind about as the simulator likes it: what contention for
-// links and cores costs, only it knows.
+// refine applies moves to the best plan of each kind, judged by the simulator: estimates ignore contention for links
+// and cores.
 func (s *search) refine(ctx context.Context) {
 	if s.brief {
 		return
@@ -129,7 +128,7 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 		again = false
 		value := s.estimator.score(h)
 		s.move.neighbours(h, func(next *shape) bool {
-			// What the estimate thinks much worse is not worth a simulation.
+			// Skip the simulation if the estimate is much worse.
 			if v := s.estimator.score(next); v.stepS > 1.05*value.stepS ||
 				v.over > value.over && v.over > 0 && best.over(s.Cluster) == 0 {
 				return ctx.Err() == nil
@@ -151,7 +150,7 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 	}
 }
 
-// explore goes on from shapes some moves away from the best for as long as there is time.
+// explore continues from shapes some moves away from the best, for as long as there is time.
 func (s *search) explore(ctx context.Context) {
 	if s.Fix.Split != nil || len(s.pool) == 0 {
 		return

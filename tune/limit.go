@@ -12,20 +12,19 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// mostLimits is how many limits FittingLimit tries until one fits, and nearerLimits how many below that.
+// mostLimits is how many limits FittingLimit tries to find one that fits, and nearerLimits how many below that one.
 const mostLimits, nearerLimits = 40, 6
 
-// FittingLimit is a memory limit for every device, in bytes, under which a planner gives a plan that fits in
-// simulation. fits is that plan. The limit is from, at least, and no more than some device has. Planners of the
-// papers count what their papers count, weights and activations say, and what else a worker holds, such as workspace
-// and messages in flight, the simulator alone knows. So what a planner calls the smallest limit may not be enough
-// for its plan: the limit is raised to what that plan holds until it is. A planner that names none is asked about
-// limits each a quarter above the last. With less a planner may plan otherwise, and fit: some limits between the
-// last that did not do and the one that does are tried too. A plan that takes long to simulate is a WorkError.
+// FittingLimit returns a memory limit for every device, in bytes, with which a planner's plan fits in simulation.
+// fits is that plan. The limit is at least from and at most what some device has. Planners count memory as their
+// papers do, such as weights and activations. Only the simulator counts everything, including workspace and messages
+// in flight. So the smallest limit that a planner names may be too small for its plan. The limit is then raised to
+// what the plan holds, until it fits. If a planner names no limit, each next limit is a quarter higher. With a lower
+// limit a planner may choose another plan that fits, so some limits between the last failure and the success are
+// tried too. A plan that takes long to simulate gives a WorkError.
 func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan,
 	err error) {
-	// under plans under a limit; next is a limit to go on with where the plan, if there is one, does
-	// not keep it.
+	// under plans with a limit. next is the next limit to try if the plan does not keep this one, or there is no plan.
 	under := func(limit int64) (pl *plan.Plan, next int64, err error) {
 		r := r
 		r.Cluster = limitedTo(r.Cluster, limit)
@@ -75,7 +74,7 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 			}
 			nearer, _, err := under(middle)
 			if err != nil {
-				break // there is one that fits
+				break // one that fits is known
 			}
 			if nearer == nil {
 				short = middle
@@ -88,20 +87,20 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 	return 0, nil, fmt.Errorf("tune: planner %s has no plan that keeps %s a device", p.Name, terminal.Bytes(limit))
 }
 
-// limitedTo is the cluster with so much memory on every device.
+// limitedTo returns the cluster with bytes of memory on every device.
 func limitedTo(c *cluster.Cluster, bytes int64) *cluster.Cluster {
 	return c.WithMemory(func(int64) int64 { return bytes })
 }
 
-// MemoryError is a search in which nothing fits.
+// MemoryError says that nothing in a search fits.
 type MemoryError struct {
-	LimitBytes    int64 // of the device that is the most over
+	LimitBytes    int64 // of the device that exceeds it most
 	Device        int
 	OverBytes     int64
-	SmallestBytes int64  // the least limit for every device that a plan tried would meet
-	Plan          string // that one
+	SmallestBytes int64  // least limit for every device that a tried plan would meet
+	Plan          string // that plan
 	Leanest       *plan.Plan
-	Skipped       string // why some plan was not simulated, which may do with less; "": all were
+	Skipped       string // why some plan was not simulated, which might need less; "" if all were
 }
 
 func (e *MemoryError) Error() string {

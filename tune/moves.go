@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// mover changes shapes and plans of a space by one move.
+// mover generates shapes and plans of a space that differ by one move.
 type mover struct{ *space }
 
-// neighbours are the shapes one move away: cuts, devices between stages, stages merged and
-// split, places of devices that differ, recompute, depths, the micro-batch.
+// neighbours yields the shapes one move away. A move changes a cut, moves devices between stages, merges or splits
+// stages, exchanges different devices, or changes recompute, depths or the micro-batch.
 func (mv mover) neighbours(h *shape, yield func(*shape) bool) {
 	open := true
 	try := func(change func(next *shape) bool) {
@@ -123,10 +123,10 @@ func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
 	mv.placeMoves(h, try)
 }
 
-// placeMoves has devices and stages change places, where that makes a difference.
+// placeMoves exchanges devices and stages, if that makes a difference.
 func (mv mover) placeMoves(h *shape, try func(func(*shape) bool)) {
 	if mv.mixed {
-		// Devices that differ change places, where at least one of them is used.
+		// Exchange different devices of which at least one is used.
 		for a := range h.used() {
 			for b := a + 1; b < len(h.order); b++ {
 				if !mv.same(h.order[a], h.order[b]) {
@@ -153,12 +153,13 @@ func (mv mover) placeMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
-// apart are pairs of places in the order of a shape whose devices would change what is between stages: of two stages,
-// or of one and what is unused, one place for each group of the innermost level in which they have a device.
+// apart returns pairs of positions in a shape's order. Exchanging their devices would change the links between
+// stages. The pairs are of two stages, or of a stage and unused devices, with one position for each innermost group
+// in which they have a device.
 func (mv mover) apart(h *shape) (pairs [][2]int) {
 	inside := mv.Cluster.Levels[0].Size
 	type seat struct{ stage, group int }
-	var places []int // the first of each seat
+	var places []int // first position of each seat
 	seats := map[seat]bool{}
 	stageOf, stage, left := make([]int, len(h.order)), 0, h.counts[0]
 	for at := range h.order {
@@ -186,8 +187,8 @@ func (mv mover) apart(h *shape) (pairs [][2]int) {
 	return pairs
 }
 
-// depthMoves changes how many micro-batches stages have in hand. AFAB or P_B with other depths than
-// theirs is neither any more, but 1F1B with these.
+// depthMoves changes how many micro-batches stages have in flight. AFAB or P_B with other depths becomes 1F1B with
+// those depths.
 func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
 	if mv.Fix.Warmup != nil || mv.Fix.Schedule != "" || h.stages() == 1 {
 		return
@@ -216,7 +217,7 @@ func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
-// nearby are the plans one move away from one.
+// nearby yields the plans one move away from pl.
 func (mv mover) nearby(pl *plan.Plan, yield func(*plan.Plan) bool) {
 	open := true
 	try := func(change func(next *plan.Plan) bool) {

@@ -11,22 +11,22 @@ import (
 // cutter cuts the layers of a space into stages.
 type cutter struct{ *space }
 
-// want is what a partition is asked for.
+// want describes the partition to find.
 type want struct {
-	stages, devices int  // devices in all; equal to stages is a straight pipeline
-	all             bool // also with fewer stages on as many devices
+	stages, devices int  // devices in total; equal to stages means a straight pipeline
+	all             bool // also with fewer stages on the same devices
 	size            int
 	split           bool
 	again           plan.Recompute
 	family          family.Family
 	order           []int
-	replicas        []int // how many a stage may have
-	fits            bool  // leave out stages that do not fit their devices, about
-	leanest         bool  // least memory in place of least time
-	alone           bool  // without pipelining: stages and transfers take the least together, not the slowest of them
+	replicas        []int // allowed numbers of replicas of a stage
+	fits            bool  // leave out stages that do not fit their devices, approximately
+	leanest         bool  // least memory instead of least time
+	alone           bool  // no pipelining: minimise the sum of stages and transfers, not the slowest
 }
 
-// with is what stages take with one more.
+// with adds one stage's time to those of earlier stages: a sum or a maximum.
 func (w want) with(stages, more float64) float64 {
 	if w.alone {
 		return stages + more
@@ -34,22 +34,22 @@ func (w want) with(stages, more float64) float64 {
 	return max(stages, more)
 }
 
-// maxCuts bounds the places where a partition cuts; of more layers, runs of about the same
-// time stay together, and moving single layers is left to improve.
+// maxCuts limits the places where a partition cuts. With more layers, runs of about equal time stay together, and
+// improve moves single layers.
 const maxCuts, maxReplicatedCuts = 200, 64
 
 // partition cuts the layers into stages with replicas so that the slowest stage or transfer takes the least time for
-// each micro-batch; none if nothing does. Devices are in the order given. best(i, j, d), the least for layers before
-// j on the first d devices in i stages, is the least over k and r of max(best(i-1, k, d-r), stage k..j-1 on r
-// devices): exact for this measure, in which an all-reduce counts as if it were spread over the step's
-// micro-batches. Filling the pipeline is no part of it: estimate knows.
+// each micro-batch. It returns nothing if there is no such partition. Devices are in the given order. best(i, j, d)
+// is the least time for layers before j on the first d devices in i stages. It is the minimum over k and r of
+// max(best(i-1, k, d-r), stage k..j-1 on r devices). This is exact for a measure that spreads an all-reduce over the
+// step's micro-batches and ignores the filling of the pipeline; estimate includes that.
 func (c cutter) partition(w want) []*shape {
 	at := c.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices
 	if n < w.stages {
 		return nil
 	}
-	one := len(w.replicas) == 1 && !w.all // i stages are on i times as many devices: no other number is kept
+	one := len(w.replicas) == 1 && !w.all // i stages are always on i times as many devices
 	best := newPrefixes(w.stages, n, D, one)
 	for i := range w.stages {
 		for d := i; d < D; d++ {
@@ -75,7 +75,7 @@ func (c cutter) partition(w want) []*shape {
 					least := best.of(i+1, j, d+r)
 					for k := j - 1; k >= i; k-- {
 						if !w.leanest && stage.compute(at[k], at[j]) >= least.value {
-							break // more layers take longer still
+							break // more layers take longer
 						}
 						so := best.of(i, k, d).value
 						if so >= least.value {
@@ -112,7 +112,7 @@ func (c cutter) partition(w want) []*shape {
 	return out
 }
 
-// prefix is the least that some stages take, and what is left for those before the last of them.
+// prefix is the least time of some stages, with the places and devices left for those before the last of them.
 type prefix struct {
 	value           float64
 	places, devices int
@@ -121,11 +121,11 @@ type prefix struct {
 // prefixes is best(i, j, d) of partition.
 type prefixes struct {
 	rows  [][]prefix // by i, and then by j and d
-	width int        // numbers of devices that are kept for each j
+	width int        // number of d values kept for each j
 }
 
-// newPrefixes is the table of so many stages, places to cut and devices, nothing in it but the empty prefix. Where
-// stages and places say how many devices there are, one number of them is kept.
+// newPrefixes returns a table of infinite times for the given stages, places and devices, with only the empty prefix
+// at zero. With one, the stages determine the devices, so only one number of devices is kept.
 func newPrefixes(stages, places, devices int, one bool) prefixes {
 	t := prefixes{rows: make([][]prefix, stages+1), width: devices + 1}
 	if one {
@@ -141,7 +141,7 @@ func newPrefixes(stages, places, devices int, one bool) prefixes {
 	return t
 }
 
-// of is the entry of the first stages, before a place to cut and on the first devices.
+// of returns the entry for the first stages, before a place to cut, on the first devices.
 func (t *prefixes) of(stages, place, devices int) *prefix {
 	if t.width == 1 {
 		devices = 0
@@ -149,7 +149,7 @@ func (t *prefixes) of(stages, place, devices int) *prefix {
 	return &t.rows[stages][place*t.width+devices]
 }
 
-// places lists where a partition may cut, 0 and the end included.
+// places lists the positions where a partition may cut, including 0 and the end.
 func (c cutter) places(size int, replicated bool) []int {
 	n, most := len(c.Profile.Layers), maxCuts
 	if replicated {
@@ -174,7 +174,7 @@ func (c cutter) places(size int, replicated bool) []int {
 	return append(at, n)
 }
 
-// stager is stage i on r devices from position d of the order on.
+// stager computes costs of stage i on r devices, from position d of the order.
 type stager struct {
 	w       want
 	r       int
@@ -182,13 +182,13 @@ type stager struct {
 	limit   int64
 	depth   int
 	m       int
-	sum     [2]float64 // all-reduce: seconds, and for each byte
-	whole   *table     // of the first device, for what crosses cuts
-	perByte float64    // of a transfer from the device before
+	sum     [2]float64 // all-reduce: fixed seconds, and seconds per byte
+	whole   *table     // of the first device, for the bytes that cross cuts
+	perByte float64    // seconds per byte of a transfer from the device before
 	divides memory.Replicas
 }
 
-// stager is nil where a device has no costs at the rows that it would have.
+// stager returns nil if a device has no costs for its number of rows.
 func (c cutter) stager(w want, i, d, r int) *stager {
 	out := &stager{w: w, r: r, limit: math.MaxInt64, m: c.Batch / w.size, divides: c.replicated(r)}
 	rows := w.size
@@ -227,7 +227,7 @@ func (c cutter) stager(w want, i, d, r int) *stager {
 	return out
 }
 
-// compute is what each micro-batch takes of the stage, a lower bound of cost.
+// compute returns the stage's compute time per micro-batch, a lower bound of cost.
 func (t *stager) compute(from, to int) float64 {
 	slowest := 0.0
 	for _, table := range t.tables {
@@ -262,7 +262,7 @@ func (t *stager) cost(from, to int) float64 {
 	if from > 0 {
 		sent := t.perByte * float64(t.whole.crosses[from]) / float64(t.r)
 		if t.w.alone {
-			return v + 2*sent // there and back, while nobody computes
+			return v + 2*sent // there and back, without overlap
 		}
 		v = max(v, sent)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	_ "github.com/millrace-ml/millrace/plan/planners" // for lookup by name
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/tune/predict"
 )
@@ -20,8 +20,8 @@ type answer struct {
 	err     error
 }
 
-// queryPlanners sets every other planner to work, two at a time, and closes the channel once all have
-// answered or ctx is over.
+// queryPlanners runs every other planner, two at a time. It closes the channel once all have answered or ctx is
+// over.
 func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 	list := plan.Planners()
 	out := make(chan answer, len(list))
@@ -59,15 +59,15 @@ func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 				}
 				out <- a
 			case <-ctx.Done():
-				return // a planner that does not stop is not waited for
+				return // do not wait for a planner that does not stop
 			}
 		}
 	})
 	return out
 }
 
-// collect simulates a planner's plan. One that updates without a flush, where that was not
-// asked for, stands for its stages under the depths of 1F1B with a flush.
+// collect simulates a planner's plan. If it updates without a flush but that was not requested, its stages are used
+// with 1F1B's depths and a flush.
 func (s *search) collect(a answer) {
 	if a.err != nil {
 		s.failed[a.planner] = a.err.Error()
@@ -117,7 +117,7 @@ func (s *search) collect(a answer) {
 	}
 }
 
-// wholeBatch makes a stream of minibatches one step of the batch asked for.
+// wholeBatch turns a stream of minibatches into one step of the requested batch.
 func (s *space) wholeBatch(pl *plan.Plan) {
 	if pl.MicroBatch > 0 && s.Batch%pl.MicroBatch == 0 {
 		pl.MicroBatches = s.Batch / pl.MicroBatch
@@ -131,7 +131,7 @@ func (s *space) wholeBatch(pl *plan.Plan) {
 	}
 }
 
-// collectAsync simulates a planner's plan as it is, in a stream without a flush.
+// collectAsync simulates a planner's plan unchanged, as a stream without a flush.
 func (s *search) collectAsync(planner string, pl *plan.Plan) {
 	if _, err := s.try(planner+" async", pl); err != nil {
 		s.failed[planner+" async"] = err.Error()

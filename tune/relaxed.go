@@ -8,14 +8,14 @@ import (
 	"github.com/millrace-ml/millrace/plan/bound"
 )
 
-// mostRelaxed is how many paths of a bound a search goes on from.
+// mostRelaxed is how many paths of a bound a search starts from.
 const mostRelaxed = 3
 
-// relaxation is a search that goes on from its bound.
+// relaxation continues a search from its bound.
 type relaxation struct{ *search }
 
-// goOn goes on from what the bound cannot rule out: stages, devices and micro-batches that meet its arguments are
-// near to plans, and moves make them better ones. And it goes on from the best plan with other depths.
+// goOn starts from the paths that the bound cannot rule out. Their stages, devices and micro-batches are close to
+// plans, and moves improve them. It also continues from the best plan with other depths.
 func (s relaxation) goOn(ctx context.Context) {
 	if s.brief || s.exhausted || !s.Fix.none() || s.top.plan == nil || s.late(s.top.plan) != nil {
 		return
@@ -33,7 +33,8 @@ func (s relaxation) goOn(ctx context.Context) {
 	}
 }
 
-// deepen simulates a shape, and what estimates make of it, with some depths, and moves the best of these about.
+// deepen simulates a shape, and the shape that estimates improve it to, with some depths. It then applies moves to
+// the best of these.
 func (s relaxation) deepen(ctx context.Context, h *shape) {
 	var best candidate
 	var from *shape
@@ -55,11 +56,12 @@ func (s relaxation) deepen(ctx context.Context, h *shape) {
 	}
 }
 
-// mostDeeper bounds how much deeper the first stage of a path's is tried.
+// mostDeeper limits how much deeper a path's first stage is tried.
 const mostDeeper = 4
 
-// deeper is a shape whose first stage has so many micro-batches more in hand, of all there are. The others have fewer
-// more, the nearer they are to the last. Estimates know nothing of turns at links that several pairs of devices share.
+// deeper returns a shape whose first stage has more micro-batches in flight than before, up to all. The increase
+// shrinks towards the last stage. Estimates ignore waits at links that several pairs of devices share; deeper stages
+// can hide such waits.
 func deeper(h *shape, more, all int, family string) *shape {
 	n := h.clone()
 	if more == 0 || n.stages() == 1 {
@@ -72,7 +74,7 @@ func deeper(h *shape, more, all int, family string) *shape {
 	return n
 }
 
-// proven is the bounds of a kind of plans, proven once.
+// proven caches the bounds for a kind of plans.
 type proven struct {
 	kind bound.Kind
 	all  []bound.Proof
@@ -85,8 +87,8 @@ func (p *proven) of(ctx context.Context, s *space, kind bound.Kind) []bound.Proo
 	return p.all
 }
 
-// shape lays a path's stages on devices: in as many groups as the path has them, in those of the stage before
-// where these have room. It is nil where there is no path, or one that does not fit.
+// shape places a path's stages on devices. Each stage is in as many groups as on the path, preferably in those of
+// the stage before. It returns nil if there is no path or it does not fit.
 func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	if len(proof.Path) < 2 || proof.Split && s.Whole {
 		return nil
@@ -99,7 +101,7 @@ func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	for d := range s.Cluster.Devices {
 		free[d/inside] = append(free[d/inside], d)
 	}
-	last := make([]int, len(free)) // devices of the stage before, by group
+	last := make([]int, len(free)) // devices of the previous stage, by group
 	for _, run := range proof.Path {
 		groups := slices.Clone(run.Groups)
 		if groups == nil {
@@ -117,8 +119,8 @@ func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	return h
 }
 
-// inGroups takes so many devices of each of some groups, and of others what these lack. Those with the most of the
-// stage before come first.
+// inGroups takes the given numbers of devices from groups, and takes what a group lacks from others. Groups with the
+// most devices of the previous stage come first.
 func inGroups(free [][]int, last, counts []int) (on []int) {
 	order := make([]int, len(free))
 	for g := range order {

@@ -19,23 +19,23 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Overrides is what the user fixes; zero values leave the choice to the search.
+// Overrides holds what the user fixes; zero values leave the choice to the search.
 type Overrides struct {
-	Stages       int             // 1 with several workers is data parallelism
+	Stages       int             // 1 with several workers means data parallelism
 	Split        []int           // first layers of stages 1, 2, ...
 	Schedule     string          // a family of package schedule
-	Weights      schedule.Policy // a weight policy; "" is the family's own
-	Elastic      *plan.Elastic   // pipelines side by side, of the weight policy elastic; nil is the family's own
+	Weights      schedule.Policy // a weight policy; "" means the family's own
+	Elastic      *plan.Elastic   // pipelines side by side, for the weight policy elastic; nil means the family's own
 	MicroBatch   int             // samples
 	MicroBatches int
-	Recompute    string // "none", "stage" or "all", "every:K", "blocks", "selective"; "auto" and "": where it helps
+	Recompute    string // "none", "stage" or "all", "every:K", "blocks", "selective"; "auto" and "" mean where it helps
 	Warmup       []int  // K_i by stage
-	// PostValidate: updates at a flush do not wait for the gradient norm (plan.Plan.PostValidate).
+	// PostValidate lets updates at a flush go ahead of the gradient norm (plan.Plan.PostValidate).
 	PostValidate bool
-	Staleness    *int // of the weight policy asp (plan.Plan.Staleness)
-	// Boundary is how stages send each other tensors (plan.Plan.Boundary).
+	Staleness    *int // for the weight policy asp (plan.Plan.Staleness)
+	// Boundary is the format of tensors sent between stages (plan.Plan.Boundary).
 	Boundary packing.Format
-	// Shard and Gradients are what replicas divide and when they sum (plan.Plan).
+	// Shard and Gradients say what replicas shard and when they sum (plan.Plan).
 	Shard     plan.Shard
 	Gradients plan.Gradients
 }
@@ -46,67 +46,66 @@ func (o Overrides) none() bool {
 		o.Shard == plan.ShardNothing && o.Gradients == plan.GradientsOverlapped
 }
 
-// Request is a search.
+// Request describes a search.
 type Request struct {
 	Profile *profile.Profile
-	Cluster *cluster.Cluster // its devices are the workers to use at most
+	Cluster *cluster.Cluster // its devices are the most workers to use
 	Batch   int              // samples of a step
 	Clip    bool             // the update needs the global gradient norm
 	Fix     Overrides
-	// Time is how long the search may go on; it ends sooner only when nothing is left to
-	// try. 0 is a fixed amount of work, the same on every machine, of 10 s at most.
+	// Time is how long the search may take; it ends sooner only if nothing is left to try. 0 means a fixed amount of
+	// work, the same on every machine, of at most 10 s.
 	Time time.Duration
-	// Longest is how long the fixed amount of work may take; 0 is 10 s, for other hardware 1 s. Hours have the
-	// answer not depend on how fast the machine is. Where Time is given, that counts.
+	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for other hardware. With hours, the
+	// answer does not depend on the machine's speed. It is ignored if Time is given.
 	Longest time.Duration
-	// Runnable keeps to plans that package run executes: whole layers in the model's own
-	// order.
+	// Runnable restricts the search to plans that package run executes: whole layers in the model's own order.
 	Runnable bool
-	// Whole keeps micro-batches whole: no replication `split`. A model that normalises over
-	// its micro-batches computes something else on slices of them.
+	// Whole rules out the replication `split`, which takes slices of micro-batches. A model that normalises over its
+	// micro-batches would compute something else on slices.
 	Whole bool
-	// Async admits families that update without a flush.
+	// Async allows families that update without a flush.
 	Async bool
-	// Simulated is called with the number of plans simulated so far whenever there is another; nil is nobody.
+	// Simulated is called with the number of plans simulated so far, after each; it may be nil.
 	Simulated func(plans int)
-	// Asked is called with a change of the hardware before it is searched what that would do; nil is nobody.
+	// Asked is called with a change of the hardware before a search for it; it may be nil.
 	Asked func(change string)
 
-	brief bool       // a fraction of the work, for "what if"
-	start *plan.Plan // what a brief search goes on from
+	brief bool       // a fraction of the work, for what-if questions
+	start *plan.Plan // start of a brief search
 }
 
-// Rival is a plan that was considered: the best of its kind.
+// Rival is the best plan of its kind.
 type Rival struct {
-	// Kind is the family of schedules or the kind of plan that a rival is. It is a family of package schedule,
-	// "replicated " and one for stages on several devices, "data parallelism", "one worker", "straight pipeline",
-	// "model parallel", "hybrid parallelism", "equal split", or a planner's name.
+	// Kind is the rival's family in package schedule or the kind of its plan. That is a family, "replicated " plus a
+	// family for stages on several devices, "data parallelism", "one worker", "straight pipeline", "model parallel",
+	// "hybrid parallelism", "equal split", or a planner's name.
 	Kind      string         `json:"kind"`
 	Plan      *plan.Plan     `json:"plan,omitempty"`
 	Predicted plan.Predicted `json:"predicted"`
 	Fits      bool           `json:"fits"`
-	Note      string         `json:"note,omitempty"` // why it cannot be chosen, or what it stands for
-	Why       string         `json:"why,omitempty"`  // what it loses by, in a few words; "" of the best
+	Note      string         `json:"note,omitempty"` // why it cannot be chosen, or what it represents
+	Why       string         `json:"why,omitempty"`  // why it loses, in a few words; "" for the best
 }
 
-// Result is the best plan and, ranked, the best of every other kind.
+// Result holds the best plan and the ranked best of every other kind.
 type Result struct {
 	Best      *plan.Plan
-	Rivals    []Rival     // the best first, itself included
+	Rivals    []Rival     // the best first, including itself
 	Tried     int         // plans simulated
 	Estimated int         // shapes whose step was estimated
-	LowestS   float64     // bound.Step of the best plan's kind; 0 where nothing is proven
+	LowestS   float64     // bound.Step for the best plan's kind; 0 if nothing is proven
 	Proof     bound.Proof // of LowestS
-	// Exhaustive: no plan of the space that is searched takes less by the simulator.
+	// Exhaustive says that by the simulator no plan of the searched space is faster.
 	Exhaustive bool
 
-	search *search // that found it
+	search *search // the search that found it
 }
 
-// SettingError refuses a fixed setting of a plan.
+// SettingError rejects a fixed setting of a plan.
 type SettingError struct {
-	Key string // of a job, which fixes it
-	Err error  // what it is, and what would be right
+	Key string // the job's key that fixes it
+	Err error  // what is wrong, and what would be right
 }
 
 func (e *SettingError) Error() string { return "tune: " + e.Key + ": " + e.Err.Error() }
@@ -116,7 +115,7 @@ func wrong(key, format string, args ...any) error {
 	return &SettingError{key, fmt.Errorf(format, args...)}
 }
 
-// Check refuses requests that contradict themselves, and settles micro-batch sizes.
+// Check refuses requests that contradict themselves, and fills in micro-batch sizes.
 func (r *Request) Check() error {
 	known := r.Profile.DeviceTypes()
 	for d, t := range r.Cluster.Devices {
@@ -147,8 +146,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Check refuses settings that contradict each other, or that no plan can have. The plan is of the model, with layers
-// layers, for so many workers and such a batch. Search checks too; this needs no profile.
+// Check refuses settings that contradict each other, or that no plan can have. The plan is for a model with the
+// given layers, workers and batch. Search checks too, but this needs no profile.
 func (o Overrides) Check(model string, layers, workers, batch int) error {
 	if m := o.MicroBatches; m > 0 {
 		if batch%m != 0 {
@@ -205,8 +204,7 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 	return o.CheckNames()
 }
 
-// CheckNames refuses what no model and no machine has: schedules and weight policies that there are none of. Check does
-// too; this needs nothing else.
+// CheckNames refuses unknown schedules and weight policies. Check does too, but this needs no arguments.
 func (o Overrides) CheckNames() error {
 	if o.Schedule != "" {
 		if _, err := family.Named(o.Schedule); err != nil {
@@ -248,7 +246,7 @@ func policies() (names []string) {
 	return names
 }
 
-// FixedRecompute is what is fixed for every stage; ok is false where the search decides.
+// FixedRecompute returns the recompute that is fixed for every stage; ok is false if the search decides.
 func (o Overrides) FixedRecompute() (fixed plan.Recompute, ok bool, err error) {
 	switch o.Recompute {
 	case "", "auto":
@@ -264,7 +262,7 @@ func (o Overrides) FixedRecompute() (fixed plan.Recompute, ok bool, err error) {
 	return fixed, true, nil
 }
 
-// Executed refuses what package run does not execute, and is planned and simulated alone.
+// Executed refuses settings that can only be planned and simulated, because package run does not execute them.
 func (o Overrides) Executed() error {
 	const alone = "it is planned and simulated for described devices (--cluster), not executed here"
 	if o.Shard != plan.ShardNothing {
@@ -279,9 +277,9 @@ func (o Overrides) Executed() error {
 	return nil
 }
 
-// alternatives is what one stage of so many layers may recompute. Between nothing and all of
-// it at once there is every k-th layer: of n layers alike, k of them and the inputs of n/k
-// runs are the least where k is the root of n (Chen et al. 2016, section 4.1).
+// alternatives lists what one stage may recompute. Between nothing and everything at once there is every k-th layer.
+// For n equal layers, keeping k layers and the inputs of n/k runs takes the least memory if k is the square root of
+// n (Chen et al. 2016, section 4.1).
 func alternatives(layers int) []plan.Recompute {
 	all := []plan.Recompute{plan.KeepAll, plan.KeepInput}
 	if k := int(math.Round(math.Sqrt(float64(layers)))); k > 1 && k < layers {
@@ -290,7 +288,7 @@ func alternatives(layers int) []plan.Recompute {
 	return all
 }
 
-// settleStaleness refuses a staleness beside a schedule or a policy that has none, and takes the policy that has one.
+// settleStaleness refuses a staleness for a schedule or a policy without one, and fills in the policy that has one.
 func (r *Request) settleStaleness() error {
 	s := r.Fix.Staleness
 	if s == nil {
@@ -306,8 +304,8 @@ func (r *Request) settleStaleness() error {
 	return nil
 }
 
-// settleWeights checks the weight policy that is asked for. Where it has no flush and no schedule is named, it takes
-// the family that keeps it.
+// settleWeights checks the requested weight policy. If it has no flush and no schedule is named, it fills in the
+// family for that policy.
 func (r *Request) settleWeights() error {
 	if e := r.Fix.Elastic; e != nil {
 		if err := e.Check(); err != nil {

@@ -48,7 +48,7 @@ func (s *search) result() (*Result, error) {
 	if out.Best.Planner == "auto" {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
-	if best.plan.Shard == plan.ShardNothing { // else updates, and sums of 16 bits, may take less than it knows
+	if best.plan.Shard == plan.ShardNothing { // else updates, and sums in 16 bits, may take less than the bound
 		if proofs := s.proven.of(context.Background(), s.space, s.boundKind(best.plan)); len(proofs) > 0 {
 			out.Proof, out.LowestS = proofs[0], proofs[0].StepS
 		}
@@ -76,7 +76,7 @@ func (s *search) memoryError(best candidate) *MemoryError {
 	return e
 }
 
-// why says what the best plan is, among how many, and what gave none.
+// why describes the best plan, the number of plans, and the planners and families without a result.
 func (s *search) why() []string {
 	out := []string{fmt.Sprintf("of %s simulated and %s estimated this takes the least", terminal.Count(s.tried, "plan"),
 		terminal.Whole(s.estimator.made))}
@@ -92,7 +92,7 @@ func (s *search) why() []string {
 			"be faster")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.failed)) {
-		if _, err := family.Named(name); err == nil { // with what is fixed it cannot be: the rivals are those that can
+		if _, err := family.Named(name); err == nil { // impossible with what is fixed; rivals are those that are possible
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
@@ -100,7 +100,7 @@ func (s *search) why() []string {
 	return out
 }
 
-// rivalsOf is the others of ranked plans, as the best one keeps them.
+// rivalsOf returns the other ranked plans, as the best plan stores them.
 func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 	var out []plan.Rival
 	for _, r := range ranked {
@@ -117,12 +117,12 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 	return out
 }
 
-// reasons says why plans of a space lose, from their simulations.
+// reasons explains from simulations why plans lose.
 type reasons struct{ *space }
 
-// overlapped is data parallelism whose all-reduce runs beside the backward, layer by layer, by
-// its closed form, to compare with: the families that are searched sum stages. Sums go one after
-// another, the last layer's first, each once its layer's last backward is done.
+// overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer, by its closed form. It
+// is for comparison, because searched families sum whole stages. Sums go one after another, the last layer's first,
+// each once its layer's last backward is done.
 func (s reasons) overlapped() (Rival, bool) {
 	W := len(s.Cluster.Devices)
 	if W < 2 || s.Runnable || !s.Fix.none() {
@@ -158,13 +158,13 @@ func (s reasons) overlapped() (Rival, bool) {
 	return out, true
 }
 
-// parts are where a step's time goes; they add up to it. Of a stream the step is counted in full flow and what workers
-// compute over all of it, which may be a little more than a step: nobody waits then.
+// parts divides a step's time; they add up to it. For a stream, the step is counted in the steady state but the
+// workers' compute over all of it. That sum may be slightly more than a step; then there is no wait.
 type parts struct {
-	work   float64 // what all workers of the cluster would compute if they shared it evenly
-	idle   float64 // more for each, since some workers have nothing to do
-	uneven float64 // more for the busiest than for the mean of those that work
-	wait   float64 // of the busiest, for others, transfers and sums
+	work   float64 // compute of all workers if it were shared evenly over the cluster
+	idle   float64 // added because some workers are idle
+	uneven float64 // added because the busiest has more than the mean of those that work
+	wait   float64 // the busiest worker's wait for others, transfers and sums
 }
 
 func (c candidate) parts(workers int) parts {
@@ -177,8 +177,7 @@ func (c candidate) parts(workers int) parts {
 		wait: max(0, c.predicted.StepS-most)}
 }
 
-// loses says in a few words what a plan loses against the best by: the part of its step that is longer by
-// most.
+// loses says in a few words why a plan loses against the best: the part of its step that is longer by the most.
 func (s reasons) loses(c, best candidate) string {
 	if c.plan == best.plan {
 		return ""
@@ -219,9 +218,9 @@ func (s reasons) loses(c, best candidate) string {
 	return text
 }
 
-// ms is a time in the unit that steps are in.
+// ms formats a time in milliseconds.
 func ms(s float64) string {
-	if s < 1e-12 { // what rounding leaves
+	if s < 1e-12 { // rounding
 		return "0 ms"
 	}
 	return terminal.Number(1e3*s, 3) + " ms"
@@ -234,8 +233,8 @@ func plainly(n int, one, many string) string {
 	return many
 }
 
-// costlier says why a plan computes more than another one, where that is plain: its updates, or what it computes of
-// each sample.
+// costlier says why a plan computes more than another one, if the reason is clear: its updates, or its compute per
+// sample.
 func (s reasons) costlier(c, best candidate) string {
 	pl, than := c.plan, best.plan
 	own, other := s.updatesS(pl), s.updatesS(than)
@@ -249,7 +248,7 @@ func (s reasons) costlier(c, best candidate) string {
 		sizes := p.Sizes()
 		return sizes[0], len(sizes) == 1
 	}
-	sampleS := func(n int) float64 { // the whole model's, on the first device
+	sampleS := func(n int) float64 { // of the whole model, on the first device
 		t := s.tables.of(s.Cluster.Devices[0], n)
 		forward, backward := t.time(0, len(s.Profile.Layers), plan.KeepAll)
 		return (forward + backward) / float64(n)
@@ -271,7 +270,7 @@ func (s reasons) costlier(c, best candidate) string {
 	return ""
 }
 
-// updatesS is how long the updates of a step take, all workers' together, seconds; 0 where that is not known.
+// updatesS returns the seconds of all workers' updates in a step, or 0 if they are unknown.
 func (s reasons) updatesS(pl *plan.Plan) float64 {
 	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
 	if err != nil || schedule.Policy(pl.Weights).Served() {
@@ -295,7 +294,7 @@ func sumOf(values []float64) float64 {
 	return sum
 }
 
-// longestSum is how long the longest all-reduce of a step takes, seconds.
+// longestSum returns the seconds of the longest all-reduce in a step.
 func (s reasons) longestSum(pl *plan.Plan) float64 {
 	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
 	if err != nil || schedule.Policy(pl.Weights).Served() {
@@ -308,7 +307,7 @@ func (s reasons) longestSum(pl *plan.Plan) float64 {
 	return longest
 }
 
-// nameOf is a plan's layout, and its warm-up where that is not its schedule's own.
+// nameOf returns a plan's layout, and its warm-up if that is not its schedule's own.
 func nameOf(pl *plan.Plan) string {
 	switch have, _ := Warmups(pl); {
 	case len(have) > 4:
@@ -319,8 +318,8 @@ func nameOf(pl *plan.Plan) string {
 	return pl.Layout()
 }
 
-// Warmups is the warm-up of a plan's stages, and what it would be if it were their schedule's own; nil where
-// it is, or where the schedule has no depths to choose.
+// Warmups returns the warm-up of a plan's stages, and their schedule's own. It returns nil if both are equal, or if
+// the schedule has no depths to choose.
 func Warmups(pl *plan.Plan) (have, own []int) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil || f.Warmup == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {

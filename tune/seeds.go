@@ -15,10 +15,10 @@ type seed struct {
 	kind  string
 }
 
-// pool is the seeds to go on from, the best few of each kind and order of devices.
+// pool holds the seeds to continue from: the best few of each kind and order of devices.
 type pool []seed
 
-// seedsOfAKind is how many seeds of each kind and order are kept.
+// seedsOfAKind is the number of seeds kept for each kind and order.
 const seedsOfAKind = 3
 
 // add keeps a seed if it is among the best of its kind.
@@ -41,7 +41,7 @@ func (all *pool) add(n seed) {
 	}
 }
 
-// baselines is the plans that need no search: they are simulated first, so that there is an answer at once.
+// baselines are plans that need no search. They are simulated first, so that there is an answer at once.
 type baselines struct {
 	*space
 	*candidates
@@ -49,7 +49,7 @@ type baselines struct {
 	estimator *estimator
 }
 
-// simulate simulates them.
+// simulate simulates the baselines.
 func (s baselines) simulate(ctx context.Context) error {
 	if err := s.dataParallel(ctx); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s baselines) simulate(ctx context.Context) error {
 	}
 	for _, size := range s.baseSizes() {
 		if ctx.Err() != nil && s.top.plan != nil {
-			return nil // of very many layers every size takes a while
+			return nil // with very many layers every size takes a while
 		}
 		w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, fits: true}
 		found := s.cut.partition(w)
@@ -95,12 +95,12 @@ func (s baselines) simulate(ctx context.Context) error {
 	return s.hybridParallel(ctx)
 }
 
-// hybridTried is how many plans of hybrid parallelism are simulated of each size of micro-batch.
+// hybridTried is the number of hybrid plans simulated for each micro-batch size.
 const hybridTried = 2
 
 // hybridParallel simulates data and model parallelism together without pipelining (PipeDream §5.3, after OWT and
-// FlexFlow): stages of one worker or more, which divide each micro-batch between them, and one micro-batch at a
-// time. A model that normalises over its micro-batches has none.
+// FlexFlow). Stages have one or more workers, which divide each micro-batch, and only one micro-batch runs at a
+// time. It skips models that normalise over their micro-batches.
 func (s baselines) hybridParallel(ctx context.Context) error {
 	if s.Whole || len(s.Cluster.Devices) < 3 {
 		return nil
@@ -137,7 +137,7 @@ func (s baselines) hybridParallel(ctx context.Context) error {
 	return nil
 }
 
-// simulateGiven simulates the user's own split, or the nearest thing to what is fixed.
+// simulateGiven simulates the user's own split, if there is one.
 func (s baselines) simulateGiven() error {
 	if s.Fix.Split == nil {
 		return nil
@@ -174,7 +174,7 @@ func (s baselines) dataParallel(ctx context.Context) error {
 		return nil
 	}
 	W := len(s.Cluster.Devices)
-	for _, size := range slices.Backward(s.sizes) { // the least to simulate first
+	for _, size := range slices.Backward(s.sizes) { // the cheapest to simulate first
 		for n := 1; n <= min(W, s.Batch/size); n++ {
 			if n > 4 && n < W && n&(n-1) != 0 || n == 1 && s.Fix.Stages == 1 && W > 1 {
 				continue
@@ -203,15 +203,15 @@ func (s baselines) dataParallel(ctx context.Context) error {
 	return nil
 }
 
-// seeds cuts the layers for every size, number of stages, replication and order of devices. It keeps those that
-// estimate likes best of each kind and family.
+// seeds cuts the layers for every size, number of stages, replication and order of devices. It keeps the shapes with
+// the best estimates of each kind and family.
 func (s *search) seeds(ctx context.Context) {
 	if s.Fix.Split != nil || s.Fix.Stages == 1 || s.Fix.Schedule != "" && s.families[s.Fix.Schedule].Warmup == nil {
 		return
 	}
 	names := slices.Sorted(maps.Keys(s.families))
 	if i := slices.Index(names, s.pipelines.Name); i > 0 {
-		names[0], names[i] = names[i], names[0] // it holds the least: the others follow it
+		names[0], names[i] = names[i], names[0] // it holds the least memory: the others start from its cuts
 	}
 	if len(names) == 0 {
 		return
@@ -233,18 +233,18 @@ func (s *search) seeds(ctx context.Context) {
 					fits = s.addSeed(w, names) || fits
 				}
 				if fits {
-					break // recomputing everything is for what does not fit otherwise
+					break // recomputing everything is only for what does not fit otherwise
 				}
 			}
 		}
 	}
 }
 
-// addSeed estimates partitions under every family and keeps those among the best of their
-// kind; it says whether any fits as it is.
+// addSeed estimates partitions under every family and keeps the best of each kind. It says whether any fits without
+// changes.
 func (s *search) addSeed(w want, names []string) bool {
 	found := s.cut.partition(w)
-	if found == nil && w.again == s.recomputes()[len(s.recomputes())-1] { // nothing fits: the nearest miss
+	if found == nil && w.again == s.recomputes()[len(s.recomputes())-1] { // nothing fits: take the nearest miss
 		w.fits = false
 		found = s.cut.partition(w)
 	}

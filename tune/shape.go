@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// shape is a plan as the search moves it about.
+// shape is the form of a plan that the search moves.
 type shape struct {
 	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
 	counts []int // devices of each stage, taken from order one stage after the other
@@ -16,7 +16,7 @@ type shape struct {
 	depth  []int // K_i
 	again  []plan.Recompute
 	size   int  // samples of a micro-batch
-	split  bool // replicas take slices of each micro-batch, not micro-batches in turn
+	split  bool // replicas take slices of each micro-batch instead of micro-batches in turn
 	family string
 }
 
@@ -30,7 +30,7 @@ func (h *shape) used() int {
 	return n
 }
 
-// rows are the samples of a micro-batch that each of so many replicas computes, at most.
+// rows returns the most samples of a micro-batch that each replica computes.
 func (h *shape) rows(replicas int) int {
 	if h.split {
 		return (h.size + replicas - 1) / replicas
@@ -40,7 +40,7 @@ func (h *shape) rows(replicas int) int {
 
 func (h *shape) replicated() bool { return h.stages() > 1 && h.used() > h.stages() }
 
-// devices of each stage, ascending.
+// devices returns the devices of each stage, ascending.
 func (h *shape) devices() [][]int {
 	out := make([][]int, h.stages())
 	at := 0
@@ -54,7 +54,7 @@ func (h *shape) devices() [][]int {
 	return out
 }
 
-// stageOf is the stage that a layer is in.
+// stageOf returns the stage of a layer.
 func (h *shape) stageOf(layer int) int {
 	i, found := slices.BinarySearch(h.cuts, layer)
 	if found {
@@ -63,7 +63,7 @@ func (h *shape) stageOf(layer int) int {
 	return i - 1
 }
 
-// changePlaces exchanges two stages' places along the devices; the stages between them move accordingly.
+// changePlaces exchanges the positions of two stages along the devices; the stages between them shift accordingly.
 func (h *shape) changePlaces(i, j int) {
 	devices := h.devices()
 	var taken []int
@@ -94,7 +94,7 @@ func (h *shape) clone() *shape {
 	return &next
 }
 
-// kindOf names the kind of a shape.
+// kindOf returns the kind of a shape.
 func kindOf(h *shape) string {
 	switch {
 	case h.stages() == 1 && h.used() == 1:
@@ -107,7 +107,7 @@ func kindOf(h *shape) string {
 	return h.family
 }
 
-// plan writes a shape down.
+// plan returns the shape as a plan.
 func (s *space) plan(h *shape) *plan.Plan {
 	out := &plan.Plan{
 		Version: plan.Version, Model: s.Profile.Model, ModelID: s.Profile.ModelID, Cluster: s.Cluster.Name,
@@ -129,8 +129,8 @@ func (s *space) plan(h *shape) *plan.Plan {
 	return out
 }
 
-// shapeOf reads a plan back, if the search can move it: whole layers in the profile's own
-// order, one stage a device, updates at the flush.
+// shapeOf returns a plan's shape, or nil if the search cannot move it. It needs whole layers in the profile's own
+// order, one stage a device, and updates at the flush.
 func (s *space) shapeOf(pl *plan.Plan) *shape {
 	if pl.Order != nil || !schedule.Policy(pl.Weights).Synchronous() || pl.Batch() != s.Batch {
 		return nil
@@ -159,11 +159,10 @@ func (s *space) shapeOf(pl *plan.Plan) *shape {
 	return h
 }
 
-// depths are a family's K_i for stages of these replica counts. Stage i needs as many
-// micro-batches in flight as the family would have at its first device's place in a pipeline
-// of single devices, shared by its replicas (for 1F1B this is PipeDream §3.2's NOAM by
-// stage); replicas that split micro-batches count as one device. Depths do not grow from
-// stage to stage.
+// depths returns a family's K_i for stages with these replica counts. Take the place of a stage's first device in a
+// pipeline of single devices. The stage needs as many micro-batches in flight as the family has there, shared by its
+// replicas (for 1F1B this is PipeDream §3.2's NOAM by stage). Replicas that split micro-batches count as one device.
+// Depths do not grow from stage to stage.
 func depths(counts []int, split bool, warmup func(stages, microBatches int) []int, microBatches int) []int {
 	places := len(counts)
 	if !split {
@@ -187,7 +186,7 @@ func depths(counts []int, split bool, warmup func(stages, microBatches int) []in
 	return out
 }
 
-// settleDepths gives a shape whose devices have moved the depths that its family has for them.
+// settleDepths gives a shape the depths that its family has for its present devices.
 func (s *space) settleDepths(n *shape) bool {
 	m := s.Batch / n.size
 	f, ok := s.families[n.family]
@@ -199,13 +198,13 @@ func (s *space) settleDepths(n *shape) bool {
 	case ok:
 		n.depth = depths(n.counts, n.split, f.Warmup, m)
 	case len(n.depth) != n.stages():
-		return false // stages where the schedule that is fixed has one
+		return false // several stages, although the fixed schedule has one
 	}
 	return true
 }
 
-// place puts a plan's stages where its family wants them on so many devices, if it has as many
-// stages as that takes.
+// place puts a plan's stages where its family wants them on the given number of devices. It does nothing if the
+// number of stages does not match.
 func place(pl *plan.Plan, f family.Family, devices int) {
 	if f.Place == nil {
 		return

@@ -15,15 +15,15 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// space is what a search chooses from: a request and the choices that it leaves open. Nothing changes it.
+// space is what a search chooses from: a request and its open choices. It never changes.
 type space struct {
 	Request
 	sizes     []int                    // micro-batch sizes to try
-	families  map[string]family.Family // that are searched by depths
+	families  map[string]family.Family // those whose depths are searched
 	pipelines family.Family            // takes any depths
 	undivided family.Family            // has the whole model on every worker
 	mixed     bool                     // devices differ
-	orders    [][]int                  // of devices
+	orders    [][]int                  // of devices, to try
 	tables    *tables
 	sums      map[*int]*sums // by order
 }
@@ -50,7 +50,7 @@ func newSpace(r Request) (*space, error) {
 		Request: r, pipelines: roles.Pipelines(), undivided: roles.Undivided(), families: map[string]family.Family{},
 		sums: map[*int]*sums{},
 	}
-	estimated := r.Profile // by which tables rank: sim.CostsOf has plans compute scores again by themselves
+	estimated := r.Profile // for tables; sim.CostsOf itself adds the recompute of scores to plans
 	var err error
 	if again, _, _ := r.Fix.FixedRecompute(); again == plan.Selective {
 		if estimated, err = r.Profile.Selective(); err != nil {
@@ -74,11 +74,11 @@ func newSpace(r Request) (*space, error) {
 	return s, nil
 }
 
-// maxSizes bounds the micro-batch sizes that are tried.
+// maxSizes limits the micro-batch sizes that are tried.
 const maxSizes = 10
 
-// microBatches lists the sizes to try, ascending: those profiled for every device type that
-// divide the batch; of a profile that has one or two alone, other divisors too, if it says what they cost.
+// microBatches lists the sizes to try, ascending: divisors of the batch that are profiled for every device type. If
+// the profile has only one or two sizes, it adds other divisors for which the profile has a cost.
 func (r *Request) microBatches() ([]int, error) {
 	p, device := r.Profile, r.Cluster.Devices[0]
 	knows := func(size int) bool {
@@ -132,7 +132,7 @@ func (r *Request) microBatches() ([]int, error) {
 	return sizes, nil
 }
 
-// admits says whether a family gives two stages on two workers a synchronous order.
+// admits says whether a family has a synchronous order for two stages on two workers.
 func (s *space) admits(f family.Family) bool {
 	if !s.Fix.Weights.Synchronous() {
 		return false
@@ -152,15 +152,15 @@ func (s *space) streams() bool {
 	return true
 }
 
-// crowded says whether sums beside a backward are at the cost of it, which the simulator does not see.
+// crowded says whether sums during a backward slow it down, which the simulator does not model.
 func (s *space) crowded() bool { return s.Cluster.Crowded(len(s.Cluster.Devices)) }
 
-// suits says whether the devices are such that a family's order gains anything on them.
+// suits says whether a family's order can gain anything on these devices.
 func (s *space) suits(f family.Family) bool {
 	return (!f.Streaming || s.streams()) && (!f.Beside || !s.crowded())
 }
 
-// searched says whether a family's plans are tried by their depths, or as data parallelism.
+// searched says whether a family's plans are tried by depths, or as data parallelism.
 func (s *space) searched(f family.Family) bool {
 	_, byDepth := s.families[f.Name]
 	return byDepth || roles.WholeModel(f)
@@ -169,19 +169,17 @@ func (s *space) searched(f family.Family) bool {
 // replicas says whether stages of a pipeline may be on several devices.
 func (s *space) replicas() bool { return s.Fix.Warmup == nil }
 
-// replicated describes n replicas of a stage, and what they divide.
+// replicated describes n replicas of a stage, and what they shard.
 func (s *space) replicated(n int) memory.Replicas { return memory.Replicas{N: n, Shard: s.Fix.Shard} }
 
-// same says whether it makes no difference which of two devices a stage is on, its
-// neighbours apart.
+// same says whether a stage runs equally well on either device, apart from its links to neighbours.
 func (s *space) same(a, b int) bool {
 	return s.Cluster.Devices[a] == s.Cluster.Devices[b] && s.Cluster.MemoryBytes(a) == s.Cluster.MemoryBytes(b)
 }
 
-// policies are those to try a family under: the one that is fixed, or all that train as
-// intended. Naive updates are a negative control, not a choice; pipelines side by side train on
-// several batches a step, and are compared by tune/avgpipe; and workers that go their own way leave other weights each
-// time, which is for whoever asks for it.
+// policies returns the policies to try a family under: the fixed one, or all that train as intended. Three kinds are
+// left out unless requested. Naive updates are a negative control. Pipelines side by side train on several batches a
+// step, and tune/avgpipe compares them. Workers that run independently produce different weights each time.
 func (s *space) policies(f family.Family) []schedule.Policy {
 	all := roles.PoliciesOf(f)
 	if s.Fix.Weights != "" {
@@ -199,8 +197,8 @@ func (s *space) policies(f family.Family) []schedule.Policy {
 	return out
 }
 
-// recomputes lists what all stages may recompute to begin with: nothing first, then all. What
-// is fixed is read by Request's check.
+// recomputes lists what all stages may recompute at first: nothing, then everything. Request.Check reads what is
+// fixed.
 func (s *space) recomputes() []plan.Recompute {
 	if fixed, ok, _ := s.Fix.FixedRecompute(); ok {
 		return []plan.Recompute{fixed}
@@ -208,8 +206,8 @@ func (s *space) recomputes() []plan.Recompute {
 	return []plan.Recompute{plan.KeepAll, plan.KeepInput}
 }
 
-// baseSizes are the micro-batch sizes that baselines are simulated for: all of a few, and of many
-// devices those nearest to four micro-batches for each.
+// baseSizes returns the micro-batch sizes for baselines. With few devices these are all sizes, and with many the
+// sizes nearest to four micro-batches for each device.
 func (s *space) baseSizes() []int {
 	if len(s.Cluster.Devices) <= 16 {
 		return s.sizes
@@ -223,10 +221,10 @@ func (s *space) baseSizes() []int {
 	return []int{best}
 }
 
-// stageCounts are the numbers of stages to try: all up to 16, then powers of two and the most.
+// stageCounts returns the numbers of stages to try: all up to 16, then powers of two and the most.
 func (s *space) stageCounts() []int {
 	if s.Fix.Stages > len(s.Cluster.Devices) {
-		return nil // a worker would hold several, which the families that have that place themselves
+		return nil // a worker would hold several stages; families with that place them themselves
 	}
 	if s.Fix.Stages > 0 {
 		return []int{s.Fix.Stages}
@@ -240,8 +238,7 @@ func (s *space) stageCounts() []int {
 	return counts
 }
 
-// varies says whether a computation of the profile has a spread: then a simulated step is one of
-// many.
+// varies says whether some cost of the profile has a spread: then one simulated step is one of many.
 func (s *space) varies() bool {
 	for _, l := range s.Profile.Layers {
 		if slices.ContainsFunc(l.Costs, func(c profile.Cost) bool { return c.Spread > 0 }) {
@@ -251,9 +248,10 @@ func (s *space) varies() bool {
 	return false
 }
 
-// deviceOrders are the orders of devices that partitions are tried in: the cluster's, where devices differ the fastest
-// first and the fastest last, and of devices in several groups one of each group after the other (DAPPLE's Scatter
-// First, §4.2), so that a stage's replicas are in all of them and the next stage's beside these.
+// deviceOrders returns the orders of devices in which partitions are tried. The first is the cluster's. If devices
+// differ, there are those with the fastest first and the fastest last. If devices are in several groups, one order
+// takes one device of each group in turn (DAPPLE's Scatter First, §4.2). A stage's replicas are then in all groups,
+// next to the following stage's.
 func (s *space) deviceOrders() [][]int {
 	var own []int
 	for d := range s.Cluster.Devices {
@@ -295,14 +293,14 @@ func (s *space) deviceOrders() [][]int {
 	return orders
 }
 
-// sums is how long an all-reduce takes among runs of devices, which is nearly a straight
-// line in the bytes: two points of it are asked of the cluster for each run.
+// sums caches the times of all-reduces over runs of devices. They are nearly linear in the bytes, so two points of
+// each run are enough.
 type sums struct {
 	c    *cluster.Cluster
 	have map[[2]int][2]float64
 }
 
-// line is seconds among count devices of order from at on: for nothing, and for each byte.
+// line returns the seconds over count devices of order from at on: fixed, and per byte.
 func (a *sums) line(order []int, at, count int) [2]float64 {
 	if count < 2 {
 		return [2]float64{}
@@ -318,7 +316,7 @@ func (a *sums) line(order []int, at, count int) [2]float64 {
 	return line
 }
 
-// sumsOf is the all-reduce times along one of the orders.
+// sumsOf returns the all-reduce times along one of the orders.
 func (s *space) sumsOf(order []int) *sums {
 	if s.sums[&order[0]] == nil {
 		s.sums[&order[0]] = &sums{c: s.Cluster, have: map[[2]int][2]float64{}}
@@ -326,8 +324,8 @@ func (s *space) sumsOf(order []int) *sums {
 	return s.sums[&order[0]]
 }
 
-// boundKind is what Bound is asked for plans like this one: whole layers, one stage a
-// device, a backward in one piece, or less.
+// boundKind returns the kind for bounds on plans like this one: whole layers, one stage a device, a backward in one
+// piece. Other plans get a weaker kind.
 func (s *space) boundKind(pl *plan.Plan) bound.Kind {
 	k := bound.Kind{Workers: len(s.Cluster.Devices), Batch: s.Batch * pl.Together(), Sizes: s.sizes}
 	if !slices.Contains(k.Sizes, pl.MicroBatch) {

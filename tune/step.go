@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// step is what happens how often in one step of a plan, without its order.
+// step counts what happens in one step of a plan, without its order.
 type step struct {
-	program   *schedule.Program // that has no instructions
+	program   *schedule.Program // without instructions
 	pipelines float64
 }
 
@@ -19,31 +19,31 @@ func stepOf(pl *plan.Plan) step {
 	return step{settings.Program(), float64(pl.Together())}
 }
 
-// updates is how many updates of a stage there are in a step, of all pipelines: in a stream whose replicas
-// take turns one in several steps.
+// updates returns the updates of a stage in a step, over all pipelines. In a stream whose replicas take turns, it is
+// below 1 per step.
 func (s step) updates(stage int) float64 {
 	return s.pipelines * float64(s.program.PerMinibatch()) / float64(s.program.UpdateSpan(0, stage))
 }
 
-// mostTurns bounds the micro-batches that are looked at until replicas' turns begin again.
+// mostTurns limits the micro-batches that are examined until the replicas' turns repeat.
 const mostTurns = 1 << 16
 
-// linkS is the part of a step, in seconds, for which the cut before a stage takes the busiest link. twoWays says
-// whether what comes back takes the same one.
+// linkS returns the seconds of a step in which the cut before a stage occupies the busiest link. twoWays says
+// whether both directions use the same link.
 func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) {
 	p := *s.program
 	senders, receivers := p.Placement[0][stage-1], p.Placement[0][stage]
-	micros := 1 // of which all others are like one
+	micros := 1 // after this many micro-batches the pairs repeat
 	if p.Replication != schedule.Split {
 		micros = len(senders) / divisor(len(senders), len(receivers)) * len(receivers)
 	}
 	times := s.pipelines * float64(p.PerMinibatch())
-	if p.Streams() { // replicas take turns over the ends of minibatches
+	if p.Streams() { // replicas change their order at the ends of minibatches
 		p.MicroBatches = micros
 	}
 	micros = min(micros, p.MicroBatches, mostTurns)
 	times /= float64(micros)
-	taken := map[[2]int][2]float64{} // by link: ahead and back
+	taken := map[[2]int][2]float64{} // by link: forth and back
 	send := func(way int, in schedule.Instruction, bytes int64) {
 		from := p.WorkerOf(0, int(in.Stage), int(in.Replica))
 		p.Recipients(in, func(to, lo, hi, n int) bool {
@@ -74,7 +74,7 @@ func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) 
 	return takenS, twoWays
 }
 
-// replicas are those of a stage on some workers that have a micro-batch, or a part of it.
+// replicas returns the replicas of a stage that have a micro-batch, or a part of it.
 func replicas(p *schedule.Program, micro int, on []int) []int {
 	if p.Replication != schedule.Split {
 		return []int{p.ReplicaOf(int32(micro), len(on))}
@@ -86,8 +86,8 @@ func replicas(p *schedule.Program, micro int, on []int) []int {
 	return all
 }
 
-// firstStep simulates a plan's first step, for a drawing; nil where nobody would read so much. A stream of single
-// minibatches is simulated until every worker has had two.
+// firstStep simulates a plan's first step for a drawing; it returns nil if that would be too large to read. A stream
+// of single minibatches is simulated until every worker has had two.
 func firstStep(r Request, pl *plan.Plan, costs sim.Costs) (*trace.Timeline, error) {
 	if len(pl.Devices()) > 64 || pl.MicroBatches > 4096 {
 		return nil, nil

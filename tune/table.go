@@ -9,26 +9,25 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// table is sums over runs of layers on one device type at one number of rows: what a stage
-// of layers from..to-1 costs is one subtraction.
+// table holds prefix sums over layers on one device type at one number of rows. The cost of a stage of layers
+// from..to-1 is then one subtraction.
 type table struct {
 	*memory.Sums
 	forward, backward, update []float64 // seconds
-	feed                      []float64 // of copying model inputs, in front of forwards
-	// bare and again are what was measured beyond expectation where layers are computed again: of forwards that
-	// keep nothing beyond forwards, and of backwards beyond a forward and a backward.
+	feed                      []float64 // of copying model inputs before forwards
+	// bare and again are measured differences with recompute: of forwards that keep nothing against forwards, and of
+	// backwards against a forward plus a backward.
 	bare, again []float64
-	// bareBlocks and againBlocks are what blocks that are computed again add to forwards and to backwards.
+	// bareBlocks and againBlocks are what recomputed blocks add to forwards and to backwards.
 	bareBlocks, againBlocks []float64
-	halves                  []float64 // of both halves of backwards beyond the whole
-	// crosses is the bytes that cross the cut before each layer in the format of boundaries. packs and unpacks are how
-	// long writing them so and reading them again take: of activations, which gradients are taken to be as large as.
+	halves                  []float64 // of both halves of backwards, less the whole
+	// crosses has the bytes that cross the cut before each layer in the boundary's format. packs and unpacks have the
+	// times to write and read that format. They are for activations; gradients are assumed to have the same size.
 	crosses        []int64
 	packs, unpacks []float64
 }
 
-// packing is what a stage's forward and backward of one micro-batch take besides, where what it sends and receives is
-// packed.
+// packing returns the time that packing adds to a stage's forward and backward of one micro-batch.
 func (t *table) packing(from, to int) (forward, backward float64) {
 	if t.packs == nil {
 		return 0, 0
@@ -36,14 +35,14 @@ func (t *table) packing(from, to int) (forward, backward float64) {
 	return t.unpacks[from] + t.packs[to], t.unpacks[to] + t.packs[from]
 }
 
-// time is how long a stage's forward and backward of one micro-batch take, as sim.CostsOf has it.
+// time returns a stage's forward and backward of one micro-batch, as sim.CostsOf computes them.
 func (t *table) time(from, to int, again plan.Recompute) (forward, backward float64) {
 	forward, backward = span(t.forward, from, to), span(t.backward, from, to)
 	switch {
 	case again == plan.Blocks:
 		backward += span(t.againBlocks, from, to)
 		forward += span(t.bareBlocks, from, to)
-	case again == plan.Selective: // its profile says so (space)
+	case again == plan.Selective: // included in its profile (see space)
 	case again.Again():
 		backward += forward + span(t.again, from, to)
 		forward += span(t.bare, from, to)
@@ -51,19 +50,18 @@ func (t *table) time(from, to int, again plan.Recompute) (forward, backward floa
 	return forward + span(t.feed, from, to), backward
 }
 
-// least is the least that a micro-batch computes in a stage, its backward whole or in halves.
+// least returns the least compute of a micro-batch in a stage, with a backward whole or in halves.
 func (t *table) least(from, to int, again plan.Recompute) float64 {
 	forward, backward := t.time(from, to, again)
 	return forward + backward + min(0, span(t.halves, from, to))
 }
 
-// span is the sum over layers from..to-1, sums being of all layers before each.
+// span returns the sum over layers from..to-1 from prefix sums.
 func span(sums []float64, from, to int) float64 { return sums[to] - sums[from] }
 
-// tables makes and keeps the tables of a profile. A nil table is a size that the profile
-// has no costs for.
+// tables caches the tables of a profile. A nil table is for a size without costs.
 type tables struct {
-	p, packed *profile.Profile // packed: with what crosses boundaries in the format
+	p, packed *profile.Profile // packed: with the boundary format's bytes
 	c         *cluster.Cluster
 	boundary  packing.Format
 	have      map[tableKey]*table
@@ -141,7 +139,7 @@ func (t *tables) make(device string, rows int) *table {
 	return out
 }
 
-// inBlock is seconds of a layer that is in a block, or none.
+// inBlock returns s for a layer in a block, and 0 otherwise.
 func inBlock(l *profile.Layer, s float64) float64 {
 	if plan.BlockOf(l.Name) == "" {
 		return 0

@@ -1,22 +1,20 @@
-// Package tune finds the plan that the simulator likes best.
+// Package tune finds the plan with the best simulated step.
 //
-// In: a profile, a cluster, a batch, a time and whatever the user fixes. Out: a Plan with
-// Predicted, LowerBound and Why filled in, the ranked rivals, and what explains it: memory by
-// use, the bottleneck, what better hardware would do. It asks every planner of package plan,
-// cuts layers itself for every family of schedule's registry, moves cuts, devices, depths,
-// recompute and micro-batches by estimates, and lets sim decide; it never looks inside run.
-// Families that update without a flush join where the request says so; for this machine only
-// what run executes is looked at (Request.Runnable).
+// Input: a profile, a cluster, a batch, a time, and the user's overrides. Output: a Plan with Predicted, LowerBound
+// and Why, the ranked rivals, and an explanation: memory by use, the bottleneck, and the effect of better hardware.
+// It runs every planner of package plan and cuts layers itself for every family of schedule's registry. By estimates
+// it moves cuts, devices, depths, recompute and micro-batches; the simulator decides. It does not import package
+// run. Families without a flush are tried on request. For this machine it tries only plans that package run executes
+// (Request.Runnable).
 //
-// Families and weight policies are asked for properties, never for names.
+// Code asks families and weight policies for properties and never compares their names.
 //
-//	tune/predict   what the simulator says of one plan, and how much work that is
+//	tune/predict   the simulator's prediction for one plan, and how much work it is
 //	tune/avgpipe   AvgPipe's two degrees, micro-batches and parallel pipelines
 //	tune/contest   every order under every weight policy on the same stages, ranked
 //
-// Refused: a batch that no profiled micro-batch size divides, device types without costs,
-// memory limits that no candidate meets (with the smallest that would), overrides that
-// contradict each other.
+// Errors: a batch that no profiled micro-batch size divides, device types without costs, memory limits that no
+// candidate meets (with the smallest that would), overrides that contradict each other.
 package tune
 
 import (
@@ -29,25 +27,24 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// longest is how long a search of a fixed amount of work may go on.
+// longest is how long a search with a fixed amount of work may take.
 const longest = 10 * time.Second
 
-// shortest is how long a search for other hardware may go on.
+// shortest is how long a search for other hardware may take.
 const shortest = time.Second
 
 // Search looks for the plan with the shortest simulated step among all those that fit.
 //
-// It begins with what is always there (one worker, data parallelism, a straight pipeline, equal stages, model
-// parallelism, hybrid parallelism without pipelining), asks every planner in plan's registry beside that,
-// cuts the layers by dynamic programming for every micro-batch size, number of stages, replication and family
-// of schedule's registry, and moves what looks best about: cuts, devices between stages, which device takes
-// which stage, depths, recompute, micro-batches; of plans with several stages a worker or without a flush
-// cuts, recompute and micro-batches. Estimates rank, the simulator decides. Once the time is over, or ctx's,
-// the best so far is the answer, so more time never gives a worse one; what a planner returned in time has
-// been simulated too, so it is never worse than those either; but a plan of millions of instructions
-// (predict.OftenPlayed) only where there is time for that. Where a schedule is fixed the search without that
-// comes first, so that the schedule is never slower than as a rival of others. A search whose ctx is
-// cancelled gives the cause as its error, beside the best so far if there is one.
+// It begins with the baselines: one worker, data parallelism, a straight pipeline, equal stages, model parallelism,
+// hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs. Then it cuts the layers by
+// dynamic programming for every micro-batch size, number of stages, replication and family. It applies moves to the
+// best shapes: cuts, devices between stages, which device has which stage, depths, recompute, micro-batches. For
+// plans with several stages a worker or without a flush it moves cuts, recompute and micro-batches. Estimates rank,
+// and the simulator decides. When the time or ctx is over, the best so far is the answer, so more time never gives a
+// worse one. Planners' plans that arrived in time are simulated too, so it is never worse than those. A plan of
+// millions of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a
+// search without that setting comes first, so the schedule is never slower than as another search's rival. If ctx is
+// cancelled, the error is its cause, with the best so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -71,7 +68,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if err := s.baselines.simulate(ctx); err != nil && cancelled(caller) == nil {
 		return nil, err
 	}
-	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest is for improving them
+	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest of the time is for improving them
 	s.seeds(seeding)
 	done()
 	s.improveSeeds(ctx)
@@ -99,8 +96,8 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	return found, err
 }
 
-// cancelled is the cause of a ctx that its caller cancelled. Time that ran out is none: the best so
-// far is what was asked for.
+// cancelled returns the cause if ctx was cancelled by its caller. It returns nil if time ran out, because the best
+// so far is then the answer.
 func cancelled(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Cause(ctx)
@@ -108,7 +105,7 @@ func cancelled(ctx context.Context) error {
 	return nil
 }
 
-// The kinds of candidates that are not families.
+// The kinds of candidates other than families.
 const (
 	oneWorker        = "one worker"
 	dataParallelism  = "data parallelism"
@@ -118,7 +115,7 @@ const (
 	equalSplit       = "equal split"
 )
 
-// search is a Search under way: a space, the candidates simulated so far, and those from which it goes on.
+// search is the state of a Search: a space, the candidates simulated so far, and the shapes from which it continues.
 type search struct {
 	*space
 	*candidates
@@ -129,10 +126,10 @@ type search struct {
 	reasons   reasons
 	estimator *estimator
 	pool      pool
-	start     *shape // of a search for other hardware, the plan for the present one
-	exhausted bool   // every plan of the space was looked at
+	start     *shape // the present hardware's plan; only in a search for other hardware
+	exhausted bool   // every plan of the space was examined
 	proven    proven
-	cutAt     time.Duration // when a search of a fixed amount of work was ended before it was done; 0: it was done
+	cutAt     time.Duration // when a search with a fixed amount of work was cut short; 0 means it was finished
 }
 
 func newSearch(r Request) (*search, error) {
@@ -149,8 +146,9 @@ func newSearch(r Request) (*search, error) {
 	return s, nil
 }
 
-// likeRivals looks at what a schedule that is fixed comes to where it is not, as a rival: what is searched from
-// there is not worse. Where the split is fixed too the plan is the user's own, and stays as it is.
+// likeRivals searches without the fixed schedule, takes the plan that the schedule has there as a rival, and starts
+// from it. The result is then no worse than that rival. If the split is fixed too, the plan is the user's own and
+// stays unchanged.
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	if s.Fix.Schedule == "" || s.Fix.Split != nil || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil
@@ -162,7 +160,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	}
 	found, err := Search(ctx, free)
 	if err != nil {
-		return cancelled(ctx) // nothing fits, or nothing can be had: the fixed schedule's own search says so
+		return cancelled(ctx) // nothing fits or nothing is possible: the fixed schedule's own search reports that
 	}
 	s.tried, s.estimator.made = s.tried+found.Tried, s.estimator.made+found.Estimated
 	for _, r := range found.Rivals {
@@ -173,7 +171,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// together counts the plans that a search within this one simulates behind those of this one.
+// together returns a counter for a search within this one that adds this one's simulated plans.
 func (s *search) together() func(plans int) {
 	if s.Simulated == nil {
 		return nil
@@ -182,7 +180,7 @@ func (s *search) together() func(plans int) {
 	return func(plans int) { s.Simulated(before + plans) }
 }
 
-// consider simulates a plan that another search found, and has this one go on from it.
+// consider simulates a plan that another search found, and makes this search continue from it.
 func (s *search) consider(found *plan.Plan) {
 	pl := *found
 	pl.Predicted, pl.LowerBound, pl.Why, pl.Rivals = nil, nil, nil, nil
@@ -197,7 +195,7 @@ func (s *search) consider(found *plan.Plan) {
 	}
 }
 
-// simulated is try where there is time for it.
+// simulated is try, if there is time for it.
 func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) {
 	if err := s.late(pl); err != nil {
 		return candidate{}, false, err
@@ -206,11 +204,11 @@ func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) 
 	return c, err == nil, err
 }
 
-// mostAgain bounds how often a search goes on from its own answer.
+// mostAgain limits how often a search continues from its own answer.
 const mostAgain = 3
 
-// searchAgain searches briefly from the answer, as what-if questions do of other hardware, until that finds
-// nothing better: what such a search finds for this hardware is no advice but the answer.
+// searchAgain runs brief searches from the answer, as what-if questions do for other hardware, until they find
+// nothing better. Otherwise a what-if search would find a better plan for this hardware later.
 func (s *search) searchAgain(ctx context.Context) {
 	if s.brief || s.exhausted || s.Fix.Split != nil || s.top.plan == nil {
 		return

@@ -1,31 +1,29 @@
 // Package bapipe is BaPipe's exploration (§3).
 //
-// For every micro-batch size, every order of the devices along the chain and every schedule
-// that suits their execution it finds a balanced partition; and of all of them the one whose
-// mini-batch takes the least time by Tables I and II. Refused are what a setting does not allow,
-// more than mostLayers layers, and, with a plan.MemoryError, what fits nowhere.
+// For each micro-batch size, order of the devices along the chain, and schedule that suits them, it finds a balanced
+// partition. It returns the one whose mini-batch takes the least time by Tables I and II. Errors: settings that
+// allow no partition, more than mostLayers layers, and a plan.MemoryError if nothing fits.
 //
-// Balanced partition (Fig. 2, §3.3): layers by T = 1/sum(1/T_n), iterated; if a transfer
-// forth and back takes longer than the longest stage computes, cuts only where features
-// are below a_th; otherwise boundary layers are divided between neighbours; and always only
-// stages whose weights, gradients and features fit.
+// Balanced partition (Fig. 2, §3.3): first, layers are divided by T = 1/sum(1/T_n), iterated. If a transfer forth
+// and back takes longer than the longest stage computes, only cuts with features below a_th are used. Otherwise
+// boundary layers are divided between neighbours. Stages must always hold their weights, gradients and features.
 //
-// Where the paper leaves room: the iteration ends at the partition with the shortest longest
-// stage that there is, found by recursion. a_th is what the slowest link of the chain carries there and
-// back within T, raised until there are cuts enough. Stages need not be uniform in the
-// end, so the tables' F + B is the longest stage's and SR the longest transfer. Beyond the range
-// of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's bandwidth, the transfers
-// set the pace in place of F + B. A divided layer is kept only if the formula then gives
-// less, since it sends the layer's input and a part of its output. Plain data parallelism
-// is compared with all of them (Table III's ResNet-50), unless dp=off.
+// Details that the paper leaves open: the iteration ends at the partition whose longest stage is shortest, found by
+// recursion. a_th is the bytes that the chain's slowest link carries there and back within T, raised until there are
+// enough cuts. Final stages may differ, so the tables' F + B is the longest stage's and SR the longest transfer.
+// Beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's bandwidth, transfers set the
+// pace instead of F + B. A divided layer is kept only if the formula then gives less, because it sends the layer's
+// input and a part of its output. Plain data parallelism is compared with all of them (Table III's ResNet-50),
+// unless dp=off.
 //
-// The paper's chain is "orthogonal to data parallelism" (§2.3): d whole chains of N/d devices, each with its share of
-// the micro-batches and the same types in the same order, are compared for every d that leaves no device out. Behind a
-// chain's mini-batch the gradients of each stage are summed over its d devices; the longest of these sums is added.
+// The paper's chain is "orthogonal to data parallelism" (§2.3). So d chains of N/d devices are compared, for every d
+// that uses all devices. Each chain has its share of the micro-batches, and the same types in the same order. After
+// a chain's mini-batch, the gradients of each stage are summed over its d devices. The time of the longest such sum
+// is added.
 //
-// On boards F and B are what a stage takes alone, and FBP-AS's pace is what it takes of both at once (package
-// profile/board): M-1 pairs behind N forwards and in front of N backwards, which is Table I's time where a pair
-// takes F + B.
+// On boards, F and B are a stage's times when each runs separately. FBP-AS's pace is the time of both at once
+// (package profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B,
+// that is Table I's time.
 package bapipe
 
 import (
@@ -65,16 +63,16 @@ var settings = []plan.Setting{
 		Doc: "whether data parallelism may win"},
 }
 
-// options is the settings, read.
+// options holds the settings after parsing.
 type options struct {
 	schedules      []string // families
 	search, divide bool
-	features       bool // divided layers are so by whole features
+	features       bool // divide layers only by whole features
 	dataParallel   bool
-	threshold      int64 // bytes; 0 is auto
+	threshold      int64 // bytes; 0 means auto
 	stages         int
-	exactly        bool // so many stages, not fewer
-	chains         int  // 0 is auto
+	exactly        bool // exactly this many stages, not fewer
+	chains         int  // 0 means auto
 }
 
 func read(r plan.Request) (o options, err error) {
@@ -106,7 +104,7 @@ func read(r plan.Request) (o options, err error) {
 		}
 		o.chains = n
 	}
-	// FPGA boards transfer while they compute; GPUs can neither do that nor FP and BP at once (§3.2).
+	// FPGA boards transfer while they compute. GPUs cannot do that, and cannot run FP and BP at once (§3.2).
 	o.schedules = []string{"1f1b", "so"}
 	if !slices.ContainsFunc(r.Cluster.Devices, func(d string) bool { return r.Cluster.DeviceTypes[d].FPGA == nil }) {
 		o.schedules = []string{"1f1b-as", "fbp-as"}
@@ -125,8 +123,7 @@ func read(r plan.Request) (o options, err error) {
 	return o, s.Done()
 }
 
-// mostLayers bounds a search whose time grows with the square of the layers: seconds for
-// so many.
+// mostLayers limits the search, whose time grows with the square of the layers: at this limit it takes seconds.
 const mostLayers = 10000
 
 func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {

@@ -10,21 +10,21 @@ import (
 	"github.com/millrace-ml/millrace/profile/board"
 )
 
-// chain is a chain of stages with a model's costs on them, for one micro-batch size and schedule. Each stage is on a
-// device or, where whole chains are side by side, on one of each.
+// chain is a chain of stages with a model's costs, for one micro-batch size and schedule. Each stage is on one
+// device or, with several chains side by side, on one device of each.
 type chain struct {
 	p       *profile.Profile
 	c       *cluster.Cluster
 	places  [][]int // stage -> its device in each chain, all of one type
 	size    int     // samples of a micro-batch
-	paired  bool    // forwards and backwards at once
-	cut     []int64 // before each layer: what crosses there
-	read    []int64 // the output of each layer that another one reads
+	paired  bool    // forwards and backwards run at once
+	cut     []int64 // bytes that cross before each layer
+	read    []int64 // bytes of each layer's output that another layer reads
 	time    [][]float64
 	forward [][]float64
-	flow    [][]board.Sum // by stage, of boards alone: prefix sums
+	flow    [][]board.Sum // by stage, only for boards: prefix sums
 	fixed   []int64       // prefix sums of bytes: weights, gradients, optimizer's copies
-	weights []int64       // prefix sums of weights alone
+	weights []int64       // prefix sums of weights only
 	saved   [][]int64     // by stage: prefix sums of features of one micro-batch
 }
 
@@ -88,7 +88,7 @@ func newChain(r plan.Request, places [][]int, size int, family string) (*chain, 
 	return h, nil
 }
 
-// compute is F + B of stage i with layers from..to-1.
+// compute returns F + B of stage i with layers from..to-1.
 func (h *chain) compute(i, from, to int) float64 {
 	if h.flow[i] == nil {
 		return h.time[i][to] - h.time[i][from]
@@ -96,7 +96,8 @@ func (h *chain) compute(i, from, to int) float64 {
 	return h.work(i, boundary{layer: from}, boundary{layer: to})
 }
 
-// transfer is SR into stage i: one feature map, or one error the other way, in the chain where that takes longest.
+// transfer returns SR into stage i: the time of one feature map, or of one error the other way. It takes the slowest
+// of the chains.
 func (h *chain) transfer(i int, bytes int64) float64 {
 	if i == 0 {
 		return 0
@@ -108,7 +109,7 @@ func (h *chain) transfer(i int, bytes int64) float64 {
 	return longest
 }
 
-// memoryBytes is what a stage may hold; 0 is no limit.
+// memoryBytes returns the memory limit of a stage; 0 means none.
 func (h *chain) memoryBytes(i int) int64 {
 	least := int64(0)
 	for _, d := range h.places[i] {
@@ -119,12 +120,12 @@ func (h *chain) memoryBytes(i int) int64 {
 	return least
 }
 
-// memory of stage i: 2w and the optimizer's copies, and the features of so many micro-batches.
+// memory returns the bytes of stage i: 2w, the optimizer's copies, and the features of held micro-batches.
 func (h *chain) memory(i, from, to, held int) int64 {
 	return h.fixed[to] - h.fixed[from] + int64(held)*(h.saved[i][to]-h.saved[i][from]+h.cut[from])
 }
 
-// ideal is T of equation (1): 1 / sum(1/T_n), with T_n the whole model on accelerator n.
+// ideal returns T of equation (1): 1 / sum(1/T_n), where T_n is the time of the whole model on accelerator n.
 func (h *chain) ideal() float64 {
 	sum := 0.0
 	n := len(h.p.Layers)
@@ -139,10 +140,10 @@ func (h *chain) ideal() float64 {
 	return 1 / sum
 }
 
-// balanced is the partition whose longest stage is the shortest that any has, over cuts that
-// are allowed and stages that fit: least(i, j), of the first j layers on stages 0..i-1, is
-// the least over k of max(least(i-1, k), stage i-1 of layers k..j-1). Stages only grow as k
-// falls, so the search for k ends where the stage alone is too long. nil: there is none.
+// balanced returns the partition whose longest stage is shortest, over allowed cuts and stages that fit; nil if
+// there is none. least(i, j), for the first j layers on stages 0..i-1, is the minimum over k of max(least(i-1, k),
+// stage i-1 of layers k..j-1). A stage grows as k falls, so the search for k ends once the stage by itself is too
+// long.
 func (h *chain) balanced(allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
 	n, N := len(h.p.Layers), len(h.places)
 	before := make([]float64, n+1)

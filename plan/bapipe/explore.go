@@ -11,16 +11,16 @@ import (
 	"github.com/millrace-ml/millrace/plan/split"
 )
 
-// exploration is an exploration under way.
+// exploration is the state of a search.
 type exploration struct {
 	r     plan.Request
 	o     options
 	best  *plan.Plan
-	least *plan.MemoryError // of what would need the smallest memory of all that was tried
+	least *plan.MemoryError // the error with the least memory of all that was tried
 	tried int
 }
 
-// consider keeps a plan that takes less time, or as much with less features held.
+// consider keeps a plan that takes less time than the best so far.
 func (x *exploration) consider(p *plan.Plan) {
 	x.tried++
 	if x.best == nil || p.Objective.Value < x.best.Objective.Value*(1-1e-12) {
@@ -28,8 +28,8 @@ func (x *exploration) consider(p *plan.Plan) {
 	}
 }
 
-// try partitions for chains of devices side by side and one micro-batch size. Each chain has its share of the
-// micro-batches.
+// try searches partitions for chains of devices side by side and one micro-batch size. Each chain gets its share of
+// the micro-batches.
 func (x *exploration) try(places [][]int, size int) error {
 	M, chains := x.r.Batch/size, len(places[0])
 	if M < chains {
@@ -82,14 +82,14 @@ func whole(cuts []int) []boundary {
 	return out
 }
 
-// communicates says whether communication is the bottleneck: features forth and errors back
-// over some boundary take longer than the longest stage computes.
+// communicates says whether communication is the bottleneck: over some boundary, features forth and errors back take
+// longer than the longest stage computes.
 func (h *chain) communicates(bounds []boundary) bool {
 	pace, sr := h.pace(bounds)
 	return 2*sr > pace
 }
 
-// pace is F + B of the longest stage, and SR of the longest transfer.
+// pace returns F + B of the longest stage, and SR of the longest transfer.
 func (h *chain) pace(bounds []boundary) (pace, sr float64) {
 	from := boundary{}
 	for i := range h.places {
@@ -106,12 +106,12 @@ func (h *chain) pace(bounds []boundary) (pace, sr float64) {
 	return pace, sr
 }
 
-// coarse is the partition at cuts below the feature threshold (§3.3.3).
+// coarse returns the partition that cuts only below the feature threshold (§3.3.3).
 func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
 	n := len(h.p.Layers)
 	threshold := x.o.threshold
 	if threshold == 0 {
-		// The most bytes that go there and back within T on every link of the chain.
+		// The most bytes that every link of the chain carries there and back within T.
 		T := h.ideal()
 		most := slices.Max(h.cut)
 		threshold = int64(searchBytes(most, func(bytes int64) bool {
@@ -131,8 +131,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	below := func(a int64) []int {
 		return h.balanced(func(_, cut int) bool { return h.cut[cut] <= a }, fits)
 	}
-	// A higher threshold allows all cuts that a lower one does: the first with a partition is found
-	// by bisection.
+	// A higher threshold allows all cuts of a lower one, so bisection finds the first with a partition.
 	at := sort.Search(len(thresholds), func(i int) bool { return below(thresholds[i]) != nil })
 	if at == len(thresholds) {
 		return nil
@@ -140,7 +139,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	return whole(below(thresholds[at]))
 }
 
-// searchBytes is the largest number up to most that passes, or 0.
+// searchBytes returns the largest number up to most that passes, or 0.
 func searchBytes(most int64, passes func(int64) bool) int64 {
 	low, high := int64(0), most
 	for low < high {
@@ -171,13 +170,13 @@ func (x *exploration) holds(h *chain, family string, bounds []boundary, M int) b
 	return true
 }
 
-// step is the mini-batch time by the tables for a partition.
+// step returns the mini-batch time of a partition by the tables, in seconds.
 func (x *exploration) step(h *chain, family string, bounds []boundary, M int) float64 {
 	pace, sr := h.pace(bounds)
 	N := len(h.places)
 	switch family {
 	case "1f1b-as":
-		// Features must be through while a forward computes, errors while a backward does: a/F.
+		// Features must pass while a forward computes, and errors while a backward computes: a/F.
 		from := boundary{}
 		for i := range bounds {
 			f := h.forward[i][bounds[i].layer] - h.forward[i][from.layer] + borders(h.forward[i], from, bounds[i])
@@ -198,8 +197,8 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	return row.TimeS + h.alone(bounds) + h.allReduce(bounds)
 }
 
-// alone is what filling and emptying the pipeline takes beyond Table I where forwards and backwards take longer alone
-// than at once: the last stage has M-1 pairs, and N forwards and backwards are in front of it and behind it.
+// alone returns the time beyond Table I to fill and empty the pipeline, if forwards and backwards take longer
+// separately than at once. The last stage has M-1 pairs, with N forwards before them and N backwards after.
 func (h *chain) alone(bounds []boundary) float64 {
 	if !h.paired {
 		return 0
@@ -219,7 +218,7 @@ func (h *chain) alone(bounds []boundary) float64 {
 	return more
 }
 
-// allReduce is the longest sum of a stage's gradients over the chains, which nothing overlaps.
+// allReduce returns the time of the longest sum of a stage's gradients over the chains. Nothing overlaps it.
 func (h *chain) allReduce(bounds []boundary) float64 {
 	if len(h.places[0]) == 1 {
 		return 0
@@ -237,8 +236,8 @@ func (h *chain) allReduce(bounds []boundary) float64 {
 	return longest
 }
 
-// leastMemory is the refusal that names the least limit that some partition would meet: what fits
-// only grows with the limit.
+// leastMemory returns the error with the least limit that some partition would meet. Bisection works because a
+// larger limit never fits less.
 func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
 	N, high := len(h.places), int64(0)
 	need := func(i, from, to int) int64 { return h.memory(i, from, to, featuresOf(family, i, N, M)) }
@@ -263,14 +262,14 @@ func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
 
 const counts = "weights, gradients, optimizer and features"
 
-// refuse keeps the refusal that names the smallest limit.
+// refuse keeps the error with the smallest limit.
 func (x *exploration) refuse(e *plan.MemoryError) {
 	if x.least == nil || e.SmallestBytes < x.least.SmallestBytes {
 		x.least = e
 	}
 }
 
-// plan writes a partition down.
+// plan writes a partition as a plan.
 func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *plan.Plan {
 	p := x.r.Blank("bapipe", "round_robin")
 	p.MicroBatch, p.MicroBatches, p.Schedule = h.size, x.r.Batch/h.size, family
@@ -288,7 +287,7 @@ func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *p
 			switch {
 			case to.part == 0:
 				st.LastLayer = to.layer - 1
-			case from.part > 0 && to.layer == from.layer: // a piece out of the middle of a layer
+			case from.part > 0 && to.layer == from.layer: // a piece from the middle of a layer
 				st.LastLayer, st.FirstFraction = to.layer, to.part-from.part
 			default:
 				st.LastLayer, st.LastFraction = to.layer, to.part
@@ -315,8 +314,8 @@ func (x *exploration) plan(h *chain, family string, bounds []boundary, M int) *p
 	return p
 }
 
-// tryDataParallel is the rival of Table III: every device the whole model on its share of the
-// mini-batch, one micro-batch after the other, and an all-reduce that nothing overlaps.
+// tryDataParallel adds Table III's rival: every device runs the whole model on its share of the mini-batch, one
+// micro-batch after the other. An all-reduce follows, which nothing overlaps.
 func (x *exploration) tryDataParallel(size int) error {
 	M, N := x.r.Batch/size, len(x.r.Cluster.Devices)
 	if x.o.stages < N || N < 2 || M < N {

@@ -7,19 +7,18 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// boundary is where one stage ends and the next begins: before layer `layer`. The stages in front compute a part of
-// that layer, 0 for none.
+// boundary is where one stage ends and the next begins: before layer `layer`. The earlier stages compute the
+// fraction part of that layer; 0 means none.
 type boundary struct {
 	layer int
 	part  float64
 }
 
-// divided is the intra-layer partition (§3.3.2): boundary layers are divided between
-// neighbours, a long one between several, so that every accelerator works as long as any.
-// The least time is found by bisection: within a time limit each stage takes as much
-// as it can, which never hurts the stages behind it. It stops 1e-12 short.
+// divided returns the intra-layer partition (§3.3.2). Boundary layers are divided between neighbours, a long one
+// between several, so that all accelerators work for the same time. Bisection finds the least time: within a time
+// limit each stage takes as much as it can, which never hurts the later stages. It stops at a precision of 1e-12.
 func (h *chain) divided() ([]boundary, float64) {
-	// T of equation (1) is no lower bound where one type is better at some layers than at others.
+	// T of equation (1) is no lower bound if each type is better at different layers.
 	low, high := 0.0, h.time[0][len(h.p.Layers)]
 	for i := range h.places {
 		high = max(high, h.time[i][len(h.p.Layers)])
@@ -40,8 +39,9 @@ func (h *chain) divided() ([]boundary, float64) {
 	return best, limit
 }
 
-// inFeatures moves boundaries inside layers to where train divides them: between two features of a layer that has some
-// (profile.Layer.Features), or to the nearer end of another. nil: a stage would have nothing to do.
+// inFeatures moves boundaries inside layers to where train can divide them. That is between two features, if the
+// layer has some (profile.Layer.Features), and otherwise at the nearer end of the layer. It returns nil if a stage
+// would be empty.
 func (h *chain) inFeatures(bounds []boundary) []boundary {
 	out := slices.Clone(bounds)
 	last := boundary{}
@@ -60,9 +60,8 @@ func (h *chain) inFeatures(bounds []boundary) []boundary {
 	return out
 }
 
-// fill gives each stage at most limit seconds of work; nil where layers are left over, or a
-// stage would have nothing to do. What two stages would share to less than 1e-9 of a
-// layer belongs to one.
+// fill gives each stage at most limit seconds of work. It returns nil if layers are left over or a stage would be
+// empty. A part of less than 1e-9 of a layer is not split off.
 func (h *chain) fill(limit float64) []boundary {
 	const least = 1e-9
 	n, N := len(h.p.Layers), len(h.places)
@@ -90,8 +89,8 @@ func (h *chain) fill(limit float64) []boundary {
 		if i == N-1 {
 			break
 		}
-		// Half a layer is left for each stage behind. The bound must not fall where the limit
-		// grows, or bisection would lose its way.
+		// Leave half a layer for each later stage. The bound must never fall as the limit grows, because bisection relies
+		// on that.
 		if last := n - (N - 1 - i); at.layer > last || at.layer == last && at.part > 0.5 {
 			at = boundary{layer: last, part: 0.5}
 		}
@@ -106,8 +105,8 @@ func (h *chain) fill(limit float64) []boundary {
 	return out
 }
 
-// crossing is the bytes that cross a boundary forward: what layer `layer` reads and layers behind it, and,
-// where it is divided, the part of its output that the stages in front have made.
+// crossing returns the bytes that cross a boundary forward: the input of layer `layer` and of the layers after it.
+// If that layer is divided, it adds the part of its output that earlier stages made.
 func (h *chain) crossing(b boundary) int64 {
 	if b.part == 0 {
 		return h.cut[b.layer]
@@ -115,7 +114,7 @@ func (h *chain) crossing(b boundary) int64 {
 	return h.cut[b.layer] + profile.PartBytes(h.read[b.layer], b.part)
 }
 
-// work is F + B of stage i between two boundaries.
+// work returns F + B of stage i between two boundaries.
 func (h *chain) work(i int, from, to boundary) float64 {
 	if h.flow[i] == nil {
 		return h.time[i][to.layer] - h.time[i][from.layer] + borders(h.time[i], from, to)
@@ -127,7 +126,7 @@ func (h *chain) work(i int, from, to boundary) float64 {
 	return forward + backward
 }
 
-// onBoard is what a board takes between two boundaries: forward and backward alone, and the two at once.
+// onBoard returns a board's times between two boundaries: forward and backward separately, and the two at once.
 func (h *chain) onBoard(i int, from, to boundary) (forward, backward, paired float64) {
 	s := h.flow[i]
 	sum := s[to.layer].Plus(s[from.layer], -1)
@@ -140,8 +139,8 @@ func (h *chain) onBoard(i int, from, to boundary) (forward, backward, paired flo
 	return sum.Times(h.c.DeviceTypes[h.c.Devices[h.places[i][0]]])
 }
 
-// borders is how divided layers at a stage's two boundaries change a sum over whole layers, given prefix sums. The part
-// in front of the first boundary does not belong to the stage, and that in front of the second does.
+// borders returns how divided layers at a stage's two boundaries change a sum over whole layers, from prefix sums.
+// The part before the first boundary belongs to another stage; the part before the second belongs to this one.
 func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
 	if from.part > 0 {
 		change -= T(from.part * float64(sums[from.layer+1]-sums[from.layer]))
@@ -152,7 +151,7 @@ func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
 	return change
 }
 
-// holds is memory between two boundaries: of a divided layer a stage has its part of the weights and
+// holds returns the memory between two boundaries. For a divided layer, a stage holds its part of the weights and
 // features, and the input that it receives.
 func (h *chain) holds(i int, from, to boundary, held int) int64 {
 	features := borders(h.saved[i], from, to) + h.crossing(from) - h.cut[from.layer]

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// sizesOf is the micro-batch sizes to try, ascending: those that every type in the chain has.
+// sizesOf returns the micro-batch sizes to try, ascending: those that the profile has for every type in the chain.
 func sizesOf(r plan.Request) ([]int, error) {
 	if m := r.MicroBatch; m > 0 {
 		if r.Batch%m != 0 {
@@ -34,7 +34,7 @@ func sizesOf(r plan.Request) ([]int, error) {
 	return sizes, nil
 }
 
-// maxOrders is how many orders of mixed devices are tried.
+// maxOrders limits the orders of mixed devices that are tried.
 const maxOrders = 720
 
 var errTooMany = errors.New("too many orders")
@@ -62,10 +62,10 @@ func chainsOf(c *cluster.Cluster, o options) []int {
 	return out
 }
 
-// ordersOf is the places of so many chains to try, the given order first: the devices of each stage, one in each chain
-// and all of one type. The order of types matters where they are mixed; devices of one type are alike. They are
-// given out chain by chain, and stage by stage too where several levels of links make that a difference. all says
-// whether no order is left out.
+// ordersOf returns the placements to try for a number of chains, the given order first. A placement has the devices
+// of each stage, one in each chain and all of one type. Orders differ only by the types of devices, because devices
+// of one type are identical. Devices are assigned chain by chain, and if several levels of links make a difference
+// also stage by stage. all says whether every order is included.
 func ordersOf(c *cluster.Cluster, o options, chains int) (places [][][]int, all bool) {
 	of := map[string][]int{}
 	var types []string
@@ -101,7 +101,7 @@ func ordersOf(c *cluster.Cluster, o options, chains int) (places [][][]int, all 
 	return places, all
 }
 
-// placed gives an order of types its devices.
+// placed assigns devices to an order of types.
 func placed(order []string, of map[string][]int, chains int, stageByStage bool) [][]int {
 	used := map[string]int{}
 	var out [][]int
@@ -121,8 +121,8 @@ func placed(order []string, of map[string][]int, chains int, stageByStage bool) 
 	return out
 }
 
-// walked is the orders of types of a chain that has so many of each, the given one first; where these are too many,
-// those that keep each type together.
+// walked returns the orders of types of a chain with given numbers of each type, the given order first. If there are
+// too many, it returns only those that keep each type together.
 func walked(types, given []string, most func(string) int) (orders [][]string, all bool) {
 	orders = [][]string{given}
 	used := map[string]int{}

@@ -5,21 +5,21 @@ import "fmt"
 // Row is one column of BaPipe's Tables I and II for uniform stages 1..N.
 type Row struct {
 	TimeS  float64 // of a mini-batch
-	Bubble float64 // of each accelerator, transfers not counted as work
-	// BandwidthBytesPerSecond is what a link needs for a feature of one byte; 0 where the
-	// table's entry is not finite.
+	Bubble float64 // of each accelerator; transfers do not count as work
+	// BandwidthBytesPerSecond is the bandwidth that a link needs for a feature of one byte; 0 if the table's entry is
+	// not finite.
 	BandwidthBytesPerSecond float64
-	// InRange says whether the formula holds in a simulation: 1F1B-SO's does while
-	// 2 SR <= F + B, which the paper does not say; the others always do.
+	// InRange says whether the formula matches a simulation. 1F1B-SO's matches while 2 SR <= F + B, which the paper
+	// does not say; the others always match.
 	InRange bool
 }
 
-// families maps the paper's names to the families of package schedule that are them.
+// families maps the paper's names to the families of package schedule.
 var families = map[string]string{"1F1B-AS": "1f1b-as", "FBP-AS": "fbp-as", "1F1B-SNO": "1f1b", "1F1B-SO": "so"}
 
-// Table evaluates BaPipe's Table I (families 1f1b-as, fbp-as) or Table II (1f1b, which is SNO, and so). n is the
-// number of stages, m of micro-batches, f and b the times of a forward and a backward, and sr the time to send and
-// receive one feature map or error, all in seconds.
+// Table evaluates BaPipe's Table I (families 1f1b-as, fbp-as) or Table II (so, and 1f1b for SNO). n is the number of
+// stages and m of micro-batches. f and b are the times of a forward and a backward. sr is the time to send and
+// receive one feature map or error. All times are in seconds.
 func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 	M, N := float64(m), float64(n)
 	compute := (M + N - 1) * (f + b)
@@ -45,8 +45,8 @@ func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 	return row, nil
 }
 
-// featuresOf is how many micro-batches' features stage i of n, counted from 0, holds at
-// most (both tables, in their fourth row).
+// featuresOf returns the most micro-batches whose features stage i of n, counted from 0, holds (fourth row of both
+// tables).
 func featuresOf(family string, i, n, m int) int {
 	k := n - i
 	if family == "fbp-as" || family == "so" {
@@ -55,11 +55,11 @@ func featuresOf(family string, i, n, m int) int {
 	return min(k, m)
 }
 
-// warmup is the forwards before the first backward that make it so.
+// warmup returns the number of forwards before the first backward that leads to featuresOf.
 func warmup(family string, i, n, m int) int {
 	k := featuresOf(family, i, n, m)
 	if family == "fbp-as" {
-		k = min(2*(n-i)-1, m) // the last one held is the forward beside the first backward
+		k = min(2*(n-i)-1, m) // the last one held is the forward that runs with the first backward
 	}
 	return k
 }

@@ -32,7 +32,7 @@ import (
 // back through the layers before k, until stage 0's update. Let A be the time of one micro-batch's way through all
 // layers and back:
 //
-// T >= A + (X+1) a / rate with uplinks; with split X a, because the last slice comes back alone
+//	T >= A + (X+1) a / rate      with uplinks; with split X a, because the last slice comes back alone
 //
 // If every pair of devices has its own link, some pair carries at least an even part: X a over r q.
 //

@@ -2,53 +2,52 @@ package dapple
 
 import "math"
 
-// sameBound is how much less, relatively, a time must be to count as less in a bound, where rounding would
-// decide.
+// sameBound is the relative difference below which two times in a bound count as equal, so that rounding decides
+// nothing.
 const sameBound = 1e-12
 
-// behind has lower bounds on the stages behind some place of a pipeline. They include the networks between and before
-// those stages, and hold whatever the stages are.
+// behind holds lower bounds on the stages after some place of a pipeline. They include the networks between and
+// before those stages, and hold for any such stages.
 type behind struct {
-	// steady is (M-1)(F+B) of the pivot among them and F+B of those before it: what a stage
-	// before them must outlast to be the pivot itself, equation (3).
+	// steady is (M-1)(F+B) of the pivot among them plus F+B of the stages before it. An earlier stage must exceed it to
+	// be the pivot itself, equation (3).
 	steady float64
-	// through is F+B of those before that pivot and M(F+B) of it.
+	// through is F+B of the stages before that pivot plus M(F+B) of the pivot.
 	through float64
-	// late is L of them alone.
+	// late is L of these stages only.
 	late float64
-	// over is the most AR of one of them less B of all of them up to that one.
+	// over is the maximum over stages of AR minus B of all of them up to that stage.
 	over float64
 }
 
 // nowhere is the bound of stages that cannot exist.
 var nowhere = behind{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
 
-// either is what is known where it is one or the other.
+// either returns the bound that holds for both h and o.
 func (h behind) either(o behind) behind {
 	return behind{min(h.steady, o.steady), min(h.through, o.through), min(h.late, o.late), min(h.over, o.over)}
 }
 
-// step is one more stage or network, with lower bounds on F, B and AR and upper bounds on B and F+B. Where the
-// bounds are equal it is known exactly.
+// step is one more stage or network, with lower bounds on F, B and AR and upper bounds on B and F+B. If the bounds
+// are equal, its times are exact.
 type step struct {
 	stage
 	mostB, mostR float64
 }
 
-// before is what is known with one more stage before those behind: equations (1) to (3)
-// from the last stage to the first. With R = F+B of it, and the pivot behind it,
+// before returns the bound with one more stage before the others: equations (1) to (3) from the last stage to the
+// first. Let R = F+B of the new stage, and compare it with the later pivot.
 //
-//	where (M-1) R > steady it is the pivot, else that behind it stays
+//	if (M-1) R > steady it is the pivot         otherwise the later pivot stays
 //		steady  = (M-1) R                           R + steady
 //		through = M R                               R + through
 //		late    = F + (M-1) R + max(AR+B, over-B)   F + max(AR+B + through, late)
 //	and in both cases
 //		over    = max(AR, over) - B
 //
-// Here through stands for F, the steady phase and B up to the pivot, to which Te adds AR and B
-// of an earlier stage, and late - F... for Te by one of those behind. Where bounds alone are known it
-// may be either, and the less of both counts: as pivot R is steady/(M-1) at least, and where
-// that behind stays both of its numbers are (M-1) R at least.
+// Here through is F, the steady phase and B up to the pivot; Te adds AR and B of an earlier stage to it. late has Te
+// of a later stage. If only bounds are known, both cases may apply, and the smaller result counts. If the new stage
+// is the pivot, R is at least steady/(M-1). If the later pivot stays, both its values are at least (M-1) R.
 func (h behind) before(s *step, M int) behind {
 	more, R := float64(M-1), s.F+s.B
 	out := nowhere
@@ -67,21 +66,21 @@ func (h behind) before(s *step, M int) behind {
 	return out
 }
 
-// last bounds a last stage.
+// last returns the bound of a last stage.
 func (s *step) last(M int) behind {
 	R := s.F + s.B
 	steady := float64(M-1) * R
 	return behind{steady: steady, through: steady + R, late: s.F + steady + s.AR + s.B, over: s.AR - s.mostB}
 }
 
-// leastLatency is L, at least, of a pipeline that begins with some stages: before, of one after
-// the other, whose times are known exactly.
+// leastLatency returns a lower bound on L of a pipeline that begins with stages, followed by behind. The times of
+// stages are exact.
 func leastLatency(stages []stage, behind *behind, M int) float64 {
 	h, more := *behind, float64(M-1)
 	for i := len(stages) - 1; i >= 0; i-- {
 		s := &stages[i]
 		R := s.F + s.B
-		if more*R*(1+sameBound) > h.steady { // where rounding decides, the one that gives less
+		if more*R*(1+sameBound) > h.steady { // if rounding decides, take the smaller result
 			h.late = s.F + more*R + max(s.AR+s.B, h.over-s.B)
 			h.steady, h.through = more*R, more*R+R
 		} else {

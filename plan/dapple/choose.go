@@ -13,15 +13,14 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// choose is DAPPLE's planner as §4 describes it, with data parallelism beside it. Equation (4) never returns a
-// single stage, and so data parallelism would not come out. It tries the micro-batch sizes that the profile has.
-// Deviations: the rate of a replicated stage is its device's over its replicas, as in the paper, though kernels of
-// fewer samples are slower; the cut of a graph is behind each layer of the profile's order, and everything that
-// crosses it is sent.
+// choose is DAPPLE's planner of §4, plus data parallelism. Equation (4) never returns a single stage, so data
+// parallelism is compared separately. It tries the micro-batch sizes that the profile has. As in the paper, the time
+// of a replicated stage is its device's time / its replicas, although kernels with fewer samples are slower. Unlike
+// the paper, a graph may be cut after each layer of the profile's order, and everything that crosses the cut is
+// sent.
 //
-// Device types may differ: a stage is as slow, and has as much memory for each, as its
-// slowest and smallest device. Servers are taken in the cluster's order, so that the type
-// listed first has the first stages; other orders are auto's to try.
+// Device types may differ: a stage is as slow as its slowest device, and has the memory of its smallest. Servers are
+// taken in the cluster's order, so the type listed first gets the first stages. Planner auto tries other orders.
 func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.Plan, error) {
 	o := options{
 		dp: s.Choice("dp"), overlap: s.Choice("overlap"), policy: s.Choice("policy"), recompute: s.Choice("recompute"),
@@ -63,13 +62,13 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 		if one, ok := costs.dataParallel(); ok && o.dp != "no" && one.time(o.overlap) < dp.time(o.overlap) {
 			dp = one
 		}
-		limit = min(limit, dp.time(o.overlap)) // a pipeline must be faster to be found
+		limit = min(limit, dp.time(o.overlap)) // only a pipeline that is faster counts
 		s := &search{costs: costs, most: o.most}
 		thinned = s.thin(o.states) || thinned
 		searches = append(searches, s)
 	}
-	// A look at a few cuts of every size finds a pipeline that is nearly the best: what cannot be
-	// below it is not searched afterwards, and the size that it has comes first.
+	// A search over a few cuts for every size finds a nearly best pipeline. The full searches then skip what cannot be
+	// better, and begin with its size.
 	for _, s := range searches {
 		if err := run(s.look()); err != nil {
 			return nil, err
@@ -102,11 +101,11 @@ type options struct {
 	states, server, most           int
 }
 
-// maxSizes is how many micro-batch sizes are searched.
+// maxSizes limits the micro-batch sizes that are searched.
 const maxSizes = 4
 
-// microBatches lists the sizes that the profile has and that divide the batch; where it has
-// none, divisors that it interpolates or scales to. The largest of them, at most.
+// microBatches lists the sizes that the profile has and that divide the batch. If it has fewer than two, divisors
+// follow that it interpolates or scales to. At most maxSizes are kept.
 func microBatches(r plan.Request) []int {
 	var sizes []int
 	for _, m := range r.Profile.Sizes(r.Cluster.Devices[0]) {
@@ -125,9 +124,9 @@ func microBatches(r plan.Request) []int {
 		slices.Sort(sizes)
 	}
 	if len(sizes) == 0 {
-		return []int{r.Batch} // refused by the profile, in its words
+		return []int{r.Batch} // the profile then returns its own error
 	}
-	for len(sizes) > maxSizes { // every other one, the extremes stay
+	for len(sizes) > maxSizes { // drop every other one but keep the extremes
 		var fewer []int
 		for i := range maxSizes {
 			fewer = append(fewer, sizes[i*(len(sizes)-1)/(maxSizes-1)])
@@ -137,7 +136,7 @@ func microBatches(r plan.Request) []int {
 	return sizes
 }
 
-// planData writes data parallelism down.
+// planData writes data parallelism as a plan.
 func (o options) planData(r plan.Request, dp parallel) *plan.Plan {
 	out := r.Blank("dapple", "split")
 	out.Replication, out.Schedule, out.MicroBatch, out.MicroBatches = "round_robin", "dp", dp.microBatch, dp.micro
@@ -152,7 +151,7 @@ func (o options) planData(r plan.Request, dp parallel) *plan.Plan {
 	return out
 }
 
-// planPipeline writes the best pipeline down: depths by policy and memory (§5.3).
+// planPipeline writes the best pipeline as a plan, with depths by policy and memory (§5.3).
 func (o options) planPipeline(r plan.Request, s *search, dp parallel, thinned bool) *plan.Plan {
 	out := r.Blank("dapple", "split")
 	out.MicroBatch, out.MicroBatches = s.mb, s.M
@@ -208,7 +207,7 @@ func (o options) planPipeline(r plan.Request, s *search, dp parallel, thinned bo
 	return out
 }
 
-// branches says whether some layer does not read the one before it alone.
+// branches says whether some layer reads anything other than the layer before it.
 func branches(p *profile.Profile) bool {
 	for k, l := range p.Layers {
 		if k > 0 && !slices.Equal(l.From, []int{k - 1}) {
@@ -218,8 +217,8 @@ func branches(p *profile.Profile) bool {
 	return false
 }
 
-// acrOf is the mean forward transfer between stages over the mean forward and backward of
-// one (§5.3 gives no formula; each is the mean over the plan).
+// acrOf returns the mean forward transfer between stages / the mean forward and backward of a stage. §5.3 gives no
+// formula; both means are over the plan.
 func (s *search) acrOf(ends []int, devices [][]int) float64 {
 	sent, worked, first := 0.0, 0.0, 0
 	for i, end := range ends {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// costs answers what a stage or a transfer takes, for one micro-batch size.
+// costs computes the times and memory of stages and transfers, for one micro-batch size.
 type costs struct {
 	*places
 	p  *profile.Profile
@@ -17,12 +17,12 @@ type costs struct {
 
 	forward    [][]float64 // by type, prefix sums over layers
 	backward   [][]float64
-	fastest    []float64 // forward and backward of the layers from one on, each on the device type fastest at it
+	fastest    []float64 // forward and backward of the layers from this one on, each on its fastest device type
 	parameters []int64   // prefix sums over layers
 	fixed      []int64   // parameters, gradients, the optimizer's copies, buffers
 	saved      []int64   // activations of one micro-batch
 	cut        []int64   // bytes that cross before a layer
-	workspace  int64     // the widest layer's
+	workspace  int64     // of the widest layer
 	recompute  string    // auto, yes, no
 }
 
@@ -63,10 +63,10 @@ func newCosts(p *profile.Profile, places *places, batch, mb int, recompute strin
 	return d, nil
 }
 
-// sizes fills in bytes, which all device types share.
+// sizes fills in the sizes in bytes, which do not depend on the device type.
 func (d *costs) sizes(costs []profile.Cost) {
 	n := len(costs)
-	ends := make([]int64, n+1) // outputs whose last reader is a layer
+	ends := make([]int64, n+1) // bytes of outputs, by the layer that reads them last
 	live := int64(0)
 	last := make([]int, n)
 	for k, l := range d.p.Layers {
@@ -91,9 +91,9 @@ func (d *costs) sizes(costs []profile.Cost) {
 	}
 }
 
-// stage is layers from..to-1 on a group, whose replicas split every micro-batch, and
-// whether it fits: with one micro-batch in flight, after recompute where that is allowed.
-// Of several device types the slowest decides.
+// stage returns the times of layers from..to-1 on a group, whose replicas split every micro-batch. fits says whether
+// one micro-batch in flight fits, with recompute if that is allowed and needed. With several device types the
+// slowest counts.
 func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
 	r := float64(len(g.devices))
 	for _, t := range g.types {
@@ -111,8 +111,8 @@ func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
 	return s, again, fits && len(g.devices) <= d.mb
 }
 
-// depth is D of §5.3: how many micro-batches' activations fit beside weights, gradients,
-// the optimizer and a layer's workspace in the memory of each of so many replicas.
+// depth returns D of §5.3: the number of micro-batches whose activations fit in the memory of each replica. Weights,
+// gradients, the optimizer and a layer's workspace come first.
 func (d *costs) depth(from, to, replicas int, memory int64, again bool) int {
 	if memory == 0 {
 		return d.M
@@ -134,15 +134,14 @@ func (d *costs) depth(from, to, replicas int, memory int64, again bool) int {
 	return int(min(int64(d.M), left/each))
 }
 
-// network is the stage between two: the activations of a micro-batch one way, their
-// gradients back.
+// network returns the times between two stages: a micro-batch's activations one way, their gradients back.
 func (d *costs) network(a cluster.Line, before int) stage {
 	t := a.Of(float64(d.cut[before]))
 	return stage{F: t, B: t}
 }
 
-// bound is a step that no plan of these layers on these devices beats: all devices
-// computing without pause, each type at its own speed.
+// bound returns a step that no plan of these layers on these devices beats: all devices compute without pause, each
+// type at its own speed.
 func (d *costs) bound() float64 {
 	n, rate := len(d.p.Layers), 0.0
 	for _, t := range d.typeOf {

@@ -1,9 +1,8 @@
 // Package dapple is DAPPLE's planner (PPoPP 2021, section 4).
 //
-// In: a request. Out: by formula paper, which is this package's, the pipeline with the least latency L of
-// equations (1) to (5), or data parallelism where that is faster; by formula artifact what package artifact,
-// the published code's search, answers. Refused: settings of the other formula, batches that do not divide,
-// and, with a plan.MemoryError, what fits nowhere.
+// Input: a request. Output by formula paper: the pipeline with the least latency L of equations (1) to (5), or data
+// parallelism if that is faster. Output by formula artifact: the answer of package artifact, the published code's
+// search. Errors: settings of the other formula, batches that do not divide, and a plan.MemoryError if nothing fits.
 package dapple
 
 import (
@@ -43,7 +42,7 @@ var settings = []plan.Setting{
 		Doc: "devices of one server, for placement"},
 }
 
-// find is the registered planner: the paper's, or the published code's.
+// find is the registered planner; it runs the paper's search or the published code's.
 func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	s := plan.ReadSettings("dapple", settings, true, r)
 	if err := s.Err(); err != nil {

@@ -1,12 +1,12 @@
 package dapple
 
-// parallel is data parallelism on all devices, as DAPPLE compares with (§4, §6.3).
+// parallel is data parallelism on all devices, which DAPPLE compares with (§4, §6.3).
 type parallel struct {
-	microBatch, micro int // samples of one micro-batch on one device, and how many over all devices
+	microBatch, micro int // samples of one device's micro-batch, and number of micro-batches over all devices
 	plain, hidden     float64
 }
 
-// time is the step time by the overlap setting: "yes", "no", or "both" for the better one.
+// time returns the step time by the overlap setting: "yes", "no", or "both" for the better one.
 func (d parallel) time(overlap string) float64 {
 	if overlap == "no" {
 		return d.plain
@@ -14,11 +14,10 @@ func (d parallel) time(overlap string) float64 {
 	return d.hidden // never above plain
 }
 
-// dataParallel is gradient accumulation on all devices with micro-batches of d.mb samples:
-// each device takes ceil(M/G) of them, and one all-reduce follows. Without overlap it waits
-// for the last backward; with it each layer's all-reduce begins when its gradient is ready
-// in the last backward and the one before it is done, as in wait-free back-propagation.
-// ok: the whole model fits every device.
+// dataParallel returns gradient accumulation on all devices with micro-batches of d.mb samples. Each device takes up
+// to ceil(M/G) of them, and one all-reduce follows. Without overlap, the all-reduce waits for the last backward.
+// With overlap, each layer's all-reduce begins in the last backward, once its gradient is ready and the previous
+// all-reduce is done (wait-free back-propagation). ok says whether the whole model fits every device.
 func (d *costs) dataParallel() (dp parallel, ok bool) {
 	n, G := len(d.p.Layers), len(d.typeOf)
 	dp = parallel{microBatch: d.mb, micro: d.M}

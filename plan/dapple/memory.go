@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// need is the least memory of a device, in bytes, with which a stage's depth is 1 at least. The stage has layers
-// from..to-1 on so many replicas, under the recompute setting.
+// need returns the least memory of a device, in bytes, with which the stage's depth is at least 1. The stage has
+// layers from..to-1 on the given replicas, under the recompute setting.
 func (d *costs) need(from, to, replicas int) int64 {
 	r := int64(replicas)
 	slice := func(bytes int64) int64 { return (bytes + r - 1) / r }
@@ -27,18 +27,18 @@ func (d *costs) need(from, to, replicas int) int64 {
 	return whole
 }
 
-// leastMemory finds the plan whose fullest device does with the least memory, among those that search looks at. It
-// returns its stages and that memory in bytes; nil where there is none of two stages or more. Where all devices have
-// as much, whether a stage fits depends on its layers and its replicas alone: least(c, m), of the layers before cut
-// c on m devices, is the least over earlier cuts and fewer devices of the larger of least there and what the stage
-// between takes.
+// leastMemory returns the stages of the plan whose fullest device needs the least memory, among the plans that
+// search considers, and that memory in bytes. It returns nil if no plan has at least two stages. It assumes equal
+// devices, so whether a stage fits depends only on its layers and replicas. least(c, m) is for the layers before cut
+// c on m devices. It is the minimum, over earlier cuts and fewer devices, of the larger of least there and the need
+// of the stage between.
 func (s *search) leastMemory() ([]plan.Held, int64) {
 	type step struct {
 		bytes     int64
-		cut, used int // behind the stages before
+		cut, used int // after the earlier stages
 	}
 	n, G := len(s.p.Layers), len(s.typeOf)
-	least := make([][]step, len(s.cuts)+1) // by the place of the cut, plus one, and devices
+	least := make([][]step, len(s.cuts)+1) // by the cut's index plus one, and devices
 	for c := range least {
 		least[c] = slices.Repeat([]step{{bytes: math.MaxInt64}}, G+1)
 	}
@@ -63,7 +63,7 @@ func (s *search) leastMemory() ([]plan.Held, int64) {
 				for next := c + 1; next < len(starts); next++ {
 					v := max(so, s.need(from, starts[next], m))
 					if v >= best.bytes {
-						break // more layers only take more
+						break // more layers only need more
 					}
 					if at := &least[next][used+m]; v < at.bytes {
 						*at = step{v, c, used}
@@ -92,14 +92,14 @@ func (s *search) leastMemory() ([]plan.Held, int64) {
 	return stages, best.bytes
 }
 
-// dataNeed is the least memory of every device with which data parallelism fits.
+// dataNeed returns the least memory per device with which data parallelism fits.
 func (d *costs) dataNeed() int64 {
 	keeping := *d
 	keeping.recompute = "no"
 	return keeping.need(0, len(d.p.Layers), 1)
 }
 
-// tooBig says by how much nothing fits, and where.
+// tooBig returns the error that says by how much nothing fits, and where.
 func (o options) tooBig(p *profile.Profile, searches []*search) error {
 	var least *plan.MemoryError
 	consider := func(s *search, bytes int64, stages []plan.Held) {

@@ -8,22 +8,21 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// places is where stages may be: the sets of devices that the placements reach, and
-// what a stage on some of them, and a transfer between two, costs by the byte. It knows no
-// layers, so that the searches of all micro-batch sizes share it. Sets are worked out as
-// they are asked for.
+// places holds the sets of devices that the placements reach. For stages on them it has the cost of a transfer by
+// the byte. It does not depend on layers, so the searches of all micro-batch sizes share it. Sets are computed on
+// first use.
 type places struct {
 	c      *cluster.Cluster
 	at     *servers.Layout
 	types  []string // device types of the cluster
 	typeOf []int    // by device
 
-	number map[string]int32 // of a set, by what is taken
+	number map[string]int32 // index of a set, by what is taken
 	sets   []set
 	moves  []move
 	groups map[string]group // by their devices
 
-	reduces  map[string][2]cluster.Line // by how many devices are in each server
+	reduces  map[string][2]cluster.Line // by the number of devices in each server
 	shortest []cluster.Line             // see shortestReduces
 }
 
@@ -31,27 +30,27 @@ type places struct {
 type set struct {
 	taken    servers.Taken
 	used     int
-	rest     group // all others
+	rest     group // all other devices
 	extended bool
-	first    int32 // of its moves, and how many
+	first    int32 // index of its first move, and their number
 	moves    int
 }
 
-// move is one more stage behind a set.
+// move adds one stage after a set.
 type move struct {
-	to   int32 // the set with it
-	step int   // place of its number of devices
+	to   int32 // the set including it
+	step int   // index of its number of devices in steps
 	mine group
-	rest *cluster.Line  // how what it sends gets to all devices that are left; nil until asked for
-	next []cluster.Line // how it gets to the devices of each move behind; nil until asked for
+	rest *cluster.Line  // transfer to all remaining devices; nil until needed
+	next []cluster.Line // transfer to the devices of each following move; nil until needed
 }
 
-// group is what counts of a stage's devices.
+// group holds the properties of a stage's devices.
 type group struct {
 	devices []int
-	in      [][]int32 // how many are in each group of devices, by level; a device is the innermost
-	types   []int     // that are among them
-	memory  int64     // of the smallest; 0: no limit
+	in      [][]int32 // number of devices in each group, by level; at the innermost level a group is a device
+	types   []int     // device types among them
+	memory  int64     // of the smallest device; 0 means no limit
 	reduce  [2]cluster.Line
 }
 
@@ -69,7 +68,7 @@ func newPlaces(c *cluster.Cluster, at *servers.Layout) *places {
 	return d
 }
 
-// set numbers what is taken.
+// set returns the index of what is taken, and adds it if it is new.
 func (d *places) set(t servers.Taken) int32 {
 	key := t.Key()
 	if n, ok := d.number[key]; ok {
@@ -85,8 +84,8 @@ func (d *places) set(t servers.Taken) int32 {
 	return n
 }
 
-// extend lists the stages that may come behind a set, of the numbers of devices in steps,
-// ascending, with some devices left.
+// extend lists the stages that may follow a set, with the numbers of devices in steps, ascending. Some devices must
+// remain.
 func (d *places) extend(set int32, steps []int) []move {
 	s := d.sets[set]
 	if !s.extended {
@@ -106,7 +105,7 @@ func (d *places) extend(set int32, steps []int) []move {
 	return d.moves[s.first:][:s.moves]
 }
 
-// toRest is how what the stage of a move sends gets to all devices that are left.
+// toRest returns the transfer from the stage of a move to all remaining devices.
 func (d *places) toRest(m *move) cluster.Line {
 	if m.rest == nil {
 		a := d.between(&m.mine, &d.sets[m.to].rest)
@@ -115,7 +114,7 @@ func (d *places) toRest(m *move) cluster.Line {
 	return *m.rest
 }
 
-// streams is how what the stage of a move sends gets to the devices of each move behind it.
+// streams returns the transfers from the stage of a move to the devices of each following move.
 func (d *places) streams(move int32, behind []move) []cluster.Line {
 	m := &d.moves[move]
 	if m.next == nil {
@@ -165,8 +164,8 @@ func (d *places) newGroup(devices []int) group {
 	return g
 }
 
-// reduce is the hierarchical and the flat all-reduce of a group. Groups of as many devices in
-// each server take the same, and where there are two levels of links in whichever servers.
+// reduce returns the hierarchical and the flat all-reduce of a group. They depend only on the number of devices in
+// each server and, with two levels of links, not on which servers these are.
 func (d *places) reduce(g *group) (lines [2]cluster.Line) {
 	each := slices.Clone(g.in[min(1, len(g.in)-1)])
 	if len(d.c.Levels) < 3 {
@@ -181,8 +180,7 @@ func (d *places) reduce(g *group) (lines [2]cluster.Line) {
 	if known && d.c.Nodes == nil {
 		return alike
 	}
-	// Both are straight lines in the bytes where the links of one ring are alike, and never above
-	// this line where they are not.
+	// If all links of a ring are equal, both are linear in the bytes. Otherwise they never exceed this line.
 	const far = 1 << 40
 	for i, reduce := range []func([]int, int64) float64{d.c.HierarchicalAllReduceS, d.c.RingAllReduceS} {
 		zero := reduce(g.devices, 0)
@@ -199,10 +197,10 @@ func (g *group) allReduceS(bytes float64) float64 {
 	return min(g.reduce[0].Of(bytes), g.reduce[1].Of(bytes))
 }
 
-// stream is the time per byte from all devices of one stage to all of another, with even slices on both sides
-// (split/concat, §5.2). Every sender talks to every receiver at once; what leaves or enters a group of devices
-// shares its links, one for each device of the stage in it, or one for the group where the level's uplinks are
-// shared.
+// stream returns the time per byte from all devices of one stage to all of another, with even slices on both sides
+// (split/concat, §5.2). Every sender sends to every receiver at once. Data that leaves or enters a group of devices
+// shares the group's links: one link for each of the stage's devices in it, or one for the group if the level's
+// uplinks are shared.
 func (d *places) stream(from, to []int) cluster.Line {
 	a, b := d.groupOf(from), d.groupOf(to)
 	return d.between(&a, &b)
@@ -217,9 +215,8 @@ func (d *places) between(from, to *group) cluster.Line {
 	return a
 }
 
-// through is what goes through the links of one level:
-// what stays in its group and leaves a member of that. mine is by member how many of one stage's
-// devices are in it, others of the other's, outside by group.
+// through returns the load on one level's links: data that leaves a member of a group but stays in the group. mine
+// counts one stage's devices by member, others the other stage's, and outside the other stage's by group.
 func through(l cluster.Level, mine, others, outside []int32, ofMine, ofOthers int) (a cluster.Line) {
 	for g, n := range mine {
 		if n == 0 {

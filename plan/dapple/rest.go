@@ -6,46 +6,46 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// rests bounds the stages behind a cut on a number of devices, for plans with L below a limit. It holds for any set of
-// that many devices.
+// rests bounds the stages after a cut on a number of devices, for plans with L below a limit. It holds for any set
+// with that number of devices.
 type rests struct {
 	devices, steps int
-	of             []behind // by place of the cut, the start of the model first, and devices
-	// next is by these and by place of the number of devices that the next stage has, which is the first
-	// of several; without the network into it.
+	of             []behind // by index of the cut (the start of the model first), and devices
+	// next is indexed as of and also by the next stage's number of devices (its index in steps). That stage is the
+	// first of several, and the network before it is left out.
 	next []behind
 }
 
-// at is what is known behind a cut, by its place.
+// at returns the bound after a cut, by the cut's index.
 func (r *rests) at(cut, left int) *behind { return &r.of[(cut+1)*(r.devices+1)+left] }
 
-// after is the bound if the next stage has the number of devices at that place.
+// after returns the bound if the next stage has the number of devices at index step.
 func (r *rests) after(cut, left, step int) *behind {
 	return &r.next[((cut+1)*(r.devices+1)+left)*r.steps+step]
 }
 
-// least is L of every plan.
+// least returns a lower bound on L of every plan.
 func (r *rests) least() float64 { return r.at(-1, r.devices).late }
 
-// maxRests is how many pairs of stages are looked at before a search, and maxRestDevices on how
-// many devices: beyond, only the work that is left is known.
+// maxRests limits the pairs of stages that are examined before a search, and maxRestDevices the devices. Above these
+// limits, only the remaining work is bounded.
 const (
 	maxRests       = 8 << 20
 	maxRestDevices = 32
 )
 
-// rests works out what is known of plans with L below a limit, by the recursion
+// rests computes the bounds for plans with L below a limit, by the recursion
 //
-//	behind(i, m) = the network into layer i, and behind it
+//	behind(i, m) = the network into layer i, and then
 //	               layers i.. in one stage on m devices, or for any cut j and number k
-//	               layers i..j-1 in a stage on k devices, and behind it behind(j, m-k)
+//	               layers i..j-1 in a stage on k devices, and then behind(j, m-k)
 //
-// whichever of these is the least. L is M(F+B) of every stage and network at least, so those
-// of more than limit/M are left out, and numbers of devices too few for the layers.
+// and takes the minimum of these. L is at least M(F+B) of every stage and network. So stages above limit/M are left
+// out, and so are numbers of devices that are too small for the layers.
 //
-// Stages are as fast as on any k devices, their all-reduces as short as on any set that the
-// placements reach, and networks as fast as k receivers could take their slices over the
-// links of all levels at once; what is subtracted is the most that it may be.
+// Stages are as fast as on any k devices. Their all-reduces are as short as on any set that the placements reach.
+// Networks are as fast as k receivers could take their slices over the links of all levels at once. Subtracted terms
+// use upper bounds.
 func (s *search) rests(limit float64) *rests {
 	G := len(s.typeOf)
 	starts := append([]int{0}, s.cuts...)
@@ -85,16 +85,16 @@ func nowheres(n int) []behind {
 	return out
 }
 
-// bounds is what a stage or network takes at least, of plans below a limit.
+// bounds computes lower bounds on stages and networks, for plans below a limit.
 type bounds struct {
 	*search
-	rate        float64        // F+B of a stage, at most
+	rate        float64        // upper limit on a stage's F+B
 	reduces     []cluster.Line // by number of devices
-	fast, slow  cluster.Line   // a network's
-	least, most int64          // memory of the smallest device and of the largest; 0: no limit
+	fast, slow  cluster.Line   // bounds of a network
+	least, most int64          // memory of the smallest and of the largest device; 0 means no limit
 }
 
-// row fills in the numbers of devices behind one start.
+// row fills in all numbers of devices after one start.
 func (b *bounds) row(starts []int, i int, out *rests) {
 	n, G, from := len(b.p.Layers), len(b.typeOf), starts[i]
 	low := max(1, int(math.Ceil(b.fastest[from]/b.rate)))
@@ -103,7 +103,7 @@ func (b *bounds) row(starts []int, i int, out *rests) {
 		low, high = G, G
 	}
 	unit := b.steps[0]
-	low += ((G-low)%unit + unit) % unit // all but whole units of devices
+	low += ((G-low)%unit + unit) % unit // leave out whole units of devices
 	most := float64(b.steps[len(b.steps)-1])
 	for j := i + 1; j < len(starts) && (b.fastest[from]-b.fastest[starts[j]])/most <= b.rate; j++ {
 		behind := out.of[j*(G+1):]
@@ -141,7 +141,7 @@ func (b *bounds) row(starts []int, i int, out *rests) {
 	}
 }
 
-// stage is layers from..to-1 on k devices; ok is false where no plan has that.
+// stage returns layers from..to-1 on k devices; ok is false if no plan has such a stage.
 func (b *bounds) stage(from, to, k int) (s step, ok bool) {
 	r := float64(k)
 	s.F, s.B = math.Inf(1), math.Inf(1)
@@ -173,14 +173,14 @@ func (b *bounds) stage(from, to, k int) (s step, ok bool) {
 	return s, with || without
 }
 
-// network is what crosses before a layer on its way to k devices.
+// network returns the transfer of what crosses before a layer to k devices.
 func (b *bounds) network(before, k int) step {
 	bytes := float64(b.cut[before])
 	f := b.fast.FixedS + bytes*b.fast.PerByteS/float64(k)
 	return step{stage{F: f, B: f}, min(b.slow.Of(bytes), b.rate/2), b.rate}
 }
 
-// memories is the least and the most of a device; 0: no limit.
+// memories returns the smallest and the largest memory of a device; 0 means no limit.
 func (d *places) memories() (least, most int64) {
 	for dev := range d.typeOf {
 		m := d.c.MemoryBytes(dev)
@@ -198,8 +198,8 @@ func (d *places) memories() (least, most int64) {
 	return least, most
 }
 
-// networks bounds the seconds of a byte to a single receiver. What it gets comes over one level of
-// links or several, each with its share; n receivers get an n-th each.
+// networks bounds the seconds per byte to a single receiver. Its data comes over one or several levels of links,
+// each with a share; each of n receivers gets 1/n.
 func (d *places) networks() (fast, slow cluster.Line) {
 	rate := 0.0
 	fast.FixedS = math.Inf(1)
@@ -214,11 +214,11 @@ func (d *places) networks() (fast, slow cluster.Line) {
 	return fast, slow
 }
 
-// maxReduceSets is how many sets of devices shortestReduces looks at.
+// maxReduceSets limits the sets of devices that shortestReduces examines.
 const maxReduceSets = 1024
 
-// shortestReduces bounds, for each number of devices, the all-reduces among sets that the placements reach. The bound
-// is zero where there are too many sets to look at.
+// shortestReduces returns lower bounds, by number of devices, on the all-reduces among sets that the placements
+// reach. A bound is zero if there are too many sets.
 func (d *places) shortestReduces(steps []int) []cluster.Line {
 	if d.shortest != nil {
 		return d.shortest

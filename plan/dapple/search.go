@@ -10,38 +10,38 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// planned is T_PL(j, m, g) of equation (4): layers 0..to-1 planned on the devices of a set, the
-// rest in one stage on all others.
+// planned is T_PL(j, m, g) of equation (4): layers 0..to-1 planned on the devices of a set, and the remaining layers
+// in one stage on all other devices.
 type planned struct {
 	to, used int
 	set      int32
-	before   int32 // the planned prefix of all but its last stage; -1: none
-	move     int32 // of that prefix's set, that the last stage is
+	before   int32 // the planned prefix without its last stage; -1 means none
+	move     int32 // the move of that prefix's set that adds the last stage
 	latency  float64
 	into     stage // the network before the last stage
 	last     stage
 }
 
-// search is equations (4) and (5) over one micro-batch size.
+// search runs equations (4) and (5) for one micro-batch size.
 type search struct {
 	*costs
 	cuts  []int // where a stage may begin, ascending
-	steps []int // how many devices a stage may have
-	width int   // over 0: of the prefixes with as many layers and devices, how many are searched on
-	most  int   // over 0: how many stages a plan has at most
+	steps []int // allowed numbers of devices of a stage
+	width int   // above 0: number of prefixes kept per layers and devices
+	most  int   // above 0: most stages of a plan
 
 	found  []planned
-	index  [][]int32 // by cut and set, the planned, plus one
+	index  [][]int32 // by cut and set, index in found plus one
 	best   float64
-	bestAt int // of found, the best plan's prefix
+	bestAt int // index in found of the best plan's prefix
 	tried  int
-	stages []stage // of the prefix at hand
-	rest   *rests  // nil: not known
+	stages []stage // of the current prefix
+	rest   *rests  // nil means unknown
 }
 
-// search finds the best plan of two stages or more below limit; bestAt is -1 where there is none.
-// The nearer a limit is to what the best plan takes the fewer prefixes are planned, and the fewer that
-// no good plan begins with, so limits from the least that any plan may take on are tried first.
+// search finds the best plan of at least two stages below limit; bestAt is -1 if there is none. A limit close to the
+// best plan's time prunes most: fewer prefixes are planned. So it first tries lower limits, from the least time of
+// any plan upwards.
 func (s *search) search(ctx context.Context, limit float64) error {
 	s.best, s.bestAt = limit, -1
 	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {
@@ -65,23 +65,21 @@ func (s *search) search(ctx context.Context, limit float64) error {
 	return nil
 }
 
-// wider is how much further each limit is than the one before, and mostTries how many there are
-// before the last.
+// wider is the factor between successive limits, and mostTries their number before the last one.
 const (
 	wider     = 1.2
 	mostTries = 16
 )
 
-// run is search within one limit.
+// run searches within one limit.
 //
-// It is the memoised recursion as printed: for each number of layers and set of devices one
-// prefix is kept, that with the least latency if the rest were one stage. Left out are those
-// of which no plan comes below the best known, see leastLatency. Others may then
-// be kept in their place, so that what is found is not the recursion's; in thousands of
-// random cases it was never worse (TestSearchAgainstTwins).
+// It is the memoised recursion as printed. For each number of layers and set of devices it keeps one prefix: that
+// with the least latency if the rest were one stage. It leaves out prefixes that cannot lead to a plan below the
+// best known, see leastLatency. Another prefix may then be kept instead, so the result can differ from the
+// recursion's. In thousands of random cases it was never worse (TestSearchAgainstTwins).
 //
-// Order: prefixes by layers ascending; extensions have more layers, so each prefix is final
-// when it is extended. Time: (cuts x sets) x (cuts x steps).
+// It visits prefixes by ascending number of layers. Extensions have more layers, so each prefix is final when it is
+// extended. Time: (cuts x sets) x (cuts x steps).
 func (s *search) run(ctx context.Context, limit float64) error {
 	s.best, s.bestAt, s.found, s.index = limit, -1, s.found[:0], make([][]int32, len(s.cuts))
 	none := s.set(s.at.None())
@@ -101,7 +99,7 @@ func (s *search) run(ctx context.Context, limit float64) error {
 		}
 		for _, f := range order {
 			p := s.found[f]
-			if s.most > 0 && s.length(f)+2 > s.most { // one more and the rest
+			if s.most > 0 && s.length(f)+2 > s.most { // plus one stage and the rest
 				continue
 			}
 			if s.rest != nil && leastLatency(s.before(p, f), s.rest.at(i, len(s.typeOf)-p.used), s.M) >= s.best {
@@ -115,7 +113,7 @@ func (s *search) run(ctx context.Context, limit float64) error {
 	return nil
 }
 
-// planned is the place for the prefix that ends at a cut on a set of devices.
+// planned returns the entry for the prefix that ends at a cut on a set of devices.
 func (s *search) planned(cut int, set int32) *int32 {
 	if more := len(s.sets) - len(s.index[cut]); int(set) >= len(s.index[cut]) {
 		s.index[cut] = append(s.index[cut], make([]int32, more)...)
@@ -123,8 +121,7 @@ func (s *search) planned(cut int, set int32) *int32 {
 	return &s.index[cut][set]
 }
 
-// beam leaves of prefixes with the same layers those with the least latencies, width for
-// each number of devices.
+// beam keeps, of prefixes with the same layers, those with the least latencies: width for each number of devices.
 func (s *search) beam(prefixes []int32) []int32 {
 	slices.SortStableFunc(prefixes, func(a, b int32) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
 	kept := map[int]int{}
@@ -134,7 +131,7 @@ func (s *search) beam(prefixes []int32) []int32 {
 	})
 }
 
-// length is how many stages a planned prefix has.
+// length returns the number of stages of a planned prefix.
 func (s *search) length(at int32) (n int) {
 	for ; at >= 0; at = s.found[at].before {
 		n++
@@ -142,8 +139,8 @@ func (s *search) length(at int32) (n int) {
 	return n
 }
 
-// before lists the stages of a planned prefix, networks between them included. It has room for one more stage, its
-// network, the rest and the rest's network.
+// before lists the stages of a planned prefix, including the networks between them. Its slice has room for another
+// stage, the rest, and a network for each.
 func (s *search) before(p planned, at int32) []stage {
 	s.stages = s.stages[:0]
 	for ; at >= 0; at = s.found[at].before {
@@ -158,8 +155,7 @@ func (s *search) before(p planned, at int32) []stage {
 	return s.stages[:known]
 }
 
-// extend adds one more stage, ending before each later cut, on each set of devices, behind
-// a planned prefix.
+// extend adds one more stage to a planned prefix, ending before each later cut, on each set of devices.
 func (s *search) extend(ctx context.Context, p planned, at int32, firstCut int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("plan: dapple: %w", err)
@@ -170,7 +166,7 @@ func (s *search) extend(ctx context.Context, p planned, at int32, firstCut int) 
 	if at >= 0 {
 		streams = s.streams(p.move, moves)
 	}
-	begins := len(s.before(p, at)) // where what is added begins
+	begins := len(s.before(p, at)) // index of the first added stage
 	stages := s.stages
 	for i := range moves {
 		move, k := &moves[i], begins
@@ -222,7 +218,7 @@ func (s *search) extend(ctx context.Context, p planned, at int32, firstCut int) 
 	return nil
 }
 
-// look is a search over a few of the cuts and prefixes.
+// look returns a search over a few of the cuts and prefixes.
 func (s *search) look() *search {
 	few := &search{costs: s.costs, cuts: s.cuts, steps: s.steps, width: 2, most: s.most}
 	if len(few.cuts) > fewCuts {
@@ -231,10 +227,10 @@ func (s *search) look() *search {
 	return few
 }
 
-// fewCuts is how many cuts look tries.
+// fewCuts is the number of cuts that look tries.
 const fewCuts = 12
 
-// chain lists the best plan's stages: where each ends, and on which devices.
+// chain returns the best plan's stages: the end and the devices of each.
 func (s *search) chain() (ends []int, devices [][]int) {
 	ends = []int{len(s.p.Layers)}
 	devices = [][]int{s.sets[s.found[s.bestAt].set].rest.devices}
@@ -247,9 +243,9 @@ func (s *search) chain() (ends []int, devices [][]int) {
 	return ends, devices
 }
 
-// thin chooses cuts and steps so that about most prefixes are planned. All of both where
-// that is enough; else every unit of devices, at least a server where servers are many, and
-// cuts at equal amounts of work, each moved to the least that crosses nearby.
+// thin chooses cuts and steps so that about most prefixes are planned. It keeps all of both if that is within most.
+// Otherwise numbers of devices are multiples of a unit, of at least a server if there are many servers. Cuts are
+// then at equal amounts of work, each moved to the nearby cut with the fewest bytes.
 func (s *search) thin(most int) (thinned bool) {
 	n, G := len(s.p.Layers), len(s.typeOf)
 	for m := 1; m < G; m++ {
@@ -260,7 +256,7 @@ func (s *search) thin(most int) (thinned bool) {
 	}
 	sets := G
 	if s.at.Count() > 1 && s.at.Count() < G {
-		sets *= s.at.Size(0) / 2 // appended and scattered sets beside the fresh
+		sets *= s.at.Size(0) / 2 // appended and scattered sets in addition to fresh ones
 	}
 	if (n-1)*sets <= most {
 		return false
@@ -283,7 +279,7 @@ func (s *search) thin(most int) (thinned bool) {
 	return true
 }
 
-// spread is want cuts at equal amounts of work.
+// spread returns want cuts at equal amounts of work.
 func (s *search) spread(want int) []int {
 	n := len(s.p.Layers)
 	work := func(k int) float64 { return s.forward[0][k] + s.backward[0][k] }

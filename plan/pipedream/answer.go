@@ -11,15 +11,15 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// stage is one stage of the answer: it ends with a state, on devices.
+// stage is one stage of the answer: its last state and its devices.
 type stage struct {
-	last    int // in the search's list
+	last    int // index in the search's list
 	devices []int
 }
 
-// trace lists the stages of segment (i, end) at a level. The segment runs on all groups of devices that begin with
-// bases. It finds the cuts again in their row, which it works out where it is nil, and keeps in fullest the segment
-// that the published rule counts most for.
+// trace lists the stages of segment (i, end) at a level. The segment runs on every group of devices that begins with
+// one of bases. It finds the cuts from their row, and computes the row if it is nil. It also stores the segment with
+// the most memory by the published rule in fullest.
 func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row *row) []stage {
 	if row == nil {
 		row = s.row(ctx, level, i, end)
@@ -71,17 +71,16 @@ func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row 
 	return stages
 }
 
-// answer writes the stages as a plan. An update of every minibatch is PipeDream's; where the batch is
-// several, an update takes all of them if every replica of a stage then has one. Every replica's warm-up is
-// PipeDream's: NOAM on the input stage, and what its runtime counts behind it, ceil(workers from here on /
-// replicas).
+// answer writes the stages as a plan. With one minibatch per batch, each is followed by an update, as in PipeDream.
+// With several, one update takes all of them, if every replica of a stage has at least one. Warm-up is PipeDream's
+// too: NOAM on the input stage, and ceil(workers from here on / replicas) on the later ones, as its runtime counts.
 func (s *search) answer(r plan.Request, states *profile.States, stages []stage, size int) (*plan.Plan, error) {
 	chain := make([]int, len(stages))
 	for i, st := range stages {
 		chain[i] = s.ids[st.last]
 	}
 	order, ends := states.Order(chain)
-	ends[len(ends)-1] = len(order) // layers that nothing comes behind
+	ends[len(ends)-1] = len(order) // layers without a reader
 	pl := r.Blank(s.o.planner, "round_robin")
 	pl.MicroBatch, pl.MicroBatches = size, r.Batch/size
 	pl.Schedule, pl.Weights = "1f1b-rr", "stash"
@@ -93,7 +92,7 @@ func (s *search) answer(r plan.Request, states *profile.States, stages []stage, 
 	}
 	first := 0
 	for i, st := range stages {
-		if ends[i] == first { // cuts that do not nest may leave a stage nothing
+		if ends[i] == first { // cuts that do not nest may leave a stage empty
 			continue
 		}
 		slices.Sort(st.devices)
@@ -121,7 +120,7 @@ func (s *search) answer(r plan.Request, states *profile.States, stages []stage, 
 	return pl, pl.Validate()
 }
 
-// widest is the most devices that a stage has.
+// widest returns the most devices of any stage.
 func widest(p *plan.Plan) int {
 	most := 0
 	for _, st := range p.Stages {

@@ -9,20 +9,20 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// held is a segment of a plan and what the published rule counts for it.
+// held is a segment of a plan with its memory by the published rule.
 type held struct {
-	first, last int // states
+	first, last int // first and last state
 	devices     []int
 	bytes       float64
 }
 
-// probedStates is how many states the search for the least limit looks at: it solves some forty times.
+// probedStates limits the states in the search for the least memory limit, which solves about forty times.
 const probedStates = 384
 
-// refusal says by how much no plan keeps to the memory given, and where; or that none would with any memory.
-// The least limit is found by bisection, since a plan that keeps to one keeps to every larger one; of a
-// model with more states than probedStates it is the least over so many of them, which are states of
-// the whole search too.
+// refusal says how far the best plan exceeds the memory and where, or that no memory would be enough. It finds the
+// least limit by bisection, because a plan that keeps to one limit keeps to every larger one. For models with more
+// than probedStates states, it searches a sample of that many states. Each of these is also a state of the whole
+// search.
 func (s *search) refusal(ctx context.Context, r plan.Request, states *profile.States) error {
 	probe := &search{model: s.model}
 	if len(s.list) > probedStates {
@@ -60,7 +60,7 @@ func (s *search) refusal(ctx context.Context, r plan.Request, states *profile.St
 			low = limit
 		}
 	}
-	// The fullest segment is a stage, or, of an outer level, what a server holds of several.
+	// The fullest segment is a stage or, on an outer level, several stages of one server.
 	chain, before, at := make([]int, len(stages)), 0, 0
 	for i, st := range stages {
 		chain[i] = probe.ids[st.last]

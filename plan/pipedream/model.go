@@ -8,27 +8,27 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// level is one level of the hierarchy, as the optimizer sees it.
+// level is one level of the cluster's hierarchy.
 type level struct {
-	workers   int     // groups of the level inside
+	workers   int     // groups of the next inner level
 	bandwidth float64 // bytes a second between them
 }
 
-// model is the terms of the recursion over a list of states. The states are in the order of their closures' times,
-// which is a topological order. Segment (i, j) is what lies behind state i-1 up to state j.
+// model holds the terms of the recursion over a list of states. The states are sorted by the times of their
+// closures, which is a topological order. Segment (i, j) has the layers after state i-1 up to state j.
 type model struct {
 	o       options
 	levels  []level
 	list    []profile.State
-	ids     []int    // of the list in the profile's states
+	ids     []int    // index of each listed state in the profile's states
 	before  []uint64 // bit j*words+i: state i is a strict ancestor of state j
 	words   int
 	dropped int
-	chain   bool // every state comes before all later ones
+	chain   bool // every state is an ancestor of all later ones
 }
 
-// take lists the states by time. Past the limit, the state with the least output stands for
-// its neighbours.
+// take lists the states by time. Above the limit, the state with the least output in each neighbourhood represents
+// the others.
 func (m *model) take(states *profile.States, limit int) {
 	m.ids = make([]int, len(states.List))
 	for i := range m.ids {
@@ -56,7 +56,7 @@ func (m *model) take(states *profile.States, limit int) {
 	m.before = make([]uint64, n*m.words)
 	m.list = make([]profile.State, n)
 	m.chain = true
-	first := 0 // of the same segment; all earlier ones come before, and take no more time
+	first := 0 // of the same segment; all earlier states are ancestors and take no more time
 	for j, id := range m.ids {
 		m.list[j] = states.List[id]
 		row := m.before[j*m.words:][:m.words]
@@ -102,7 +102,7 @@ func (m *model) activations(i, j int) float64 {
 	return float64(m.list[j].ActivationBytes - m.list[i-1].ActivationBytes)
 }
 
-// volume is what a byte of weights costs in seconds of synchronisation among r replicas.
+// volume returns the seconds to synchronise a byte of weights among r replicas.
 func (m *model) volume(level, r int) float64 {
 	b := m.levels[level].bandwidth
 	switch m.o.volume {
@@ -114,7 +114,7 @@ func (m *model) volume(level, r int) float64 {
 	return 4 * float64(r-1) / (b * float64(r))
 }
 
-// stage is T^k: what segment (i, j) takes on r workers of a level, compute being what it takes on one.
+// stage returns T^k: the time of segment (i, j) on r workers of a level. compute is its time on one worker.
 func (m *model) stage(compute, sync float64, r int) float64 {
 	if m.o.sum {
 		return (compute + sync) / float64(r)
@@ -122,9 +122,9 @@ func (m *model) stage(compute, sync float64, r int) float64 {
 	return max(compute, sync) / float64(r)
 }
 
-// whole is T^k of a segment that is not cut at this level, or +Inf where it does not fit.
-// ahead is how many of the level's n workers are not its own: each replica holds
-// ceil(ahead / r) minibatches of weights and outputs, by the published rule.
+// whole returns T^k of a segment that is not cut at this level, or +Inf if it does not fit. By the published rule,
+// each replica holds ceil(ahead / r) minibatches of weights and outputs. ahead is the number of the level's workers
+// that belong to other segments.
 func (m *model) whole(level, i, j, r int, compute float64) float64 {
 	if !m.fits(i, j, m.levels[level].workers-r, r) {
 		return math.Inf(1)
@@ -136,23 +136,22 @@ func (m *model) whole(level, i, j, r int, compute float64) float64 {
 	return m.stage(compute, sync, r)
 }
 
-// fits is the published rule: each replica holds the weights and outputs of ceil(ahead / r)
-// minibatches. It is not what a plan's memory split says, of weights, versions, gradients,
-// optimizer, activations and buffers: those depend on how many minibatches a stage has in
-// flight, so on all workers behind it up to the outermost level, and a table of an inner level is made
-// for whatever will be behind it. millrace plan simulates the plan, says where that does not
-// fit and names a limit under which this rule has a plan that does (tune.FittingLimit).
+// fits applies the published rule: each replica holds the weights and outputs of ceil(ahead / r) minibatches. This
+// differs from a plan's real memory: weights, versions, gradients, optimizer, activations and buffers. That depends
+// on the minibatches in flight, and so on all later workers up to the outermost level. A table of an inner level
+// must serve any later workers. Therefore millrace plan simulates the plan and says where it does not fit. It also
+// names a limit with which this rule finds a plan that does (tune.FittingLimit).
 func (m *model) fits(i, j, ahead, r int) bool {
 	return m.o.memory == 0 || m.held(i, j, ahead, r) <= m.o.memory
 }
 
-// held is what the published rule counts for segment (i, j) on r workers with so many ahead.
+// held returns the bytes of segment (i, j) on r workers by the published rule, with ahead other workers.
 func (m *model) held(i, j, ahead, r int) float64 {
 	return math.Ceil(float64(ahead)/float64(r)) * (m.activations(i, j) + m.parameters(i, j))
 }
 
-// receives is the time for which a stage of r workers behind a cut at state k uses the link in front of it:
-// activations and as many bytes of gradients. sends is the same for the cut behind it, at state j.
+// receives returns the seconds that a stage of r workers after a cut at state k uses the link before it. It receives
+// activations and sends back as many bytes of gradients. sends is the same for the cut after the stage, at state j.
 func (m *model) receives(level, k, r int) float64 {
 	if m.o.transfer == "none" {
 		return 0
@@ -160,7 +159,7 @@ func (m *model) receives(level, k, r int) float64 {
 	return 2 * float64(m.list[k].OutputBytes) / m.levels[level].bandwidth / m.o.compression / m.share(r)
 }
 
-// share is what r replicas divide a transfer by.
+// share returns the number by which r replicas divide a transfer's time.
 func (m *model) share(r int) float64 {
 	if m.o.transfer == "code" {
 		return float64(r)

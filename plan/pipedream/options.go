@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Settings are avgpipe's too, with other defaults.
+// Settings are PipeDream's settings; avgpipe uses them with other defaults.
 var Settings = []plan.Setting{
 	{Name: "overlap", Default: plan.DefaultByFormula, Values: "max, sum",
 		Doc: "a replicated stage's compute and synchronisation overlap (paper, section 3.1), or follow each other " +
@@ -42,11 +42,11 @@ var Settings = []plan.Setting{
 		Doc: "most states that are searched; past them a beam. Auto is 2600 with several levels, 20000 flat"},
 }
 
-// options is the settings, read.
+// options holds the settings after parsing.
 type options struct {
 	planner         string
-	flush           bool   // AvgPipe: micro-batches, then an update
-	sum             bool   // compute and synchronisation add up
+	flush           bool   // AvgPipe: an update after all micro-batches
+	sum             bool   // add compute and synchronisation instead of taking the larger
 	volume          string // paper, prose, code
 	flat            bool
 	transfer        string  // paper, code, none
@@ -54,10 +54,10 @@ type options struct {
 	innerDivision   bool
 	nested          bool
 	constrain       string  // auto, on, off
-	memory          float64 // bytes; 0: the cluster's, or no limit
+	memory          float64 // bytes; 0 means the cluster's, or no limit
 	fewer, straight bool
 	bandwidths      []float64
-	states          int // 0 is auto
+	states          int // 0 means auto
 }
 
 func read(name string, settings []plan.Setting, r plan.Request) (o options, err error) {
@@ -100,7 +100,7 @@ func read(name string, settings []plan.Setting, r plan.Request) (o options, err 
 	return o, s.Done()
 }
 
-// note says which formula the objective is by.
+// note says which formula the objective uses.
 func (o options) note() string {
 	rule := "the larger of compute and synchronisation"
 	if o.sum {

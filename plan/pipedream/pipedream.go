@@ -6,18 +6,17 @@
 //	T^k(i->j, m) = 1/m max( A^(k-1)(i->j, m_(k-1)), 2 (m-1) sum|w_l| / B_k )
 //	A^k(i->j, m) = min( T^k(i->j, m), min over s, m' of max( A^k(i->s, m-m'), 2 a_s / B_k, T^k(s+1->j, m') ) )
 //
-// As printed, T^k(i->j, m) itself is no candidate, so that data parallelism could never
-// come out; it is one here. Formula "artifact" is the published
-// optimizer_graph_hierarchical.py, term by term: compute and synchronisation are added
-// up; the volume is 4 (m-1) W / m; a stage that was not cut divides it by the number of
-// workers of the level inside once more; transfers exist only with a compression ratio, are
-// divided by the stage's replicas, and what the stage sends is charged too unless it ends with the last
-// state; cuts need only be ancestors of where the rest ends. Each difference is a setting of
-// its own. See model.go for the terms and search.go for how the least is found.
+// In the printed formula T^k(i->j, m) itself is not a candidate, so data parallelism could never result. Here it is
+// one. Formula "artifact" is the published optimizer_graph_hierarchical.py, term by term. Compute and
+// synchronisation are added up. The volume is 4 (m-1) W / m. A stage that was not cut divides it once more by the
+// number of workers of the next inner level. Transfers exist only with a compression ratio and are divided by the
+// stage's replicas. What the stage sends is charged too, unless the stage ends with the last state. Cuts need only
+// be ancestors of the state where the rest ends. Each difference is a separate setting. model.go has the terms, and
+// search.go the search for the minimum.
 //
-// The paper knows one kind of device. On a cluster of several it assumes that all are as slow, and hold as
-// little, as the worst of those there are, and says so in Why; likewise for links that differ inside a level.
-// Refused is, with a plan.MemoryError, what keeps to no limit that was set.
+// The paper has only one kind of device. On a cluster with several, this package assumes the speed and memory of the
+// worst of them, and says so in Why. The same holds for links that differ within a level. If no plan keeps to a
+// given limit, it returns a plan.MemoryError.
 package pipedream
 
 import (
@@ -49,8 +48,8 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	return o.plan(ctx, r)
 }
 
-// Flushed is PipeDream's optimizer as a planner of this name and these settings asks it, for synchronous
-// plans: micro-batches, then an update.
+// Flushed runs PipeDream's optimizer for another planner's name and settings. Its plans are synchronous:
+// micro-batches, then an update.
 func Flushed(ctx context.Context, planner string, settings []plan.Setting, r plan.Request) (*plan.Plan, error) {
 	o, err := read(planner, settings, r)
 	if err != nil {
@@ -60,7 +59,7 @@ func Flushed(ctx context.Context, planner string, settings []plan.Setting, r pla
 	return o.plan(ctx, r)
 }
 
-// plan answers a request under settings that were read.
+// plan answers a request with these options.
 func (o options) plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	size, costs, device, err := o.costs(r)
 	if err != nil {
@@ -113,7 +112,7 @@ func (o options) plan(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// gap is how far a plan over some of the states can be above the optimum over all of them.
+// gap says how far a plan over some of the states can be above the optimum over all of them.
 func (s *search) gap(value float64) string {
 	bound := s.list[len(s.list)-1].ComputeS / float64(s.devices())
 	if value <= bound*(1+plan.SameTime) {
@@ -124,7 +123,7 @@ func (s *search) gap(value float64) string {
 		"most %.1f %% better", bound, 100*(1-bound/value))
 }
 
-// cutStates is where a profile may be cut, and what was left out, in words.
+// cutStates returns where a profile may be cut, and describes the states that were left out.
 func cutStates(p *profile.Profile, costs []profile.Cost) (*profile.States, string, error) {
 	states, err := profile.CompressedStates(p, costs)
 	if err != nil {
@@ -138,8 +137,8 @@ func cutStates(p *profile.Profile, costs []profile.Cost) (*profile.States, strin
 	return states, "", nil
 }
 
-// costs chooses the minibatch and the costs of the slowest device type: the whole batch where
-// the profile has it, or else the largest of its sizes that divides the batch.
+// costs chooses the minibatch and the costs of the slowest device type. The minibatch is the whole batch if the
+// profile has that size, and otherwise the largest of its sizes that divides the batch.
 func (o options) costs(r plan.Request) (size int, costs []profile.Cost, why string, err error) {
 	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
 		return 0, nil, "", fmt.Errorf("plan: %s: %d layers, %d devices; both must be 1 at least", o.planner,
@@ -187,11 +186,10 @@ func (o options) size(r plan.Request) (int, error) {
 	if best > 0 {
 		return best, nil
 	}
-	return r.Batch, nil // p.At interpolates, scales or says what there is
+	return r.Batch, nil // p.At interpolates, scales, or lists the existing sizes
 }
 
-// better is the larger minibatch, except for plans with a flush, which want one micro-batch
-// for each device at least.
+// better prefers the larger minibatch. Plans with a flush need at least one micro-batch for each device.
 func (o options) better(m, than, batch, devices int) bool {
 	if o.flush && batch/m < devices {
 		return m < than && batch/than < devices
@@ -199,8 +197,8 @@ func (o options) better(m, than, batch, devices int) bool {
 	return m > than || (o.flush && batch/than < devices)
 }
 
-// levels are the cluster's, innermost first, with the slowest links of each; flat is one
-// level with the slowest of all.
+// levels returns the cluster's levels, innermost first, with the slowest links of each. flat makes it one level with
+// the slowest of all.
 func (o options) levels(c *cluster.Cluster) []level {
 	var levels []level
 	for i, l := range c.Levels {

@@ -8,37 +8,34 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// reach leaves out what cannot be part of a plan that takes no more than limit. Some plan is known to take no more.
+// reach leaves out what cannot be part of a plan that takes at most limit. Some plan is known that keeps to the
+// limit.
 //
-// By every formula a segment on r workers of a level takes at least its compute over r
-// times the devices of one worker, width: a stage takes compute over its replicas, or more,
-// and the larger of two numbers is never below their mean weighted by devices. So of a
-// plan of at most limit, with N devices,
+// By every formula, a segment on r workers of a level takes at least its compute / (r x width), where width is the
+// number of devices of one worker. A stage takes at least its compute / its replicas, and the larger of two numbers
+// is at least their mean weighted by devices. So in a plan of at most limit, with N devices,
 //
-//   - what lies between two cuts with d devices has no more than limit x d seconds of compute;
-//   - a cut with x devices before it has no more than limit x before it and no more than
-//     limit (N - x) behind it. A level's workers are width devices, and what is replicated
-//     outside is so many workers more, so that there x is a multiple of width: ends. The
-//     nearer limit is to all compute shared evenly, the fewer states lie in these windows;
-//   - a cut of a level takes no more than limit to send over, times the replicas outside:
-//     ends, too;
-//   - a segment of a level is replicated, outside, over what lies behind its beginning at
-//     most: cap, and what has so much compute, last.
+//   - the states between two cuts with d devices have at most limit x d seconds of compute;
+//   - a cut with x devices before it has at most limit x of compute before it, and at most limit (N - x) after it. A
+//     level's workers have width devices, and replicas outside multiply them, so x is a multiple of width there:
+//     ends. The closer limit is to all compute shared evenly, the fewer states lie in these windows;
+//   - a transfer over a level's cut takes at most limit times the replicas outside: ends, too;
+//   - a level's segment is replicated, outside, at most over the devices left from its beginning on: cap. Its
+//     compute is limited by that: last.
 //
-// What is left out is counted as +Inf. It would be above limit by more than what sums in
-// another order differ by, for which limit is widened by sameTime.
+// What is left out counts as +Inf. It exceeds limit by more than rounding, because limit is widened by SameTime.
 type reach struct {
 	limit float64
-	// ends[k][j] says whether segments of whole workers of level k may end with state j; the
-	// last of them is for the whole plan, which ends with the last state alone.
+	// ends[k][j] says whether segments of whole workers of level k may end with state j. The last row is for the whole
+	// plan, which ends with the last state only.
 	ends [][]bool
 }
 
-// coarser is how many states the searches have that find a limit for the next.
+// coarser has the numbers of states of the searches that find a limit for the next search.
 var coarser = []int{48, 384}
 
-// windows fills in ends, from the outermost level: where a level may be cut, the one inside
-// may end too. received is by level what a transfer to one replica takes.
+// windows fills in ends, from the outermost level inwards: where a level may be cut, the next inner one may end too.
+// received has, by level, the times of transfers to one replica.
 func (p *reach) windows(m *model, received [][]float64) {
 	n, top := len(m.list), len(m.levels)
 	p.ends = make([][]bool, top+1)
@@ -57,14 +54,13 @@ func (p *reach) windows(m *model, received [][]float64) {
 	}
 }
 
-// devicesBefore is the least devices, a multiple of width, that states up to k need.
+// devicesBefore returns the least number of devices, a multiple of width, that states up to k need.
 func (p *reach) devicesBefore(m *model, k, width int) float64 {
 	return max(1, math.Ceil(m.list[k].ComputeS/(p.limit*(1+plan.SameTime)*float64(width)))) * float64(width)
 }
 
-// cap is what a segment of a level that begins with state i may take itself: limit times
-// its replicas outside, for which there are the devices that are left for it and what is
-// behind.
+// cap returns the most time that a level's segment may take that begins with state i: limit times its replicas
+// outside. The devices left for it and the later segments limit those replicas.
 func (p *reach) cap(m *model, level, i int) float64 {
 	width, left := m.width(level+1), float64(m.devices())
 	if i > 0 {
@@ -73,7 +69,7 @@ func (p *reach) cap(m *model, level, i int) float64 {
 	return p.limit * (1 + plan.SameTime) * left / float64(width)
 }
 
-// last is the last state, up to end, with which a segment from i on r workers may end.
+// last returns the last state, up to end, with which a segment from i on r workers may end.
 func (p *reach) last(m *model, level, r, i, end int) int {
 	if math.IsInf(p.limit, 1) {
 		return end
@@ -82,13 +78,13 @@ func (p *reach) last(m *model, level, r, i, end int) int {
 	return i - 1 + sort.Search(end-i+1, func(d int) bool { return m.compute(i, i+d) > most })
 }
 
-// segments is what segments take on one worker of a level, those within reach.
+// segments holds the times of segments on one worker of a level, for those within reach.
 type segments struct {
-	begins          []int       // by state: how many that a segment may begin with come before it
-	least, envelope [][]float64 // by the last state and the number of the first; envelope is the least so far
+	begins          []int       // by state: how many possible beginnings come before it
+	least, envelope [][]float64 // by last state and index of the beginning; envelope is the running minimum
 }
 
-// segments makes room for what segments take on one worker of a level.
+// segments allocates the times of segments on one worker of a level.
 func (p *reach) segments(m *model, level int) segments {
 	n := len(m.list)
 	s := segments{begins: make([]int, n+1), least: make([][]float64, n), envelope: make([][]float64, n)}
@@ -111,7 +107,7 @@ func (p *reach) segments(m *model, level int) segments {
 // begins says whether a segment of whole workers of a level may begin with state i.
 func (p *reach) begins(level, i int) bool { return i == 0 || p.ends[level][i-1] }
 
-// at is what segment (i, j) takes; both must be within reach.
+// at returns the time of segment (i, j); its beginning and end must be within reach.
 func (s *segments) at(i, j int) float64 { return s.least[j][s.begins[i]] }
 
 func (s *segments) envelop() {
@@ -125,7 +121,7 @@ func (s *segments) envelop() {
 	}
 }
 
-// width is the devices of one worker of a level, or of all for the level past the last.
+// width returns the number of devices of one worker of a level, or of all for the level after the last.
 func (m *model) width(level int) int {
 	width := 1
 	for _, l := range m.levels[:level] {
@@ -134,7 +130,7 @@ func (m *model) width(level int) int {
 	return width
 }
 
-// thinned is the same model over few of the states: a plan over these is one over all.
+// thinned returns the same model over fewer states. A plan over these is also a plan over all states.
 func (m *model) thinned(few int) model {
 	n := len(m.list)
 	kept := profile.Sparse(n, few, func(k int) int64 { return m.list[k].OutputBytes })

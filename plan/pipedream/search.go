@@ -12,39 +12,37 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// search finds the least of the recursion exactly. What makes it fast loses nothing.
-// Servers of a level are alike, so that a level counts workers and never names them. And
-// of the cuts of segment (i, j) on r workers with q for the last stage, behind state k, let
+// search finds the exact minimum of the recursion; its shortcuts never miss it. Servers of a level are identical, so
+// a level only counts workers. Consider cutting segment (i, j) on r workers after state k, with q workers for the
+// last stage. Let
 //
-//	head(k) = min over k' >= k of max( A(i->k', r-q), what the transfer behind k' takes )
-//	tail(k) = T of q replicas, of the least A^(k-1)(k'+1->j) and the fewest weights over k' <= k
+//	head(k) = min over k' >= k of max( A(i->k', r-q), the time of the transfer after k' )
+//	tail(k) = T of q replicas, with the least A^(k-1)(k'+1->j) and the fewest weights over k' <= k
 //
-// No cut behind k or later takes less than head(k), none behind k or earlier less than
-// tail(k); head never falls with k and tail never rises. So the search begins where they
-// cross and goes both ways, up until head and down until tail reaches the least found.
-// States are ordered by compute, so that on the innermost level, along a chain, tail is what
-// the last stage takes.
+// A cut after k or later takes at least head(k); a cut after k or earlier takes at least tail(k). head never falls
+// with k, and tail never rises. So the search begins where they cross. It goes up until head reaches the least value
+// found, and down until tail does. States are sorted by compute. So on the innermost level, along a chain, tail is
+// exactly the last stage's time.
 //
-// Nor is anything looked at that cannot be part of a plan as good as one that is known; see
-// reach.go.
+// It also skips whatever cannot be part of a plan as good as one already known; see reach.go.
 type search struct {
 	model
 	reach
-	inner    []segments  // by level k > 0: what a segment takes on one worker
+	inner    []segments  // by level k > 0: times of segments on one worker
 	received [][]float64 // by level: receives(level, k, 1)
 	weights  []float64   // most parameter bytes of all states up to k
-	fullest  held        // of the plan that trace last wrote down
+	fullest  held        // of the last plan that trace wrote
 }
 
-// row is A^k(i -> j, r) for one i; +Inf where it is out of reach.
+// row holds A^k(i -> j, r) for one i; +Inf if out of reach.
 type row struct {
 	least [][]float64   // by r and j
 	head  [][][]float64 // by r, q and the last state before the cut
-	cross [][]int       // by r and q: where head and tail crossed for the segment before
-	cuts  []uint64      // bit k: segments that begin with i may be cut behind state k, if that comes before their end
+	cross [][]int       // by r and q: where head and tail crossed for the previous segment
+	cuts  []uint64      // bit k: segments that begin with i may be cut after state k, if it comes before their end
 }
 
-// computed is A^(k-1)(i->j) on all workers of the level inside.
+// computed returns A^(k-1)(i->j) on all workers of the next inner level.
 func (s *search) computed(level, i, j int) float64 {
 	if level == 0 {
 		return s.compute(i, j)
@@ -79,7 +77,7 @@ func (s *search) solve(ctx context.Context) ([]stage, float64, error) {
 	return s.trace(ctx, len(s.levels)-1, 0, n-1, []int{0}, row), value, ctx.Err()
 }
 
-// value is what states 0 to end take on all workers.
+// value returns the time of states 0 to end on all workers.
 func (r *row) value(end int) float64 {
 	if whole := r.least[len(r.least)-1]; end < len(whole) {
 		return whole[end]
@@ -87,7 +85,7 @@ func (r *row) value(end int) float64 {
 	return math.Inf(1)
 }
 
-// rows fills in all levels from the innermost, and returns the outermost's only row.
+// rows fills in all levels, innermost first, and returns the single row of the outermost.
 func (s *search) rows(ctx context.Context) (*row, error) {
 	n, top := len(s.list), len(s.levels)-1
 	s.inner, s.received = make([]segments, top+1), make([][]float64, top+1)
@@ -137,8 +135,7 @@ func (s *search) rows(ctx context.Context) (*row, error) {
 	return row, ctx.Err()
 }
 
-// row is A^k(i -> j, r) for all i <= j <= end within reach; least ends with the last of
-// these.
+// row returns A^k(i -> j, r) for all i <= j <= end within reach; least ends with the last of these.
 func (s *search) row(ctx context.Context, level, i, end int) *row {
 	workers, most := s.levels[level].workers, s.cap(&s.model, level, i)
 	end = s.last(&s.model, level, workers, i, end)
@@ -174,7 +171,7 @@ func (s *search) row(ctx context.Context, level, i, end int) *row {
 	return row
 }
 
-// cuts is the states behind which a level may be cut and that come after all before i.
+// cuts returns the states after which a level may be cut and that come after all states before i.
 func (s *search) cuts(level, i int) []uint64 {
 	cuts := make([]uint64, s.words)
 	for k := i; k < len(s.list); k++ {
@@ -185,7 +182,7 @@ func (s *search) cuts(level, i int) []uint64 {
 	return cuts
 }
 
-// heads is head by q and k, for segments that begin with i on r workers.
+// heads returns head by q and k, for segments that begin with i on r workers.
 func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 	heads := make([][]float64, r)
 	for q := 1; q < r && (q == 1 || !s.o.straight); q++ {
@@ -200,13 +197,13 @@ func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 	return heads
 }
 
-// mayIdle says whether segment (i, j) may leave workers out; the artifact's single states do not.
+// mayIdle says whether segment (i, j) may leave workers idle; the artifact's single states may not.
 func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
 
-// cut is the least value below best of cutting segment (i, j) on r workers. k is the last state before the cut and q
-// the last stage's workers; k is -1 where nothing is below.
+// cut returns the least value of cutting segment (i, j) on r workers, if it is below best. k is the last state
+// before the cut, and q the last stage's workers. k is -1 if no cut is below best.
 func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64, k, q int) {
-	var inner, tails []float64 // of the segments that end with j, by the number of where they begin
+	var inner, tails []float64 // for the segments that end with j, by index of the beginning
 	var begins []int
 	if level > 0 {
 		in := &s.inner[level]
@@ -269,7 +266,7 @@ func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64,
 		}
 		for c := range downwards(before, row.cuts, mid) {
 			if send >= best || tail(c) >= best {
-				break // no earlier one is
+				break // no earlier cut is below best
 			}
 			better(c)
 		}
@@ -277,7 +274,7 @@ func (s *search) cut(level, i, j, r int, row *row, best float64) (value float64,
 	return best, k, q
 }
 
-// upwards yields what two sets of states share from a state on, the lowest first.
+// upwards yields the elements that two sets of states share, from a state up.
 func upwards(a, b []uint64, from int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for w := from / 64; w < len(a); w++ {
@@ -294,7 +291,7 @@ func upwards(a, b []uint64, from int) iter.Seq[int] {
 	}
 }
 
-// downwards yields what two sets of states share below a state, the highest first.
+// downwards yields the elements that two sets of states share, from just below a state down.
 func downwards(a, b []uint64, below int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for w := below / 64; w >= 0; w-- {

@@ -1,10 +1,10 @@
 // Package artifact is DAPPLE's published planner, AlibabaPAI/DAPPLE@fd75dcf src/.
 //
-// It is another algorithm than the paper's: it knows no pivot, no phases, no K, and no memory outside of data
-// parallelism (oracles README §3). In: a profile, a cluster, a batch and the constants that the published
-// code states. Out: the plans that it compares, with its estimates (Search), and the best as a plan (Plan).
-// Length is its script for the length of a pipeline. Refused: more than maxStates states, and what no profile
-// has costs for.
+// It differs from the paper's algorithm: it has no pivot, no phases and no K, and checks memory only for data
+// parallelism (oracles README §3). Input: a profile, a cluster, a batch and the published code's constants. Output:
+// the plans that it compares, with its estimates (Search), and the best as a plan (Plan). Length is the published
+// script for the length of a pipeline. Errors: more than maxStates states, and models for which the profile has no
+// costs.
 package artifact
 
 import (
@@ -17,10 +17,10 @@ import (
 
 // Candidate is one of the plans that the published search compares.
 type Candidate struct {
-	Pipelines int // rp: every stage's devices are those of so many pipelines side by side
-	// Stages are in states: First, and End which is the next stage's first, or the last state.
+	Pipelines int // rp: every stage has devices for this many pipelines side by side
+	// Stages are in states. A stage's End is the next stage's First, or the last state.
 	Stages  []Stage
-	Speedup float64 // compute of the whole batch over the estimated latency
+	Speedup float64 // compute of the whole batch / the estimated latency
 	Block   float64 // the slowest stage or transfer for the whole batch, in seconds
 }
 
@@ -30,49 +30,48 @@ type Stage struct {
 	Devices    []int
 }
 
-// DP is the speedups of plain data parallelism over all devices.
+// DP holds the speedups of plain data parallelism over all devices.
 type DP struct {
 	NoOverlap        float64
-	P3InfiniteMemory float64 // all-reduces hide behind the backward and the next forward
-	P3               float64 // the same behind the last accumulation step alone
-	NormalOverlap    float64 // behind the last accumulation step's backward
+	P3InfiniteMemory float64 // backward and next forward hide all-reduces
+	P3               float64 // the same, but only in the last accumulation step
+	NormalOverlap    float64 // the last accumulation step's backward hides them
 	MaxBatch         int     // samples that fit one device
-	AccumulationSize int     // samples of one accumulation step; 0: not even one sample fits
+	AccumulationSize int     // samples of one accumulation step; 0 means that not even one sample fits
 }
 
-// Best is the better of data parallelism without overlap and with the normal one: what
-// DAPPLE's Table 4 compares with.
+// Best returns the better of no overlap and normal overlap, which DAPPLE's Table 4 compares with.
 func (d DP) Best() float64 { return max(d.NoOverlap, d.NormalOverlap) }
 
-// Answer is everything that the published planner says.
+// Answer is the published planner's complete result.
 type Answer struct {
 	States        *profile.States
-	Order         []int // the state at each place of the published code's own order
+	Order         []int // state by its position in the published code's order
 	Candidates    []Candidate
-	Best          int // of Candidates, the highest speedup
-	BestMulti     int // of those with several stages; -1: none
+	Best          int // index in Candidates, the highest speedup
+	BestMulti     int // best of those with several stages; -1 means none
 	TotalComputeS float64
 	DP            DP
-	// Limited says that some stage of the straight searches may be on more than maxWays sets of devices. Only the first
-	// of these sets were followed.
+	// Limited says that some stage of the straight searches could be on more than MaxWays sets of devices, and only the
+	// first of these were followed.
 	Limited bool
-	// RecursiveSpeedup of BestMulti is sync_pipeline_speedup_recursive's.
+	// RecursiveSpeedup is the result of sync_pipeline_speedup_recursive for BestMulti.
 	RecursiveSpeedup float64
 }
 
-// input is what the published planner works on, scaled to the whole batch.
+// input is the published planner's input, scaled to the whole batch.
 type input struct {
 	Constants
 	batch int
 	at    *servers.Layout
-	// By state, in the published order: sums over the closure, and what crosses behind it.
+	// By state, in the published order: sums over the closure, and the bytes that cross after it.
 	compute, parameters, saved, output []float64
 	before                             [][]uint64 // bit k of entry j: state k is an ancestor of state j
 }
 
 func (a *input) total() float64 { return a.compute[len(a.compute)-1] }
 
-// span is a sum over states first..last, as differences of cumulative values.
+// span returns the sum over states first..last from cumulative sums.
 func span(sums []float64, first, last int) float64 {
 	if first == 0 {
 		return sums[last]
@@ -80,8 +79,8 @@ func span(sums []float64, first, last int) float64 {
 	return sums[last] - sums[first-1]
 }
 
-// transferS is split_concat_all2all_time: how long bytes take from all devices of one stage
-// to all of the next. Neither the number of links nor of receivers counts.
+// transferS is split_concat_all2all_time: the seconds that bytes take from all devices of one stage to all of the
+// next. It ignores the numbers of links and of receivers.
 func (a *input) transferS(from, to []int, bytes float64) float64 {
 	if a.at.Apart(to...) {
 		return bytes / a.EthernetNCCL
@@ -98,12 +97,12 @@ func (a *input) transferS(from, to []int, bytes float64) float64 {
 	return bytes / a.NVLink
 }
 
-// fastestRate bounds transferS of a byte from so many devices from below, wherever these are.
+// fastestRate returns a lower bound on transferS of a byte from that many devices, wherever they are.
 func (a *input) fastestRate(from int) float64 {
 	return min(1/a.EthernetNCCL, 1/a.EthernetP2P/float64(from), 1/a.NVLink)
 }
 
-// allReduceS is all_reduce_time of bytes among devices.
+// allReduceS is all_reduce_time: the seconds to all-reduce bytes among devices.
 func (a *input) allReduceS(devices []int, bytes float64) float64 {
 	n := float64(len(devices))
 	switch {
@@ -115,14 +114,14 @@ func (a *input) allReduceS(devices []int, bytes float64) float64 {
 	return 2 * bytes * ((n - 1) / n) / a.NVLink / float64(len(devices)/2)
 }
 
-// microBatches is M of one of rp pipelines; 0 where the batch is too small for them.
+// microBatches returns M of each of rp pipelines; 0 if the batch is too small for them.
 func (a *input) microBatches(rp int) int { return a.batch / rp / a.MinMicroBatch }
 
 // speedup is sync_pipeline_speedup_analytical (oracles README §3.2):
 //
 //	L = block (M-1) + compute/(rp M) + sum over cuts transfer(a/(rp M)) + max(0, max_i AR_i - i block)
 //
-// An all-reduce covers one state more than its stage, all but the last's.
+// An all-reduce covers one state more than its stage, except the last stage's.
 func (a *input) speedup(c Candidate) float64 {
 	M := a.microBatches(c.Pipelines)
 	if M == 0 {
@@ -141,9 +140,9 @@ func (a *input) speedup(c Candidate) float64 {
 	return a.total() / (length + late)
 }
 
-// recursive is sync_pipeline_speedup_recursive: every micro-batch's forwards and backwards
-// by the recursion of Length, half of a stage's time each, transfers as stages, and
-// each stage's all-reduce behind its last backward.
+// recursive is sync_pipeline_speedup_recursive. It times every micro-batch's forwards and backwards by the recursion
+// of Length. Each takes half of a stage's time, transfers count as stages, and each stage's all-reduce follows its
+// last backward.
 func (a *input) recursive(c Candidate) float64 {
 	M := a.microBatches(c.Pipelines)
 	if M == 0 {
@@ -173,7 +172,7 @@ func (a *input) recursive(c Candidate) float64 {
 	return a.total() / length
 }
 
-// dataParallel is the published estimates of plain data parallelism on all devices.
+// dataParallel returns the published estimates of plain data parallelism on all devices.
 func (a *input) dataParallel() DP {
 	all := make([]int, len(a.at.Of))
 	for d := range all {
@@ -194,8 +193,8 @@ func (a *input) dataParallel() DP {
 	return dp
 }
 
-// accumulation is the samples of one accumulation step. As published, it compares the
-// samples that fit one device with the whole batch, not with the device's share.
+// accumulation returns the samples of one accumulation step. As in the published code, it compares the samples that
+// fit one device with the whole batch instead of the device's share.
 func (a *input) accumulation(fit int) int {
 	switch {
 	case fit == 0:
@@ -206,8 +205,8 @@ func (a *input) accumulation(fit int) int {
 	return a.batch / plan.LeastDivisor(a.batch, (a.batch+fit-1)/fit)
 }
 
-// overlap is how much of the all-reduces computation does not hide. They run one state at a time, the last first,
-// beside the backward of that part of the batch and, where next is set, the next forward.
+// overlap returns the seconds of all-reduces that computation does not hide. They run one state at a time, the last
+// first, during the backward of that part of the batch. With next they also run during the next forward.
 func (a *input) overlap(all []int, next bool, part float64) float64 {
 	n := len(a.compute)
 	half := func(state int) float64 { return span(a.compute, state, state) * part / 2 }

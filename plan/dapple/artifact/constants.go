@@ -9,25 +9,25 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// Constants is what the published code states in its source, or its examples set.
+// Constants holds the constants of the published code's source or of its examples.
 type Constants struct {
 	MinMicroBatch           int     // samples of one micro-batch of one pipeline
-	OptimizerMemoryScaling  float64 // parameters, gradients and optimizer together, as copies of the parameters
-	PeakActivationPerSample float64 // bytes; 0: all activations of the profile, by sample
+	OptimizerMemoryScaling  float64 // parameters, gradients and optimizer together, in copies of the parameters
+	PeakActivationPerSample float64 // bytes; 0 means all activations of the profile, per sample
 	NVLink                  float64 // bytes/s between devices of one server
 	EthernetP2P             float64 // bytes/s between servers, to one server
 	EthernetNCCL            float64 // bytes/s between servers: to several servers, and in all-reduces
 	GPUMemory               float64 // bytes, for data parallelism
-	ProfileBatch            int     // samples that the profile's costs are of; 0: what it says
-	Server                  int     // devices of one server; 0: by the cluster's levels
+	ProfileBatch            int     // samples that the profile's costs are for; 0 means as the profile says
+	Server                  int     // devices of one server; 0 means by the cluster's levels
 }
 
-// ConstantsOf is the constants that a request's own profile and cluster say, for servers of so many devices;
-// 0: by the cluster's levels.
+// ConstantsOf returns the constants for a request's own profile and cluster. server is the number of devices in a
+// server; 0 means by the cluster's levels.
 //
-// The slowest level that joins devices of a server stands for the inside, the slowest that joins servers for
-// what is between; a level that does both stands for both. A kind of link that there is not takes no time.
-// The smallest device stands for all, and one without a limit has room for any batch.
+// The bandwidth inside servers is that of the slowest level that joins devices of a server. The bandwidth between
+// servers is that of the slowest level that joins servers; a level that does both counts for both. A missing kind of
+// link takes no time. All devices count as the smallest, and a device without a limit has room for any batch.
 func ConstantsOf(r plan.Request, server int) Constants {
 	if server == 0 {
 		server = servers.SizeOf(r.Cluster)
@@ -37,7 +37,7 @@ func ConstantsOf(r plan.Request, server int) Constants {
 		Server: server,
 		NVLink: math.Inf(1), EthernetP2P: math.Inf(1), EthernetNCCL: math.Inf(1), GPUMemory: math.Inf(1),
 	}
-	size := 1 // devices of what a level joins
+	size := 1 // number of devices that a level joins
 	for i, l := range r.Cluster.Levels {
 		pair, all := slowest(r.Cluster, i)
 		if l.Size > 1 && size < server {
@@ -55,7 +55,7 @@ func ConstantsOf(r plan.Request, server int) Constants {
 	return k
 }
 
-// slowest is the bytes a second of a level's slowest link, between two and in collectives.
+// slowest returns the bytes per second of a level's slowest link, between two devices and in collectives.
 func slowest(c *cluster.Cluster, level int) (pair, all float64) {
 	l := c.Levels[level]
 	pair, all = l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond
@@ -72,7 +72,7 @@ func slowest(c *cluster.Cluster, level int) (pair, all float64) {
 	return pair, all
 }
 
-// links is the bandwidths in words.
+// links describes the bandwidths.
 func (k Constants) links() string {
 	rate := func(bytesPerSecond float64) string {
 		if math.IsInf(bytesPerSecond, 1) {

@@ -2,16 +2,15 @@ package artifact
 
 import "fmt"
 
-// Length is when the last backward of one synchronous iteration ends in a strict 1F1B order. It is the double
-// recursion of DAPPLE's published planner (oracles' HPGO script; §3.2's schedule). Stage x, network stages counted
-// as stages, has warmup[x] forwards before its first backward. Forward i there waits for forward i of the stage
-// before, its own forward i-1 and its own backward i-warmup[x]; backward i for backward i of the stage behind, its
-// own backward i-1 and its own forward i+warmup[x]-1.
+// Length returns when the last backward of one synchronous iteration ends in a strict 1F1B order. It is the double
+// recursion of DAPPLE's published planner (oracles' HPGO script; §3.2's schedule). Stage x has warmup[x] forwards
+// before its first backward; network stages count as stages. Forward i waits for forward i of the previous stage,
+// and for its own forward i-1 and backward i-warmup[x]. Backward i waits for backward i of the next stage, and for
+// its own backward i-1 and forward i+warmup[x]-1.
 //
-// forward and backward are seconds of one micro-batch by stage; the result is seconds,
-// without all-reduces. Warm-ups must not rise from one stage to the next, or forwards and
-// backwards would wait for each other: that, lengths that differ and counts below 1 are
-// refused. Time: O(stages x microBatches).
+// forward and backward have the seconds of one micro-batch by stage. The result is in seconds, without all-reduces.
+// It returns an error if warm-ups rise from one stage to the next, because forwards and backwards would then wait
+// for each other. Lengths that differ and counts below 1 are errors too. Time: O(stages x microBatches).
 func Length(forward, backward []float64, microBatches int, warmup []int) (float64, error) {
 	if len(forward) == 0 || len(backward) != len(forward) || len(warmup) != len(forward) || microBatches < 1 {
 		return 0, fmt.Errorf("plan: pipeline of %d forwards, %d backwards and %d warm-ups with %d micro-batches; it "+
@@ -31,13 +30,13 @@ func Length(forward, backward []float64, microBatches int, warmup []int) (float6
 	return length, nil
 }
 
-// pipelineEnds is when each stage ends its last forward and backward. inOrder false leaves
-// out that a backward waits for the one before it on its stage once no forward stands
-// between them, as DAPPLE's sync_pipeline_speedup_recursive does.
+// pipelineEnds returns when each stage ends its last forward and backward. With inOrder false, a backward does not
+// wait for the previous one on its stage once no forward is between them. DAPPLE's sync_pipeline_speedup_recursive
+// does that.
 func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool) (forwards, backwards []float64) {
 	S := len(forward)
-	// Forwards run ahead of the backward that they wait for by a warm-up, and what a stage reads of the one
-	// before it by the difference of two: of so many micro-batches f is kept, of b the one before.
+	// Forwards are at most one warm-up ahead of the backward that they wait for. Reads of the previous stage lag by the
+	// difference of two warm-ups. So f keeps that many micro-batches, and b keeps the previous one.
 	ring := 1
 	for _, k := range warmup {
 		ring = max(ring, min(k, M)+1)
@@ -46,9 +45,9 @@ func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool
 	for i := range f {
 		f[i] = make([]float64, S)
 	}
-	// What f and b of micro-batch i wait for has been worked out when, for every stage,
-	// forwards up to i+warmup-1 are: those wait for backwards below i alone.
-	done := make([]int, S) // forwards worked out, by stage
+	// When all stages have their forwards up to i+warmup-1, the inputs of micro-batch i are known, because those
+	// forwards wait only for backwards below i.
+	done := make([]int, S) // number of computed forwards, by stage
 	for i := range M {
 		for x := range S {
 			for last := min(M, i+warmup[x]); done[x] < last; done[x]++ {

@@ -7,16 +7,14 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// publishedOrder is the order in which the published code numbers states: what its
-// all-reduce term, with one state too many, and its estimates of overlap depend on. It
-// searches breadth first from layer 0 for the states that follow each, describes each by
-// the first layer of its antichain as it was first reached, and sorts topologically, depth
-// first, by these descriptions (a Layer's Kind, as profile/importer sets it). The result
-// holds a state of the list for each place.
+// publishedOrder returns the order in which the published code numbers states. Its all-reduce term, with one state
+// too many, and its estimates of overlap depend on that order. It searches breadth first from layer 0 for the states
+// that follow each state. It describes each by the first layer of its antichain as first reached. Then it sorts
+// topologically, depth first, by these descriptions (a Layer's Kind, as profile/importer sets it). The result holds
+// an index into the list of states for each position.
 //
-// The original walks a set of layers in the order of their hashes and the edges in that
-// of the file, here ascending both times; on none of the published profiles does that
-// change the result.
+// The original visits a set of layers by their hashes, and edges in the file's order. Here both are ascending, which
+// changes the result for none of the published profiles.
 func publishedOrder(p *profile.Profile, states *profile.States) []int {
 	g := newAntichains(p, states)
 	discovered := g.explore()
@@ -40,20 +38,20 @@ func publishedOrder(p *profile.Profile, states *profile.States) []int {
 		visit(i)
 	}
 	for i := len(states.List) - 1; i >= 0; i-- {
-		visit(i) // none, unless the graph is not what the published code takes
+		visit(i) // does nothing unless the published code would reject the graph
 	}
 	slices.Reverse(order)
 	return order
 }
 
-// antichains is the graph of states, an edge from each to those that one more layer makes.
+// antichains is the graph of states, with an edge from each state to those with one more layer.
 type antichains struct {
 	p       *profile.Profile
 	states  *profile.States
-	past    [][]bool       // by layer, what it comes after
+	past    [][]bool       // by layer: its ancestors
 	readers [][]int        // by layer, ascending
-	of      map[string]int // the state of a closure
-	last    [][]int        // by state, its antichain without what augments it, in the published order
+	of      map[string]int // state by its closure
+	last    [][]int        // by state: its antichain without augmentation, in the published order
 	edges   [][]int
 }
 
@@ -94,7 +92,7 @@ func (g *antichains) description(state int) string {
 	return g.p.Layers[g.last[state][0]].Kind
 }
 
-// explore fills in edges and antichains, and lists the states as they are first reached.
+// explore fills in edges and antichains, and lists the states in the order in which they are first reached.
 func (g *antichains) explore() []int {
 	queue := []int{0}
 	g.last[0] = []int{0}
@@ -131,7 +129,7 @@ func (g *antichains) explore() []int {
 	return queue
 }
 
-// deaugment leaves of a list the layers that come before none of the others.
+// deaugment removes from a list the layers that come before others in it.
 func (g *antichains) deaugment(list []int) []int {
 	var out []int
 	for _, a := range list {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// Plan turns the published planner's answer into a plan. Data parallelism, which the search leaves to its
-// caller, is returned where dataParallel says so and it is estimated to be no slower.
+// Plan turns the published planner's answer into a plan. The published search leaves data parallelism to its caller.
+// Plan returns it if dataParallel is set and its estimate is no slower.
 func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (*plan.Plan, error) {
 	a, err := Search(ctx, r.Profile, r.Cluster, r.Batch, k)
 	if err != nil {
@@ -66,8 +66,8 @@ func shape(c Candidate) string {
 	return strings.Join(n, ":")
 }
 
-// plan writes a candidate down. A micro-batch has a sample for every replica at least,
-// which the published estimate does not ask for.
+// plan writes a candidate as a plan. A micro-batch has at least one sample for every replica, which the published
+// estimate does not require.
 func (a *Answer) plan(r plan.Request, k Constants, c Candidate, o plan.Objective, why []string) (*plan.Plan, error) {
 	widest := 0
 	var chain []int

@@ -10,21 +10,19 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Search runs the published planner's search (orchestrate in its source): a pipeline
-// of i stages' worth of devices for every i, each floor(G/i) times side by side, the two
-// straight ones (one device a stage, 2 and G of them), and every cut in two.
+// Search runs the published planner's search (orchestrate in its source). For every i it tries a pipeline for i
+// devices, floor(G/i) times side by side. It also tries the two straight pipelines (one device a stage, 2 and G
+// stages), and every cut into two stages.
 //
-// The fifteen searches that are not straight always answer one stage on all devices: with
-// the all-reduce commented out as it is, no split has a smaller bottleneck than all devices
-// on everything. So that answer stands for them here.
+// The fifteen searches that are not straight always return one stage on all devices. The all-reduce is commented out
+// in the source, so no split has a smaller bottleneck than all devices on everything. Search returns that answer
+// directly.
 //
-// Ties between bottlenecks are broken by addresses in memory in the original's straight
-// searches. Here the shortest last stage wins, which has the published candidates' speedups
-// wherever the tied cuts carry alike (BERT, XLNet, VGG). GNMT-16 ties between cuts that do
-// not: its sixteen straight stages have a speedup of 4.856 on configuration A, published 4.859,
-// where another plan wins, and 4.33 on C, where they win, published 4.37. The tied plans
-// reach from less than that to 4.99 and 4.41, and which one the original returns is not its
-// algorithm's to say.
+// The original's straight searches break ties between bottlenecks by addresses in memory. Here the shortest last
+// stage wins. That gives the published candidates' speedups if the tied cuts carry the same bytes (BERT, XLNet,
+// VGG). GNMT-16 has ties between other cuts. Its sixteen straight stages have a speedup of 4.856 on configuration A,
+// published 4.859, where another plan wins. On C, where they win, it is 4.33, published 4.37. The tied plans reach
+// from less than that to 4.99 and 4.41. The original's algorithm does not determine which one it returns.
 func Search(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*Answer, error) {
 	a, answer, err := newInput(p, c, batch, k)
 	if err != nil {
@@ -63,7 +61,7 @@ func Search(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch i
 	if ok {
 		add(two)
 	}
-	if len(answer.Candidates) == 0 { // a single device, which the original does not plan for
+	if len(answer.Candidates) == 0 { // a single device, which the original does not handle
 		one := Candidate{Pipelines: 1, Stages: []Stage{{0, len(a.compute) - 1, []int{0}}}, Block: a.total()}
 		one.Speedup = a.speedup(one)
 		add(one)
@@ -85,7 +83,7 @@ func Search(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch i
 	return answer, nil
 }
 
-// maxStates bounds the published search: its tables are states by states.
+// maxStates limits the published search, whose tables are states x states.
 const maxStates = 4096
 
 func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*input, *Answer, error) {
@@ -147,18 +145,18 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 	return a, &Answer{States: states, Order: order}, nil
 }
 
-// sameBlock is how much less, relatively, a bottleneck must be to count as less: layers
-// that are alike tie but for the rounding of sums, which must not choose the plan.
+// sameBlock is the relative difference below which two bottlenecks count as equal. Equal layers tie except for the
+// rounding of sums, which must not choose the plan.
 const sameBlock = 1e-12
 
-// bipartition is compute_bipartition: every cut in two, every number of devices before it,
-// every way to place both, by the analytical speedup. Here transfers count a_k once.
+// bipartition is compute_bipartition. It tries every cut into two stages, every number of devices before it, and
+// every placement of both, by the analytical speedup. Here transfers count a_k once.
 func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err error) {
 	N, G := len(a.compute), len(a.at.Of)
-	// All costs are in proportion to the bytes: a split is worked out once, for all cuts.
+	// All costs are proportional to the bytes, so a split is computed once for all cuts.
 	type split struct {
 		one, two         []int
-		sent, sum1, sum2 float64 // seconds a byte of the transfer and of both all-reduces
+		sent, sum1, sum2 float64 // seconds per byte of the transfer and of both all-reduces
 	}
 	var splits []split
 	for g := 1; g < G; g++ {
@@ -185,7 +183,7 @@ func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err e
 				length := block*(M-1) + a.total()/M + s.sent*a.output[l]/M
 				speedup = a.total() / (length + max(0, s.sum1*reduced, s.sum2*reduced2-block))
 			}
-			if chosen == nil || speedup >= most*(1-sameBlock) { // the last of equals, as the original's max_by_key
+			if chosen == nil || speedup >= most*(1-sameBlock) { // the last of equal ones, as the original's max_by_key
 				chosen, most, cut = s, speedup, l
 			}
 		}

@@ -13,54 +13,53 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// straightSearch is plan_for(i, true) of the published planner: stages of one device each, of rp
-// pipelines side by side, with the least slowest stage or transfer (2 a_k).
+// straightSearch is plan_for(i, true) of the published planner. It finds stages of one device each, of rp pipelines
+// side by side, with the least slowest stage or transfer (2 a_k).
 //
-// Left out is what cannot be part of a plan whose slowest is up to limit: states with more
-// before them than the stages so far may take, or more behind than the rest may, states behind
-// which no transfer is as fast, and stages and transfers that take more.
+// It leaves out what cannot be part of a plan whose slowest part is at most limit. These are states with more work
+// before them than the stages so far may take, or more after them than the rest may. It also skips states after
+// which no transfer is fast enough, and stages and transfers that take more.
 type straightSearch struct {
 	*input
 	stages, rp int
 	limit      float64
-	some       []bool // states that may be cut behind; nil: all
+	some       []bool // states after which a cut is allowed; nil means all
 	inOrder    bool   // servers are filled one after the other
 
-	number map[string]int32 // of what is taken
+	number map[string]int32 // index of what is taken
 	sets   []servers.Taken
 	places map[[2]int32]*place
 }
 
-// place is devices of a stage behind which there are some left: what comes next depends on
-// no more.
+// place holds the devices of a stage, with some devices left after it. The following stages depend on nothing else.
 type place struct {
-	set     int32 // what is taken with it
+	set     int32 // what is taken including it
 	devices []int
 	next    []move
 }
 
-// move is one more stage behind a place.
+// move adds one stage after a place.
 type move struct {
 	to   *place
-	rate float64 // seconds for each byte sent there
+	rate float64 // seconds per byte sent to it
 }
 
-// cell is the least slowest of states 0..j on m devices, by which devices are taken.
+// cell is the least slowest part of states 0..j on m devices, by the devices taken.
 type cell struct {
 	*place
 	block float64
-	state int // that the stage before ends with; -1: none
-	from  int // its cell in the table of state and one device fewer
+	state int // last state of the stage before; -1 means none
+	from  int // its cell in the table of that state and one device fewer
 }
 
-// straight is plan_for(i, true). The plans of a search over a few of the states, and of one
-// with the devices in order, are plans too: what they take limits it. The published search
-// keeps one cell for all that its last stage may be on, and so may miss the best plan and
-// find none within a limit: then the limit is raised. Within any, its cells are the same.
+// straight is plan_for(i, true). It first searches a few of the states, and then with the devices in order. The
+// results are plans too, and limit the full search. The published search keeps one cell for all placements of its
+// last stage, so it may miss the best plan and find none within a limit. Then the limit is raised. Its cells are the
+// same with any limit.
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {
-		return best, false, nil // each stage ends with a state of its own
+		return best, false, nil // each stage ends with a different state
 	}
 	looks := [][]bool{nil}
 	if few := 4 * stages; N > 2*few {
@@ -132,7 +131,7 @@ func (a *input) straightWithin(ctx context.Context, stages int, limit float64, s
 	return best, true, nil
 }
 
-// within says whether stage m, counted from 0, may end with state j: the last one with the last state alone.
+// within says whether stage m, counted from 0, may end with state j. The last stage ends with the last state only.
 func (s *straightSearch) within(m, j int) bool {
 	if m == s.stages-1 {
 		return j == len(s.compute)-1
@@ -140,12 +139,12 @@ func (s *straightSearch) within(m, j int) bool {
 	if s.some != nil && !s.some[j] || 2*s.output[j]*s.fastestRate(s.rp) > s.limit {
 		return false
 	}
-	each := s.limit * float64(s.rp) // of what a stage may compute
+	each := s.limit * float64(s.rp) // most compute of a stage
 	return math.IsInf(each, 1) || s.compute[j] <= each*float64(m+1) &&
 		s.total()-s.compute[j] <= each*float64(s.stages-1-m)
 }
 
-// place is the devices that one taken has and another has not.
+// place returns the devices that after has and before does not.
 func (s *straightSearch) place(before, after servers.Taken) *place {
 	key := [2]int32{s.set(before), s.set(after)}
 	if p, ok := s.places[key]; ok {
@@ -167,7 +166,7 @@ func (s *straightSearch) set(t servers.Taken) int32 {
 	return n
 }
 
-// moves lists the stages that may come behind a place, with every choice of policies.
+// moves lists the stages that may follow a place, with every choice of policies.
 func (s *straightSearch) moves(p *place) []move {
 	if p.next == nil {
 		ways := s.at.PlaceEach(s.sets[p.set], 1, s.rp)
@@ -182,10 +181,10 @@ func (s *straightSearch) moves(p *place) []move {
 	return p.next
 }
 
-// row is the cells of m+1 stages, from those of m: before.
+// row returns the cells of m+1 stages from those of m stages.
 func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]cell, error) {
 	N := len(s.compute)
-	reached := make([]uint64, (N+63)/64) // states that a stage so far ends with, and that can be sent on
+	reached := make([]uint64, (N+63)/64) // states at the end of a stage so far whose output can be sent within limit
 	for k := range N {
 		for _, c := range before[k] {
 			for _, o := range s.moves(c.place) {
@@ -196,7 +195,7 @@ func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]c
 		}
 	}
 	row := make([][]cell, N)
-	at := make([]int32, len(s.sets)) // of the cells of a state, by set, the place plus one
+	at := make([]int32, len(s.sets)) // by set: index of the state's cell plus one
 	for j := range N {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("plan: dapple: %w", err)
@@ -237,7 +236,7 @@ func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]c
 	return row, nil
 }
 
-// descending lists the bits that are in both sets.
+// descending lists the bits that are in both sets, the highest first.
 func descending(a, b []uint64) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for w := len(a) - 1; w >= 0; w-- {

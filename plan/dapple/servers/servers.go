@@ -1,7 +1,7 @@
-// Package servers is where DAPPLE's planners place stages (§4.2.2).
+// Package servers computes where DAPPLE's planners place stages (§4.2.2).
 //
-// In: how many devices, and how many share a server. Out: the sets of devices that the three placement
-// policies reach. Nothing is refused: a placement that has no room is left out.
+// Input: the number of devices, and how many share a server. Output: the sets of devices that the three placement
+// policies reach. There are no errors: a placement without room is left out.
 package servers
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// Layout is a cluster as DAPPLE's planner sees it: devices in servers, which fill from
-// their lowest number up, so that what is taken is one count for each server.
+// Layout groups a cluster's devices into servers. Servers fill from their lowest device number up, so one count for
+// each server describes what is taken.
 type Layout struct {
-	first []int // of each server, its lowest device; one more entry ends the last
+	first []int // lowest device of each server; one more entry ends the last server
 	Of    []int // the server of each device
 	over  Scatter
 	// Limited says that PlaceEach left some sets out.
@@ -25,16 +25,16 @@ type Layout struct {
 type Scatter int
 
 const (
-	// Used is the paper's rule (§4.2.2): over the servers of which something is taken, over all where nothing is.
+	// Used is the paper's rule (§4.2.2): servers with some device taken, or all servers if nothing is taken.
 	Used Scatter = iota
-	// Left is the published code's: over every server that has a device left.
+	// Left is the published code's rule: every server with a device left.
 	Left
 )
 
-// Taken is how many devices of each server earlier stages have.
+// Taken has the number of devices of each server that earlier stages use.
 type Taken []uint32
 
-// Key tells sets that are taken apart, as a map's key.
+// Key returns a map key that identifies what is taken.
 func (t Taken) Key() string {
 	b := make([]byte, 0, 4*len(t))
 	for _, n := range t {
@@ -43,7 +43,7 @@ func (t Taken) Key() string {
 	return string(b)
 }
 
-// New is a Layout of devices in servers of `each` devices; the last server may have fewer.
+// New returns a Layout of devices in servers of `each` devices; the last server may have fewer.
 func New(devices, each int, over Scatter) *Layout {
 	s := &Layout{over: over}
 	for d := range devices {
@@ -57,12 +57,11 @@ func New(devices, each int, over Scatter) *Layout {
 }
 
 // fastestNetwork is the fastest network between servers of one device, in bytes per second: 100 Gbps. A single level
-// of faster links is taken for the inside of one server (PCIe, NVLink).
+// with faster links counts as the inside of one server (PCIe, NVLink).
 const fastestNetwork = 12.5e9
 
-// SizeOf is how many devices share a server where no setting says so: the innermost
-// level where there are several; of a single level all of it if its links are faster than
-// a network's, else one device.
+// SizeOf returns the default number of devices in a server. With several levels it is the innermost level's size. A
+// single level is one server if its links are faster than a network's, and otherwise each device is one.
 func SizeOf(c *cluster.Cluster) int {
 	inner := c.Levels[0]
 	if len(c.Levels) > 1 || inner.BandwidthBytesPerSecond > fastestNetwork {
@@ -71,16 +70,16 @@ func SizeOf(c *cluster.Cluster) int {
 	return 1
 }
 
-// Count is how many servers there are.
+// Count returns the number of servers.
 func (s *Layout) Count() int { return len(s.first) - 1 }
 
-// Size is how many devices a server has.
+// Size returns the number of devices of a server.
 func (s *Layout) Size(i int) int { return s.first[i+1] - s.first[i] }
 
-// None is nothing taken.
+// None returns the Taken in which nothing is taken.
 func (s *Layout) None() Taken { return make(Taken, s.Count()) }
 
-// All is everything taken.
+// All returns the Taken in which everything is taken.
 func (s *Layout) All() Taken {
 	t := s.None()
 	for i := range t {
@@ -89,11 +88,11 @@ func (s *Layout) All() Taken {
 	return t
 }
 
-// Place is D(gids, n) of DAPPLE §4.2.2, figure 6: what n more devices may be, one way or
-// none by each policy, the same set once.
+// Place is D(gids, n) of DAPPLE §4.2.2, figure 6: the choices for n more devices. Each policy gives at most one, and
+// equal sets are listed once.
 //
-//	fresh first:   servers of which nothing is taken, in order, each as far as needed
-//	append first:  servers of which something is taken, likewise
+//	fresh first:   servers with nothing taken, in order, each as far as needed
+//	append first:  servers with something taken, likewise
 //	scatter first: one device of each server of the Scatter rule that has some left, round and round
 func (s *Layout) Place(before Taken, n int) []Taken {
 	var out []Taken
@@ -129,12 +128,11 @@ func (s *Layout) Place(before Taken, n int) []Taken {
 	return out
 }
 
-// MaxWays is how many sets placeEach follows: on hundreds of devices there are more than the
-// published search would ever come through.
+// MaxWays limits the sets that PlaceEach follows: on hundreds of devices there are more than the published search
+// could ever finish.
 const MaxWays = 512
 
-// PlaceEach is place n devices, times times, with every choice of policies; of more than
-// maxWays sets those that are found first.
+// PlaceEach runs Place for n devices, times times, with every choice of policies. It keeps the first MaxWays sets.
 func (s *Layout) PlaceEach(before Taken, n, times int) []Taken {
 	now := []Taken{before}
 	for range times {
@@ -158,7 +156,7 @@ func (s *Layout) PlaceEach(before Taken, n, times int) []Taken {
 	return now
 }
 
-// Between lists the devices that after has and before has not, ascending.
+// Between lists the devices that after has and before does not, ascending.
 func (s *Layout) Between(before, after Taken) []int {
 	var out []int
 	for i := range before {
@@ -169,7 +167,7 @@ func (s *Layout) Between(before, after Taken) []int {
 	return out
 }
 
-// Apart says whether not all of the devices are in one server.
+// Apart says whether the devices are in more than one server.
 func (s *Layout) Apart(devices ...int) bool {
 	for _, d := range devices {
 		if s.Of[d] != s.Of[devices[0]] {
