@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Baseline is one of the systems that AvgPipe is compared with (section 7.1), as simulated.
+// Baseline is the simulation of a system that AvgPipe is compared with (section 7.1).
 type Baseline struct {
 	Name      string         `json:"name"`
 	Plan      *plan.Plan     `json:"plan"`
@@ -22,13 +22,13 @@ type Baseline struct {
 	Fits      bool           `json:"fits"` // within the Workload's limit
 }
 
-// Utilisation is the part of the devices' time in which they compute.
+// Utilisation returns the fraction of the devices' time in which they compute.
 func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
 
-// Baselines are data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's
-// devices: the pipelines over its stages, none recomputing, as in the paper. Those that cut a batch
-// cut it into microBatches, which section 7.1 has as the number of GPUs; data
-// parallelism accumulates over what is fastest. One that cannot be planned is left out.
+// Baselines returns data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's devices. The
+// pipelines use its stages without recompute, as in the paper. Those that divide a batch use microBatches, which is
+// the number of GPUs in section 7.1. Data parallelism uses the fastest number. A baseline without a plan is left
+// out.
 func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
 	if microBatches < 1 || w.Batch%microBatches != 0 {
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
@@ -72,8 +72,8 @@ func (w *Workload) baseline(name string, pl *plan.Plan, predicted plan.Predicted
 		slices.Max(predicted.Needs()) <= w.LimitBytes}
 }
 
-// DataParallel is the fastest data parallelism over all devices, the largest micro-batches that fit before others;
-// false where none can be planned.
+// DataParallel returns the fastest data parallelism over all devices; plans that fit come before others. ok is false
+// if there is no plan.
 func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 	for _, size := range w.Profile.Sizes(w.Cluster.Devices[0]) {
 		if ctx.Err() != nil || w.Batch%size != 0 || w.Batch/size < len(w.Cluster.Devices) {
@@ -81,7 +81,7 @@ func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 		}
 		pl, err := split.DataParallel(w.Profile, w.Cluster, size, w.Batch/size, len(w.Cluster.Devices))
 		if err != nil {
-			continue // a size that the profile does not have on every device
+			continue // the profile lacks this size on some device
 		}
 		predicted, err := predict.Plan(w.Profile, w.Cluster, pl, w.Clip)
 		if err != nil {
@@ -95,7 +95,7 @@ func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 	return best, ok
 }
 
-// Needs is a baseline's memory as a budget: that of its fullest device, or of all devices together.
+// Needs returns a baseline's memory as a budget: that of its fullest device, or of all devices together.
 func (b Baseline) Needs(together bool) Budget {
 	if together {
 		return Budget{TogetherBytes: Scored{MemoryBytes: b.Predicted.MemoryBytes}.Together()}
@@ -103,16 +103,16 @@ func (b Baseline) Needs(together bool) Budget {
 	return Budget{EachBytes: slices.Max(b.Predicted.MemoryBytes)}
 }
 
-// EqualMemory is a baseline and AvgPipe held to its memory (section 7.1.1).
+// EqualMemory compares a baseline with AvgPipe within the baseline's memory (section 7.1.1).
 type EqualMemory struct {
 	Baseline
-	// AvgPipe is the best degrees that hold no more than the baseline; nil where none do, and then Smallest says what
-	// the leanest need.
+	// AvgPipe is the best setting that needs no more than the baseline. If it is nil, none does, and SmallestBytes is
+	// the least that a setting needs.
 	AvgPipe       *Pipelined `json:"avgpipe,omitempty"`
 	SmallestBytes int64      `json:"smallest_bytes,omitempty"`
 }
 
-// Speedup is how many times faster AvgPipe is on a batch; 0 where it does not fit.
+// Speedup returns how many times faster AvgPipe is on a batch; 0 if it does not fit.
 func (e EqualMemory) Speedup() float64 {
 	if e.AvgPipe == nil {
 		return 0
@@ -120,7 +120,7 @@ func (e EqualMemory) Speedup() float64 {
 	return e.Predicted.StepS / e.AvgPipe.StepS
 }
 
-// AtEqualMemory holds AvgPipe to the memory of each baseline's fullest device in turn, and of the devices.
+// AtEqualMemory limits AvgPipe to the memory of each baseline's fullest device in turn, and of the devices.
 func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines []Baseline) ([]EqualMemory, error) {
 	settings, err := w.Settings(ctx, grid)
 	if err != nil {
@@ -137,7 +137,8 @@ func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines 
 	return out, nil
 }
 
-// Within is a baseline and the best of settings within a budget, and within what each device has; 0 is any amount.
+// Within compares a baseline with the best of the settings within a budget and each device's memory; 0 means no
+// limit.
 func (s Settings) Within(b Baseline, budget Budget, eachBytes int64) (EqualMemory, error) {
 	budget.EachBytes = min(cmp.Or(budget.EachBytes, eachBytes), cmp.Or(eachBytes, budget.EachBytes))
 	row := EqualMemory{Baseline: b}
@@ -153,8 +154,8 @@ func (s Settings) Within(b Baseline, budget Budget, eachBytes int64) (EqualMemor
 	return row, nil
 }
 
-// Schedules is a setting under 1F1B, under the depth that advance forward propagation settles
-// at, and under AFAB (Fig. 17).
+// Schedules predicts a setting under 1F1B, at the depth that advance forward propagation chooses, and under AFAB
+// (Fig. 17).
 func (w *Workload) Schedules(ctx context.Context, at Degrees) (oneF1B, advance, all *Pipelined, err error) {
 	if advance, err = w.Predict(ctx, at); err != nil {
 		return nil, nil, nil, err

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Budget is the memory that a setting may take. 0 is no limit.
+// Budget limits the memory of a setting. 0 means no limit.
 type Budget struct {
 	EachBytes     int64 // of the fullest device
-	TogetherBytes int64 // of all devices: the footprints of AvgPipe's Figure 12 are these
+	TogetherBytes int64 // of all devices, as in the footprints of AvgPipe's Figure 12
 }
 
 func (b Budget) admits(s Scored) bool {
 	return s.fits(b.EachBytes) && (b.TogetherBytes == 0 || s.Together() <= b.TogetherBytes)
 }
 
-// Together is the memory of all devices.
+// Together returns the sum of all devices' memory.
 func (s Scored) Together() int64 {
 	sum := int64(0)
 	for _, m := range s.MemoryBytes {
@@ -25,10 +25,10 @@ func (s Scored) Together() int64 {
 	return sum
 }
 
-// Settings is the settings of a grid, each at every depth of its warm-up that is tried.
+// Settings holds the settings of a grid, each at every tried depth of its warm-up.
 type Settings [][]*Pipelined
 
-// Settings simulates every setting of a grid at every depth, so that it can be asked for several budgets.
+// Settings simulates every setting of a grid at every depth, for use with several budgets.
 func (w *Workload) Settings(ctx context.Context, grid []Degrees) (Settings, error) {
 	var settings Settings
 	for _, at := range grid {
@@ -41,8 +41,9 @@ func (w *Workload) Settings(ctx context.Context, grid []Degrees) (Settings, erro
 	return settings, nil
 }
 
-// Best is the fastest setting within a budget, at its shallowest depth that is; of those about as fast the one that
-// holds least. A budget that none keeps to is a LimitError.
+// Best returns the fastest setting within a budget, at its shallowest depth that is about as fast. Of settings that
+// are about equally fast it takes the one with the least memory. It returns a LimitError if no setting keeps to the
+// budget.
 func (s Settings) Best(within Budget) (*Pipelined, error) {
 	by, all, admitted := map[Degrees]*Pipelined{}, []Scored{}, []Scored{}
 	for _, depths := range s {
@@ -63,7 +64,7 @@ func (s Settings) Best(within Budget) (*Pipelined, error) {
 	return by[chosen.At], nil
 }
 
-// refused is why no setting is admitted.
+// refused returns the error for a budget that no setting keeps to.
 func (b Budget) refused(all []Scored) error {
 	var fit []Scored
 	for _, s := range all {

@@ -11,20 +11,19 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// StageFactors is how much longer a stage's instructions take where it trains than the layers'
-// profile has them, as factors.
+// StageFactors holds the ratios between the times of a stage's instructions in training and in the layers' profile.
 type StageFactors struct {
-	// At is of forwards and backwards of one pipeline, one for each profiled size of micro-batch, rising;
-	// Beside is those of several. They differ where micro-batches are small: what a pipeline's
-	// instruction reads of its parameters and adds to its gradients, another's has driven out of the cache.
+	// At is for forwards and backwards of one pipeline, one for each profiled size of micro-batch, ascending. Beside is
+	// for several pipelines. The two differ for small micro-batches: another pipeline's instructions evict the
+	// parameters and gradients from the cache.
 	At     []SizeFactors `json:"at"`
 	Beside []SizeFactors `json:"beside"`
-	// Update is of plain updates, Elastic of the updates of parallel pipelines, Reference of their
-	// reference's.
+	// Update is for plain updates, Elastic for the updates of parallel pipelines, Reference for those of their
+	// reference.
 	Update    float64 `json:"update"`
 	Elastic   float64 `json:"elastic"`
 	Reference float64 `json:"reference"`
-	// Spread is how much forwards and backwards vary, and no factor: see profile.Cost.
+	// Spread says how much forwards and backwards vary. It is not a factor; see profile.Cost.
 	Spread float64 `json:"spread"`
 }
 
@@ -35,28 +34,27 @@ type SizeFactors struct {
 	Backward   float64 `json:"backward"`
 }
 
-// anchor is a setting that was run, with what it showed.
+// anchor is a setting that was run, with its Timeline.
 type anchor struct {
 	setting  *Pipelined
 	timeline *trace.Timeline
 }
 
-// calibrated is the workload with layer times as the Timelines of some settings show, and each stage's factors. A
-// factor is by how much a stage's times differ from before. A pass or two over every layer says which of them are
-// dear; some batches on the code and beside the neighbours that train say what a stage takes. Each stage's layers
-// are scaled by the means of its instructions over those of the simulator in the same setting (means of an
-// iteration, because a step is a sum of them, with whatever holds one up now and then; of the iteration in the
-// middle, of two the faster one, because a machine is slow for one now and then), so that whatever the simulator
-// adds to a layer's time is on both sides. The last anchor, which has most iterations, speaks for how much
-// instructions vary. The first half of each is left out: memory of the sizes that a setting asks for is new in it,
-// and slow. One pipeline and several have factors of their own; a size that was run with one of both alone has its
-// factors for both.
+// calibrated returns the workload with layer times scaled to the Timelines of some settings, and each stage's
+// factors. A factor is the ratio of a stage's times to those before. A profile of a pass or two over every layer
+// gives the layers' relative costs. Some batches on the same code, next to the same neighbours, give a stage's time.
+// Each stage's layers are scaled by the mean of its instructions over the simulator's mean in the same setting. So
+// whatever the simulator adds to a layer's time is on both sides. Means are used because a step is a sum of
+// instructions, including those that are held up. They are of the middle iteration (of two the faster), because a
+// machine is slow for an iteration now and then. The variation comes from the last anchor, which has most
+// iterations. The first half of each anchor is left out, because memory of its sizes is new and slow. One pipeline
+// and several have separate factors; a size with only one kind uses it for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
 		factors[s] = StageFactors{Update: 1, Elastic: 1, Reference: 1}
 	}
-	steady := *w // without the variation that the profile has
+	steady := *w // without the profile's variation
 	steady.Profile, steady.Beside = w.scaled(factors, 1), nil
 	for i, a := range anchors {
 		simulated, _, err := steady.run(a.setting, len(a.timeline.Steps), true)
@@ -99,7 +97,7 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 	return &out, factors, nil
 }
 
-// seen adds a visit's factors: of a size that was visited before, the mean of both visits counts.
+// seen adds a visit's factors. For a size that was visited before, it keeps the mean of both visits.
 func seen(all []SizeFactors, visit SizeFactors) []SizeFactors {
 	for i := range all {
 		if f := &all[i]; f.MicroBatch == visit.MicroBatch {
@@ -110,7 +108,7 @@ func seen(all []SizeFactors, visit SizeFactors) []SizeFactors {
 	return append(all, visit)
 }
 
-// completed is some factors, and others of sizes that those do not have, by size.
+// completed returns own, plus those of others whose sizes own lacks, by size.
 func completed(own, others []SizeFactors) []SizeFactors {
 	all := slices.Clone(own)
 	for _, o := range others {
@@ -122,8 +120,8 @@ func completed(own, others []SizeFactors) []SizeFactors {
 	return all
 }
 
-// at is a stage's factors at a size, of one or several pipelines: between two profiled ones in
-// proportion to the size's logarithm, beyond them those of the nearest.
+// at returns a stage's factors at a size, for one or several pipelines. It interpolates between profiled sizes in
+// the size's logarithm, and takes the nearest one beyond them.
 func (f *StageFactors) at(size, pipelines int) SizeFactors {
 	known := f.At
 	if pipelines > 1 {
@@ -144,20 +142,20 @@ func (f *StageFactors) at(size, pipelines int) SizeFactors {
 	return SizeFactors{size, a.Forward + t*(b.Forward-a.Forward), a.Backward + t*(b.Backward-a.Backward)}
 }
 
-// The updates of parallel pipelines and of their reference, as kinds of their own.
+// Instruction kinds for the updates of parallel pipelines and of their reference.
 const (
 	elasticUpdate   = "UE"
 	referenceUpdate = "UR"
 )
 
-// instructions is one stage's of one kind.
+// instructions identifies one stage's instructions of one kind.
 type instructions struct {
 	stage int
 	kind  string
 }
 
-// durations are the times of each stage's instructions, by iteration, without the first half. Of
-// one iteration alone it is the first half of its micro-batches that is left out, and its updates.
+// durations returns the times of each stage's instructions, by iteration, without the first half. With a single
+// iteration it leaves out the first half of the micro-batches and keeps the updates.
 func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	from, fromMicro := t.Steps[len(t.Steps)/2].Step, 0
 	if len(t.Steps) == 1 {
@@ -189,7 +187,7 @@ func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	return out
 }
 
-// typical is the mean time of the iteration in the middle, of two the faster one, 0 of none.
+// typical returns the mean time of the middle iteration, of two the faster; 0 if there is none.
 func typical(iterations [][]float64) float64 {
 	var means []float64
 	for _, d := range iterations {
@@ -204,8 +202,8 @@ func typical(iterations [][]float64) float64 {
 	return means[stats.Middle(len(means))]
 }
 
-// spread is the distance of the quartiles of a stage's forwards and backwards, as a part of
-// their medians: profile.Cost.Spread.
+// spread returns the distance of the quartiles of a stage's forwards and backwards / their medians, as in
+// profile.Cost.Spread.
 func spread(of map[instructions][][]float64, stage int) float64 {
 	apart, all := 0.0, 0.0
 	for _, kind := range []string{"F", "B"} {
@@ -221,8 +219,8 @@ func spread(of map[instructions][][]float64, stage int) float64 {
 	return apart / all
 }
 
-// scaled is the workload's profile with layers that take their stages' factors of one or several
-// pipelines as long. A layer that two stages share counts to the first.
+// scaled returns the workload's profile with layers multiplied by their stages' factors, for one or several
+// pipelines. A layer that two stages share counts for the first.
 func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profile {
 	out := *w.Profile
 	out.Layers = slices.Clone(out.Layers)
@@ -238,8 +236,8 @@ func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profil
 		}
 		layer, f := &out.Layers[l], &factors[s]
 		layer.ScaleUpdates(f.Update, f.Elastic, f.Reference)
-		// Factors are of means; a profile's times are medians, to which a simulation adds what forwards
-		// and backwards vary by.
+		// Factors are ratios of means. A profile's times are medians, to which a simulation adds the variation of forwards
+		// and backwards.
 		median := 1 / sim.MeanVariation(f.Spread)
 		layer.Costs = slices.Clone(layer.Costs)
 		for i := range layer.Costs {

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// Level is a stretch of a device's computing time during which its utilisation stays the same.
+// Level is a part of a device's computing time with constant utilisation.
 type Level struct {
 	ForS float64 `json:"for_s"`       // seconds
-	Phi  float64 `json:"utilisation"` // part of the device's peak, 0 to 1
+	Phi  float64 `json:"utilisation"` // fraction of the device's peak, 0 to 1
 }
 
-// Curve is AvgPipe's phi^k(t) (section 5.2.2, Fig. 8): the utilisation of one device over the
-// time in which it computes for one batch, piecewise constant, so that its integrals are
-// sums. Bubbles and blocking communication are not in it: the paper's T_gpu is its length.
+// Curve is AvgPipe's phi^k(t) (section 5.2.2, Fig. 8): the utilisation of one device over its computing time for one
+// batch. It is piecewise constant, so its integrals are sums. It leaves out bubbles and blocking communication; its
+// length is the paper's T_gpu.
 type Curve []Level
 
-// Length is T_gpu: for how long the device computes, seconds.
+// Length returns T_gpu, the device's computing time in seconds.
 func (c Curve) Length() float64 {
 	sum := 0.0
 	for _, l := range c {
@@ -27,7 +27,7 @@ func (c Curve) Length() float64 {
 	return sum
 }
 
-// Volume is the integral of phi: the computation itself, in seconds at the device's peak.
+// Volume returns the integral of phi: the computation in seconds at the device's peak.
 func (c Curve) Volume() float64 {
 	sum := 0.0
 	for _, l := range c {
@@ -36,7 +36,7 @@ func (c Curve) Volume() float64 {
 	return sum
 }
 
-// Mean is the utilisation while computing, 0 for a device that never does.
+// Mean returns the utilisation while computing, or 0 for a device that never computes.
 func (c Curve) Mean() float64 {
 	if t := c.Length(); t > 0 {
 		return c.Volume() / t
@@ -44,8 +44,8 @@ func (c Curve) Mean() float64 {
 	return 0
 }
 
-// Overload is the integral of max(scale phi(t) - 1, 0): what a curve scale times as high asks
-// of the device beyond its peak, in seconds (the shaded area of Fig. 8).
+// Overload returns the integral of max(scale phi(t) - 1, 0), in seconds. It is the part of a curve multiplied by
+// scale that exceeds the device's peak (the shaded area of Fig. 8).
 func (c Curve) Overload(scale float64) float64 {
 	sum := 0.0
 	for _, l := range c {
@@ -54,7 +54,7 @@ func (c Curve) Overload(scale float64) float64 {
 	return sum
 }
 
-// add appends a stretch, joined to the one before where the utilisation is the same.
+// add appends a level, and joins it to the one before if the utilisation is the same.
 func (c Curve) add(forS, phi float64) Curve {
 	if forS <= 0 {
 		return c
@@ -66,7 +66,7 @@ func (c Curve) add(forS, phi float64) Curve {
 	return append(c, Level{forS, phi})
 }
 
-// scaled is the curve with its time stretched.
+// scaled returns the curve with its time multiplied.
 func (c Curve) scaled(by float64) Curve {
 	out := make(Curve, len(c))
 	for i, l := range c {
@@ -75,11 +75,10 @@ func (c Curve) scaled(by float64) Curve {
 	return out
 }
 
-// mostWritten is how many stretches of a curve are written down.
+// mostWritten is the most levels of a curve that are written.
 const mostWritten = 1 << 11
 
-// MarshalJSON writes the curve down: of more than mostWritten stretches neighbours are joined, so that length and
-// volume stay what they are.
+// MarshalJSON writes the curve. Above mostWritten levels it joins neighbours, which keeps length and volume.
 func (c Curve) MarshalJSON() ([]byte, error) {
 	each := (len(c) + mostWritten - 1) / mostWritten
 	levels := []Level(c)
@@ -92,8 +91,7 @@ func (c Curve) MarshalJSON() ([]byte, error) {
 	return json.Marshal(levels)
 }
 
-// check refuses curves that are none: stretches of negative or endless length, utilisation
-// outside of 0 to 1.
+// check refuses levels of negative or infinite length, and utilisations outside 0 to 1.
 func (c Curve) check() error {
 	for i, l := range c {
 		if !(l.ForS >= 0) || math.IsInf(l.ForS, 0) {

@@ -10,7 +10,7 @@ import (
 // Degrees is AvgPipe's two parallelism degrees (section 5).
 type Degrees struct {
 	MicroBatches int `json:"micro_batches"` // M, of one batch
-	Pipelines    int `json:"pipelines"`     // N, each with a batch of its own
+	Pipelines    int `json:"pipelines"`     // N, each with its own batch
 }
 
 // String is "M=4 N=2".
@@ -23,30 +23,27 @@ func (d Degrees) check() error {
 	return nil
 }
 
-// Observed is what one device did during one setting's batches: what AvgPipe's profiler
-// collects (section 5.2.1). An iteration is one batch of every pipeline.
+// Observed is what AvgPipe's profiler collects for one device during one setting's batches (section 5.2.1). An
+// iteration is one batch of every pipeline.
 type Observed struct {
-	// Utilisation is phi over the time that the device computes for one batch: an iteration's
-	// computing time over its N batches.
+	// Utilisation is phi over the device's computing time for one batch: an iteration's computing time / its N batches.
 	Utilisation Curve `json:"utilisation"`
-	// CommunicationS is C, the time of the messages that the device sends in an iteration, in seconds. It is of all
-	// pipelines together, without waits for a link.
+	// CommunicationS is C, the seconds of the messages that the device sends in an iteration. It covers all pipelines,
+	// without waits for a link.
 	CommunicationS float64 `json:"communication_s"`
-	// BlockedS and BubbleS are what equations 4 and 5 predict, as measured for one batch:
-	// waiting for messages on their way, and for other devices to compute.
+	// BlockedS and BubbleS are measured for one batch; equations 4 and 5 predict them. They are the waits for messages
+	// on their way, and for other devices to compute.
 	BlockedS float64 `json:"blocked_s"`
 	BubbleS  float64 `json:"bubble_s"`
-	// ModelBytes is F_mod: what stays the same however a batch is sliced, the N models'
-	// parameters, gradients and optimizer states and the reference; DataBytes is F_dat, the
-	// rest of the peak.
+	// ModelBytes is F_mod, which does not depend on the micro-batches: the N models' parameters, gradients and
+	// optimizer states, and the reference. DataBytes is F_dat, the rest of the peak.
 	ModelBytes int64 `json:"model_bytes"`
 	DataBytes  int64 `json:"data_bytes"`
-	// The Adjusted form alone reads what follows; 0 is unknown. InFlightS is for how long of an
-	// iteration any message of the device waited for a link or was on its way. ReferenceBytes is one set of
-	// parameters of the device's stages, which is what the reference holds; UpdateBytes what
-	// an update takes for a moment; Held how many micro-batches of one pipeline the device kept
-	// at most between forward and backward; FlushS how long it waited for collectives at the
-	// end of a batch, which is in BubbleS.
+	// Only the Adjusted form reads the following fields; 0 means unknown. InFlightS is the time of an iteration in
+	// which any message of the device waited for a link or was on its way. ReferenceBytes is one set of parameters of
+	// the device's stages, which the reference holds. UpdateBytes is the temporary memory of an update. Held is the
+	// most micro-batches of one pipeline that the device kept between forward and backward. FlushS is the wait for
+	// collectives at the end of a batch, which is part of BubbleS.
 	InFlightS      float64 `json:"in_flight_s,omitempty"`
 	ReferenceBytes int64   `json:"reference_bytes,omitempty"`
 	UpdateBytes    int64   `json:"update_bytes,omitempty"`
@@ -61,63 +58,60 @@ type Observation struct {
 	Devices []Observed `json:"devices"`
 }
 
-// Form is a reading of equations 1 to 8.
+// Form is an interpretation of equations 1 to 8.
 type Form string
 
-// The readings.
+// The forms.
 const (
-	// Printed is the equations as the paper has them.
+	// Printed has the equations as in the paper.
 	Printed Form = "printed"
-	// Adjusted keeps their terms and mends what follows.
+	// Adjusted keeps their terms and corrects the following.
 	//
-	// Equation 2 spreads an iteration over its N batches, equations 4, 6 and 7 do not: every
-	// term here is of one iteration and is divided by N at the end.
+	// Equation 2 spreads an iteration over its N batches, but equations 4, 6 and 7 do not. Here every term is for one
+	// iteration and is divided by N at the end.
 	//
-	// Equation 2 has parallel pipelines run kernels side by side until the device is full. A CPU
-	// core, and a worker of a Program, runs one computation at a time: utilisation here rises
-	// with the micro-batch alone, and N pipelines of M micro-batches pass through the devices
-	// as one of M N, which is what equations 3, 6 and 7 are then asked for.
+	// Equation 2 lets parallel pipelines run kernels side by side until the device is full. A CPU core, and a worker of
+	// a Program, runs one computation at a time. So utilisation here rises only with the micro-batch. N pipelines of M
+	// micro-batches pass through the devices like one of M N, and equations 3, 6 and 7 use that number.
 	//
-	// Equation 4 adds up messages as if each were alone: it knows no link that several devices
-	// share, as those of a node share its network card, and no latencies that pass at once. The first
-	// message is alone; those behind it take as long as any was seen to wait or to be on its way.
+	// Equation 4 adds up messages as if each had a link to itself. It ignores links that several devices share, like a
+	// node's network card, and latencies that overlap. Here the first message has its link to itself. Later ones take
+	// as long as any message was seen to wait or to be on its way.
 	//
-	// Equation 8 multiplies the reference, of which there is one, by N. Without a second
-	// pipeline there is none.
+	// Equation 8 multiplies the single reference by N. With one pipeline there is no reference.
 	//
-	// Equation 8 has as many micro-batches held whatever M is. No more are held than there are;
-	// and what an update takes for a moment does not stand beside them.
+	// Equation 8 holds the same number of micro-batches for every M. Here at most M are held. The temporary memory of
+	// an update does not add to them.
 	//
-	// Equation 1 has no term for what ends a batch: sums of tied gradients, norms, all-reduces.
-	// The wait for them, as profiled, is added for every batch: pipelines end theirs in turn.
+	// Equation 1 has no term for the end of a batch: sums of tied gradients, norms, all-reduces. Here the profiled wait
+	// for them is added for every batch, because pipelines end theirs in turn.
 	Adjusted Form = "adjusted"
 )
 
-// DevicePrediction is the terms of equations 1 to 8 for one device, times in seconds for one
-// batch.
+// DevicePrediction holds the terms of equations 1 to 8 for one device, in seconds for one batch.
 type DevicePrediction struct {
 	ComputeS       float64 `json:"compute_s"`       // T_gpu, equation 2
-	CommunicationS float64 `json:"communication_s"` // C in full, what is overlapped included
+	CommunicationS float64 `json:"communication_s"` // C in full, including the overlapped part
 	BlockedS       float64 `json:"blocked_s"`       // T_com, equations 3 and 4
 	UpS            float64 `json:"up_s"`            // T_up, equation 6
 	DownS          float64 `json:"down_s"`          // T_down, equation 7
-	FlushS         float64 `json:"flush_s"`         // collectives: of the Adjusted form alone
+	FlushS         float64 `json:"flush_s"`         // collectives; only in the Adjusted form
 	MemoryBytes    int64   `json:"memory_bytes"`    // F, equation 8
 }
 
-// TotalS is equation 1 with equation 5 in it: T = T_gpu + T_com + T_up + T_down.
+// TotalS returns equation 1 with equation 5 in it: T = T_gpu + T_com + T_up + T_down, plus FlushS.
 func (d DevicePrediction) TotalS() float64 {
 	return d.ComputeS + d.BlockedS + d.UpS + d.DownS + d.FlushS
 }
 
-// Prediction is what the equations say of a setting.
+// Prediction is the equations' result for a setting.
 type Prediction struct {
 	At      Degrees            `json:"at"`
-	StepS   float64            `json:"step_s"` // seconds for one batch: the slowest device's
+	StepS   float64            `json:"step_s"` // seconds for one batch, of the slowest device
 	Devices []DevicePrediction `json:"devices"`
 }
 
-// MemoryBytes is the fullest device's.
+// MemoryBytes returns the memory of the fullest device.
 func (p Prediction) MemoryBytes() int64 {
 	return slices.MaxFunc(p.Devices, func(a, b DevicePrediction) int {
 		return cmp.Compare(a.MemoryBytes,
@@ -125,9 +119,9 @@ func (p Prediction) MemoryBytes() int64 {
 	}).MemoryBytes
 }
 
-// Predict applies equations 1 to 8 of AvgPipe (PPoPP 2023, section 5.2) to what was observed:
-// time and memory at other degrees. The equations are of AFAB, which 1F1B with advance
-// forward propagation comes close to (section 5.2.2).
+// Predict applies equations 1 to 8 of AvgPipe (PPoPP 2023, section 5.2) to an observation, and returns time and
+// memory at other degrees. The equations are for AFAB, which 1F1B with advance forward propagation approaches
+// (section 5.2.2).
 func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
 	if err := o.check(); err != nil {
 		return Prediction{}, err
@@ -167,28 +161,26 @@ func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
 	return out, nil
 }
 
-// ComputeTime is equation 2: how long a device computes for one batch at (m', n'), from its
-// utilisation curve at (m, n),
+// ComputeTime is equation 2: the seconds that a device computes for one batch at (m', n'), from its utilisation
+// curve at (m, n),
 //
 //	T_gpu' = (m' n)/(m n') ( T_gpu + Int_t max( (m n')/(m' n) phi(t) - 1, 0 ) dt ).
 //
-// Larger micro-batches and more pipelines raise the curve in proportion and shorten it as
-// much, until it meets the device's peak.
+// Larger micro-batches and more pipelines raise the curve and shorten it by the same factor, until it reaches the
+// device's peak.
 func ComputeTime(phi Curve, at, to Degrees) float64 {
 	rise := float64(at.MicroBatches) * float64(to.Pipelines) / (float64(to.MicroBatches) * float64(at.Pipelines))
 	return (phi.Length() + phi.Overload(rise)) / rise
 }
 
-// Communication is C' = (n'/n) C: the messages of an iteration grow with its pipelines, not
-// with the number of pieces that a batch is cut into (before equation 4). Latencies, of
-// which each piece has its own, are taken to be nothing.
+// Communication is C' = (n'/n) C. The messages of an iteration grow with its pipelines, not with the number of
+// micro-batches (text before equation 4). Latencies, which grow with that number, are neglected.
 func Communication(total float64, at, to Degrees) float64 {
 	return total * float64(to.Pipelines) / float64(at.Pipelines)
 }
 
-// BlockedTime is equation 4, and with n' = n equation 3: the communication that keeps a
-// device from computing. The first of m' micro-batches has nothing to hide behind; of the
-// others, what computing does not cover:
+// BlockedTime is equation 4, and with n' = n equation 3: the communication that keeps a device from computing.
+// Nothing overlaps the first of m' micro-batches. For the others, it is the part that computing does not cover:
 //
 //	T_com' = C'/m' + (m'-1)/m' max(C' - T_gpu', 0).
 func BlockedTime(total, compute float64, microBatches int) float64 {
@@ -196,8 +188,8 @@ func BlockedTime(total, compute float64, microBatches int) float64 {
 	return total/m + (m-1)/m*max(total-compute, 0)
 }
 
-// UpTimes is equation 6: how long each device waits for the ones before it to compute and
-// send the first micro-batch,
+// UpTimes is equation 6: how long each device waits until the earlier ones have computed and sent the first
+// micro-batch,
 //
 //	T_up^1 = 0,  T_up^k = T_up^(k-1) + (C^(k-1) + T_gpu^(k-1))/m'.
 func UpTimes(compute, total []float64, microBatches int) []float64 {
@@ -208,7 +200,7 @@ func UpTimes(compute, total []float64, microBatches int) []float64 {
 	return up
 }
 
-// DownTimes is equation 7: how long each device waits for the ones behind it,
+// DownTimes is equation 7: how long each device waits for the later ones,
 //
 //	T_down^K = 0,  T_down^k = T_down^(k+1) + (C^(k+1) + T_gpu^(k+1))/m'.
 func DownTimes(compute, total []float64, microBatches int) []float64 {
@@ -227,7 +219,7 @@ func Footprint(model, data float64, at, to Degrees) float64 {
 	return pipelines*model + pipelines*float64(at.MicroBatches)/float64(to.MicroBatches)*data
 }
 
-// footprint is equation 8 in the Adjusted form.
+// footprint returns equation 8 in the Adjusted form, in bytes.
 func (d *Observed) footprint(at, to Degrees) int64 {
 	reference := func(n int) float64 {
 		if n == 1 {
@@ -244,7 +236,7 @@ func (d *Observed) footprint(at, to Degrees) int64 {
 	return int64(math.Round(max(working, updating) + reference(to.Pipelines)))
 }
 
-// check refuses observations that no profiler makes.
+// check refuses observations that no profiler can produce.
 func (o *Observation) check() error {
 	if err := o.At.check(); err != nil {
 		return fmt.Errorf("%w, in the profiled setting", err)

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Extrapolated is a profile with costs at further sizes of micro-batch, on the line through its
-// two largest sizes. What tensors hold lies on it exactly; times do as far as small
-// micro-batches are as efficient as large ones, and they are to be scaled to what is measured, as
-// an Anchored request does. A profile of one size is in proportion to that.
+// Extrapolated returns a profile with costs at further micro-batch sizes, on the line through its two largest sizes.
+// The bytes of tensors lie on that line exactly. Times do only if small micro-batches are as efficient as large
+// ones, so they must be scaled to measurements, as an Anchored request does. A profile of one size is scaled in
+// proportion.
 func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 	out := *p
 	out.Layers = slices.Clone(p.Layers)
@@ -22,7 +22,7 @@ func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 		}
 		b := (*costs)[n-1]
 		a := b.Slowed(0, 0).WithSizes(&b, func(_, _ int64) int64 { return 0 })
-		a.MicroBatch = 0 // at no samples nothing
+		a.MicroBatch = 0 // no samples cost nothing
 		if n > 1 {
 			a = (*costs)[n-2]
 		}
@@ -35,10 +35,10 @@ func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 	return &out
 }
 
-// beyond is the cost of a size above b's.
+// beyond returns the cost of a size above b's.
 func beyond(a, b profile.Cost, size int) profile.Cost {
 	t := float64(size-b.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
-	// More samples never take less.
+	// Costs never fall with more samples.
 	c := b.WithSizes(&a, func(b, a int64) int64 { return b + int64(t*float64(max(b-a, 0))) }).
 		WithTimes(&a, func(b, a float64) float64 { return b + t*max(b-a, 0) })
 	c.MicroBatch = size

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Grid is every setting of AvgPipe's degrees for a batch: as many micro-batches as each of the
-// sizes makes of it, and 1 to pipelines of these; M rising, then N.
+// Grid returns every setting of AvgPipe's degrees for a batch. M is batch / each of the sizes, and N is 1 to
+// pipelines. M ascends, then N.
 //
-// Refused: no pipelines, sizes of which none divides the batch.
+// Errors: no pipelines, and sizes of which none divides the batch.
 func Grid(batch int, sizes []int, pipelines int) ([]Degrees, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("tune: batch of %d samples; it must be 1 at least", batch)
@@ -46,7 +46,7 @@ type Scored struct {
 	MemoryBytes []int64 `json:"memory_bytes"`
 }
 
-// Peak is the fullest device's memory.
+// Peak returns the memory of the fullest device.
 func (s Scored) Peak() int64 {
 	if len(s.MemoryBytes) == 0 {
 		return 0
@@ -54,15 +54,15 @@ func (s Scored) Peak() int64 {
 	return slices.Max(s.MemoryBytes)
 }
 
-// fits says whether a setting keeps to a limit for each device; 0 is none.
+// fits says whether a setting keeps to a limit for each device; 0 means none.
 func (s Scored) fits(limit int64) bool { return limit == 0 || s.Peak() <= limit }
 
-// LimitError is a limit that no setting keeps to.
+// LimitError says that no setting keeps to a limit.
 type LimitError struct {
 	LimitBytes    int64
-	SmallestBytes int64 // the least limit that would do
+	SmallestBytes int64 // the least limit that a setting keeps to
 	At            Degrees
-	Together      bool // of all workers, else of each
+	Together      bool // limit for all workers together, instead of each
 }
 
 func (e *LimitError) Error() string {
@@ -74,8 +74,8 @@ func (e *LimitError) Error() string {
 		terminal.Bytes(e.LimitBytes), of, terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
 
-// fastest is the setting with the shortest time of those that fit; of equal ones the one that
-// holds less (section 5.2.3: the best prediction that satisfies the memory constraint).
+// fastest returns the fastest setting that fits, and of equal ones that with less memory (section 5.2.3: the best
+// prediction that satisfies the memory constraint).
 func fastest(all []Scored, limit int64) (Scored, error) {
 	var best Scored
 	for _, s := range all {
@@ -89,11 +89,10 @@ func fastest(all []Scored, limit int64) (Scored, error) {
 	return best, nil
 }
 
-// closeEnough is by how much of a step two settings must differ for a prediction to tell them apart.
+// closeEnough is the relative difference of two steps below which a prediction cannot rank them.
 const closeEnough = 0.005
 
-// frugal is the setting that holds least of those as fast as the fastest, as far as a
-// prediction can tell.
+// frugal returns the setting with the least memory among those within closeEnough of the fastest.
 func frugal(all []Scored, limit int64) (Scored, error) {
 	best, err := fastest(all, limit)
 	if err != nil {
@@ -108,9 +107,8 @@ func frugal(all []Scored, limit int64) (Scored, error) {
 	return least, nil
 }
 
-// MaxNum is the guideline that maximises the micro-batches, and then the pipelines (section
-// 7.3); MaxSize the one that maximises their size, and then the pipelines. Neither looks at
-// times.
+// MaxNum is the guideline that maximises the number of micro-batches, and then the pipelines (section 7.3). MaxSize
+// maximises their size, and then the pipelines. Neither considers times.
 func MaxNum(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a > b })
 }

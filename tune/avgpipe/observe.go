@@ -10,41 +10,40 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Observing says what a Timeline is of.
+// Observing describes the run that a Timeline is from.
 type Observing struct {
 	At Degrees
-	// Skip is how many first iterations are left out, whose caches are cold.
+	// Skip is the number of first iterations to leave out, because their caches are cold.
 	Skip int
-	// Stretches is the layers that a stage's worker computes during an instruction of a kind, in their order. Each has
-	// its time and what that would be at the device's peak. nil, or none: the worker is at its peak throughout.
+	// Stretches returns the layers that a stage's worker computes during an instruction of a kind, in order. Each has
+	// its time and its time at the device's peak. If Stretches or its result is nil, the worker counts as always at its
+	// peak.
 	Stretches func(stage int, kind string) []profile.Stretch
-	// ReferenceBytes is one set of parameters of each stage, and UpdateBytes what its update
-	// takes for a moment; nil is unknown.
+	// ReferenceBytes is one set of parameters of each stage, and UpdateBytes its update's temporary memory; nil means
+	// unknown.
 	ReferenceBytes, UpdateBytes []int64
 }
 
-// Observe is AvgPipe's profiler (section 5.2.1): it takes what equations 1 to 8 are asked from
-// the Timeline of a few batches at one setting, of run and sim alike. Devices are in the
-// order of their first stages; amounts are means over the iterations after the first Skip.
+// Observe is AvgPipe's profiler (section 5.2.1). It takes the inputs of equations 1 to 8 from the Timeline of a few
+// batches at one setting, from package run or sim. Devices are in the order of their first stages. Amounts are means
+// over the iterations after the first Skip.
 //
-// Utilisation is a curve over time. A worker's compute events are when its thread has its core, so the curve is over
-// those, one behind the other in the order of time. Within an event it has a stretch for each layer: the event's
-// time is shared out as the layers' own times are, and a layer's utilisation is its work, in seconds at the device's
-// peak, over the time that it had. So an event that was held up computes at a lower utilisation, as does a layer whose
-// micro-batch is small for it, and the integral over an event is its computation whatever it took, unless it took less
-// than at the peak. A GPU's occupancy counter, which the paper reads, does not exist there. Events of several pipelines
-// on one worker stand one behind the other, never on top of each other: one core runs one thing at a time, and phi is 1
-// at most.
+// Utilisation is a curve over time. The curve covers a worker's compute events one after another, because during
+// them its thread has its core. Within an event it has a level for each layer. The event's time is divided in
+// proportion to the layers' own times. A layer's utilisation is its work, in seconds at the device's peak, divided
+// by its part of the time. So an event that was held up has a lower utilisation, and so has a layer with a small
+// micro-batch. The integral over an event is its computation, however long it took, unless it was faster than the
+// peak. A GPU's occupancy counter, which the paper reads, does not exist on CPUs. Events of several pipelines on one
+// worker follow each other and never overlap: one core runs one computation at a time, and phi is at most 1.
 //
-// Communication is the messages that a device sends, activations and gradients, from when
-// they get the link to when they have arrived. Gaps that waited for a link, or for the greater
-// part for a message under way, are blocking communication; all other gaps are bubble. F_mod is what a device
-// holds when an update begins, the least of all: by then activations are gone, and parameters,
-// optimizer states and gradients are there. The rest of the peak is F_dat, what an update takes
-// for a moment left out.
+// Communication is the time of the messages that a device sends, activations and gradients, from getting the link to
+// arrival. Blocking communication is the gaps that waited for a link, or mostly for a message under way; all other
+// gaps are bubble. F_mod is the least that a device holds when an update begins. Activations are gone by then, and
+// parameters, optimizer states and gradients are there. The rest of the peak is F_dat, without an update's temporary
+// memory.
 //
-// Refused: Timelines without memory samples, or with fewer than two iterations after the first
-// Skip; an instruction whose text cannot be read.
+// Errors: Timelines without memory samples, Timelines with fewer than two iterations after the first Skip, and
+// unreadable instructions.
 func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	if err := o.At.check(); err != nil {
 		return nil, err
@@ -113,14 +112,14 @@ func Observe(t *trace.Timeline, o Observing) (*Observation, error) {
 	return out, out.check()
 }
 
-// activity is what a worker did in the iterations that count.
+// activity is a worker's work in the iterations that are kept.
 type activity struct {
-	stage    int // the first that it computed; -1: none
+	stage    int // the first stage that it computed; -1 means none
 	computed []stretch
 	sends    []trace.Event
 }
 
-// activities collects by worker what happened in the steps that are kept.
+// activities collects by worker the events of the steps that are kept.
 func (o *Observing) activities(t *trace.Timeline, kept map[int]bool) ([]activity, error) {
 	did := make([]activity, t.Workers)
 	for w := range did {
@@ -155,7 +154,7 @@ type stretch struct {
 	of     Curve
 }
 
-// inTime is stretches in the order of time.
+// inTime joins stretches in the order of time.
 func inTime(all []stretch) (c Curve) {
 	slices.SortStableFunc(all, func(a, b stretch) int { return cmp.Compare(a.startS, b.startS) })
 	for _, s := range all {
@@ -166,7 +165,7 @@ func inTime(all []stretch) (c Curve) {
 	return c
 }
 
-// within is the curve within an event of a stage.
+// within returns the curve within an event of a stage.
 func (o *Observing) within(stage int, e *trace.Event) (c Curve) {
 	took, now := e.EndS-e.StartS, 0.0
 	var layers []profile.Stretch
@@ -186,7 +185,7 @@ func (o *Observing) within(stage int, e *trace.Event) (c Curve) {
 	return c
 }
 
-// inFlight is the time during which at least one of the messages waited for a link or was on its way.
+// inFlight returns the time in which at least one of the messages waited for a link or was on its way.
 func inFlight(sends []trace.Event) float64 {
 	slices.SortFunc(sends, func(a, b trace.Event) int { return cmp.Compare(a.ReadyS, b.ReadyS) })
 	sum, until := 0.0, math.Inf(-1)
@@ -204,7 +203,7 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 		samples[m.Worker] = append(samples[m.Worker], m)
 	}
 	for w := range devices {
-		// In the order of time; what happened at one moment stays in the order of its record.
+		// In the order of time; samples of the same moment keep their recorded order.
 		slices.SortStableFunc(samples[w], func(a, b trace.MemorySample) int { return cmp.Compare(a.AtS, b.AtS) })
 	}
 	least, updates := make([]int64, t.Workers), make([][]trace.Event, t.Workers)
@@ -236,7 +235,7 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 			}
 		}
 		if peak > least[w]+d.UpdateBytes {
-			working = peak // more than updates reach: samples may have missed it
+			working = peak // more than updates explain: samples may have missed the memory of updates
 		}
 		d.ModelBytes = min(least[w], peak)
 		d.DataBytes = max(working-d.ModelBytes, 0)
@@ -244,8 +243,8 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 	return nil
 }
 
-// heldBefore is what a worker holds when an instruction starts: the least of the last sample before that moment and
-// those at it. A sample at that moment may include what the instruction itself takes.
+// heldBefore returns what a worker holds when an instruction starts: the least of the last sample before that moment
+// and those at it. A sample at that moment may include the instruction's own memory.
 func heldBefore(samples []trace.MemorySample, atS float64) (bytes int64, ok bool) {
 	n, _ := slices.BinarySearchFunc(samples, atS, func(m trace.MemorySample, at float64) int {
 		if m.AtS <= at {

@@ -11,12 +11,11 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Partition is the Base of a Workload: the split that is fixed, or what AvgPipe's partitioner
-// (PipeDream's, section 6) makes of the model, a stage on every device, or on fewer where
-// there are fewer layers.
+// Partition returns the Base of a Workload: the fixed split, or the result of AvgPipe's partitioner (PipeDream's,
+// section 6). It has a stage on every device, or fewer if there are fewer layers.
 //
-// Refused: a split that contradicts the model or the devices, as in Search; a fixed number of
-// stages, which the partitioner does not take.
+// Errors: a split that contradicts the model or the devices, as in Search; a fixed number of stages, which the
+// partitioner does not support.
 func Partition(ctx context.Context, w *Workload, fix tune.Overrides) (*plan.Plan, error) {
 	check := tune.Request{Profile: w.Profile, Cluster: w.Cluster, Batch: w.Batch, Fix: fix}
 	if err := check.Check(); err != nil {

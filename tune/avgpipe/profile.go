@@ -12,16 +12,16 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Of the batches of a profile of several settings, fewer than twenty, these are at the profiled setting, in two
-// visits. Iterations at the ends of the grid are few: three, of which the first is cold, and one of
-// several pipelines with most micro-batches, of which it has enough for half of them to be warm.
+// A profile of several settings runs fewer than twenty batches. anchoredBatches of them are at the profiled setting,
+// in two visits. Iterations at the ends of the grid are few: three, of which the first is cold. With several
+// pipelines and most micro-batches there is one, which has enough micro-batches for half of them to be warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
 	manyMicros       = 16
 )
 
-// room refuses a limit that no setting keeps to before anything is run.
+// room returns an error for a limit that no setting keeps to, before anything is run.
 func (t *tuning) room() error {
 	var all []Scored
 	for _, c := range t.out.Grid {
@@ -37,7 +37,7 @@ func (t *tuning) room() error {
 	return smallest(all, t.Workload.LimitBytes)
 }
 
-// profile runs one setting, or with Anchored as many as were asked for, and scales the layers' profile to them.
+// profile runs one setting, or with Anchored the requested number, and scales the layers' profile to them.
 func (t *tuning) profile(ctx context.Context) error {
 	at := t.ProfileAt
 	var err error
@@ -64,10 +64,10 @@ func (t *tuning) profile(ctx context.Context) error {
 	return err
 }
 
-// anchor runs one setting, or ends of the grid with it between: most predictions lean on it, so that it is visited
-// behind the first of them, when the process is warm, and behind the last: a machine is slow for a
-// second now and then. It scales the layers' profile. The equations are to be asked from the anchor
-// of one pipeline with most micro-batches: see profileAt.
+// anchor runs one setting, or ends of the grid with that setting in between, and scales the layers' profile. Most
+// predictions depend on the setting, so it is visited twice: after the first end, when the process is warm, and
+// after the last, because a machine is slow for a second now and then. It returns the anchor of one pipeline with
+// most micro-batches, for the equations; see profileAt.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
 	ends := t.ends(at)
@@ -108,7 +108,7 @@ func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err e
 	return observed, err
 }
 
-// try runs a setting for some iterations, recording them.
+// try runs a setting for some iterations and records them.
 func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, error) {
 	p, err := t.Workload.Predict(ctx, at)
 	if err != nil {
@@ -124,9 +124,9 @@ func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, e
 	return anchor{p, tried.Timeline}, nil
 }
 
-// planned says what is left to do before anything is tried: the settings of the profile, of which a batch takes as long
-// as the first one's is predicted to, the predictions, and with Rivals the grid. How long that takes on a machine is
-// known once it is predicted.
+// planned reports the work left before anything is tried: the settings of the profile, the predictions, and with
+// Rivals the grid. Each profiled batch is assumed to take the first setting's predicted time. The time of a
+// prediction on this machine is known after the first ones.
 func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error {
 	first, err := t.Workload.simulate(settings[0], 0)
 	if err != nil {
@@ -147,7 +147,7 @@ func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error
 	return nil
 }
 
-// profiling is the piece of work that runs a setting of the profile.
+// profiling returns the piece of work that runs a setting of the profile.
 func (t *tuning) profiling(at Degrees, iterations int, batchS float64) progress.Piece {
 	if !t.Anchored {
 		return played("trying", "profile", at, predictionS)
@@ -157,10 +157,9 @@ func (t *tuning) profiling(at Degrees, iterations int, batchS float64) progress.
 	return p
 }
 
-// ends are the settings of the fewest and of the most micro-batches that there are beside the
-// profiled one. Of the fewest two pipelines run, if they fit: they show what it takes
-// to be one of several, and keep the devices as busy as they will be. Of the most both one and two
-// do, as the smallest micro-batches are those that another pipeline's in between hold up.
+// ends returns the settings with the fewest and with the most micro-batches, other than the profiled one. With the
+// fewest, two pipelines run if they fit. They show the cost of sharing devices, and keep the devices as busy as they
+// will be. With the most, both one and two run, because another pipeline slows the smallest micro-batches most.
 func (t *tuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
 	fewest, most := grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches
@@ -191,15 +190,14 @@ func (t *tuning) ends(profiled Degrees) []Degrees {
 	return ends
 }
 
-// profileAt is what a profile of several settings has between its ends: one pipeline and the size of
-// micro-batches in the middle of all, the smaller of two, or the next one below that fits. Of one setting it
-// is one pipeline and the largest number of micro-batches but one: "a rather large
-// M and a small N so that GPUs are not fully utilized" (section 5.2.1). Equation 2 holds for
-// larger micro-batches than the profiled ones, and takes smaller ones to be slower than they
-// are; but the smallest of all are the slowest to profile. Where devices are full even so,
-// or where that is over the limit, it is the largest number of all.
+// profileAt returns the setting to profile. For a profile of several settings it is one pipeline and the middle
+// micro-batch size (the smaller of two), or the next smaller one that fits. For one setting it is one pipeline and
+// the second largest number of micro-batches: "a rather large M and a small N so that GPUs are not fully utilized"
+// (section 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and overestimates the time of
+// smaller ones. But the smallest of all are the slowest to profile. If devices are full even so, or the setting
+// exceeds the limit, it is the largest number.
 func (t *tuning) profileAt() (Degrees, error) {
-	var micros []int // rising
+	var micros []int // ascending
 	for _, c := range t.out.Grid {
 		if n := len(micros); n == 0 || micros[n-1] != c.At.MicroBatches {
 			micros = append(micros, c.At.MicroBatches)
@@ -237,7 +235,7 @@ func (t *tuning) profileAt() (Degrees, error) {
 	return most, nil
 }
 
-// known fills in a setting's values from the layers' profile. For each stage they are the times of its layers, measured
+// known fills in a setting's values from the layers' profile. For each stage these are its layers' times, measured
 // and at the device's peak, its parameters, and its update's temporary memory.
 func (w *Workload) known(p *Pipelined, o *Observing) error {
 	own := w.profileOf(p.At.Pipelines)
@@ -258,7 +256,7 @@ func (w *Workload) known(p *Pipelined, o *Observing) error {
 	}
 	o.Stretches = func(stage int, kind string) []profile.Stretch {
 		switch {
-		case stage >= len(parts) || kind == "U": // an update does not depend on how its batch was cut
+		case stage >= len(parts) || kind == "U": // an update does not depend on how its batch was divided
 			return nil
 		case kind == "F":
 			return parts[stage][0]
@@ -268,8 +266,8 @@ func (w *Workload) known(p *Pipelined, o *Observing) error {
 	return nil
 }
 
-// descending lists what a backward computes: layers in descending order, and before each recomputed segment its
-// forwards.
+// descending lists the computations of a backward: layers in descending order, with the forwards of each recomputed
+// segment before it.
 func descending(forward, backward []profile.Stretch, again plan.Recompute) (all []profile.Stretch) {
 	n := len(backward)
 	segment := again.Segment(n)

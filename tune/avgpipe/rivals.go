@@ -13,14 +13,13 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// traverse tries every setting, follows the guidelines and holds the predictions against what was
-// measured: of several rounds the median, as what one costs is what a traversal's choice rests on
-// and costs.
+// traverse tries every setting, follows the guidelines and compares the predictions with the measurements. A
+// setting's measurement is the median of several rounds. A traversal's choice and its cost use one round.
 func (t *tuning) traverse(ctx context.Context) error {
-	all := make([]Scored, len(t.out.Grid)) // of the first round
+	all := make([]Scored, len(t.out.Grid)) // results of the first round
 	spent := 0.0
 	tried := make([][]Scored, len(t.out.Grid))
-	defer func() { // what was tried before it was stopped counts
+	defer func() { // keep what was tried before an early end
 		for i := range t.out.Grid {
 			if len(tried[i]) > 0 {
 				t.out.Grid[i].Measured = inTheMiddle(tried[i])
@@ -84,14 +83,13 @@ func (t *tuning) traverse(ctx context.Context) error {
 	return nil
 }
 
-// inTheMiddle is the trial with the median time, of two the faster one.
+// inTheMiddle returns the trial with the median time, of two the faster.
 func inTheMiddle(trials []Scored) *Scored {
 	sorted := slices.SortedFunc(slices.Values(trials), func(a, b Scored) int { return cmp.Compare(a.StepS, b.StepS) })
 	return &sorted[stats.Middle(len(sorted))]
 }
 
-// scatter is how far the trials of a setting are off their median: no prediction of one can be
-// expected to be nearer.
+// scatter returns how far the trials of a setting are from their median; no prediction can be expected to be closer.
 func scatter(tried [][]Scored) PredictionError {
 	var pairs [][2]Scored
 	for _, trials := range tried {
@@ -104,10 +102,10 @@ func scatter(tried [][]Scored) PredictionError {
 	return e
 }
 
-// rounds is how often every choice is run again, in turn.
+// rounds is how often every choice is run again.
 const rounds = 5
 
-// chosen is the settings that the methods chose, each once.
+// chosen returns the settings that the methods chose, without duplicates.
 func (t *tuning) chosen() (order []*Cell) {
 	for i := range t.out.Grid {
 		c := &t.out.Grid[i]
@@ -118,8 +116,8 @@ func (t *tuning) chosen() (order []*Cell) {
 	return order
 }
 
-// likely is the settings that will have been chosen once the grid is traversed, as far as that is known before: those
-// chosen so far, the guidelines', and for the traversal's own the one in the middle.
+// likely returns the settings that will probably be chosen after the traversal: those chosen so far, the
+// guidelines', and the middle one for the traversal's own.
 func (t *tuning) likely() []*Cell {
 	all := t.chosen()
 	var scores []Scored
@@ -136,7 +134,7 @@ func (t *tuning) likely() []*Cell {
 	return append(all, &t.out.Grid[len(t.out.Grid)/2])
 }
 
-// choicesAgain is the trials that again makes of some settings.
+// choicesAgain returns the trials that again makes of some settings.
 func (t *tuning) choicesAgain(of []*Cell) (all []progress.Piece) {
 	for _, c := range of {
 		p := t.trial(c)
@@ -146,9 +144,9 @@ func (t *tuning) choicesAgain(of []*Cell) (all []progress.Piece) {
 	return all
 }
 
-// again runs what was chosen once more, the settings in turn in several rounds, and measures the
-// choices by the median. A traversal's own choice is the one whose few batches happened to be
-// fastest, on a machine whose speed moves by more than settings differ.
+// again runs the chosen settings in turn for several rounds, and measures the choices by the median. Without it, a
+// traversal would choose the setting whose few batches happened to be fastest, although a machine's speed varies
+// more than settings differ.
 func (t *tuning) again(ctx context.Context) error {
 	tried := map[Degrees][]Scored{}
 	order := t.chosen()
@@ -176,7 +174,7 @@ func (t *tuning) again(ctx context.Context) error {
 	return nil
 }
 
-// errorsOf compares each predictor with what was measured, over the grid.
+// errorsOf compares each predictor with the measurements over the grid.
 func errorsOf(grid []Cell) []PredictionError {
 	var out []PredictionError
 	for _, by := range []struct {
@@ -198,7 +196,7 @@ func errorsOf(grid []Cell) []PredictionError {
 	return out
 }
 
-// errorOf compares what was predicted with what was measured, pair by pair.
+// errorOf compares predictions with measurements, pair by pair.
 func errorOf(by Method, pairs [][2]Scored) PredictionError {
 	e := PredictionError{Method: by, Settings: len(pairs)}
 	var steps []float64

@@ -6,14 +6,13 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Strain is how many times as long the fixed part of a micro-batch's time is taken to last in a bad
-// moment: what every micro-batch costs however small it is, mostly going over the parameters and
-// adding to their gradients. Whether these come from a cache or from memory that others are busy
-// with changes within seconds on a machine that is shared. For one model on one such machine that
-// part was measured a dozen times within a day, at 0.6 to 2.8 ms.
+// Strain is the factor by which the fixed part of a micro-batch's time grows in a bad moment. That part does not
+// depend on the micro-batch's size; it is mostly reading the parameters and adding to their gradients. On a shared
+// machine, whether these come from a cache or from busy memory changes within seconds. For one model on one such
+// machine the part was measured a dozen times within a day, at 0.6 to 2.8 ms.
 const Strain = 4
 
-// strained is the workload in such a moment.
+// strained returns the workload in such a bad moment.
 func (w *Workload) strained() *Workload {
 	out := *w
 	out.Profile = strainedProfile(w.Profile)
@@ -48,8 +47,8 @@ func strainedProfile(p *profile.Profile) *profile.Profile {
 	return &out
 }
 
-// fixedPart is the time of a layer for no samples on a device, in seconds. It is on the line through its smallest
-// size and the one in the middle; sizes rise, and one alone tells nothing.
+// fixedPart returns the time of a layer for no samples on a device, in seconds. It lies on the line through the
+// smallest size and the middle one. Sizes ascend; with only one size the result is 0.
 func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	a, b := costs[0], costs[len(costs)/2]
 	if b.MicroBatch <= a.MicroBatch {
@@ -59,13 +58,13 @@ func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 	return max(of(a)-each*float64(a.MicroBatch), 0)
 }
 
-// Nearly is how far behind the fastest prediction a setting still counts as equally fast: about the error of
-// predictions.
+// Nearly is the relative distance from the fastest prediction within which a setting counts as equally fast. It is
+// about the error of predictions.
 const Nearly = 0.05
 
-// steadiest is, of the settings that are nearly the fastest as profiled, the one that is fastest
-// strained: a prediction that is ahead by a little is not worth being behind by much a minute
-// later. Of those that it cannot tell apart it is the one that holds least.
+// steadiest returns, of the settings that are nearly the fastest as profiled, the one that is fastest when strained.
+// A small predicted lead is not worth a large loss a minute later. Of settings that it cannot rank it takes the one
+// with the least memory.
 func steadiest(grid []Cell, limit int64) (Scored, error) {
 	var all, bad []Scored
 	for _, c := range grid {
@@ -87,8 +86,8 @@ func steadiest(grid []Cell, limit int64) (Scored, error) {
 	return all[slices.IndexFunc(all, func(s Scored) bool { return s.At == steady.At })], nil
 }
 
-// PassedOver is the setting that is predicted to be fastest where a steadier one was chosen that is nearly as fast.
-// chosen is that one; false where they are the same.
+// PassedOver returns the setting with the fastest prediction, and the steadier one that was chosen instead. ok is
+// false if they are the same.
 func (r *Result) PassedOver(limit int64) (over, chosen Cell, ok bool) {
 	var all []Scored
 	for _, c := range r.Grid {

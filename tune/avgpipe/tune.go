@@ -15,40 +15,40 @@ import (
 	"github.com/millrace-ml/millrace/internal/progress"
 )
 
-// Batches that AvgPipe spends on a setting: twenty on the one it profiles (section 5.2.1), ten
-// on each that the traversal tries (section 5.1).
+// The numbers of batches that AvgPipe spends: twenty on the setting that it profiles (section 5.2.1), ten on each
+// that the traversal tries (section 5.1).
 const (
 	ProfileBatches   = 20
 	TraversalBatches = 10
 )
 
-// MostSettings is how many settings there are to profile.
+// MostSettings is the most settings that a profile uses.
 const MostSettings = 4
 
-// DegreesRequest is a search for AvgPipe's degrees.
+// Request describes a search for AvgPipe's degrees.
 type Request struct {
 	Workload  *Workload
 	Sizes     []int // of micro-batches, in samples
 	Pipelines int   // at most
 	Machine   Machine
-	// ProfileAt is the setting to profile; none chooses it: one pipeline and rather many
-	// micro-batches, so that devices are not full (section 5.2.1).
+	// ProfileAt is the setting to profile. Empty means one pipeline and rather many micro-batches, so that devices are
+	// not full (section 5.2.1).
 	ProfileAt Degrees
-	// ProfileS is what measuring the layers took.
+	// ProfileS is the time spent on measuring the layers, in seconds.
 	ProfileS float64
-	// Anchored scales the layers' profile to what stages took in the profiled settings: what a machine asks for whose
-	// layers were measured briefly, if at all. The simulator as the machine has nothing to add to a profile.
+	// Anchored scales the layers' profile to the stages' times in the profiled settings. A machine needs this if its
+	// layers were measured briefly or not at all. With the simulator as the machine it changes nothing.
 	Anchored bool
-	// Settings is how many settings an Anchored request profiles at most, 1 to MostSettings. 1, or 0, is the paper's
-	// one setting of twenty batches (section 5.2.1); more spend them on the fewest micro-batches and the most (of one
-	// pipeline and of two) besides, in this order.
+	// Settings is the most settings that an Anchored request profiles, 1 to MostSettings. 1 or 0 means the paper's one
+	// setting of twenty batches (section 5.2.1). Higher numbers spread the batches over further settings in this order:
+	// the fewest micro-batches, then the most (of one pipeline and of two).
 	Settings int
-	// Rivals traverses the grid, and follows both guidelines.
+	// Rivals traverses the grid and follows both guidelines.
 	Rivals bool
-	// Rounds is how often Rivals traverses the grid, once for 0: measured is then the median of each setting's
-	// trials, and how far those are apart is reported beside the predictions' errors.
+	// Rounds is how often Rivals traverses the grid; 0 means once. The measured time is the median of a setting's
+	// trials. Their scatter is reported with the predictions' errors.
 	Rounds int
-	// Progress is told of what is predicted and tried, and what is left; nil is nobody.
+	// Progress receives what is predicted and tried, and what is left; it may be nil.
 	Progress *progress.Work
 }
 
@@ -66,27 +66,27 @@ const (
 	ByMaxSize   Method = "max-size"              // largest micro-batches, then most pipelines
 )
 
-// ByTrial is no way to choose: among the errors, it is what one trial of a setting says of its median trial.
+// ByTrial is not a way to choose. Among the errors, it is the error of one trial against the setting's median trial.
 const ByTrial Method = "one trial"
 
-// Choice is a method's choice, and the cost of making it.
+// Choice is a method's choice and its cost.
 type Choice struct {
 	Method Method  `json:"method"`
 	At     Degrees `json:"at"`
-	// TuningS is the time spent on the machine for the choice, seconds: the layers' profile and the
-	// profiled setting, or the trials. PredictionS is what predicting took by the clock.
+	// TuningS is the machine's time for the choice, in seconds: the layers' profile and the profiled setting, or the
+	// trials. PredictionS is the wall-clock time of the prediction.
 	TuningS     float64 `json:"tuning_s"`
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // settings run
 	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, where it was run; of an Anchored request, the median of
-	// rounds with those of the other choices, or over the whole grid.
+	// Measured is the setting's own trial, if it was run. For an Anchored request, it is the median of rounds together
+	// with the other choices, or over the whole grid.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
 	Refused string `json:"refused,omitempty"`
 }
 
-// StepS is a batch of the choice, measured where it can be.
+// StepS returns the choice's seconds for a batch, measured if possible.
 func (c *Choice) StepS() float64 {
 	if c.Measured != nil {
 		return c.Measured.StepS
@@ -98,46 +98,44 @@ func (c *Choice) StepS() float64 {
 type Cell struct {
 	At        Degrees    `json:"at"`
 	Simulated *Pipelined `json:"simulated"`
-	// StrainedS is a batch of Simulated in a bad moment of the machine, of an Anchored request: see steadiest.
+	// StrainedS is a batch of Simulated in a bad moment of the machine; only for an Anchored request. See steadiest.
 	StrainedS float64 `json:"strained_s,omitempty"`
 	Printed   Scored  `json:"printed"`
 	Adjusted  Scored  `json:"adjusted"`
 	Measured  *Scored `json:"measured,omitempty"`
 }
 
-// PredictionError is how far predictions were off what was measured over the traversed grid,
-// as parts of the measured values.
+// PredictionError is the relative error of predictions over the traversed grid.
 type PredictionError struct {
 	Method      Method  `json:"method"`
 	MeanStep    float64 `json:"mean_step"`
-	MedianStep  float64 `json:"median_step"` // beside a machine that is slow while one of the settings is tried
+	MedianStep  float64 `json:"median_step"` // robust if the machine is slow during one setting's trial
 	WorstStep   float64 `json:"worst_step"`
 	MeanMemory  float64 `json:"mean_memory"` // of the fullest device
 	WorstMemory float64 `json:"worst_memory"`
 	Settings    int     `json:"settings"`
 }
 
-// Result is a search done.
+// Result is the result of a search.
 type Result struct {
 	Best     *Pipelined   `json:"best"` // the simulator's choice, as predicted
 	Profiled *Observation `json:"profiled"`
-	// Factors is how much longer each stage took where it ran than the layers' profile has it, and
-	// Anchors the settings it ran at: of an Anchored request alone.
+	// Factors holds the ratios of each stage's measured times to the layers' profile, and Anchors the settings that
+	// were measured. Both only for an Anchored request.
 	Factors []StageFactors    `json:"factors,omitempty"`
 	Anchors []Degrees         `json:"anchors,omitempty"`
 	Choices []Choice          `json:"choices"`
 	Grid    []Cell            `json:"grid"`
-	Errors  []PredictionError `json:"errors,omitempty"` // with Rivals alone
-	// Calibrated is the request's workload with its layers scaled by Factors: what predicted.
+	Errors  []PredictionError `json:"errors,omitempty"` // only with Rivals
+	// Calibrated is the request's workload with its layers scaled by Factors, which the predictions use.
 	Calibrated *Workload `json:"-"`
 }
 
-// Tune chooses M and N as AvgPipe does (section 5), and by simulation beside that: one setting is
-// profiled for ProfileBatches, every setting of the grid is predicted, and the best one that keeps
-// to the limit is the answer; of those that simulation cannot tell apart the one that holds least;
-// of an Anchored request the steadiest. Both predictors are fed from one profile, the layers' and
-// the profiled setting's; see Anchored. With Rivals the paper's other methods choose too, and all
-// predictions are held against what the traversal measured.
+// Tune chooses M and N as AvgPipe does (section 5), and also by simulation. It profiles one setting for
+// ProfileBatches and predicts every setting of the grid. The answer is the best setting within the limit. Of
+// settings that simulation cannot rank, it is the one with the least memory, or for an Anchored request the
+// steadiest. Both predictors use one profile: the layers' and the profiled setting's; see Anchored. With Rivals the
+// paper's other methods choose too, and all predictions are compared with the traversal's measurements.
 func Tune(ctx context.Context, r Request) (*Result, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {
@@ -182,7 +180,7 @@ func Tune(ctx context.Context, r Request) (*Result, error) {
 	return t.out, nil
 }
 
-// soFar is the result so far if ctx has ended; nil where something else went wrong.
+// soFar returns the result so far if ctx has ended, and nil after any other error.
 func (t *tuning) soFar(ctx context.Context) *Result {
 	if ctx.Err() == nil {
 		return nil
@@ -190,33 +188,33 @@ func (t *tuning) soFar(ctx context.Context) *Result {
 	return t.out
 }
 
-// tuning is a search under way.
+// tuning is the state of a search.
 type tuning struct {
 	Request
 	out        *Result
-	simulatedS float64 // what predicting the grid by simulation took, and
-	equationsS float64 // by equations
-	profiledS  float64 // what running the settings of the profile took
+	simulatedS float64 // seconds to predict the grid by simulation
+	equationsS float64 // seconds to predict it by equations
+	profiledS  float64 // seconds to run the settings of the profile
 }
 
-// A trial takes about this beside its batches, seconds. A prediction takes so long for each micro-batch of each
-// pipeline, and as the machine a simulation.
+// trialS is the overhead of a trial, in seconds. predictionS and simulationS are the seconds of a prediction, and of
+// a simulation as the machine, for each micro-batch of each pipeline.
 const (
 	trialS      = 0.02
 	predictionS = 0.0006
 	simulationS = 0.0003
 )
 
-// trials is the group of pieces of work that each run a setting.
+// trials is the group of the pieces of work that run a setting.
 const trials = "trials"
 
-// Trying is a piece of work that runs a setting for some batches of about batchS seconds each.
+// Trying returns the piece of work that runs a setting for some batches of about batchS seconds each.
 func Trying(at Degrees, batches int, batchS float64) progress.Piece {
 	return progress.Piece{What: "trying " + at.String(), Kind: "trial of " + at.String(), Group: trials,
 		Cost: trialS + float64(Iterations(at, batches)*at.Pipelines)*batchS}
 }
 
-// trial is the piece of work that runs a setting of the grid, where it is predicted.
+// trial returns the piece of work that runs a predicted setting of the grid.
 func (t *tuning) trial(c *Cell) progress.Piece {
 	if !t.Anchored {
 		return played("trying", "simulation", c.At, simulationS)
@@ -224,12 +222,13 @@ func (t *tuning) trial(c *Cell) progress.Piece {
 	return Trying(c.At, TraversalBatches, c.Simulated.StepS)
 }
 
-// prediction is the piece of work that predicts a setting of the grid.
+// prediction returns the piece of work that predicts a setting of the grid.
 func (t *tuning) prediction(at Degrees) progress.Piece {
 	return played("predicting", "prediction", at, predictionS)
 }
 
-// predictions is the piece of work that predicts all settings of the grid, several at once; done counts them.
+// predictions returns the piece of work that predicts all settings of the grid, several at once. done counts its
+// progress.
 func (t *tuning) predictions(done *atomic.Int64) progress.Piece {
 	all := progress.Piece{What: "predicting " + strconv.Itoa(len(t.out.Grid)) + " settings", Kind: "predictions",
 		Group: "predictions"}
@@ -242,14 +241,15 @@ func (t *tuning) predictions(done *atomic.Int64) progress.Piece {
 	return all
 }
 
-// played is a piece of work that plays a setting, which takes so long for each micro-batch of each pipeline.
+// played returns a piece of work that simulates a setting. eachS is its seconds for each micro-batch of each
+// pipeline.
 func played(what, kind string, at Degrees, eachS float64) progress.Piece {
 	return progress.Piece{What: what + " " + at.String(), Kind: kind + " of " + at.String(), Group: kind,
 		Cost: eachS * float64(at.MicroBatches*at.Pipelines)}
 }
 
-// inOrder is the settings of the grid in the order in which they are predicted and tried: what takes long comes first,
-// so that it is known early how long all take.
+// inOrder returns the order in which settings of the grid are predicted and tried. The slowest come first, so that
+// the total time is known early.
 func (t *tuning) inOrder(piece func(c *Cell) progress.Piece) []int {
 	order := make([]int, len(t.out.Grid))
 	for i := range order {
@@ -261,7 +261,7 @@ func (t *tuning) inOrder(piece func(c *Cell) progress.Piece) []int {
 	return order
 }
 
-// traversal is the trials that Rivals makes.
+// traversal returns the trials that Rivals makes.
 func (t *tuning) traversal() []progress.Piece {
 	var all []progress.Piece
 	for i := range t.out.Grid {
@@ -280,7 +280,7 @@ func (t *tuning) predict(ctx context.Context) error {
 	strained := t.out.Calibrated.strained()
 	failed := make([]error, len(t.out.Grid))
 	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
-	var done atomic.Int64 // in billionths of a cost
+	var done atomic.Int64 // in 1e-9 of a cost
 	t.Progress.Begin(time.Now(), t.predictions(&done))
 	for _, i := range order {
 		slots <- struct{}{}
@@ -332,7 +332,7 @@ func (t *tuning) equations(at Degrees, form Form) (Scored, error) {
 	return s, nil
 }
 
-// predicted keeps the settings that were predicted before it was stopped, and is what failed.
+// predicted keeps the settings that were predicted before an early end, and returns the error.
 func (t *tuning) predicted(stopped error, failed []error) error {
 	var done []Cell
 	for i, err := range failed {
@@ -349,7 +349,7 @@ func (t *tuning) predicted(stopped error, failed []error) error {
 	return nil
 }
 
-// choose has the three predictors choose.
+// choose makes the three predictors choose.
 func (t *tuning) choose() error {
 	scores := map[Method][]Scored{}
 	for _, c := range t.out.Grid {
@@ -363,7 +363,7 @@ func (t *tuning) choose() error {
 			Tried: max(1, len(t.out.Anchors))}
 		if m == BySimulator {
 			choose, c.PredictionS = frugal, t.simulatedS
-			if !t.Anchored { // it predicts from the layers' profile alone
+			if !t.Anchored { // it predicts only from the layers' profile
 				c.TuningS, c.Tried = t.ProfileS, 0
 			}
 		}
@@ -384,7 +384,7 @@ func (t *tuning) choose() error {
 	return nil
 }
 
-// add files a choice or why there is none.
+// add stores a choice, or the reason why there is none.
 func (t *tuning) add(c Choice, chosen Scored, err error) {
 	if err != nil {
 		c.Refused = err.Error()

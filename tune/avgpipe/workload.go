@@ -17,45 +17,44 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Workload is a partitioned model whose degrees are to be tuned: AvgPipe takes the partition
-// as given (section 6).
+// Workload is a partitioned model whose degrees are to be tuned. AvgPipe takes the partition as given (section 6).
 type Workload struct {
 	Profile *profile.Profile
-	// Beside is the profile of several pipelines that share the devices, where it is another; nil: Profile.
+	// Beside is the profile for several pipelines that share the devices; nil means Profile.
 	Beside  *profile.Profile
 	Cluster *cluster.Cluster
-	// Base says the stages and their devices, one each, and whether they recompute; its
-	// micro-batches and depths are not read.
+	// Base has the stages, one device for each, and whether they recompute. Its micro-batches and depths are ignored.
 	Base  *plan.Plan
 	Batch int  // samples of one pipeline's batch
 	Clip  bool // the update needs the global gradient norm
-	// LimitBytes is the memory of each device; 0 is no limit.
+	// LimitBytes is the memory of each device; 0 means no limit.
 	LimitBytes int64
 
-	// SideBySide has devices run kernels of several pipelines at once where a pipeline alone does not fill them. A GPU
-	// does so for the processes that share it, and equation 2 has it. False: one computation at a time, as run does.
+	// SideBySide lets devices run kernels of several pipelines at once, if one pipeline does not fill them. Equation 2
+	// assumes this, and GPUs do so for processes that share them. False means one computation at a time, as in package
+	// run.
 	SideBySide bool
 
-	means bool // of what a stage takes, the profile's times and Spreads give the mean rightly: see aroundMeans
+	means bool // the profile's times and Spreads give the right mean of a stage's time; see aroundMeans
 }
 
-// Pipelined is a setting made ready to run: a plan for one pipeline, with the depths of
-// advance forward propagation, and how many of these share the devices.
+// Pipelined is a setting that is ready to run: a plan for one pipeline with its depths of advance forward
+// propagation, and the number of pipelines that share the devices.
 type Pipelined struct {
 	Scored
 	Plan *plan.Plan `json:"plan"`
-	// Bubble is the part of the devices' time in which they do not compute, 0 to 1.
+	// Bubble is the fraction of the devices' time in which they do not compute, 0 to 1.
 	Bubble float64 `json:"bubble"`
-	// IdleS is for how much of a batch's time each device does not compute, seconds.
+	// IdleS is the seconds of a batch in which each device does not compute.
 	IdleS []float64 `json:"idle_s"`
 
-	busyS float64 // the busiest worker's time for a batch: no depth makes the step shorter
+	busyS float64 // busiest worker's time for a batch; no depth makes the step shorter than that
 }
 
-// afab as an advance sends all micro-batches ahead, on every stage.
+// afab is the advance that runs all forwards first, on every stage.
 const afab = -1
 
-// plan is the base at some degrees, with so many forwards in advance of 1F1B, graded by stage.
+// plan returns the base at some degrees, with advance forwards more than 1F1B, graded by stage.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)
@@ -81,7 +80,7 @@ func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	return &pl
 }
 
-// Program is the lowered Program of some iterations of a setting.
+// Program returns the lowered Program of some iterations of a setting.
 func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, error) {
 	program, err := programs.Build(p.Plan, w.Profile.TiedLayers(), w.Clip, iterations)
 	if err != nil {
@@ -90,7 +89,7 @@ func (w *Workload) Program(p *Pipelined, iterations int) (*schedule.Program, err
 	return program, nil
 }
 
-// profileOf is the profile of so many pipelines.
+// profileOf returns the profile for a number of pipelines.
 func (w *Workload) profileOf(pipelines int) *profile.Profile {
 	if pipelines > 1 && w.Beside != nil {
 		return w.Beside
@@ -98,7 +97,7 @@ func (w *Workload) profileOf(pipelines int) *profile.Profile {
 	return w.Profile
 }
 
-// run simulates some iterations; the time of a batch is an iteration's over its pipelines.
+// run simulates some iterations. The time of a batch is an iteration's time / its pipelines.
 func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeline, sim.Summary, error) {
 	costs, err := sim.CostsOf(w.profileOf(p.At.Pipelines), w.Cluster, p.Plan)
 	if err != nil {
@@ -124,13 +123,13 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 	return sim.Run(program, costs, o)
 }
 
-// variedMicros is how many micro-batches a simulation of instructions that vary has at least: the
-// median over its steps is then not that of a few draws.
+// variedMicros is the least number of micro-batches in a simulation of varying instructions, so that the median over
+// its steps is not that of a few draws.
 const variedMicros = 48
 
-// aroundMeans scales a stage's varying forwards and backwards to their mean over all iterations there could be.
-// Otherwise a setting with few micro-batches that happened to draw slow forwards, over so many iterations, would be
-// predicted to be slow. What others wait for them stays.
+// aroundMeans scales a stage's varying forwards and backwards to their mean over infinitely many iterations.
+// Otherwise a setting with few micro-batches that happened to draw slow forwards would be predicted to be slow. The
+// waits that variation causes remain.
 func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 	for s, replicas := range costs.Stages {
 		for r := range replicas {
@@ -158,7 +157,7 @@ func (w *Workload) simulate(at Degrees, advance int) (*Pipelined, error) {
 	return w.score(&Pipelined{Scored: Scored{At: at}, Plan: w.plan(at, advance)})
 }
 
-// score simulates a setting made ready.
+// score simulates a setting that is ready to run.
 func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	_, sum, err := w.run(p, 0, false)
 	if err != nil {
@@ -195,20 +194,19 @@ func (w *Workload) score(p *Pipelined) (*Pipelined, error) {
 	return p, nil
 }
 
-// Advance is how many forwards more than 1F1B has the first stage sends ahead.
+// Advance returns how many forwards the first stage runs in advance of 1F1B.
 func (p *Pipelined) Advance() int {
 	return p.Plan.Stages[0].Warmup - min(len(p.Plan.Stages), p.At.MicroBatches)
 }
 
-// fasterBy is by how much a deeper warm-up must shorten a step to be worth its memory.
+// fasterBy is the least relative gain of a step for which a deeper warm-up is worth its memory.
 const fasterBy = 1e-3
 
-// Predict is the simulator's word on a setting. It looks for the depth that Algorithm 1 looks for
-// while it trains: the fewest forwards in advance of 1F1B that are fastest within the
-// memory. Times do not fall evenly with depth (a message may miss its turn on a link by
-// little), so that a first slower step is no reason to stop: every number up to
-// twice the stages is tried, of several pipelines, which depend less on it, the powers of two
-// among them; beyond that 4, 8, 16 ... times the stages, and AFAB.
+// Predict returns the simulator's prediction for a setting. It looks for the same depth as Algorithm 1 does during
+// training: the fewest forwards in advance of 1F1B that are fastest within the memory. Times do not fall evenly with
+// depth, because a message may just miss its turn on a link. So it does not stop at the first slower step. It tries
+// every number up to twice the stages, or for several pipelines, which depend less on it, only powers of two. Beyond
+// that it tries 4, 8, 16 ... times the stages, and AFAB.
 func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
 	all, err := w.atEveryDepth(ctx, at)
 	if err != nil {
@@ -217,8 +215,8 @@ func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) 
 	return shallowest(all, Budget{EachBytes: w.LimitBytes}), nil
 }
 
-// atEveryDepth simulates a setting at 1F1B's depths and deeper ones, until the busiest worker
-// is all that a step takes.
+// atEveryDepth simulates a setting at 1F1B's depths and deeper ones, until the step equals the busiest worker's
+// time.
 func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, error) {
 	if err := at.check(); err != nil {
 		return nil, err
@@ -247,7 +245,7 @@ func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, 
 	return all, nil
 }
 
-// shallowest is the first depth than which no deeper one that fits is faster by much; 1F1B where none fits.
+// shallowest returns the first depth for which no deeper one that fits is noticeably faster, or 1F1B if none fits.
 func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	best := all[0]
 	for _, deeper := range all[1:] {
@@ -259,7 +257,7 @@ func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	return best
 }
 
-// deeper is the plans beyond 1F1B that are tried, each with other depths than the one before.
+// deeper returns the plans beyond 1F1B to try, each with other depths than the one before.
 func (w *Workload) deeper(at Degrees) []*plan.Plan {
 	stages := len(w.Base.Stages)
 	if stages < 2 {
@@ -285,18 +283,17 @@ func (w *Workload) deeper(at Degrees) []*plan.Plan {
 	return out
 }
 
-// Trial is what some batches of a setting told, on a machine or in the simulator.
+// Trial is the result of some batches of a setting, on a machine or in the simulator.
 type Trial struct {
 	Scored
-	TookS    float64         `json:"took_s"` // what trying it cost
-	Timeline *trace.Timeline `json:"-"`      // every event and memory sample, where that was asked for
+	TookS    float64         `json:"took_s"` // time spent on the trial
+	Timeline *trace.Timeline `json:"-"`      // every event and memory sample, if requested
 }
 
-// Machine runs a setting for so many iterations, and records every event of it on request.
+// Machine runs a setting for some iterations, and on request records every event.
 type Machine func(ctx context.Context, p *Pipelined, iterations int, record bool) (*Trial, error)
 
-// Simulated is the simulator as the machine: what is tried costs the time that it would
-// have taken there.
+// Simulated returns the simulator as the machine. A trial costs the simulated time.
 func (w *Workload) Simulated() Machine {
 	return func(_ context.Context, p *Pipelined, iterations int, record bool) (*Trial, error) {
 		t, sum, err := w.run(p, iterations, record)
@@ -319,12 +316,11 @@ func (w *Workload) Simulated() Machine {
 	}
 }
 
-// fewest is how many iterations a trial has at least: the first is cold, and of the others
-// there must be a median.
+// fewest is the least number of iterations of a trial: the first is cold, and the others must have a median.
 const fewest = 3
 
-// Iterations is how many iterations of all pipelines make at least so many batches, and let
-// several pipelines settle.
+// Iterations returns how many iterations of all pipelines have at least the given batches, and let several pipelines
+// settle.
 func Iterations(at Degrees, batches int) int {
 	least := fewest
 	if at.Pipelines > 1 {
@@ -333,7 +329,7 @@ func Iterations(at Degrees, batches int) int {
 	return max(least, (batches+at.Pipelines-1)/at.Pipelines)
 }
 
-// Best is the simulator's choice of the grid alone: nothing is run.
+// Best returns the simulator's choice from the grid without running anything.
 func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error) {
 	settings, err := w.Settings(ctx, grid)
 	if err != nil {
@@ -342,8 +338,8 @@ func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error)
 	return settings.Best(Budget{EachBytes: w.LimitBytes})
 }
 
-// Over is the workload with the stages of another plan. Each of these must be on a device of its own, and there must
-// be several; false where not.
+// Over returns the workload with the stages of another plan. ok is false unless there are several stages, each on
+// its own device.
 func (w *Workload) Over(pl *plan.Plan) (*Workload, bool) {
 	if len(pl.Stages) < 2 {
 		return nil, false

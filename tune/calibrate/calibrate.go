@@ -1,21 +1,22 @@
 // Package calibrate fits a described device to what was measured on one.
 //
-// In: a cluster of one device type with kernels, Observations (a time, and how a cluster predicts it), names of
-// what may change. Out: a Fit: the cluster with fitted numbers, how well each is known, the error that is left, the
-// error on observations that were held out, and which measurements would tell most. Refused: names of nothing that
-// can be fitted, no observations, predictions that fail.
+// Input: a cluster of one device type with kernels, Observations (a time, and how a cluster predicts it), and the
+// names of the numbers to fit. Output: a Fit with the fitted cluster, the uncertainty of each number, the remaining
+// error, the error on held-out observations, and the most informative next measurements. Errors: names that cannot
+// be fitted, no observations, predictions that fail.
 //
-// A fit minimises the sum of squares of log(predicted/measured)/Noise, and of log(number/its first value)/Doubt
-// for each number that it changes: what observations do not say stays as it was described. That is least
-// squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's damping.
+// A fit minimises a sum of squares. For each observation it adds log(predicted/measured)/Noise, and for each changed
+// number log(number/its first value)/Doubt. So numbers that the observations do not determine stay as described.
+// This is least squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's
+// damping.
 //
-// Held out means: each observation (or group of them, or of many groups a tenth of them) in turn is left out. The
-// others are fitted as if it did not exist, their choice of numbers included, and that fit predicts it.
+// Held-out errors: each observation is left out in turn (or each group, or a tenth of many groups). The others are
+// fitted without it, including the choice of numbers, and that fit predicts it.
 //
-// What is known of the numbers is normal around the fit, to first order, with covariance (J'J/s^2 + D^-2)^-1: J is the
-// change of log predictions with log numbers, D the Doubts, and s the larger of Noise and of what errors are left.
-// The measurement that tells most is the one that shrinks that covariance's determinant most, so that the next design
-// is D-optimal (Chaloner and Verdinelli, Bayesian Experimental Design, Statistical Science 10(3), 1995, section 2.2).
+// To first order, the numbers are normally distributed around the fit with covariance (J'J/s^2 + D^-2)^-1. J is the
+// change of log predictions with log numbers, D the Doubts, and s the larger of Noise and the remaining error. The
+// most informative measurement shrinks the covariance's determinant most, so the next design is D-optimal (Chaloner
+// and Verdinelli, Bayesian Experimental Design, Statistical Science 10(3), 1995, section 2.2).
 package calibrate
 
 import (
@@ -29,59 +30,59 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// Noise is what a fit believes of measurements: they are off by a twentieth.
+// Noise is the assumed relative error of measurements: a twentieth.
 const Noise = 0.05
 
-// Predictor is how a cluster predicts a time, seconds.
+// Predictor returns a cluster's prediction of a time, in seconds.
 type Predictor func(c *cluster.Cluster) (float64, error)
 
-// Observation is something measured.
+// Observation is a measured time.
 type Observation struct {
 	Name     string
-	Group    string // observations that are held out together; "" is alone
+	Group    string // observations that are held out together; "" means by itself
 	Measured float64
 	Predict  Predictor
 }
 
-// Number is one that a fit may change.
+// Number is a number that a fit may change.
 type Number struct {
 	Name          string
 	Before, After float64
 	Least, Most   float64
-	// Doubt and Spread are how far off it may be before and after, as a standard deviation of its logarithm.
+	// Doubt and Spread are its uncertainty before and after, as a standard deviation of its logarithm.
 	Doubt, Spread float64
 }
 
-// Told is how much of a number's uncertainty the observations took away, 0 to 1.
+// Told returns how much of a number's uncertainty the observations removed, 0 to 1.
 func (n *Number) Told() float64 { return min(max(1-n.Spread/n.Doubt, 0), 1) }
 
 // Fit is a cluster after calibration.
 type Fit struct {
 	Cluster  *cluster.Cluster
 	Numbers  []Number
-	Before   float64   // mean relative error of the observations by the cluster as it was
-	After    float64   // by the fitted one, of the observations that it was fitted to
-	HeldOut  float64   // of each by a fit without it; NaN where there is one observation, or one group
-	Folds    int       // fits that HeldOut is of
-	Residual []float64 // predicted over measured, by observation, by the fitted one
+	Before   float64   // mean relative error of the observations with the original cluster
+	After    float64   // with the fitted cluster, for the observations that it was fitted to
+	HeldOut  float64   // each predicted by a fit without it; NaN with only one observation or group
+	Folds    int       // number of fits for HeldOut
+	Residual []float64 // predicted / measured, by observation, with the fitted cluster
 
 	fitting fitting
 	theta   []float64
 	known   known
 }
 
-// Request is what is fitted to what.
+// Request says what to fit to which observations.
 type Request struct {
 	Cluster      *cluster.Cluster
 	Observations []Observation
 	Names        []string
-	// Least has numbers keep their first value of whose uncertainty observations take away a smaller part.
+	// Least fixes numbers at their first value if the observations remove a smaller part of their uncertainty.
 	Least float64
-	// Fitted is told of each fit that is done, the first one to all observations, of so many.
+	// Fitted is called after each fit with the number done and the total; the first fit is to all observations.
 	Fitted func(done, of int)
 }
 
-// Run fits numbers to observations. It ends early with the cause of its context.
+// Run fits numbers to observations. If its context ends, it returns the cause.
 func Run(ctx context.Context, r Request) (*Fit, error) {
 	c, all := r.Cluster, r.Observations
 	if len(all) == 0 {
@@ -131,7 +132,7 @@ func Run(ctx context.Context, r Request) (*Fit, error) {
 	return out, nil
 }
 
-// fitted fits all numbers, and then again without those that the observations hardly determine.
+// fitted fits all numbers, and then again without those that the observations barely determine.
 func fitted(f fitting, all []Observation, least float64) (*Fit, error) {
 	out := &Fit{HeldOut: math.NaN(), Numbers: slices.Clone(f.numbers)}
 	f.numbers = out.Numbers
@@ -180,10 +181,10 @@ func (out *Fit) settle(f *fitting, all []Observation, start []float64) error {
 	return nil
 }
 
-// mostFolds is how many fits held-out errors are of, where there are more groups.
+// mostFolds is the most fits for held-out errors.
 const mostFolds = 10
 
-// folds divides observations into those that are held out together.
+// folds divides observations into sets that are held out together.
 func folds(all []Observation) (out []map[int]bool) {
 	at := map[string]int{}
 	name := func(i int) string {
@@ -208,8 +209,8 @@ func folds(all []Observation) (out []map[int]bool) {
 	return out
 }
 
-// without are the residuals of observations by a fit to the others. That fit knows nothing of those held out: it begins
-// at the description, and decides by itself which numbers keep their first value.
+// without returns the residuals of observations by a fit to the others. That fit does not use the held-out ones: it
+// begins at the description, and itself decides which numbers keep their first value.
 func without(f fitting, all []Observation, held map[int]bool, least float64) ([]float64, error) {
 	var rest, out []Observation
 	for i, o := range all {
@@ -226,7 +227,7 @@ func without(f fitting, all []Observation, held map[int]bool, least float64) ([]
 	return fit.fitting.residuals(out, fit.theta)
 }
 
-// meanError is the mean of |predicted/measured - 1|.
+// meanError returns the mean of |predicted/measured - 1|.
 func meanError(logs []float64) float64 {
 	sum := 0.0
 	for _, r := range logs {

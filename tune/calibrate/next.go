@@ -9,14 +9,14 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// known is the state of knowledge after observations: the covariance of the numbers' logarithms, and the error of one
+// known is the knowledge after observations: the covariance of the numbers' logarithms, and the error of one
 // measurement.
 type known struct {
 	covariance *mat.SymDense
 	noise      float64
 }
 
-// after is what is known after observations with these residuals.
+// after returns the knowledge after observations with these residuals.
 func (f *fitting) after(jacobian [][]float64, r []float64) known {
 	sum := 0.0
 	for _, v := range r {
@@ -26,16 +26,16 @@ func (f *fitting) after(jacobian [][]float64, r []float64) known {
 	k := known{noise: max(Noise, math.Sqrt(sum/float64(len(r)))), covariance: mat.NewSymDense(max(n, 1), nil)}
 	var factors mat.Cholesky
 	if n > 0 && factors.Factorize(f.normal(jacobian, k.noise)) {
-		_ = factors.InverseTo(k.covariance) // of a matrix to which the prior is added
+		_ = factors.InverseTo(k.covariance) // the prior makes the matrix positive definite
 	}
 	return k
 }
 
-// spread is the standard deviation of a number's logarithm.
+// spread returns the standard deviation of a number's logarithm.
 func (k *known) spread(i int) float64 { return math.Sqrt(max(0, k.covariance.At(i, i))) }
 
-// tells is how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio. rows are
-// how its times change with the numbers; then is the knowledge with it.
+// tells returns how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio.
+// rows has the changes of its times with the numbers. then is the knowledge including it.
 func (k *known) tells(rows [][]float64) (gain float64, then known) {
 	then = known{noise: k.noise, covariance: mat.NewSymDense(k.covariance.SymmetricDim(), nil)}
 	then.covariance.CopySym(k.covariance)
@@ -53,23 +53,23 @@ func (k *known) tells(rows [][]float64) (gain float64, then known) {
 // Candidate is a measurement that could be made.
 type Candidate struct {
 	Name  string
-	Times []Predictor // that it would give
+	Times []Predictor // times that it would give
 }
 
 // Advice is a measurement worth making.
 type Advice struct {
 	Measure string
-	Gain    float64 // half of the logarithm by which the determinant of the numbers' covariance shrinks
-	Number  string  // that it tells most of
-	// Before and After are that number's spread, as a standard deviation of its logarithm.
+	Gain    float64 // half the logarithm of the factor by which the determinant of the numbers' covariance shrinks
+	Number  string  // the number that it determines most
+	// Before and After are that number's uncertainty, as a standard deviation of its logarithm.
 	Before, After float64
 }
 
-// leastGain is the least that a measurement is worth making for.
+// leastGain is the least gain of a measurement that is worth making.
 const leastGain = 0.02
 
-// Next chooses the measurements that tell most of the numbers, up to most, the best first; each is what tells most when
-// those in front of it have been made. Candidates that cannot be predicted are left out.
+// Next chooses up to most of the most informative measurements, the best first. Each is the best after those before
+// it have been made. Candidates that cannot be predicted are left out.
 func (f *Fit) Next(all []Candidate, most int) ([]Advice, error) {
 	type candidate struct {
 		name string
@@ -114,7 +114,7 @@ func indices(n int) (out []int) {
 	return out
 }
 
-// changes is how the logarithms of a candidate's times change with each number's, a row for each time.
+// changes returns how the logarithms of a candidate's times change with each number's; a row for each time.
 func (f *Fit) changes(c Candidate) ([][]float64, error) {
 	const small = 1e-3
 	at := func(theta []float64) ([]float64, error) { return f.fitting.logs(f.fitting.at(theta), c.Name, c.Times) }

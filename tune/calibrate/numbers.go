@@ -10,9 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// doubt is what a fit believes of a described number: by what part it is off, as a logarithm. Data sheets and
-// published products say limits and bandwidths; sizes at which half is reached, and fixed times, are guessed within a
-// factor of e.
+// doubt returns the assumed error of a described number, as a logarithm. Limits and bandwidths are from data sheets
+// and published products. Sizes at which half is reached, and fixed times, are guesses within a factor of e.
 func doubt(name string) float64 {
 	switch {
 	case strings.HasSuffix(name, "half_width"), strings.HasSuffix(name, "half_rows"), name == "launch", name == "layer",
@@ -24,7 +23,7 @@ func doubt(name string) float64 {
 	return 0.25
 }
 
-// numbers are what can be fitted, with what they may be.
+// numbers lists what can be fitted, with the allowed range.
 var numbers = map[string]struct {
 	least, most float64
 	of          func(t *cluster.DeviceType, c *cluster.Cluster) *float64
@@ -37,7 +36,7 @@ var numbers = map[string]struct {
 	"outside": {1e6, 1e13, collective("outside")},
 }
 
-// collective is the bandwidth of collectives of a level that a number names.
+// collective returns the collective bandwidth of the level that a number names.
 func collective(name string) func(*cluster.DeviceType, *cluster.Cluster) *float64 {
 	return func(_ *cluster.DeviceType, c *cluster.Cluster) *float64 {
 		level, _ := levelOf(c, name)
@@ -45,7 +44,7 @@ func collective(name string) func(*cluster.DeviceType, *cluster.Cluster) *float6
 	}
 }
 
-// rateFields are those of a cluster.Rate that can be fitted.
+// rateFields lists the fields of a cluster.Rate that can be fitted.
 var rateFields = []string{"limit", "half_width", "half_rows"}
 
 // Names lists what can be fitted: fields of rates, like matmul.limit, and fixed times, overlap, and collective
@@ -61,7 +60,7 @@ func Names() []string {
 	return names
 }
 
-// NamesOf lists what a cluster has a number of that is not zero. A fit multiplies, so that zero stays.
+// NamesOf lists the numbers of a cluster that are not zero. A fit multiplies, so zero would stay.
 func NamesOf(c *cluster.Cluster) (names []string) {
 	t := c.DeviceTypes[c.Devices[0]]
 	for _, name := range Names() {
@@ -83,7 +82,7 @@ func NamesOf(c *cluster.Cluster) (names []string) {
 	return names
 }
 
-// rateField is one of rateFields.
+// rateField returns one of rateFields.
 func rateField(r *cluster.Rate, field string) *float64 {
 	switch field {
 	case "limit":
@@ -94,7 +93,8 @@ func rateField(r *cluster.Rate, field string) *float64 {
 	return &r.HalfRows
 }
 
-// with is a cluster with other numbers. What it did not say of products in fp8 goes on as those of products.
+// with returns a cluster with other numbers. If it has no rates for products in fp8, they keep following those of
+// products.
 func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	out := c.Copied()
 	kind := out.DeviceTypes[c.Devices[0]]
@@ -109,7 +109,7 @@ func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 			continue
 		}
 		if level, is := levelOf(c, name); is && v == c.CollectiveBandwidth(level) {
-			continue // a file that does not say it goes on not to
+			continue // leave it out of the file if it was left out before
 		}
 		*numbers[name].of(t, out) = v
 	}
@@ -120,7 +120,7 @@ func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	return out
 }
 
-// levelOf is the level that a number is the collective bandwidth of.
+// levelOf returns the level whose collective bandwidth a number is.
 func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
 	switch name {
 	case "inside":
@@ -131,7 +131,7 @@ func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
 	return 0, false
 }
 
-// describe is a number as a cluster has it.
+// describe returns a cluster's number.
 func describe(c *cluster.Cluster, name string) (Number, error) {
 	out := c.Copied()
 	kind := out.DeviceTypes[c.Devices[0]]

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// fitting is least squares over the logarithms of numbers, as differences from their first values.
+// fitting is a least-squares problem over the logarithms of numbers, as differences from their first values.
 type fitting struct {
 	ctx     context.Context
 	c       *cluster.Cluster
@@ -20,19 +20,19 @@ type fitting struct {
 	held    map[int]bool // numbers that keep their first value
 }
 
-// value is a number at a difference, within what it may be.
+// value returns a number at a difference, within its range.
 func (f *fitting) value(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	return min(max(n.Before*math.Exp(theta), n.Least), n.Most)
 }
 
-// within is the difference that a number within what it may be has.
+// within limits a difference to the number's range.
 func (f *fitting) within(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	return min(max(theta, math.Log(n.Least/n.Before)), math.Log(n.Most/n.Before))
 }
 
-// rounded is a number at a difference with four digits: more are not known of any, and a file shows them.
+// rounded returns a number at a difference with four digits; none is known more exactly, and files show them.
 func (f *fitting) rounded(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	if f.held[i] {
@@ -45,8 +45,8 @@ func (f *fitting) rounded(i int, theta float64) float64 {
 	return v
 }
 
-// holding is the fitting with the numbers fixed that the observations determine by less than least; nil where there are
-// none.
+// holding returns the fitting with those numbers fixed that the observations determine by less than least. It
+// returns nil if there are none.
 func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	out := *f
 	out.held = map[int]bool{}
@@ -61,7 +61,7 @@ func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	return &out
 }
 
-// at is the cluster at differences.
+// at returns the cluster at differences.
 func (f *fitting) at(theta []float64) *cluster.Cluster {
 	values := map[string]float64{}
 	for i := range f.numbers {
@@ -89,7 +89,7 @@ func (f *fitting) logs(c *cluster.Cluster, name string, all []Predictor) ([]floa
 	return out, nil
 }
 
-// residuals are log(predicted/measured).
+// residuals returns log(predicted/measured) of each observation.
 func (f *fitting) residuals(all []Observation, theta []float64) ([]float64, error) {
 	c := f.at(theta)
 	out := make([]float64, len(all))
@@ -106,7 +106,7 @@ func (f *fitting) residuals(all []Observation, theta []float64) ([]float64, erro
 	return out, nil
 }
 
-// cost is what is minimised.
+// cost returns the sum of squares that is minimised.
 func (f *fitting) cost(r, theta []float64) (sum float64) {
 	for _, v := range r {
 		sum += v * v / (Noise * Noise)
@@ -118,7 +118,7 @@ func (f *fitting) cost(r, theta []float64) (sum float64) {
 	return sum
 }
 
-// normal is J'J/s^2 + D^-2.
+// normal returns J'J/s^2 + D^-2.
 func (f *fitting) normal(jacobian [][]float64, s float64) *mat.SymDense {
 	n := len(f.numbers)
 	out := mat.NewSymDense(n, nil)
@@ -137,7 +137,7 @@ func (f *fitting) normal(jacobian [][]float64, s float64) *mat.SymDense {
 	return out
 }
 
-// fit minimises, from where theta is.
+// fit minimises the cost, starting at from.
 func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 	n := len(f.numbers)
 	theta := append([]float64(nil), from...)
@@ -160,7 +160,7 @@ func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 			}
 			gradient.SetVec(i, down)
 		}
-		for i := range f.held { // as if there were no doubt of it
+		for i := range f.held { // as if they had no uncertainty
 			for j := range n {
 				normal.SetSym(i, j, 0)
 			}
@@ -200,7 +200,7 @@ func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 	return theta, nil
 }
 
-// solved is x of a x = b.
+// solved returns the x with a x = b.
 func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 	var factors mat.Cholesky
 	x := new(mat.VecDense)
@@ -213,10 +213,11 @@ func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 	return x, nil
 }
 
-// errNotPositive is of numbers that are not finite: what a prior is added to is positive.
+// errNotPositive is for numbers that are not finite; with a prior the matrix is otherwise positive.
 var errNotPositive = errors.New("calibrate: predictions change by no finite number with what is fitted")
 
-// jacobian is the change of residuals with each number, by differences: upwards, but from the most that it may be.
+// jacobian returns the change of residuals with each number, by forward differences. At a number's upper limit it
+// uses backward differences.
 func (f *fitting) jacobian(all []Observation, theta, r []float64) ([][]float64, error) {
 	const small = 1e-3
 	out := make([][]float64, len(theta))

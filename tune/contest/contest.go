@@ -18,35 +18,36 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Rules say what to compare: every family of schedules, under every weight policy that it can keep, on the
-// same workers, the same micro-batches and the same memory. Nothing is searched: each order
-// gets a stage on every worker, or the stages that it needs.
+// Rules says what to compare: every family of schedules, under every weight policy that it supports, on the same
+// workers, micro-batches and memory. Nothing is searched: each order gets a stage on every worker, or the number of
+// stages that it needs.
 type Rules struct {
 	Workers      int
-	MicroBatches int // of a step; a stream of minibatches of one each is ranked by as many of them
-	Chunks       int // stages on each worker, for orders that let one choose
-	// MemoryBytes is what a worker has; 0, or nil, is no limit.
+	MicroBatches int // of a step; a stream of single minibatches is ranked by as many of them
+	Chunks       int // stages on each worker, for orders that allow a choice
+	// MemoryBytes returns a worker's memory; a result of 0, or a nil function, means no limit.
 	MemoryBytes func(worker int) int64
-	// Bytes writes a number of bytes for the reasons.
+	// Bytes formats a number of bytes for the reasons.
 	Bytes func(int64) string
-	// Stages gives the costs of a family's stages under a placement, and which stages are tied.
+	// Stages returns the costs of a family's stages under a placement, and which stages are tied.
 	Stages func(f family.Family, placement [][]int) (sim.Costs, [][]int, error)
 	Clip   bool // updates need the gradient norm
-	// PostValidate also enters orders with a flush whose updates do not wait for the norm.
+	// PostValidate also compares orders with a flush whose updates do not wait for the norm.
 	PostValidate bool
-	// Only are the families to compare; none is all of them. Weights is the one policy that is compared; empty: each.
+	// Only lists the families to compare; empty means all. Weights is the only policy to compare; empty means every
+	// policy.
 	Only    []string
 	Weights schedule.Policy
 }
 
-// Verdict is what became of an entry.
+// Verdict is the result of an entry.
 type Verdict string
 
 // The verdicts, in the order in which they are listed.
 const (
 	Won     Verdict = "best"
 	Slower  Verdict = "slower"
-	Control Verdict = "control" // fast, and its gradients belong to no weights
+	Control Verdict = "control" // fast, but its gradients fit no version of the weights
 	TooBig  Verdict = "memory"
 	Refused Verdict = "refused"
 )
@@ -57,23 +58,23 @@ var verdicts = []Verdict{Won, Slower, Control, TooBig, Refused}
 type Entry struct {
 	Schedule string          `json:"schedule"`
 	Weights  schedule.Policy `json:"weights"`
-	// Replicas is how many workers each stage has, where an order without pipelining has several: it is then data
-	// parallelism of model parallelism (PipeDream §5.3's hybrid parallelism). 0: what its family's placement says.
+	// Replicas is the number of workers of each stage, for an order without pipelining on several. That is data
+	// parallelism of model parallelism (PipeDream §5.3's hybrid parallelism). 0 means by the family's placement.
 	Replicas int `json:"replicas,omitempty"`
-	// Validated: updates do not wait for the gradient norm, and are validated in the next step.
+	// Validated means that updates do not wait for the gradient norm and are validated in the next step.
 	Validated bool    `json:"validated,omitempty"`
 	Verdict   Verdict `json:"verdict"`
 	Why       string  `json:"why"`
 	Stages    int     `json:"stages,omitempty"`
-	// StepS is a steady step's time for the Rules' micro-batches.
+	// StepS is the time of a steady step with the Rules' micro-batches.
 	StepS           float64 `json:"step_s,omitempty"`
 	Bubble          float64 `json:"bubble"`
 	PeakBytes       []int64 `json:"peak_bytes,omitempty"`       // by worker
 	PeakActivations []int   `json:"peak_activations,omitempty"` // by worker, of its chunks
 	Versions        []int   `json:"versions,omitempty"`         // by worker
-	// Lost is where the workers' time of a step went that they did not compute in, as parts of it.
+	// Lost divides the workers' time of a step without computation by cause, as fractions of the step.
 	Lost Losses `json:"lost"`
-	// Behind is the time over that of the best, as a part of the best's.
+	// Behind is the time beyond the best's, relative to the best's.
 	Behind float64 `json:"behind"`
 }
 
@@ -120,10 +121,10 @@ func (c Rules) Run(ctx context.Context) ([]Entry, error) {
 	return all, nil
 }
 
-// mostVisits bounds workers times micro-batches.
+// mostVisits limits workers times micro-batches.
 const mostVisits = 1 << 17
 
-// hybridReplicas is how many workers a stage has under hybrid parallelism: two chains of stages side by side.
+// hybridReplicas is the number of workers of a stage under hybrid parallelism: two chains of stages side by side.
 const hybridReplicas = 2
 
 // enter simulates one entry.
@@ -132,7 +133,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	e.Verdict = Slower
 	refuse := func(err error) Entry {
 		e.Verdict = Refused
-		e.Why = terminal.Singular(strings.TrimPrefix(err.Error(), "schedule: "+f.Name+": ")) // the row says whose it is
+		e.Why = terminal.Singular(strings.TrimPrefix(err.Error(), "schedule: "+f.Name+": ")) // the row names the family
 		return e
 	}
 	placement := f.Placement(c.Workers, max(1, c.Chunks))
@@ -147,12 +148,12 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	if f.Streaming && costs.Streams == nil {
 		return refuse(fmt.Errorf("it is for devices that transfer while they compute, and these do not"))
 	}
-	// A plan whose stages are a layer each, so that tied stages are tied layers.
+	// Each stage is one layer here, so that tied stages are tied layers.
 	pl := &plan.Plan{Schedule: f.Name, Weights: string(policy), MicroBatches: c.MicroBatches, PostValidate: e.Validated}
 	for i, on := range placement {
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: on})
 	}
-	repeat, steps := Steps, 1.0 // steps of the entry in one of the contest
+	repeat, steps := Steps, 1.0 // steps of the entry per step of the contest
 	if !policy.Flushes() && !policy.Accumulates() {
 		pl.MicroBatches, steps = 1, float64(c.MicroBatches)
 		repeat *= max(c.MicroBatches, 2*c.Workers)
@@ -165,7 +166,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	if err != nil {
 		return refuse(err)
 	}
-	// Of the noise only what is constant: where times vary, what is lost cannot be told apart.
+	// Use only the constant part of the noise: with varying times, losses cannot be told apart.
 	constant := costs.Noise
 	constant.Spread = nil
 	o := sim.Options{Record: true, Vary: constant.Vary()}
@@ -196,7 +197,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	return e
 }
 
-// over is the worker that is the most over its memory, and by how many bytes.
+// over returns the worker that exceeds its memory most, and by how many bytes.
 func (c Rules) over(peaks []int64) (worker int, over int64) {
 	if c.MemoryBytes == nil {
 		return 0, 0
@@ -216,7 +217,7 @@ func (c Rules) bytes(n int64) string {
 	return c.Bytes(n)
 }
 
-// name tells entries apart: the weights where they are not synchronous.
+// name identifies an entry: by its schedule, and by its weights unless they are synchronous.
 func (e *Entry) name() string {
 	if e.Replicas > 0 {
 		return fmt.Sprintf("%s on %s a stage", e.Schedule, terminal.Count(e.Replicas, "worker"))
@@ -230,10 +231,10 @@ func (e *Entry) name() string {
 	return e.Schedule + " " + string(e.Weights)
 }
 
-// rounding is a difference in time that it makes, relatively.
+// rounding is the relative difference in time that rounding makes.
 const rounding = 1e-9
 
-// rank puts entries in order, and says of each why it stands behind the best.
+// rank sorts the entries, and says for each why it loses to the best.
 func rank(all []Entry) {
 	most := func(e *Entry) int64 {
 		if len(e.PeakBytes) == 0 {
@@ -269,10 +270,10 @@ func rank(all []Entry) {
 	}
 }
 
-// noticedWork is from how many times the best's computation on a worker on a reason says so.
+// noticedWork is the ratio to the best's compute per worker from which a reason mentions it.
 const noticedWork = 1.02
 
-// slower says why an entry that fits is behind the best.
+// slower says why an entry that fits loses to the best.
 func (e *Entry) slower(best *Entry, more int64) string {
 	if e.Behind <= rounding {
 		if more > 0 {

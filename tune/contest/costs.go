@@ -14,30 +14,30 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Uniform is costs without a model: every worker's share of it takes as long and
-// holds as much. Sizes are in activations, what one micro-batch leaves on a worker.
+// Uniform holds costs without a model: every worker's share takes the same time and memory. Sizes are in
+// activations; one micro-batch leaves one activation on a worker.
 type Uniform struct {
 	Workers                   int
 	ForwardS, InputS, WeightS float64 // of a worker's share, for one micro-batch
 	UpdateS, TransferS        float64
-	AllReduceS                float64 // of a worker's share of the gradients, over two replicas or more
+	AllReduceS                float64 // of a worker's share of the gradients, over at least two replicas
 	NormS                     float64 // of pooling the gradient norm
-	Parameters                float64 // of a worker's share, and as much again for their gradients
-	// Streaming devices send while they compute, as BaPipe's boards do: TransferS then is how long
-	// a message takes the link, from the moment its computation begins.
+	Parameters                float64 // of a worker's share; its gradients take the same again
+	// Streaming devices send while they compute, as BaPipe's boards do. TransferS is then the time that a message
+	// occupies the link, from the start of its computation.
 	Streaming bool
 }
 
-// Activation is the bytes that stand for one activation of Uniform costs.
+// Activation is the number of bytes that represents one activation in Uniform costs.
 const Activation = 1 << 20
 
-// FormatActivations writes bytes of Uniform costs as activations.
+// FormatActivations formats bytes of Uniform costs as activations.
 func FormatActivations(n int64) string {
 	return fmt.Sprintf("%.4g activations", float64(n)/Activation)
 }
 
-// Stages implements Rules.Stages: a family that cuts the model into more stages than there
-// are workers has smaller ones, and one that keeps it whole has all of it in one.
+// Stages implements Rules.Stages. A family with more stages than workers has smaller ones, and a family that keeps
+// the model whole has all of it in one.
 func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	share := float64(u.Workers) / float64(len(placement))
 	c := sim.Costs{Transfer: func(int, int, int64) (float64, float64) { return u.TransferS, 0 }}
@@ -63,8 +63,8 @@ func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int,
 	return c, nil, nil
 }
 
-// ProfileStages are a profile's layers for Rules.Stages, cut so that the slowest stage
-// computes the least. MicroBatch is the samples of a micro-batch.
+// ProfileStages divides a profile's layers for Rules.Stages so that the slowest stage computes the least. MicroBatch
+// is the samples of a micro-batch.
 type ProfileStages struct {
 	Profile    *profile.Profile
 	Cluster    *cluster.Cluster
@@ -96,8 +96,8 @@ func (s ProfileStages) Stages(f family.Family, placement [][]int) (sim.Costs, []
 	return c, pl.TiedStages(s.Profile.TiedLayers()), err
 }
 
-// evenCuts cuts times into runs, none empty, so that the greatest sum is least: run i is
-// times[cuts[i]:cuts[i+1]]. least[k][j] is the greatest of the best k runs of the first j.
+// evenCuts divides times into non-empty runs with the least maximum sum. Run i is times[cuts[i]:cuts[i+1]].
+// least[k][j] is the best maximum of k runs of the first j.
 func evenCuts(times []float64, runs int) []int {
 	n := len(times)
 	before := make([]float64, n+1)
@@ -118,7 +118,7 @@ func evenCuts(times []float64, runs int) []int {
 			for i := j - 1; i >= k-1; i-- {
 				last := before[j] - before[i]
 				if last >= least[k][j] {
-					break // longer last runs only take longer
+					break // longer last runs take longer
 				}
 				if worst := max(least[k-1][i], last); worst < least[k][j] {
 					least[k][j], from[k][j] = worst, i

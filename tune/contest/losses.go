@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Losses are parts of the workers' time in which they did not compute.
+// Losses holds fractions of the workers' time in which they did not compute.
 type Losses struct {
-	// between a step's last computation and the next one's first, once the step has ended elsewhere
+	// between a step's last computation and the next one's first, after the step has ended elsewhere
 	Fill       float64 `json:"fill"`
-	Drain      float64 `json:"drain"`      // the same, while other workers still end the step
-	Stall      float64 `json:"stall"`      // inside a step, because another stage had not computed
-	Transfer   float64 `json:"transfer"`   // what messages cost: the step is so much shorter where they take no time
-	Collective float64 `json:"collective"` // because replicas, tied stages or the norm were not summed
-	Core       float64 `json:"core"`       // because others held every core
+	Drain      float64 `json:"drain"`      // the same, while other workers are still in the step
+	Stall      float64 `json:"stall"`      // inside a step: another stage had not computed yet
+	Transfer   float64 `json:"transfer"`   // the time that the step saves if messages take no time
+	Collective float64 `json:"collective"` // replicas, tied stages or the norm were not summed yet
+	Core       float64 `json:"core"`       // other workers held every core
 }
 
 // named lists the parts with their names.
@@ -34,7 +34,7 @@ type namedLoss struct {
 	part *float64
 }
 
-// Sum is all of it: the bubble as papers count it.
+// Sum returns the total: the bubble as papers count it.
 func (l Losses) Sum() float64 {
 	sum := 0.0
 	for _, n := range l.named() {
@@ -43,10 +43,10 @@ func (l Losses) Sum() float64 {
 	return sum
 }
 
-// worthNaming is the least part that a reason names.
+// worthNaming is the least fraction that a reason names.
 const worthNaming = 0.0005
 
-// String is the parts as percentages, the greatest first.
+// String lists the parts as percentages, the greatest first.
 func (l Losses) String() string {
 	list := l.named()
 	slices.SortStableFunc(list, func(a, b namedLoss) int { return cmp.Compare(*b.part, *a.part) })
@@ -62,8 +62,8 @@ func (l Losses) String() string {
 	return strings.Join(words, ", ")
 }
 
-// split tells what transfers cost from the rest: still is the same order where messages take no
-// time. The rest keeps the proportions that it has there.
+// split separates the cost of transfers from the rest. still is the same order with free messages. The rest is
+// divided in the proportions of still.
 func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program) Losses {
 	without, rest := lossesOf(still, p)
 	all := l.Sum()
@@ -81,12 +81,12 @@ func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program)
 	return rest
 }
 
-// Steps is how many steps a Program for Steady has at least.
+// Steps is the least number of steps in a Program for Steady.
 const Steps = 6
 
-// Steady is the time of a step of a Program that others precede and follow, as an Entry's does, in seconds. losses
-// say where its workers' time went that they did not compute in. The Program has Steps or more; of pipelines side by
-// side it is a step of all.
+// Steady returns the time, in seconds, of a Program's step that others precede and follow, as in an Entry. lost says
+// why its workers did not compute. The Program has at least Steps steps; with pipelines side by side, a step covers
+// all of them.
 func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, err error) {
 	t, _, err := sim.Run(p, costs, sim.Options{Record: true})
 	if err != nil {
@@ -96,24 +96,23 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 	return stepS, lost, nil
 }
 
-// lossesOf measures the middle of a Timeline of some steps: a step's time, from end to end,
-// and where the workers' time in it went. Each gap goes to its cause as a whole, so that a
-// wait for a stage whose message then travels counts for the longer of the two. An order
-// that never flushes has no fill and no drain.
+// lossesOf measures the middle of a Timeline of several steps: a step's time, from end to end, and the causes of
+// gaps in the workers' time. Each gap has one cause: a wait for a stage and then for its message counts for the
+// longer of the two. An order without a flush has no fill and no drain.
 func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losses) {
 	flushes := p.Weights.Synchronous()
 	n := len(t.Steps)
 	if n < 3 {
 		return 0, lost
 	}
-	first, last := n/3, n-1-n/6 // the end of the stream drains, its begin fills
+	first, last := n/3, n-1-n/6 // leave out the filling of the stream at the start and its draining at the end
 	if last <= first {
 		last = n - 1
 	}
-	if p.Served() && last-first >= p.Trainers() { // steps end in no order: whole rounds, each behind all before it
+	if p.Served() && last-first >= p.Trainers() { // steps end in any order: take whole rounds, each after all before it
 		last -= (last - first) % p.Trainers()
 	}
-	ends := make([]float64, n) // ends of steps never fall
+	ends := make([]float64, n) // running maximum of the ends of steps
 	at := math.Inf(-1)
 	for i, s := range t.Steps {
 		at = max(at, s.EndS)
@@ -133,7 +132,7 @@ func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losse
 			part := (end - begin) / total
 			cause := g.Cause
 			if cause == trace.Between && steps.reducing(g) {
-				cause = trace.WaitReduce // a collective that waits for the one before it records no wait
+				cause = trace.WaitReduce // a collective that waits for the previous one records no wait
 			}
 			switch cause {
 			case trace.WaitTransfer:
@@ -159,10 +158,10 @@ func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losse
 	return stepS, lost
 }
 
-// surroundings is a worker's computations and collectives in order, for finding those around a gap.
+// surroundings holds a worker's computations and collectives in order, to find those around a gap.
 type surroundings struct{ computed, reduced []*trace.Event }
 
-// around is the surroundings of each worker.
+// around returns the surroundings of each worker.
 func around(t *trace.Timeline) []surroundings {
 	out := make([]surroundings, t.Workers)
 	for i := range t.Events {
@@ -182,7 +181,7 @@ func around(t *trace.Timeline) []surroundings {
 	return out
 }
 
-// around is the steps that the computations before and behind a gap belong to; -1 is none.
+// around returns the steps of the computations before and after a gap; -1 means none.
 func (s surroundings) around(g trace.Gap) (before, after int) {
 	k, _ := slices.BinarySearchFunc(s.computed, g.EndS-1e-12*math.Abs(g.EndS),
 		func(e *trace.Event, at float64) int { return cmp.Compare(e.StartS, at) })
@@ -196,7 +195,7 @@ func (s surroundings) around(g trace.Gap) (before, after int) {
 	return before, after
 }
 
-// reducing says whether a collective went on in a gap.
+// reducing says whether a collective ran during a gap.
 func (s surroundings) reducing(g trace.Gap) bool {
 	return slices.ContainsFunc(s.reduced, func(e *trace.Event) bool { return e.StartS < g.EndS && e.EndS > g.StartS })
 }

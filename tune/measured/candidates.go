@@ -9,10 +9,11 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// mostCandidates is how many runs are weighed: each is predicted once for every number of a fit.
+// mostCandidates limits the runs that are considered: each is predicted once for every number of a fit.
 const mostCandidates = 48
 
-// candidates are runs that differ from measured ones in one respect, fit the devices' memory, and were not measured.
+// candidates returns runs that differ from measured ones in one respect, fit the devices' memory, and were not
+// measured.
 func candidates(runs []run, c *cluster.Cluster) (out []calibrate.Candidate) {
 	seen := map[string]bool{}
 	for _, r := range runs {
@@ -34,7 +35,7 @@ func candidates(runs []run, c *cluster.Cluster) (out []calibrate.Candidate) {
 		seen[name] = true
 		p, err := shape.Predict(r.model, c, *s)
 		if err != nil || !p.Fits {
-			return // the devices or the model do not admit it
+			return // the devices or the model do not allow it
 		}
 		out = append(out, calibrate.Candidate{Name: name, Times: []calibrate.Predictor{r.predict}})
 	}
@@ -58,5 +59,5 @@ func candidates(runs []run, c *cluster.Cluster) (out []calibrate.Candidate) {
 	return out
 }
 
-// called says what a run trains and how.
+// called describes what a run trains and how.
 func (r run) called() string { return fmt.Sprintf("a step of %v as %v", r.of, r.shape) }

@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/calibrate"
 )
 
-// least is the part of its pass that a layer takes at least.
+// least is the smallest part of its pass at which a layer is kept.
 const least = 0.01
 
-// Layers takes the times of a profile of the model on the cluster's device.
+// Layers reads the times of a profile of the model on the cluster's device.
 func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster) (*Set, error) {
 	device, err := deviceOf(file, p, m, c)
 	if err != nil {
@@ -46,7 +46,7 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 		}
 		for _, layers := range kinds {
 			first := m.Layers[layers[0]].Name
-			group := fmt.Sprintf("%s on %s, %d", p.ModelID, device, size) // of any file: they are alike
+			group := fmt.Sprintf("%s on %s, %d", p.ModelID, device, size) // the same for all files
 			if len(sizes) == 1 {
 				group = fmt.Sprintf("%s on %s, %s", p.ModelID, device, first)
 			}
@@ -87,7 +87,7 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 	return out, nil
 }
 
-// moreSizes are the sizes of micro-batches that could be measured too, with the passes of layers that are kept.
+// moreSizes returns further micro-batch sizes to measure, with the passes of layers that are kept.
 func moreSizes(name string, m *model.Model, sizes []int, kept map[string]bool, o kernels.Options) (
 	all []calibrate.Candidate,
 ) {
@@ -108,8 +108,8 @@ func moreSizes(name string, m *model.Model, sizes []int, kept map[string]bool, o
 	return all
 }
 
-// deviceOf is the device type that a profile was measured on. It refuses one of another model, of described devices, or
-// that a cluster of tensor-parallel groups is compared with.
+// deviceOf returns the device type that a profile was measured on. It refuses a profile of another model or of
+// described devices, and one for a cluster of tensor-parallel groups.
 func deviceOf(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster) (string, error) {
 	if p.ModelID != m.ID() || len(p.Layers) != len(m.Layers) {
 		return "", fmt.Errorf("measured: %s is of model %s, %s, and the model given is %s, %s: name the one that was "+
@@ -134,8 +134,7 @@ func deviceOf(file string, p *profile.Profile, m *model.Model, c *cluster.Cluste
 	return device, nil
 }
 
-// alike are the layers that are predicted to take as long, by kind: each differs from the others by how it was measured
-// alone.
+// alike groups layers with equal predictions, by kind. Their times differ only by the measurement.
 func alike(m *model.Model, size int, c *cluster.Cluster, o kernels.Options) (out [][]int, err error) {
 	type key struct {
 		kind string
@@ -165,7 +164,7 @@ type pass struct {
 	predict  calibrate.Predictor
 }
 
-// passes are those of a layer.
+// passes returns the passes of a layer.
 func passes(m *model.Model, i, size int, o kernels.Options) []pass {
 	of := func(seconds func(k kernels.Cost) float64) calibrate.Predictor {
 		return func(c *cluster.Cluster) (float64, error) {

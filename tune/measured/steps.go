@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Needed are the columns that a CSV of steps has, and Optional those that it may have.
+// Needed lists the required columns of a CSV of steps, and Optional the optional ones.
 var (
 	Needed = []string{"layers", "hidden", "heads", "seq_len", "vocab", "micro_batch", "global_batch", "precision",
 		"iteration_s"}
@@ -29,21 +29,21 @@ var (
 		"shard", "kv_heads", "ffn_hidden", "dropout", "tied", "id"}
 )
 
-// Set is measurements of one kind.
+// Set holds measurements of one kind.
 type Set struct {
 	Observations []calibrate.Observation
-	Notes        []string // what was not read, and why
-	// Candidates are measurements that could be made next on the cluster that a fit has found.
+	Notes        []string // what was ignored, and why
+	// Candidates returns further measurements, for the cluster that a fit found.
 	Candidates func(fitted *cluster.Cluster) []calibrate.Candidate
 }
 
-// mostRows is how many rows are read: each is predicted hundreds of times for every fold.
+// mostRows limits the rows that are read: each is predicted hundreds of times for every fold.
 const mostRows = 500
 
-// mostWhole is the largest number of anything in a row.
+// mostWhole is the largest number allowed in a row.
 const mostWhole = 1 << 24
 
-// run is a row: what was trained, how, and how long a step took.
+// run is a row: what was trained, how, and the time of a step.
 type run struct {
 	of    Transformer
 	model *model.Model
@@ -118,7 +118,7 @@ func Steps(file string, text []byte, c *cluster.Cluster) (*Set, error) {
 	return out, nil
 }
 
-// predict is the step of a run on a cluster.
+// predict returns the step of a run on a cluster, in seconds.
 func (r run) predict(c *cluster.Cluster) (float64, error) {
 	p, err := shape.Predict(r.model, c, r.shape)
 	if err != nil {
@@ -127,25 +127,25 @@ func (r run) predict(c *cluster.Cluster) (float64, error) {
 	return p.StepS, nil
 }
 
-// layout is the same for runs that differ in nothing but the samples of a step.
+// layout returns a key that is equal for runs that differ only in the samples of a step.
 func (r run) layout() string {
 	s := r.shape
 	s.Batch = 0
 	return fmt.Sprintf("%+v %+v", r.of, s)
 }
 
-// row is a line of a CSV by column.
+// row is a line of a CSV, by column.
 type row struct {
 	where string
 	cells map[string]string
 }
 
-// wrong refuses the cell of a column.
+// wrong returns the error for the cell of a column.
 func (r row) wrong(column, want string) error {
 	return fmt.Errorf("%s: %s is %q; give %s", r.where, column, r.cells[column], want)
 }
 
-// whole is the whole number of a column, usual where the cell is empty.
+// whole reads the whole number of a column, or usual if the cell is empty.
 func (r row) whole(to *int, column string, least, usual int) error {
 	if r.cells[column] == "" && usual >= 0 {
 		*to = usual
@@ -159,7 +159,7 @@ func (r row) whole(to *int, column string, least, usual int) error {
 	return nil
 }
 
-// truth is yes or no.
+// truth reads yes or no.
 func (r row) truth(to *bool, column string, usual bool) error {
 	switch strings.ToLower(r.cells[column]) {
 	case "":
@@ -174,7 +174,7 @@ func (r row) truth(to *bool, column string, usual bool) error {
 	return nil
 }
 
-// word is one of a few words, usual where the cell is empty.
+// word reads one of a few words, or usual if the cell is empty.
 func (r row) word(to *string, column, usual string, of []string) error {
 	if *to = r.cells[column]; *to == "" {
 		*to = usual
@@ -185,7 +185,7 @@ func (r row) word(to *string, column, usual string, of []string) error {
 	return nil
 }
 
-// run reads a row. usual -1 says that a cell must not be empty.
+// run reads a row. usual -1 means that a cell must not be empty.
 func (r row) run(built map[Transformer]*model.Model, c *cluster.Cluster) (one run, err error) {
 	t, s := &one.of, &one.shape
 	s.States = 2

@@ -6,13 +6,13 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Transformer is the shape of a decoder; the built-in families make its model.
+// Transformer is the shape of a decoder, from which a built-in family builds a model.
 type Transformer struct {
 	Layers, Hidden, Heads, KV, FFN, Positions, Vocabulary int // KV and FFN are 0 for a GPT
 	Tied, Dropout                                         bool
 }
 
-// Settings are those of a built-in family.
+// Settings returns the built-in family and its settings.
 func (t Transformer) Settings() (family string, set map[string]any) {
 	set = map[string]any{"layers": t.Layers, "width": t.Hidden, "heads": t.Heads, "context": t.Positions,
 		"vocabulary": t.Vocabulary, "tied": t.Tied}
@@ -26,7 +26,7 @@ func (t Transformer) Settings() (family string, set map[string]any) {
 	return "gpt", set
 }
 
-// Build makes the model.
+// Build builds the model.
 func (t Transformer) Build() (*model.Model, error) {
 	family, set := t.Settings()
 	m, err := model.Build(family, set)
@@ -36,7 +36,7 @@ func (t Transformer) Build() (*model.Model, error) {
 	return m, nil
 }
 
-// String is the shape in short.
+// String returns a short description of the shape.
 func (t Transformer) String() string {
 	family, _ := t.Settings()
 	return fmt.Sprintf("%s of %d x %d", family, t.Layers, t.Hidden)

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Advanced is a plan with so many forwards in advance of 1F1B (AvgPipe §4.2), graded by stage,
-// predicted anew.
+// Advanced returns a plan with more forwards in advance of 1F1B (AvgPipe §4.2), graded by stage, with a new
+// prediction.
 func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, advance int) (*plan.Plan, error) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil {
@@ -30,8 +30,7 @@ func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 	return WithDepths(p, c, pl, clip, depths)
 }
 
-// deepening are the families that forwards in advance are for: those with depths, each by the one
-// that it is a choice of.
+// deepening lists the families that allow forwards in advance: those with depths, each by its general family.
 func deepening() []string {
 	var names []string
 	for _, f := range family.All() {
@@ -43,7 +42,7 @@ func deepening() []string {
 	return slices.Compact(names)
 }
 
-// WithDepths is a plan with other depths K_i by stage, predicted anew.
+// WithDepths returns a plan with other depths K_i by stage and a new prediction.
 func WithDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) (*plan.Plan, error) {
 	out := *pl
 	out.Stages = slices.Clone(pl.Stages)
@@ -58,8 +57,7 @@ func WithDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool
 	return &out, nil
 }
 
-// DepthsFit says whether a plan with these depths is within the memory of its devices, by the
-// simulator.
+// DepthsFit says whether the simulator predicts that a plan with these depths fits the memory of its devices.
 func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) bool {
 	out, err := WithDepths(p, c, pl, clip, depths)
 	if err != nil {
@@ -69,7 +67,7 @@ func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	return over == 0
 }
 
-// Over is the device that a prediction has the most over its memory, and by how many bytes; 0 if none is.
+// Over returns the device that exceeds its memory most in a prediction, and by how many bytes; 0 if none does.
 func Over(c *cluster.Cluster, pl *plan.Plan, q *plan.Predicted) (device int, bytes int64) {
 	needs := q.Needs()
 	for i, d := range pl.Devices() {

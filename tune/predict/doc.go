@@ -1,9 +1,9 @@
-// Package predict asks the simulator about one plan.
+// Package predict runs the simulator for one plan.
 //
-// In: a profile, a cluster and a Plan. Out: the plan's lowered Program, its Predicted (step,
-// bubble, memory by device), the plan with other depths, and how many instructions all that
-// plays. It searches nothing and changes no plan that it is given.
+// Input: a profile, a cluster and a Plan. Output: the plan's lowered Program, its Predicted (step, bubble, memory by
+// device), the plan with other depths, and the number of instructions that are simulated. It searches nothing and
+// does not change the given plan.
 //
-// Refused: plans of more micro-batches than are simulated (WorkError), device types and sizes
-// without costs, plans that their schedule's family does not admit.
+// Errors: plans of more micro-batches than are simulated (WorkError), device types and sizes without costs, plans
+// that their schedule's family does not allow.
 package predict

@@ -9,27 +9,27 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Peaks is what workers hold at most, by device.
+// Peaks holds the peak memory of workers, by device.
 type Peaks struct {
-	Likely []int64 // in training, in the timing that its costs give
-	// what no timing of training exceeds, and none of an evaluation; nil where they are not known
+	Likely []int64 // in training, with the timing by its costs
+	// upper bounds for any timing of training, and for any evaluation; nil if unknown
 	AtMost, Evaluation []int64
 }
 
-// boundedWorkers is the most workers for which a plan is simulated with each worker in turn behind the others.
+// boundedWorkers is the most workers for which a plan is simulated with each worker in turn after the others.
 const boundedWorkers = 16
 
-// peakSteps is how many steps peaks are looked for in: one's messages meet the other's.
+// peakSteps is the number of steps in which peaks are searched: messages of neighbouring steps can coincide.
 const peakSteps = 2
 
-// boundsPeaks says whether a plan's memory is looked into beyond the simulated timing.
+// boundsPeaks says whether a plan's memory is examined beyond the simulated timing.
 func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
 	return len(pl.Devices()) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
 }
 
-// PeaksOf is the peak memory of a plan's workers; simulated has the peaks of the timing by its costs. It looks at
-// peakSteps steps, or at enough of a stream to fill it. Where that is too much to simulate, it looks at that timing
-// alone.
+// PeaksOf returns the peak memory of a plan's workers; simulated has the peaks of the timing by its costs. It
+// examines peakSteps steps, or enough of a stream to fill it. If that is too much to simulate, it uses only
+// simulated.
 func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs,
 	simulated []int64) (Peaks, error) {
 	out := Peaks{Likely: simulated}

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Steps is how many steps are simulated for a prediction, the median of all but the first. Computations that vary need
-// more of them.
+// Steps returns the number of simulated steps for a prediction, which is the median of all but the first. Varying
+// computations need more steps.
 func Steps(costs sim.Costs) int {
 	if costs.Noise.Varies() {
 		return 9
@@ -21,25 +21,24 @@ func Steps(costs sim.Costs) int {
 	return fewestSteps
 }
 
-// fewestSteps is how many steps a prediction simulates where all take the same time.
+// fewestSteps is the number of simulated steps if all take the same time.
 const fewestSteps = 3
 
-// Settling is how many iterations pipelines that share devices are simulated for: they begin
-// together and drift into each other's bubbles.
+// Settling is the number of simulated iterations for pipelines that share devices. They begin together and then
+// shift into each other's bubbles.
 const Settling = 6
 
-// Plan predicts a plan: its steady step over simulated steps. Cores, clipping and
-// the rest are as they will be in the run. A step of pipelines side by side is an iteration of
-// all of them, a batch each. A plan without a flush is a stream, in which
-// minibatches end in groups: its step is what each one more takes on average, the difference
-// of two streams of which one is as long again. A plan of too many micro-batches is a WorkError.
+// Plan predicts a plan: its steady step over several simulated steps, with the run's cores and clipping. A step of
+// pipelines side by side is an iteration of all of them, with a batch each. A plan without a flush is a stream, in
+// which minibatches end in groups. Its step is the average time of a further minibatch: the difference of two
+// streams, one twice as long as the other. A plan of too many micro-batches gives a WorkError.
 func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
 	predicted, _, err := PlanIf(p, c, pl, clip, func(float64) bool { return true })
 	return predicted, err
 }
 
-// PlanIf is Plan for a search. What workers hold under other timings takes several simulations more; it is
-// looked into where the step is worth it, and left out (rough) where not.
+// PlanIf is Plan for a search. Memory under other timings takes several more simulations. It is computed only if
+// worth accepts the step; otherwise rough is true.
 func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)
@@ -93,12 +92,13 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	}, rough, nil
 }
 
-// filled is how many steps of a stream fill all of its workers, and empty them again.
+// filled returns how many steps of a stream fill and empty all its workers.
 func filled(pl *plan.Plan) int {
 	return max(3, (2*len(pl.Devices())+pl.MicroBatches-1)/pl.MicroBatches)
 }
 
-// Cores is how many cores a plan's worker shares with others, as sim counts it: 0 where each has its own.
+// Cores returns how many cores a plan's worker shares with others, as package sim counts them: 0 if each has its
+// own.
 func Cores(c *cluster.Cluster, pl *plan.Plan, worker int) int {
 	devices := pl.Devices()
 	for _, pool := range sim.Pools(c, devices).Scarce(len(devices)) {

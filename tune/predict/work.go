@@ -9,21 +9,20 @@ import (
 )
 
 const (
-	// mostSimulated bounds the instructions that one prediction plays: a minute or two of them. A step of 1,024
-	// workers with 4,096 micro-batches, three times, is 75 million.
+	// mostSimulated limits the instructions of one prediction: simulating them takes a minute or two. Three steps of
+	// 1,024 workers with 4,096 micro-batches have 75 million.
 	mostSimulated = 100_000_000
-	// OftenPlayed is as many steps as a question takes that asks for prediction upon prediction: ten
-	// of a step's.
+	// OftenPlayed is the number of steps for a question that needs many predictions: ten predictions.
 	OftenPlayed = 10 * fewestSteps
-	// provenAsPlayed is how many times a stream is counted: what proves that it fits together takes as
-	// long as playing it so many times.
+	// provenAsPlayed is how many times a stream counts: proving that it is consistent takes as long as simulating it
+	// this often.
 	provenAsPlayed = 8
 )
 
-// WorkError is a plan with more micro-batches than are simulated.
+// WorkError says that a plan has more micro-batches than are simulated.
 type WorkError struct {
 	MicroBatches, Stages int
-	Instructions, Most   int64 // played in a prediction, about
+	Instructions, Most   int64 // in a prediction, approximately
 }
 
 func (e *WorkError) Error() string {
@@ -32,9 +31,8 @@ func (e *WorkError) Error() string {
 		e.MicroBatches, e.Stages, e.Instructions, e.Most)
 }
 
-// instructionsOf is how many a lowered step of so many micro-batches has, about: a forward and a
-// backward of each on each of its workers, and behind the first stage a transfer each way, sent and
-// received.
+// instructionsOf returns the approximate number of instructions in a lowered step. Each micro-batch has a forward
+// and a backward on each of its workers. With several stages it adds a transfer each way, sent and received.
 func instructionsOf(micros, visits, stages int) int64 {
 	n := 2 * int64(micros) * int64(visits)
 	if stages > 1 {
@@ -43,7 +41,7 @@ func instructionsOf(micros, visits, stages int) int64 {
 	return n
 }
 
-// StepInstructions is the instructions of a plan's step.
+// StepInstructions returns the number of instructions in a plan's step.
 func StepInstructions(pl *plan.Plan) int64 {
 	visits := 0
 	for _, st := range pl.Stages {
@@ -66,8 +64,8 @@ func CheckWork(pl *plan.Plan, steps int) error {
 	return nil
 }
 
-// StepsPlayed is how many steps of a plan Plan plays where times do not vary: those of the
-// step and, where memory is looked into, those of each worker behind all others.
+// StepsPlayed returns how many steps of a plan Plan simulates if times do not vary. These are the steps of the
+// prediction and, if memory is examined, those with each worker after all others.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {
@@ -76,7 +74,7 @@ func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	return steps
 }
 
-// Playable says whether a step of so many micro-batches is one that Plan plays; visits are the workers that a
+// Playable says whether Plan simulates a step of this many micro-batches; visits is the number of workers that a
 // micro-batch passes.
 func Playable(micros, visits, stages int) bool {
 	return instructionsOf(micros, visits, stages) <= mostSimulated/fewestSteps

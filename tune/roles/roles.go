@@ -1,9 +1,9 @@
-// Package roles finds families of schedules and weight policies by what they can do.
+// Package roles finds families of schedules and weight policies by their abilities.
 //
-// In: the registry of package schedule. Out: the family that plays a part in a search. tune and
-// its packages ask here, so that none of them knows a family or a policy by its name.
+// Input: the registry of package schedule. Output: the family for a role in a search. tune and its packages use it,
+// so none of them contains the name of a family or a policy.
 //
-// Refused: nothing; a part that nobody plays is a bug of the registry, and panics.
+// There are no errors. A role without a family is a bug of the registry, and panics.
 package roles
 
 import (
@@ -11,13 +11,13 @@ import (
 	"sync"
 
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked for what they do
+	_ "github.com/millrace-ml/millrace/plan/planners" // for lookup by ability
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/check"
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Pipelines is the family that takes any depths K_i which do not grow from stage to stage.
+// Pipelines returns the family that takes any depths K_i that do not grow from stage to stage.
 func Pipelines() family.Family {
 	return first("takes any depths of its stages", func(f family.Family) bool {
 		return f.IsGeneral() &&
@@ -25,22 +25,22 @@ func Pipelines() family.Family {
 	})
 }
 
-// Undivided is the family that has the whole model on each of any number of workers.
+// Undivided returns the family with the whole model on each of any number of workers.
 func Undivided() family.Family {
 	return first("has the whole model on every worker", func(f family.Family) bool { return f.IsGeneral() && f.Undivided })
 }
 
-// WholeModel says whether a family's plans are Undivided's, or some of them.
+// WholeModel says whether a family's plans are all plans of Undivided.
 func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undivided().Name }
 
-// SeveralStages says whether a worker holds more than one stage of a family, or may.
+// SeveralStages says whether a worker of a family has, or may have, more than one stage.
 func SeveralStages(f family.Family) bool { return f.Chunks != 0 && f.Chunks != 1 }
 
-// Interleaving is the family in which the chunks of a worker, of whatever number, take turns: it holds less than all
-// micro-batches of a step.
+// Interleaving returns the family in which any number of chunks of a worker take turns. It holds fewer micro-batches
+// than a step has.
 func Interleaving() family.Family { return interleaving() }
 
-// interleaving is found once: it writes Programs, and sweeps ask for each of thousands of shapes.
+// interleaving is computed once: it generates Programs, and sweeps need it for each of thousands of shapes.
 var interleaving = sync.OnceValue(func() family.Family {
 	const workers, chunks, micros = 2, 2, 8
 	return first("has any number of chunks take turns", func(f family.Family) bool {
@@ -56,7 +56,7 @@ var interleaving = sync.OnceValue(func() family.Family {
 	})
 })
 
-// WithSeveralStages names the families in which a worker holds, or may hold, several stages.
+// WithSeveralStages returns the names of the families in which a worker has, or may have, several stages.
 func WithSeveralStages() (names []string) {
 	for _, f := range family.All() {
 		if SeveralStages(f) {
@@ -66,7 +66,7 @@ func WithSeveralStages() (names []string) {
 	return names
 }
 
-// Averaging is the weight policy of pipelines with weights of their own, and the family that keeps it.
+// Averaging returns the weight policy of pipelines with their own weights, and its family.
 func Averaging() (family.Family, schedule.Policy) {
 	all := schedule.Policies()
 	w := all[slices.IndexFunc(all, schedule.Policy.Averages)]
@@ -76,13 +76,13 @@ func Averaging() (family.Family, schedule.Policy) {
 	}), w
 }
 
-// Serving is the weight policy of workers that fetch their weights from one that holds them.
+// Serving returns the weight policy of workers that fetch their weights from a server.
 func Serving() schedule.Policy {
 	all := schedule.Policies()
 	return all[slices.IndexFunc(all, schedule.Policy.Served)]
 }
 
-// Partitioner is the planner of stages for pipelines that average.
+// Partitioner returns the planner of stages for averaging pipelines.
 func Partitioner() plan.Planner {
 	all := plan.Planners()
 	i := slices.IndexFunc(all, func(p plan.Planner) bool { return p.Averages })
@@ -92,7 +92,7 @@ func Partitioner() plan.Planner {
 	return all[i]
 }
 
-// PoliciesOf are the weight policies that a family can keep, in its own order.
+// PoliciesOf returns the weight policies that a family supports, in its own order.
 func PoliciesOf(f family.Family) []schedule.Policy {
 	if len(f.Policies) == 0 {
 		return []schedule.Policy{schedule.Sync}
@@ -100,7 +100,7 @@ func PoliciesOf(f family.Family) []schedule.Policy {
 	return f.Policies
 }
 
-// first is the first family of the registry that does something.
+// first returns the first family of the registry with a property.
 func first(does string, is func(family.Family) bool) family.Family {
 	all := family.All()
 	i := slices.IndexFunc(all, is)

@@ -52,7 +52,7 @@ type Answer struct {
 	BestMulti     int // best of those with several stages; -1 means none
 	TotalComputeS float64
 	DP            DP
-	// Limited says that some stage of the straight searches could be on more than MaxWays sets of devices, and only the
+	// Limited says that some stage of the straight searches could be on more than MaxWays sets of devices. Only the
 	// first of these were followed.
 	Limited bool
 	// RecursiveSpeedup is the result of sync_pipeline_speedup_recursive for BestMulti.
