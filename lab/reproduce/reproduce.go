@@ -1,9 +1,9 @@
-// Package reproduce has the experiments of the four papers.
+// Package reproduce registers the experiments of the four papers.
 //
-// In: nothing; importing it registers them. Out: table.Experiments of PipeDream, DAPPLE, BaPipe and AvgPipe, each with
-// the paper's value, ours, the difference, and our value where an assumption is another. Ours is computed from layer
-// descriptions, described devices, planners and the simulator; what a paper printed is read only to be shown beside it.
-// It trains nothing.
+// It has no input; importing it registers them. Output: table.Experiments of PipeDream, DAPPLE, BaPipe and AvgPipe.
+// Each has the paper's value, ours, the difference, and our value under other assumptions. Ours is computed from
+// layer descriptions, described devices, planners and the simulator. Printed values of a paper are only shown for
+// comparison. It trains nothing.
 package reproduce
 
 import (

@@ -123,8 +123,8 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 	return sim.Run(program, costs, o)
 }
 
-// variedMicros is the least number of micro-batches in a simulation of varying instructions, so that the median over
-// its steps is not that of a few draws.
+// variedMicros is the least number of micro-batches in a simulation of varying instructions. With fewer, the median
+// over its steps would be that of a few draws.
 const variedMicros = 48
 
 // aroundMeans scales a stage's varying forwards and backwards to their mean over infinitely many iterations.

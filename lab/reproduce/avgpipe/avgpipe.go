@@ -1,6 +1,6 @@
 // Package avgpipe registers the experiments of AvgPipe's tables and figures.
 //
-// In: an experiment's Options. Out: its Table. Refused: what the planners refuse.
+// Input: an experiment's Options. Output: its Table. Errors: the planners' errors.
 package avgpipe
 
 import (
@@ -19,13 +19,13 @@ type training struct {
 	Name      string         `yaml:"name"`
 	Cluster   string         `yaml:"cluster"`
 	Batch     int            `yaml:"batch"`
-	Pipelines int            `yaml:"pipelines"` // at most, what max-num finds memory for
+	Pipelines int            `yaml:"pipelines"` // the most for which max-num finds memory
 	Optimizer string         `yaml:"optimizer"`
 	Settings  map[string]any `yaml:"settings"`
 }
 
-// launching is a cluster of the paper's GPU as millrace's preset describes it kernel by kernel: launches, and products
-// whose efficiency depends on their size.
+// launching is a cluster of the paper's GPU with millrace's kernel-by-kernel preset: launches, and products whose
+// efficiency depends on their size.
 const launching = `
 name: kernels
 device_types: {v100: {like: v100-32gb}}
@@ -33,8 +33,8 @@ device: v100
 levels: [{name: node, size: 1, bandwidth: 1GB/s}]
 `
 
-// described is the training on devices by roofline, or kernel by kernel, and every size of micro-batch; its stages are
-// not made.
+// described returns the training on devices by roofline, or kernel by kernel, and all micro-batch sizes. It leaves
+// the stages out.
 func (a training) described(kernels bool) (w *avgpipe.Workload, sizes []int, err error) {
 	c, err := cluster.Preset(a.Cluster)
 	if err != nil {
@@ -69,7 +69,7 @@ const note = "on 3 x 2 V100 over 1 Gbps (AWD: 2 x 2), layers by roofline; GNMT's
 	"is its large model at 512, AWD its 3 layers of 1150 units; stages by PipeDream's partitioner, which is shown no " +
 	"wires: with them it gives GPU 1 BERT's embedding alone, and then advance could not spare 37.2 % of that GPU's memory"
 
-// ofTrainings reads the trainings of a table, with what the paper says of each.
+// ofTrainings reads the trainings of a table, with the paper's statements on each.
 func ofTrainings[W any](t *table.Table, name string) ([]W, error) {
 	var paper struct {
 		Source    string `yaml:"source"`

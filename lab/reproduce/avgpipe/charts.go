@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// chart is bars of each baseline beside AvgPipe in its memory; 0 where nothing fits.
+// chart returns bars of each baseline and of AvgPipe in its memory; 0 if nothing fits.
 func (c *comparison) chart(unit string, baseline func(avgpipe.EqualMemory) float64,
 	own func(*avgpipe.Pipelined) float64) table.Chart {
 	out := table.Chart{Title: c.of.Training.Name, X: unit, Lines: []table.Line{{Name: "the baseline"},
@@ -24,7 +24,7 @@ func (c *comparison) chart(unit string, baseline func(avgpipe.EqualMemory) float
 	return out
 }
 
-// byGPU is bars of each GPU under each schedule.
+// byGPU returns bars of each GPU under each schedule.
 func (s schedules) byGPU(title, unit string, value func(p *avgpipe.Pipelined, gpu int) float64) table.Chart {
 	out := table.Chart{Title: title, X: unit}
 	for gpu := range s.one.MemoryBytes {

@@ -20,11 +20,11 @@ func init() {
 		"AvgPipe Figure 13: utilisation under the baselines and under AvgPipe at their memory", table.Uses{}, figure13)
 }
 
-// compared is a training and what section 7.1 says of it; what is not there is not printed.
+// compared is a training with section 7.1's statements on it; missing values are not printed.
 type compared struct {
 	Training     training           `yaml:",inline"`
 	MicroBatches int                `yaml:"micro_batches"`
-	Faster       map[string]float64 `yaml:"faster"` // AvgPipe at a baseline's memory than the baseline
+	Faster       map[string]float64 `yaml:"faster"` // AvgPipe's speed over a baseline's, at the baseline's memory
 	FromMeans    []string           `yaml:"from_means"`
 	Degrees      map[string]string  `yaml:"degrees"` // of AvgPipe at a baseline's memory
 	Slowest      string             `yaml:"slowest"`
@@ -49,7 +49,7 @@ type comparison struct {
 	load      *avgpipe.Workload
 	baselines []avgpipe.Baseline
 	settings  avgpipe.Settings
-	rows      []avgpipe.EqualMemory // at the memory of all devices together
+	rows      []avgpipe.EqualMemory // with the memory of all devices together
 }
 
 func (w compared) in(ctx context.Context, x world) (*comparison, error) {
@@ -72,7 +72,7 @@ func (w compared) in(ctx context.Context, x world) (*comparison, error) {
 	return c, err
 }
 
-// held is AvgPipe at a budget that each baseline gives it.
+// held returns AvgPipe within a budget that depends on each baseline.
 func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgpipe.EqualMemory, err error) {
 	for _, b := range c.baselines {
 		row, err := c.settings.Within(b, to(b), c.load.LimitBytes)
@@ -84,7 +84,7 @@ func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgp
 	return rows, nil
 }
 
-// named is the row of a baseline; nil where it has none.
+// named returns the row of a baseline, or nil if there is none.
 func named(rows []avgpipe.EqualMemory, name string) *avgpipe.EqualMemory {
 	i := slices.IndexFunc(rows, func(r avgpipe.EqualMemory) bool { return r.Name == name })
 	if i < 0 {
@@ -93,10 +93,10 @@ func named(rows []avgpipe.EqualMemory, name string) *avgpipe.EqualMemory {
 	return &rows[i]
 }
 
-// together is the memory of all devices.
+// together returns the memory of all devices.
 func together(bytes []int64) int64 { return avgpipe.Scored{MemoryBytes: bytes}.Together() }
 
-// budgets are what AvgPipe may be held to besides the memory of all of a baseline's devices together.
+// budgets lists AvgPipe's other possible budgets besides the total memory of a baseline's devices.
 var budgets = []struct {
 	what string
 	of   func(avgpipe.Baseline) avgpipe.Budget
@@ -105,14 +105,14 @@ var budgets = []struct {
 	{"no limit but the GPUs' memory", func(avgpipe.Baseline) avgpipe.Budget { return avgpipe.Budget{} }},
 }
 
-// switched is a comparison with one assumption changed.
+// switched is a comparison with changed assumptions.
 type switched struct {
 	what string
 	rows []avgpipe.EqualMemory
-	of   int // how many assumptions are changed at once
+	of   int // number of changed assumptions
 }
 
-// otherwise repeats the comparison in every other world, and at other budgets in all worlds.
+// otherwise repeats the comparison in every other world, and with other budgets in all worlds.
 func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world) ([]switched, error) {
 	var out []switched
 	for _, b := range budgets {
@@ -146,7 +146,7 @@ func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world)
 	return out, nil
 }
 
-// worldsOf are the other worlds of a training.
+// worldsOf returns the other worlds of a training.
 func (w compared) worldsOf() []world {
 	switch w.Training.Name {
 	case "bert":
@@ -157,10 +157,10 @@ func (w compared) worldsOf() []world {
 	return worlds
 }
 
-// asDescribed is the assumption of the rows themselves.
+// asDescribed means the rows' own assumptions.
 const asDescribed = ""
 
-// eachComparison yields the trainings of Figures 11 to 13 as described, and how many they are.
+// eachComparison yields the trainings of Figures 11 to 13 as described, and returns their number.
 func eachComparison(ctx context.Context, t *table.Table, yield func(w compared, c *comparison) error) (int, error) {
 	trainings, err := ofTrainings[compared](t, "fig11")
 	if err != nil {
@@ -216,7 +216,7 @@ func figure11(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// speedup is the row of one baseline.
+// speedup adds the row of one baseline.
 func (w compared) speedup(ctx context.Context, t *table.Table, c *comparison, r avgpipe.EqualMemory,
 	others []switched) error {
 	what := fmt.Sprintf("%s, AvgPipe over %s", w.Training.Name, r.Name)
@@ -256,7 +256,7 @@ func (w compared) speedup(ctx context.Context, t *table.Table, c *comparison, r 
 	return nil
 }
 
-// batchOfEach is how long data parallelism takes for a batch where every GPU has one.
+// batchOfEach returns data parallelism's time for a batch on every GPU.
 func (w compared) batchOfEach(ctx context.Context) (float64, error) {
 	load, _, err := world{}.load(ctx, w.Training, w.MicroBatches)
 	if err != nil {
@@ -271,7 +271,7 @@ func (w compared) batchOfEach(ctx context.Context) (float64, error) {
 	return dp.Predicted.StepS / float64(gpus), nil
 }
 
-// ranks are the words of the text on which baseline is which.
+// ranks adds the text's words on which baseline is slowest, fastest and so on.
 func (w compared) ranks(t *table.Table, c *comparison, others []switched) {
 	name := w.Training.Name
 	if w.Slowest != "" {
@@ -297,7 +297,7 @@ func slowest(rows []avgpipe.EqualMemory) string {
 	return slices.MaxFunc(rows, byTime).Name
 }
 
-// fastest is the fastest baseline that is a pipeline and fits.
+// fastest returns the fastest baseline that is a pipeline and fits.
 func fastest(rows []avgpipe.EqualMemory) string {
 	pipelines := slices.DeleteFunc(slices.Clone(rows), func(r avgpipe.EqualMemory) bool {
 		return r.Name == dataParallelism || !r.Fits
@@ -315,7 +315,7 @@ func byTime(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// chosen is the degrees that the text prints.
+// chosen adds the degrees that the text prints.
 func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	for _, name := range slices.Sorted(maps.Keys(w.Degrees)) {
 		at := func(rows []avgpipe.EqualMemory) string {
@@ -329,7 +329,7 @@ func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	}
 }
 
-// instead adds to a row of words what it is under the assumptions that change it.
+// instead adds to a row of words its values under the assumptions that change it.
 func instead(row *table.Row, others []switched, word func([]avgpipe.EqualMemory) string) {
 	for _, o := range others {
 		if other := word(o.rows); other != row.Ours {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// gib is bytes as a row has them.
+// gib converts bytes to a row's GiB.
 func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
 func figure12(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -72,7 +72,7 @@ func byMemory(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// least is the row on the baseline with the least memory, and of the one that the paper has more micro-batches.
+// least adds the row on the baseline with the least memory, also with twice the micro-batches.
 func (w compared) least(ctx context.Context, t *table.Table, c *comparison) error {
 	row := t.Word(w.Training.Name+", the least memory of the baselines", w.LeastMemory,
 		slices.MinFunc(c.rows, byMemory).Name, "")
@@ -93,7 +93,7 @@ func (w compared) least(ctx context.Context, t *table.Table, c *comparison) erro
 	return nil
 }
 
-// larger adds to the memory of data parallelism what it is at the largest micro-batches of which every GPU has one.
+// larger adds to the memory of data parallelism its value with the largest micro-batches of which every GPU has one.
 func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
 	gpus := len(load.Cluster.Devices)
 	sizes := load.Profile.Sizes(load.Cluster.Devices[0])
@@ -153,8 +153,8 @@ func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
 	return err
 }
 
-// moreUsed is how many times as much AvgPipe uses the devices as each pipeline of the baselines does, the mean. The
-// work of a batch is the same for all, so that it is that of their times.
+// moreUsed returns the mean ratio of AvgPipe's utilisation to that of the baselines' pipelines. A batch's work is
+// the same for all, so it is the ratio of their times.
 func moreUsed(rows []avgpipe.EqualMemory) float64 {
 	var all []float64
 	for _, r := range rows {
@@ -165,8 +165,8 @@ func moreUsed(rows []avgpipe.EqualMemory) float64 {
 	return stats.Mean(all)
 }
 
-// reached is the part of their peak rate at which a plan's devices compute, the mean over stages; so many pipelines
-// compute at once.
+// reached returns the fraction of their peak rate at which a plan's devices compute, averaged over stages. atOnce
+// pipelines compute at once.
 func reached(w *avgpipe.Workload, pl *plan.Plan, atOnce int) (float64, error) {
 	sum := 0.0
 	for _, st := range pl.Stages {

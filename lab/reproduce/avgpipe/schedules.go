@@ -13,7 +13,7 @@ func init() {
 		table.Uses{}, figure17)
 }
 
-// scheduled is a training and what section 7.2 says of its schedules; 0 is not printed.
+// scheduled is a training with section 7.2's statements on its schedules; 0 means not printed.
 type scheduled struct {
 	Training      training `yaml:",inline"`
 	MicroBatches  int      `yaml:"micro_batches"` // of the baselines
@@ -22,12 +22,12 @@ type scheduled struct {
 	AFABMemory    float64  `yaml:"afab_memory"`
 	AdvanceFaster float64  `yaml:"advance_faster"`
 	AdvanceMemory float64  `yaml:"advance_memory"`
-	AdvanceOfAFAB float64  `yaml:"advance_of_afab"` // its speed
+	AdvanceOfAFAB float64  `yaml:"advance_of_afab"` // advance's speed over AFAB's
 	KeptFirst     float64  `yaml:"kept_first"`      // advance's memory over AFAB's on the first GPU
 	KeptLast      float64  `yaml:"kept_last"`       // and on the last
 }
 
-// schedules are a setting under 1F1B, advance and AFAB.
+// schedules is a setting under 1F1B, advance and AFAB.
 type schedules struct{ one, advance, all *avgpipe.Pipelined }
 
 func (w scheduled) in(ctx context.Context, x world) (s schedules, err error) {
@@ -131,12 +131,12 @@ func figure17(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// memoryOver is one setting's memory over another's, of all devices.
+// memoryOver returns one setting's memory / another's, over all devices.
 func memoryOver(a, b *avgpipe.Pipelined) float64 {
 	return float64(a.Together()) / float64(b.Together())
 }
 
-// onGPU is one setting's memory over another's, of one device.
+// onGPU returns one setting's memory / another's, on one device.
 func onGPU(a, b *avgpipe.Pipelined, gpu int) float64 {
 	return float64(a.MemoryBytes[gpu]) / float64(b.MemoryBytes[gpu])
 }

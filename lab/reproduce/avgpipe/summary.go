@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// summary counts over all trainings, by assumption.
+// summary has counts over all trainings, by assumption.
 type summary struct{ by map[string]*counts }
 
-// counts are of all trainings under one assumption.
+// counts are over all trainings under one assumption.
 type counts struct {
 	trainings                            int
 	overDP, over                         []float64
@@ -48,7 +48,7 @@ func (m *summary) add(w compared, o switched) {
 	}
 }
 
-// rows are the counts, under every assumption that is made of all trainings.
+// rows adds the counts, under every assumption that applies to all trainings.
 func (m *summary) rows(t *table.Table, trainings int) {
 	base := m.by[asDescribed]
 	row := func(what string, paper float64, format string, ratio bool, value func(*counts) float64) {

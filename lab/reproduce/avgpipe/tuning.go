@@ -17,7 +17,7 @@ func init() {
 		figure19)
 }
 
-// tuned is a training and what section 7.3 says of tuning it; 0 is not printed.
+// tuned is a training with section 7.3's statements on tuning it; 0 means not printed.
 type tuned struct {
 	Training         training `yaml:",inline"`
 	MicroBatches     int      `yaml:"micro_batches"` // of the baselines
@@ -29,21 +29,21 @@ type tuned struct {
 	MaxSizePipelines int      `yaml:"max_size_pipelines"`
 }
 
-// simulated says what stands for the machine.
+// simulated says what replaces the machine.
 const simulated = "the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines " +
 	"at most for GNMT, 4 for the others, which is what the text has max-num find memory for"
 
-// startS is how long a setting takes to start where that is counted, seconds: processes, libraries, a model on GPUs.
+// startS is the time to start a setting, in seconds, if it is counted: processes, libraries, a model on GPUs.
 const startS = 60
 
-// outcome is what the methods of tuning came to in a world, the simulator standing for the machine.
+// outcome holds the results of the tuning methods in a world, with the simulator as the machine.
 type outcome struct {
 	traversal, printed, adjusted, simulator avgpipe.Choice
-	maxNum, maxSize                         float64 // a batch's time over the shortest, at the paper's degrees
+	maxNum, maxSize                         float64 // a batch's time / the shortest, at the paper's degrees
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 
-// over is a batch's time at a choice over that at the traversal's.
+// over returns a batch's time at a choice / that at the traversal's choice.
 func (o *outcome) over(c avgpipe.Choice) float64 {
 	return c.Measured.StepS / o.traversal.Measured.StepS
 }
@@ -77,7 +77,7 @@ func (w tuned) in(ctx context.Context, x world) (*outcome, error) {
 	return &o, nil
 }
 
-// choiceOf is a method's choice; it is there, fit and measured, or the experiment is wrong.
+// choiceOf returns a method's choice. It must exist, fit and be measured; otherwise the experiment is wrong.
 func choiceOf(found *avgpipe.Result, m avgpipe.Method) (avgpipe.Choice, error) {
 	for _, c := range found.Choices {
 		if c.Method == m && c.Refused == "" && c.Measured != nil {
@@ -125,7 +125,7 @@ func figure19(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// cost is the rows of Figure 18.
+// cost adds the rows of Figure 18.
 func (w tuned) cost(t *table.Table, o *outcome) {
 	name := w.Training.Name
 	started := func(c avgpipe.Choice) float64 { return c.TuningS + startS*float64(c.Tried) }
@@ -140,7 +140,7 @@ func (w tuned) cost(t *table.Table, o *outcome) {
 		Ablate(assumption, started(o.traversal)/started(o.printed), "%.0fx")
 }
 
-// result is the rows of Figure 19.
+// result adds the rows of Figure 19.
 func (w tuned) result(t *table.Table, all []world, found []*outcome) {
 	name, base := w.Training.Name, found[0]
 	for _, by := range []struct {

@@ -15,31 +15,31 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// world is what is assumed where the paper says nothing. The zero value is the machines and models as described.
+// world holds assumptions on what the paper leaves open. The zero value is the machines and models as described.
 type world struct {
-	// blocking has a message keep both of its GPUs from computing, as one does that is sent and received between two
+	// blocking makes a message keep both of its GPUs from computing, like one that is sent and received between two
 	// computations.
 	blocking bool
-	// beside has GPUs run the kernels of several pipelines at once.
+	// beside lets GPUs run the kernels of several pipelines at once.
 	beside bool
-	// kernels has GPUs as the preset v100-32gb describes them: what small micro-batches take is launches.
+	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly take launches.
 	kernels bool
-	// fill is the part of a GPU that a micro-batch of the baselines fills while it computes; 0 is what a roofline says.
-	// A layer then takes as long as if a micro-batch had so many samples more, whatever its size.
+	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. A layer
+	// then takes the time of a micro-batch with a fixed number of samples more.
 	fill float64
-	// narrow has the partitioner see the wires as they are. The longest of stages and messages is all that it looks at,
-	// so that it cares little how evenly stages compute as soon as a wire is slower than they are. Else it sees none.
+	// narrow shows the partitioner the real wires; otherwise it sees none. It only minimises the longest of stages and
+	// messages, so with a wire slower than the stages it hardly balances them.
 	narrow bool
-	// untied has weights that two layers share be two.
+	// untied gives each of two layers its own weights where they share them.
 	untied bool
-	// positions is the length of BERT's inputs; 0 is the table's.
+	// positions is the length of BERT's inputs; 0 means the table's.
 	positions int
 }
 
-// peak is the utilisation that Figure 2's text has a GPU peak at under pipeline parallelism.
+// peak is a GPU's peak utilisation under pipeline parallelism by Figure 2's text.
 const peak = .6
 
-// worlds are the assumptions that the figures are computed under besides those described, alone where they matter so.
+// worlds lists the other assumptions for the figures, singly and in the combinations that matter.
 var worlds = []world{
 	{blocking: true},
 	{narrow: true},
@@ -48,7 +48,7 @@ var worlds = []world{
 	{beside: true, fill: peak},
 }
 
-// switches are the assumptions by themselves.
+// switches lists the single assumptions.
 var switches = []table.Switch[world]{
 	{What: world{blocking: true}.String(), To: func(x *world) { x.blocking = true }},
 	{What: world{narrow: true}.String(), To: func(x *world) { x.narrow = true }},
@@ -57,10 +57,10 @@ var switches = []table.Switch[world]{
 	{What: world{fill: peak}.String(), To: func(x *world) { x.fill = peak }},
 }
 
-// few are those of them that move most.
+// few lists the assumptions with the largest effects.
 var few = []world{{blocking: true}, {beside: true, kernels: true}, {beside: true, fill: peak}}
 
-// String is "messages keep GPUs from computing, pipelines' kernels run side by side".
+// String returns a text like "messages keep GPUs from computing, pipelines' kernels run side by side".
 func (x world) String() string {
 	var all []string
 	for _, a := range []struct {
@@ -82,7 +82,7 @@ func (x world) String() string {
 	return strings.Join(all, ", ")
 }
 
-// switches is how many assumptions are others.
+// switches returns the number of changed assumptions.
 func (x world) switches() (n int) {
 	for _, is := range []bool{x.blocking, x.narrow, x.beside, x.kernels, x.fill > 0, x.untied, x.positions > 0} {
 		if is {
@@ -92,7 +92,8 @@ func (x world) switches() (n int) {
 	return n
 }
 
-// load is a training in this world, partitioned in it; microBatches is what its baselines cut a batch into.
+// load returns a training partitioned in this world; microBatches is the number that its baselines divide a batch
+// into.
 func (x world) load(ctx context.Context, t training, microBatches int) (*avgpipe.Workload, []int, error) {
 	if x.positions > 0 {
 		settings := map[string]any{"context": x.positions}
@@ -138,7 +139,7 @@ func (x world) load(ctx context.Context, t training, microBatches int) (*avgpipe
 	return w, sizes, err
 }
 
-// emptier has every layer take as long as if a micro-batch had so many samples more, each at the device's peak.
+// emptier gives every layer the time of a micro-batch with samples more, each at the device's peak.
 func emptier(w *avgpipe.Workload, samples float64) error {
 	device := w.Cluster.Devices[0]
 	for i := range w.Profile.Layers {
@@ -155,7 +156,7 @@ func emptier(w *avgpipe.Workload, samples float64) error {
 	return nil
 }
 
-// atOnce does n things, as many at once as there are processors, and gives the first error of them in their order.
+// atOnce calls do n times, on as many goroutines as processors. It returns the error with the lowest index.
 func atOnce(n int, do func(i int) error) error {
 	errs, slots, wait := make([]error, n), make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
 	for i := range n {

@@ -1,6 +1,6 @@
 // Package bapipe registers the experiments of BaPipe's tables and figures.
 //
-// In: an experiment's Options. Out: its Table. Refused: what the planners refuse.
+// Input: an experiment's Options. Output: its Table. Errors: the planners' errors.
 package bapipe
 
 import (
@@ -25,8 +25,8 @@ func init() {
 		table.Uses{Planners: []string{"bapipe"}, Fixed: []string{"dp", "chains", "schedule"}}, bapipeTable6)
 }
 
-// explored is BaPipe's plan in one chain for this micro-batch size, 0 for any, and the simulated time of a sample. dp
-// says whether data parallelism may win.
+// explored returns BaPipe's plan in one chain for this micro-batch size (0 means any), and the simulated time of a
+// sample. dp says whether data parallelism may win.
 func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, microBatch int, dp string) (
 	*plan.Plan, float64, error,
 ) {
@@ -56,7 +56,7 @@ func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, micro
 	return pl, sum.StepS / float64(batch), err
 }
 
-// pipelined is the time of a sample in a straight pipeline over n devices.
+// pipelined returns the time of a sample in a straight pipeline over n devices.
 func pipelined(b *bench.Bench, order string, n, batch, microBatches int) (float64, error) {
 	size := batch / microBatches
 	pl, err := b.Straight(n, size, microBatches)

@@ -47,7 +47,7 @@ func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
 			{"GTY lanes", r.GTY, lanes["gty"]}, {"GTM lanes", r.GTM, lanes["gtm"]},
 			{"DDR4, GB/s", r.DDR, d.MemoryBandwidthBytesPerSecond / 1e9},
 		} {
-			if x.paper == 0 { // which Number takes for not printed
+			if x.paper == 0 { // Number takes 0 for not printed
 				t.Word(r.Board+", "+x.what, "0", fmt.Sprintf("%g", x.ours), "")
 				continue
 			}
@@ -57,28 +57,28 @@ func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// assumed is what Table VI's simulator is taken to do where the paper does not say it.
+// assumed holds assumptions on Table VI's simulator that the paper leaves open.
 type assumed struct {
 	// samples is the micro-batch of data parallelism on a board.
 	samples int
-	// paired: a board under data parallelism computes forwards and backwards at once, as FPDeep's do.
+	// paired means that a board under data parallelism computes forwards and backwards at once, as FPDeep's do.
 	paired bool
-	// even: each board has as many samples, whatever its speed.
+	// even gives each board the same number of samples, whatever its speed.
 	even bool
-	// freely: all-reduces cost nothing.
+	// freely makes all-reduces free.
 	freely bool
-	// inMemory: the pipeline's weights are in memory too.
+	// inMemory keeps the pipeline's weights in memory too.
 	inMemory bool
 	board    board.Settings
 	roofline bool
-	clock    float64 // times that of the presets
-	schedule string  // of the pipeline; "" is whichever the planner finds best
+	clock    float64 // factor on the presets' clock
+	schedule string  // of the pipeline; "" means the planner's best
 }
 
-// asPrinted is the paper's own: micro-batches of 1, and an accelerator of FPDeep's under both.
+// asPrinted has the paper's own assumptions: micro-batches of 1, and an accelerator of FPDeep's under both.
 var asPrinted = assumed{samples: 1, paired: true, clock: 1}
 
-// switched is each assumption by itself the other way.
+// switched lists each single assumption with its opposite.
 var switched = []struct {
 	what string
 	to   func(*assumed)
@@ -151,7 +151,7 @@ func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// schedulesApart is how much faster FBP-AS is than 1F1B-AS, by which of them is chosen.
+// schedulesApart adds how much faster FBP-AS is than 1F1B-AS, depending on which is chosen.
 func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset string) error {
 	apart := func(a assumed) (float64, error) {
 		a.schedule = "1F1B-AS"
@@ -177,7 +177,7 @@ func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset
 	return nil
 }
 
-// onBoards is ResNet-50 on boards that compute with numbers of two bytes, as is assumed of them.
+// onBoards returns ResNet-50 on boards that compute with two-byte numbers, under the assumptions.
 func onBoards(preset string, a assumed) (*bench.Bench, error) {
 	b, err := bench.New(table.Options{}, "resnet50", nil, preset)
 	if err != nil {
@@ -198,7 +198,7 @@ func onBoards(preset string, a assumed) (*bench.Bench, error) {
 	return b, nil
 }
 
-// boardsInChain is BaPipe's mini-batch, in seconds, and its schedule.
+// boardsInChain returns BaPipe's mini-batch, in seconds, and its schedule.
 func boardsInChain(ctx context.Context, o table.Options, preset string, a assumed) (float64, string, error) {
 	b, err := onBoards(preset, a)
 	if err != nil {
@@ -215,7 +215,7 @@ func boardsInChain(ctx context.Context, o table.Options, preset string, a assume
 	return pl.Objective.Value, pl.Schedule, nil
 }
 
-// boardsInParallel is data parallelism's mini-batch, in seconds.
+// boardsInParallel returns data parallelism's mini-batch, in seconds.
 func boardsInParallel(preset string, a assumed) (float64, error) {
 	b, err := onBoards(preset, a)
 	if err != nil {
@@ -225,7 +225,7 @@ func boardsInParallel(preset string, a assumed) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	rate, slowest := 0.0, 0.0 // samples a second; seconds a sample
+	rate, slowest := 0.0, 0.0 // samples per second; seconds per sample
 	for _, d := range b.C.Devices {
 		each, err := sampleS(p, b.C.DeviceTypes[d], d, a)
 		if err != nil {
@@ -243,7 +243,7 @@ func boardsInParallel(preset string, a assumed) (float64, error) {
 	return took + b.C.AllReduceS(bench.Firsts(len(b.C.Devices)), bench.ParameterBytes(p)), nil
 }
 
-// sampleS is what the whole model takes a board for a sample, in seconds.
+// sampleS returns a board's time for a sample through the whole model, in seconds.
 func sampleS(p *profile.Profile, d cluster.DeviceType, name string, a assumed) (float64, error) {
 	costs, _, err := p.At(name, a.samples)
 	if err != nil {

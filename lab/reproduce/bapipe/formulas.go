@@ -39,12 +39,12 @@ func played(order string, n, m int, costs sim.Costs) (sim.Summary, error) {
 	return sum, err
 }
 
-// boards is uniform stages on devices that transfer while they compute, a message taking its link for so long.
+// boards returns uniform stages on devices that transfer while they compute. A message occupies its link for linkS.
 func boards(n int, linkS float64) sim.Costs {
 	return sim.Streaming(sim.Uniform(n, forwardS, backwardS, 0), linkS)
 }
 
-// gpus is uniform stages on devices that send what they have computed, which takes so long.
+// gpus returns uniform stages on devices that send after computing. A message takes transferS.
 func gpus(n int, transferS float64) sim.Costs { return sim.Uniform(n, forwardS, backwardS, transferS) }
 
 func bapipeTable1(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -150,7 +150,7 @@ func bapipeTable2(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// slowest is the longest that a transfer may take for a further micro-batch to take F + B.
+// slowest returns the longest transfer with which a further micro-batch still takes F + B.
 func slowest(order string, n int, of func(transferS float64) sim.Costs) (float64, error) {
 	keeps := func(transferS float64) (bool, error) {
 		few, err := played(order, n, 4*n, of(transferS))
@@ -176,10 +176,10 @@ func slowest(order string, n int, of func(transferS float64) sim.Costs) (float64
 	return low, nil
 }
 
-// bapipesName is what the paper calls a family.
+// bapipesName has the paper's name of a family.
 var bapipesName = map[string]string{"1f1b-as": "1F1B-AS", "fbp-as": "FBP-AS", "1f1b": "1F1B-SNO", "so": "1F1B-SO"}
 
-// weights adds what a stage of w bytes of weights and nothing else holds, as BaPipe's planner plans it.
+// weights adds the memory of a stage with w bytes of weights and nothing else, by BaPipe's planner.
 func weights(ctx context.Context, t *table.Table, order string, n int, streams bool) error {
 	const w = 1000
 	p := &profile.Profile{Version: profile.Version, Model: "uniform", ModelID: "uniform", Source: "roofline"}

@@ -26,17 +26,17 @@ type gpuRow struct {
 	Schedule           string  `yaml:"schedule"`
 }
 
-// machine is what Table III's is taken to do where the paper does not say it.
+// machine holds assumptions on Table III's machine that the paper leaves open.
 type machine struct {
-	waitFree    bool    // data parallelism sums gradients beside its backward pass
+	waitFree    bool    // data parallelism sums gradients during its backward pass
 	occupies    bool    // a transfer keeps both its GPUs from computing
-	transfers   float64 // part of the wires' rate that transfers reach
-	collectives float64 // part of the described rate that all-reduces reach
+	transfers   float64 // fraction of the wires' rate that transfers reach
+	collectives float64 // fraction of the described rate that all-reduces reach
 	positions   int     // of GNMT's sentences
-	planned     cuts    // who cuts PipeDream's stages
+	planned     cuts    // what cuts PipeDream's stages
 }
 
-// cuts is who cuts PipeDream's stages.
+// cuts says what cuts PipeDream's stages.
 type cuts int
 
 const (
@@ -60,7 +60,7 @@ var otherMachines = []table.Switch[machine]{
 	{What: "PipeDream's straight stages are its published code's", To: func(m *machine) { m.planned = straightByCode }},
 }
 
-// speedups is a row as computed.
+// speedups is a computed row.
 type speedups struct {
 	smallDP, smallPipeDream, pipeDream, gpipe, bapipe float64
 	schedule                                          string
@@ -130,9 +130,9 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// stages adds how many times as long PipeDream's slowest stage is as GPipe's, by the paper's speedups and by ours.
-// A stream has no bubble, and M micro-batches over N stages compute in M of M + N - 1 turns: the pair of speedups
-// comes to no more than that ratio, whatever else both have in common.
+// stages adds the ratio of PipeDream's slowest stage to GPipe's, by the paper's speedups and by ours. A stream has
+// no bubble, and M micro-batches over N stages compute in M of M + N - 1 turns. So the pair of speedups determines
+// only that ratio, whatever else both have in common.
 func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
 	if r.GPipeMicroBatches == 0 {
 		return
@@ -153,7 +153,7 @@ func label(order string) string {
 	return map[string]string{"1f1b": "1F1B-SNO", "so": "1F1B-SO", "dp": "data parallelism"}[order]
 }
 
-// on is the row's workload on its GPUs.
+// on returns the row's workload on its GPUs.
 func (r *gpuRow) on(o table.Options, m machine) (*bench.Bench, error) {
 	var settings map[string]any
 	if r.Workload == "gnmt-8" && o.Profiles == "" {
@@ -221,7 +221,7 @@ func (r *gpuRow) speedups(ctx context.Context, o table.Options, m machine) (s sp
 	return s, err
 }
 
-// parallelS is data parallelism's time for a sample.
+// parallelS returns data parallelism's time for a sample.
 func parallelS(b *bench.Bench, devices, batch int, m machine) (float64, error) {
 	if m.waitFree {
 		step, _, err := b.WaitFree(devices, batch)
@@ -235,8 +235,8 @@ func parallelS(b *bench.Bench, devices, batch int, m machine) (float64, error) {
 	return (bench.ComputeS(costs) + all) / float64(batch*devices), nil
 }
 
-// pipeDream is PipeDream's speedup: a stream of minibatches of a batch, simulated. Of a workload of which PipeDream's
-// planner is asked for what is best, data parallelism is 1.
+// pipeDream returns PipeDream's speedup by simulating a stream of minibatches. If PipeDream's planner chooses data
+// parallelism, it is 1.
 func (r *gpuRow) pipeDream(ctx context.Context, b *bench.Bench, o table.Options, m machine, batch int,
 	dp float64) (float64, error) {
 	var pl *plan.Plan
@@ -277,8 +277,8 @@ func (r *gpuRow) pipeDream(ctx context.Context, b *bench.Bench, o table.Options,
 	return dp * predicted.SamplesPerSecond, err
 }
 
-// memoryForSNO is the most memory of a GPU, in GiB, with which BaPipe chooses 1F1B-SNO for the row; 0 where it never
-// does. With more it holds the micro-batches of 1F1B-SO.
+// memoryForSNO returns the most memory of a GPU, in GiB, with which BaPipe chooses 1F1B-SNO for the row; 0 if it
+// never does. With more memory it holds the micro-batches of 1F1B-SO.
 func (r *gpuRow) memoryForSNO(ctx context.Context, o table.Options) (float64, error) {
 	b, err := r.on(o, described)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// giant is what Table IV's models are trained with where the paper does not say it.
+// giant holds assumptions on the training of Table IV's models that the paper leaves open.
 type giant struct {
 	positions int  // of sentences
 	samples   int  // of a micro-batch of a pipeline
-	even      bool // stages compute as long as each other; else their memory is balanced
-	// rest has a GPU hold no more than what data parallelism's 32 layers hold by this account: the rest of 16 GB
-	// is the framework's.
+	even      bool // stages have equal compute; otherwise equal memory
+	// rest limits a GPU to what data parallelism's 32 layers take by this count. The framework then takes the rest of
+	// 16 GB.
 	rest bool
 }
 
@@ -37,7 +37,7 @@ var otherGiants = []struct {
 	{"sentences of 100 positions", func(g *giant) { g.positions = 100 }},
 }
 
-// paperLayers is data parallelism's.
+// paperLayers is the number of layers under data parallelism.
 const paperLayers = 32
 
 func bapipeTable4(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -97,7 +97,7 @@ func bapipeTable4(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// fitting finds out how many layers fit.
+// fitting finds how many layers fit.
 type fitting struct {
 	ctx     context.Context
 	known   map[giantSize]*profile.Profile
@@ -108,7 +108,7 @@ type giantSize struct {
 	layers, positions, samples int
 }
 
-// profile of GNMT-L at one micro-batch size.
+// profile returns a profile of GNMT-L at one micro-batch size.
 func (f *fitting) profile(g giant, layers, samples int) (*profile.Profile, error) {
 	size := giantSize{layers, g.positions, samples}
 	if p := f.known[size]; p != nil {
@@ -123,7 +123,7 @@ func (f *fitting) profile(g giant, layers, samples int) (*profile.Profile, error
 	return p, err
 }
 
-// bench is GNMT-L with Adam.
+// bench returns GNMT-L with Adam.
 func (f *fitting) bench(g giant, layers int) (*bench.Bench, error) {
 	size := giantSize{layers, g.positions, 0}
 	if b := f.benches[size]; b != nil {
@@ -138,7 +138,7 @@ func (f *fitting) bench(g giant, layers int) (*bench.Bench, error) {
 	return b, err
 }
 
-// most is the most layers of each system by number of GPUs.
+// most returns the most layers of each system by number of GPUs.
 func (f *fitting) most(g giant, devices []int) (map[string][]int, error) {
 	room := int64(0)
 	if g.rest {
@@ -168,7 +168,7 @@ func (f *fitting) most(g giant, devices []int) (map[string][]int, error) {
 	return out, nil
 }
 
-// needs is the bytes of a GPU that holds the whole model and a batch of 32.
+// needs returns the bytes of a GPU that holds the whole model and a batch of 32.
 func (f *fitting) needs(g giant, layers int) (int64, error) {
 	b, p, err := f.within(g, layers, 32, 1)
 	if err != nil {
@@ -182,7 +182,7 @@ func (f *fitting) needs(g giant, layers int) (int64, error) {
 	return 0, fmt.Errorf("%d layers fit into a byte: %w", layers, err)
 }
 
-// within is a bench whose GPUs have so many bytes, 0 for what is described, and its profile.
+// within returns a bench whose GPUs have room bytes (0 means as described), and its profile.
 func (f *fitting) within(g giant, layers, samples int, room int64) (*bench.Bench, *profile.Profile, error) {
 	p, err := f.profile(g, layers, samples)
 	if err != nil {
@@ -204,7 +204,7 @@ func (f *fitting) within(g giant, layers, samples int, room int64) (*bench.Bench
 	return &b, p, nil
 }
 
-// fits says whether so many layers train on n GPUs: on one a batch of 32, on several 2 N micro-batches.
+// fits says whether the given layers train on n GPUs: on one with a batch of 32, on several with 2 N micro-batches.
 func (f *fitting) fits(g giant, order string, n, layers int, room int64) (bool, error) {
 	samples, microBatches := g.samples, 2*n
 	if n == 1 {

@@ -1,8 +1,8 @@
-// Package bench computes what workloads take on described devices, for the papers' experiments.
+// Package bench computes times and memory of workloads on described devices, for the papers' experiments.
 //
-// In: a workload and a preset cluster, or a published profile. Out: costs, steps of data parallelism, cuts of
-// pipelines, simulated steps and memory. Refused: workloads, clusters and layers that are not there, plans of more
-// devices than the cluster has.
+// Input: a workload and a preset cluster, or a published profile. Output: costs, steps of data parallelism, cuts of
+// pipelines, simulated steps and memory. Errors: unknown workloads, clusters and layers, and plans with more devices
+// than the cluster has.
 package bench
 
 import (
@@ -22,31 +22,31 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Bench is a workload on a cluster, with costs for every micro-batch size that is asked for.
+// Bench is a workload on a cluster, with costs for any micro-batch size.
 type Bench struct {
 	workload string
 	M        *model.Model
 	C        *cluster.Cluster
 	A        profile.Analysis
-	Given    *profile.Profile // published, if any
-	// saving is how many times what is described layers save for their backward; 0 is once.
+	Given    *profile.Profile // published profile, if any
+	// saving is a factor on what described layers save for their backward; 0 means 1.
 	saving float64
-	// collectives is the part of the wires' rate that all-reduces reach; 0 is all of it.
+	// collectives is the fraction of the wires' rate that all-reduces reach; 0 means all of it.
 	collectives float64
-	// bySize are the kinds of layers that alone take what their kernels take, others by plain; nil: all, by those of C.
+	// bySize selects the kinds of layers with costs by kernels; other kinds use plain. nil means that all use C's.
 	bySize func(kind string) bool
 	plain  map[string]cluster.DeviceType
 }
 
-// Reaching is the bench where all-reduces reach a part of the wires' rate; 0 is all of it.
+// Reaching returns the bench with all-reduces at a fraction of the wires' rate; 0 means all of it.
 func (b *Bench) Reaching(part float64) *Bench {
 	other := *b
 	other.collectives = part
 	return &other
 }
 
-// MessagesAt is the bench where messages of two devices in different servers reach a part of the wires' rate, and
-// all-reduces all of it.
+// MessagesAt returns the bench with messages between servers at a fraction of the wires' rate, and all-reduces at
+// all of it.
 func (b *Bench) MessagesAt(part float64) *Bench {
 	other, c := *b, *b.C
 	c.Levels = slices.Clone(c.Levels)
@@ -59,7 +59,7 @@ func (b *Bench) MessagesAt(part float64) *Bench {
 	return &other
 }
 
-// OneWay is the bench where a link carries messages one way at a time, as in PipeDream's 2 a / B.
+// OneWay returns the bench with links that carry messages one way at a time, as in PipeDream's 2 a / B.
 func (b *Bench) OneWay() *Bench {
 	other, c := *b, *b.C
 	c.Levels = slices.Clone(c.Levels)
@@ -70,7 +70,7 @@ func (b *Bench) OneWay() *Bench {
 	return &other
 }
 
-// OwnPorts is the bench where no devices share a port of their server.
+// OwnPorts returns the bench without shared ports of servers.
 func (b *Bench) OwnPorts() *Bench {
 	other, c := *b, *b.C
 	c.Levels = slices.Clone(c.Levels)
@@ -81,12 +81,12 @@ func (b *Bench) OwnPorts() *Bench {
 	return &other
 }
 
-// described are the types of cluster/types.yaml that stand for those of the papers' clusters, by name; no type there is
-// as old as the Titan X.
+// described maps the papers' device types to those of cluster/types.yaml that represent them. No type there is as
+// old as the Titan X.
 var described = map[string]string{"v100": "v100", "1080ti": "gtx-1080ti", "titan-x": "gtx-1080ti"}
 
-// BySize is the bench on devices whose kernels take what cluster/types.yaml says: launches, and rates that fall with
-// width and rows. Published profiles stay what they are.
+// BySize returns the bench on devices with the kernel costs of cluster/types.yaml: launches, and rates that fall
+// with width and rows. Published profiles do not change.
 func (b *Bench) BySize() (*Bench, error) {
 	other, c := *b, *b.C
 	c.DeviceTypes = maps.Clone(c.DeviceTypes)
@@ -107,7 +107,7 @@ func (b *Bench) BySize() (*Bench, error) {
 	return &other, nil
 }
 
-// BySizeFor is the bench where layers of some kinds alone take what their kernels take.
+// BySizeFor returns the bench with kernel costs only for some kinds of layers.
 func (b *Bench) BySizeFor(kind func(string) bool) (*Bench, error) {
 	other, err := b.BySize()
 	if err == nil {
@@ -116,15 +116,15 @@ func (b *Bench) BySizeFor(kind func(string) bool) (*Bench, error) {
 	return other, err
 }
 
-// Convolution says whether layers of a kind convolve: they multiply matrices with a row for each place of their output,
-// which are not small, and by other algorithms.
+// Convolution says whether layers of a kind convolve. They multiply matrices with a row for each position of their
+// output, which are not small, and use other algorithms.
 func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_cell" }
 
-// Recurrent says whether layers of a kind compute step by step, with matrices of as few rows as a micro-batch has
-// samples.
+// Recurrent says whether layers of a kind compute step by step, with matrices that have only one row per sample of a
+// micro-batch.
 func Recurrent(kind string) bool { return kind == "lstm" }
 
-// others gives layers of other kinds what they take by plain device types.
+// others gives layers of other kinds their costs by plain device types.
 func (b *Bench) others(p *profile.Profile, a profile.Analysis) error {
 	own, err := profile.Analyze(b.M, b.plain, a)
 	if err != nil {
@@ -138,7 +138,7 @@ func (b *Bench) others(p *profile.Profile, a profile.Analysis) error {
 	return nil
 }
 
-// AllReduceS is how long an all-reduce among devices takes, in seconds.
+// AllReduceS returns the seconds of an all-reduce among devices.
 func (b *Bench) AllReduceS(devices []int, bytes int64) float64 {
 	t := b.C.AllReduceS(devices, bytes)
 	if b.collectives > 0 {
@@ -165,7 +165,7 @@ func New(o table.Options, workload string, settings map[string]any, preset strin
 	return b, nil
 }
 
-// Profile has costs for these micro-batch sizes.
+// Profile returns costs for these micro-batch sizes.
 func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
 	if b.Given != nil {
 		return b.Given, nil
@@ -189,14 +189,14 @@ func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
 	return p, nil
 }
 
-// Saving is the bench where layers save so many times what is described for their backward.
+// Saving returns the bench with layers that save a multiple of what is described for their backward.
 func (b *Bench) Saving(times float64) *Bench {
 	other := *b
 	other.saving = times
 	return &other
 }
 
-// Costs of a whole micro-batch on the cluster's first device.
+// Costs returns the costs of a whole micro-batch on the cluster's first device.
 func (b *Bench) Costs(size int) (*profile.Profile, []profile.Cost, error) {
 	p, err := b.Profile(size)
 	if err != nil {
@@ -206,7 +206,7 @@ func (b *Bench) Costs(size int) (*profile.Profile, []profile.Cost, error) {
 	return p, costs, err
 }
 
-// ComputeS is forward and backward of all layers.
+// ComputeS returns the seconds of forward and backward of all layers.
 func ComputeS(costs []profile.Cost) float64 {
 	sum := 0.0
 	for _, c := range costs {
@@ -215,7 +215,7 @@ func ComputeS(costs []profile.Cost) float64 {
 	return sum
 }
 
-// Run simulates a plan: its steady step over three, and what devices hold.
+// Run simulates a plan: its steady step over three, and the memory of devices.
 func (b *Bench) Run(pl *plan.Plan) (sim.Summary, error) {
 	sizes := []int{1, pl.MicroBatch}
 	for _, s := range pl.Stages {
@@ -239,7 +239,7 @@ func (b *Bench) Run(pl *plan.Plan) (sim.Summary, error) {
 	return sum, err
 }
 
-// Behind is the layers of these names.
+// Behind returns the indices of layers by name.
 func (b *Bench) Behind(names []string) ([]int, error) {
 	var last []int
 	for _, name := range names {
@@ -252,8 +252,8 @@ func (b *Bench) Behind(names []string) ([]int, error) {
 	return append(last, len(b.M.Layers)-1), nil
 }
 
-// Stages is a 1F1B plan whose stages end at these layers, each replicated, on devices in
-// order. Replicas split micro-batches.
+// Stages returns a 1F1B plan whose stages end at these layers, each replicated, on devices in order. Replicas split
+// micro-batches.
 func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*plan.Plan, error) {
 	pl := &plan.Plan{
 		Version: plan.Version, Model: b.M.Name, ModelID: b.M.ID(), Cluster: b.C.Name, Replication: "split",
@@ -275,7 +275,7 @@ func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*pla
 	return pl, nil
 }
 
-// Straight is the pipeline of n stages whose slowest is fastest.
+// Straight returns the pipeline of n stages whose slowest stage is fastest.
 func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 	p, err := b.Profile(microBatch)
 	if err != nil {
@@ -285,7 +285,7 @@ func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 		MicroBatches: microBatches, Depths: Depths(n, microBatches)})
 }
 
-// Depths is K_i = S - i (DAPPLE's P_A, BaPipe's SNO).
+// Depths returns K_i = S - i (DAPPLE's P_A, BaPipe's SNO).
 func Depths(stages, microBatches int) []int {
 	var k []int
 	for i := range stages {
@@ -302,9 +302,10 @@ func Firsts(n int) []int {
 	return d
 }
 
-// WaitFree is the time of a data-parallel step with wait-free back-propagation (PipeDream §4). Each of the first n
-// devices has a micro-batch of size samples. Each layer's gradients are reduced as soon as they are there, last
-// layer first, while the backward pass goes on; layers queue for the one link. compute is what one device computes.
+// WaitFree returns the time of a data-parallel step with wait-free back-propagation (PipeDream §4). Each of the
+// first n devices has a micro-batch of size samples. Each layer's gradients are reduced as soon as they are ready,
+// last layer first, during the backward pass; layers queue for the single link. compute is the compute time of one
+// device.
 func (b *Bench) WaitFree(n, size int) (step, compute float64, err error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -323,7 +324,7 @@ func (b *Bench) WaitFree(n, size int) (step, compute float64, err error) {
 	return max(compute, link), compute, nil
 }
 
-// ParameterBytes of the whole model.
+// ParameterBytes returns the bytes of the whole model's parameters.
 func ParameterBytes(p *profile.Profile) int64 {
 	var n int64
 	for _, l := range p.Layers {
@@ -332,7 +333,7 @@ func ParameterBytes(p *profile.Profile) int64 {
 	return n
 }
 
-// As gives a plan another schedule, with that one's depths.
+// As gives a plan another schedule with its depths.
 func As(pl *plan.Plan, order string) error {
 	f, err := family.Lookup(order)
 	if err != nil {

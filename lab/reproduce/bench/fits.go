@@ -33,7 +33,7 @@ func (b *Bench) Fits(order string, n, microBatch, microBatches int, recompute bo
 	return err == nil, err
 }
 
-// Largest is the most layers, a multiple of step, that fit.
+// Largest returns the most layers that fit, a multiple of step.
 func Largest(ctx context.Context, step int, fits func(layers int) (bool, error)) (int, error) {
 	low, high := 0, 1
 	for {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Predict simulates a plan as millrace predicts one: the steady step, and what each device holds.
+// Predict simulates a plan as millrace's predictions do: the steady step, and the memory of each device.
 func (b *Bench) Predict(pl *plan.Plan) (plan.Predicted, error) {
 	sizes := []int{1, pl.MicroBatch}
 	for _, s := range pl.Stages {
@@ -23,7 +23,7 @@ func (b *Bench) Predict(pl *plan.Plan) (plan.Predicted, error) {
 	return predict.Plan(p, b.C.Unlimited(), pl, false)
 }
 
-// SizesFor is powers of two up to the batch, and what is asked for.
+// SizesFor returns powers of two up to the batch, and the requested size.
 func SizesFor(batch, microBatch int) []int {
 	sizes := []int{batch}
 	if microBatch > 0 {
@@ -35,7 +35,7 @@ func SizesFor(batch, microBatch int) []int {
 	return sizes
 }
 
-// Configuration is a plan's replica counts: "15-1", "straight", or one number for data parallelism.
+// Configuration returns a plan's replica counts: "15-1", "straight", or one number for data parallelism.
 func Configuration(pl *plan.Plan) string {
 	var words []string
 	most := 0
@@ -49,7 +49,7 @@ func Configuration(pl *plan.Plan) string {
 	return strings.Join(words, "-")
 }
 
-// Source names where costs come from.
+// Source says where costs come from.
 func (b *Bench) Source() string {
 	if b.Given != nil {
 		return "published"
@@ -57,7 +57,7 @@ func (b *Bench) Source() string {
 	return "analytic"
 }
 
-// Slowed is the bench on devices with part of the speed that is described, of computing and of memory.
+// Slowed returns the bench on devices with a fraction of the described speed, of computing and of memory.
 func (b *Bench) Slowed(part float64) *Bench {
 	slower, c := *b, *b.C
 	c.DeviceTypes = maps.Clone(c.DeviceTypes)

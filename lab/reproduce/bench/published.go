@@ -9,17 +9,16 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// publication is a published profile: its file, its format, and the batch that it is for.
+// publication is a published profile: its file, its format and its batch.
 type publication struct {
 	file, format string
 	batch        int
 }
 
 // The published profiles by paper and workload, named <paper>-<its name>.txt: PipeDream's
-// profiler/*/profiles/*/graph.txt (msr-fiddle/pipedream at 7db6a1c), DAPPLE's
-// profiling_results/*.txt (AlibabaPAI/DAPPLE at fd75dcf), and of its upstream HPGO
-// profiles/bert_large (LER0ever/HPGO at 409ec9f). BaPipe published none and is shown
-// PipeDream's.
+// profiler/*/profiles/*/graph.txt (msr-fiddle/pipedream at 7db6a1c), DAPPLE's profiling_results/*.txt
+// (AlibabaPAI/DAPPLE at fd75dcf), and of its upstream HPGO profiles/bert_large (LER0ever/HPGO at 409ec9f). BaPipe
+// published none and gets PipeDream's.
 var artifacts = map[string]map[string]publication{
 	"pipedream": {
 		"vgg16": {"pipedream-vgg16.txt", "pipedream", 128}, "resnet50": {"pipedream-resnet50.txt", "pipedream", 128},
@@ -35,8 +34,8 @@ var artifacts = map[string]map[string]publication{
 	},
 }
 
-// published reads the profile that a paper's authors published for a workload, or is nil
-// where they published none. The paper is the preset's.
+// published reads the profile that a paper's authors published for a workload. It returns nil if there is none. The
+// preset's name says the paper.
 func published(folder, preset, workload string) (*profile.Profile, error) {
 	paper, _, _ := strings.Cut(preset, "-")
 	if paper == "bapipe" {

@@ -13,16 +13,16 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Shapes is the file of how long predictions of shapes take.
+// Shapes is the file with the times of predictions of shapes.
 type Shapes struct {
 	record.Head
 	Rows []ShapesTimed `json:"rows"`
 }
 
-// Kind is the times' name in their file.
+// Kind returns the times' name in their file.
 func (s *Shapes) Kind() string { return "shapes" }
 
-// Recount refuses medians that the times do not give.
+// Recount returns an error for medians that do not follow from the times.
 func (s *Shapes) Recount() (wrong error) {
 	for _, r := range s.Rows {
 		wrong = errors.Join(wrong, s.Median(r.Question+": median_s", r.Seconds, r.MedianS, stats.Interval{}))
@@ -30,18 +30,18 @@ func (s *Shapes) Recount() (wrong error) {
 	return wrong
 }
 
-// ShapesTimed is how long predictions of a question take.
+// ShapesTimed holds the times of predictions for a question.
 type ShapesTimed struct {
 	Question string    `json:"question"`
 	Devices  int       `json:"devices"`
 	Shapes   int       `json:"shapes"`
-	Seconds  []float64 `json:"seconds,omitempty"` // of all shapes together, each time
+	Seconds  []float64 `json:"seconds,omitempty"` // all shapes together, for each repetition
 	MedianS  float64   `json:"median_s"`
 	MostS    float64   `json:"most_s"`
 }
 
-// TimeShapes times a prediction for 1,024 devices and a sweep of the same model, so many times each. The prediction
-// is of GPT-3's shape under Megatron-LM's parallelism (Narayanan et al., SC 2021, section 5.1).
+// TimeShapes measures a prediction for 1,024 devices and a sweep of the same model, times times each. The prediction
+// is for GPT-3's shape under Megatron-LM's parallelism (Narayanan et al., SC 2021, section 5.1).
 func TimeShapes(ctx context.Context, times int) ([]ShapesTimed, error) {
 	m, err := model.Build("gpt", map[string]any{"layers": 96, "width": 12288, "heads": 96, "context": 2048,
 		"vocabulary": 51200, "tied": true})

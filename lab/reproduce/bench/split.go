@@ -6,19 +6,18 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Partition is a way to cut a model for PipeDream's steady state: each stage a run of layers
-// with its replicas.
+// Partition is a division of a model for PipeDream's steady state: each stage is a run of layers with its replicas.
 type Partition struct {
-	Last     []int // layer of each stage
+	Last     []int // last layer of each stage
 	Replicas []int
 	SlowestS float64 // seconds for each minibatch that leaves the pipeline
 }
 
-// BestSplit is the cut for given replica counts whose slowest stage or transfer is fastest, by PipeDream §3.1. A
-// stage of m replicas takes max(compute, its all-reduce) / m of a minibatch, a boundary 2 a / B. Devices are taken
-// in order, so that a stage may span servers. Minibatches go round the replicas, and those that leave a server share
-// its port where it has one: with each other in the search, and in SlowestS with those of all other boundaries too.
-// It is a search over the cuts of these counts, no planner.
+// BestSplit returns the cut for given replica counts whose slowest stage or transfer is fastest, by PipeDream §3.1.
+// A stage of m replicas takes max(compute, its all-reduce) / m of a minibatch, a boundary 2 a / B. Devices are taken
+// in order, so a stage may span servers. Minibatches go to the replicas in turn. Those that leave a server share its
+// port, if it has one. The search counts only this boundary's minibatches there; SlowestS counts those of all
+// boundaries. It searches only the cuts for these counts, so it is not a planner.
 func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -38,7 +37,7 @@ func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 			}
 			for i := s - 1; i < j; i++ {
 				if i == n-2 && b.Given == nil {
-					break // the loss alone is no stage: the papers' profiles leave it out
+					break // the loss by itself is not a stage: the papers' profiles leave it out
 				}
 				if t := max(best[s-1][i], stage(s, i+1, j), boundary(s, i)); t < best[s][j] {
 					best[s][j], from[s][j] = t, i
@@ -54,7 +53,7 @@ func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	return out, nil
 }
 
-// Slowest is the time of a minibatch on stages that end at these layers, as BestSplit has it.
+// Slowest returns the time of a minibatch on stages that end at these layers, computed as in BestSplit.
 func (b *Bench) Slowest(last, replicas []int, size int) (float64, error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -118,15 +117,15 @@ func (b *Bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []
 	return stage, boundary, ports
 }
 
-// crossing is the time, per byte of a minibatch's activations, for which it takes the busiest link between two
-// stages. As many bytes of gradients come back, and both ways add up, as in 2 a / B. The link is that of a device or
-// the port of its server. ports is the time of each port, which messages between other stages want too.
+// crossing returns the seconds per byte of a minibatch's activations on the busiest link between two stages. The
+// same bytes of gradients come back, and both ways add up, as in 2 a / B. The link is a device's or its server's
+// port. ports has the time of each port, which messages between other stages use too.
 func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]float64) {
 	c := b.OneWay().C
 	type end struct{ device, level int }
 	devices := map[end]float64{}
 	ports = map[[2]int]float64{}
-	rounds := len(near) * len(far) // after which all begins anew
+	rounds := len(near) * len(far) // after that many minibatches the pairs repeat
 	for i := range rounds {
 		from, to := near[i%len(near)], far[i%len(far)]
 		level := c.LevelOf(from, to)
@@ -146,7 +145,7 @@ func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]flo
 	return busiest, ports
 }
 
-// Ones is a straight pipeline's replica counts.
+// Ones returns a straight pipeline's replica counts.
 func Ones(n int) []int {
 	r := make([]int, n)
 	for i := range r {

@@ -14,7 +14,7 @@ import (
 var equations = []struct {
 	what string
 	set  map[string]string
-	part float64 // of the wires' rate that messages reach; 0: all of it
+	part float64 // of the wires' rate that messages reach; 0 means all of it
 }{
 	{"pipelines of two stages alone", map[string]string{"most_stages": "2"}, 0},
 	{"messages at 0.32 of the wires' rate, as the published planner has them", nil, .32},
@@ -30,7 +30,7 @@ func init() {
 		table.Uses{}, dappleTable4ACR)
 }
 
-// eachPlan yields the rows of Table 4 on each cluster, and what the published planner is told there.
+// eachPlan yields the rows of Table 4 on each cluster, with the published planner's settings there.
 func eachPlan(ctx context.Context, o table.Options, t *table.Table,
 	yield func(r dappleRow, preset string, b *bench.Bench, told map[string]string) error) error {
 	var paper dappleTable
@@ -93,7 +93,7 @@ func dappleTable4ACR(ctx context.Context, o table.Options, t *table.Table) error
 	})
 }
 
-// table4Plan adds the plan of a row on a cluster by a formula, and by the paper's equations where they are switched.
+// table4Plan adds the plan of a row on a cluster by a formula, and also by the paper's equations with changes.
 func table4Plan(ctx context.Context, o table.Options, t *table.Table, b *bench.Bench, r dappleRow, preset string,
 	told map[string]string) error {
 	p, err := b.Profile(bench.SizesFor(r.Batch, r.MicroBatch)...)

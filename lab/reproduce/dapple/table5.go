@@ -22,14 +22,14 @@ type gpipeRow struct {
 	name, schedule string
 	recompute      bool
 	micros         int
-	rate, memory   float64 // samples/s and GB; 0: out of memory
+	rate, memory   float64 // samples/s and GB; 0 means out of memory
 }
 
-// pipeline is what Table 5 rests on and the paper does not say.
+// pipeline holds assumptions for Table 5 that the paper leaves open.
 type pipeline struct {
-	speed     float64 // part of the described one; 0: all of it
+	speed     float64 // fraction of the described speed; 0 means all of it
 	bySize    bool    // kernel by kernel
-	saving    float64 // times what is described layers save; 0: once
+	saving    float64 // factor on what described layers save; 0 means 1
 	besides   bool    // a batch takes time besides its micro-batches (see besides)
 	masks     bool    // recompute keeps what dropout multiplies (see maskBytes)
 	lastKeeps bool    // the last stage under 1F1B recomputes nothing
@@ -47,7 +47,7 @@ var otherPipelines = []table.Switch[pipeline]{
 	{What: "the last stage of DAPPLE recomputes nothing", To: func(p *pipeline) { p.lastKeeps = true }},
 }
 
-// on is a bench as is assumed.
+// on returns the bench under these assumptions.
 func (p pipeline) on(b *bench.Bench) (*bench.Bench, error) {
 	if p.speed > 0 {
 		b = b.Slowed(p.speed)
@@ -61,9 +61,9 @@ func (p pipeline) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// besides is the time of a batch that is not its micro-batches', in seconds, by the paper's own rates. Two even
-// stages take M+1 times a micro-batch's time for M of them: besides is where the least-squares line through a
-// system's times over M+1 meets 0, averaged over the systems with more than one M.
+// besides returns the seconds of a batch beyond its micro-batches, by the paper's own rates. Two even stages take
+// M+1 times a micro-batch's time for M micro-batches. The result is where the least-squares line through a system's
+// times over M+1 meets 0, averaged over the systems with more than one M.
 func besides(rows []gpipeRow) float64 {
 	type line struct{ n, x, y, xx, xy float64 }
 	lines := map[string]*line{}
@@ -89,9 +89,9 @@ func besides(rows []gpipeRow) float64 {
 	return stats.Mean(all)
 }
 
-// maskBytes is what dropout multiplies in layers of a stage for a micro-batch: each probability of attention, and each
-// number that a block of attention and one of the perceptron behind it yield. TensorFlow 1.12's dropout multiplies what
-// it has divided by the probability of keeping with a mask, and both have four bytes a number.
+// maskBytes returns the bytes that dropout multiplies in a stage's layers for a micro-batch. These are each
+// attention probability, and each output of an attention block and of the perceptron after it. TensorFlow 1.12's
+// dropout multiplies its input, divided by the keep probability, with a mask; both have four bytes a number.
 func maskBytes(b *bench.Bench, s plan.Stage, microBatch int) int64 {
 	var numbers int
 	for _, l := range b.M.Layers[s.FirstLayer : s.LastLayer+1] {
@@ -106,7 +106,7 @@ func maskBytes(b *bench.Bench, s plan.Stage, microBatch int) int64 {
 	return int64(2 * 4 * microBatch * numbers)
 }
 
-// on is samples a second, the mean of both devices' peaks in GB, and whether both have as much memory.
+// on returns the samples per second, the mean of both devices' peaks in GB, and whether both fit.
 func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory float64, fits string, err error) {
 	if b, err = p.on(b); err != nil {
 		return 0, 0, "", err
@@ -133,7 +133,7 @@ func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory
 	}
 	if p.masks {
 		for i, s := range pl.Stages {
-			if s.Recompute.Again() { // those of one micro-batch are among what its backward has saved anew
+			if s.Recompute.Again() { // those of one micro-batch are in what its backward saves again
 				q.MemoryBytes[i] += int64(w.held(i)-1) * maskBytes(b, s, 2)
 			}
 		}
@@ -149,7 +149,7 @@ func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory
 	return rate, float64(q.MemoryBytes[0]+q.MemoryBytes[1]) / 2 / 1e9, fits, nil
 }
 
-// held is how many micro-batches a stage of two has at most between their forward and their backward.
+// held returns the most micro-batches of a two-stage pipeline's stage between their forward and their backward.
 func (w gpipeRow) held(stage int) int {
 	if w.schedule == "afab" {
 		return w.micros
@@ -157,7 +157,7 @@ func (w gpipeRow) held(stage int) int {
 	return min(2-stage, w.micros)
 }
 
-// gpipeRows are the rows of Table 5.
+// gpipeRows lists the rows of Table 5.
 var gpipeRows = []gpipeRow{
 	{"GPipe", "afab", false, 2, 5.10, 12.1}, {"GPipe", "afab", false, 3, 0, 0},
 	{"GPipe + RC", "afab", true, 2, 4.00, 9.9}, {"GPipe + RC", "afab", true, 5, 5.53, 13.2},

@@ -19,8 +19,8 @@ func init() {
 			Script: scriptSettings}, dappleTable6)
 }
 
-// Table 6 is of the published search, and of its best plan of several stages; by the paper's equations it is
-// of what they choose.
+// dappleTable6 uses the published search's best plan of several stages. By the paper's equations it uses what they
+// choose.
 func dappleTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	var paper dappleTable
 	if err := table.Read(files, "table6", &paper); err != nil {
@@ -55,13 +55,13 @@ func dappleTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// table6Row is a row of the table and its name in ours.
+// table6Row is a row of the table with its name in ours.
 type table6Row struct {
 	dappleRow
 	what string
 }
 
-// ended is a plan of several stages as the table has it: where each ends, and its replicas.
+// ended describes a plan of several stages as in the table: the end and the replicas of each.
 func ended(ends []string, replicas []int) string {
 	var words []string
 	for i, n := range replicas {
@@ -70,7 +70,7 @@ func ended(ends []string, replicas []int) string {
 	return strings.Join(words, " ")
 }
 
-// replicasOf is how many devices each stage has.
+// replicasOf returns the number of devices of each stage.
 func replicasOf(pl *plan.Plan) (replicas []int) {
 	for _, s := range pl.Stages {
 		replicas = append(replicas, len(s.Devices))
@@ -78,7 +78,7 @@ func replicasOf(pl *plan.Plan) (replicas []int) {
 	return replicas
 }
 
-// rules are what is switched where PipeDream's planner is asked, each in every row of its.
+// rules lists the changes for PipeDream's planner, tried in each of its rows.
 var rules = []struct {
 	what, formula string
 	set           map[string]string
@@ -88,7 +88,7 @@ var rules = []struct {
 	{"PipeDream's published code, computing and messages overlap (max)", "artifact", map[string]string{"overlap": "max"}},
 }
 
-// inLayers asks the row's planner and names layers.
+// inLayers runs the row's planner and names the layers.
 func (r table6Row) inLayers(
 	ctx context.Context, o table.Options, b *bench.Bench, p *profile.Profile, t *table.Table,
 ) error {
@@ -113,7 +113,7 @@ func (r table6Row) inLayers(
 		return err
 	}
 	chosen := func(formula string, set map[string]string) (string, error) {
-		request := o.Request(r.Planner, p, b.C, r.MicroBatch) // it plans for one minibatch after another
+		request := o.Request(r.Planner, p, b.C, r.MicroBatch) // it plans for a sequence of minibatches
 		request.MicroBatch = r.MicroBatch
 		if formula != "" {
 			request.Formula = formula
@@ -143,7 +143,7 @@ func (r table6Row) inLayers(
 	return nil
 }
 
-// named is a plan as the table has it, stages by the layer that they end with.
+// named describes a plan as in the table: stages by their last layers.
 func named(p *profile.Profile, pl *plan.Plan) string {
 	if name := bench.Configuration(pl); name == "straight" {
 		return name
@@ -155,7 +155,7 @@ func named(p *profile.Profile, pl *plan.Plan) string {
 	return ended(ends, replicasOf(pl))
 }
 
-// none adds a row without a plan, unless the planner was told what it refuses.
+// none adds a row without a plan, or returns an error if a setting was refused.
 func (r table6Row) none(t *table.Table, said string, err error) error {
 	if err := table.OfSettings(err); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (r table6Row) none(t *table.Table, said string, err error) error {
 	return nil
 }
 
-// prefix is the layers from the first to the stage's last, in the plan's order.
+// prefix returns the layers from the first to the stage's last, in the plan's order.
 func prefix(pl *plan.Plan, s plan.Stage) []int {
 	layers := make([]int, s.LastLayer+1)
 	for i := range layers {
@@ -175,7 +175,7 @@ func prefix(pl *plan.Plan, s plan.Stage) []int {
 	return layers
 }
 
-// states is the row's plan in states of the published profile.
+// states returns the row's plan in states of the published profile.
 func (r table6Row) states() string {
 	var ends []string
 	for _, s := range r.States {
@@ -184,7 +184,7 @@ func (r table6Row) states() string {
 	return ended(ends, r.Replicas)
 }
 
-// bySearch is the best plan of several stages by the published search, in states of the published profile.
+// bySearch adds the best plan of several stages by the published search, in states of the published profile.
 func (r table6Row) bySearch(ctx context.Context, o table.Options, b *bench.Bench, t *table.Table) error {
 	k, _, err := constants(o, o.Request("dapple", b.Given, b.C, r.Batch), r.Artifact)
 	if err != nil {
@@ -208,7 +208,7 @@ func (r table6Row) bySearch(ctx context.Context, o table.Options, b *bench.Bench
 	return nil
 }
 
-// inStates is the plan by the paper's equations, in states of the published profile.
+// inStates adds the plan by the paper's equations, in states of the published profile.
 func (r table6Row) inStates(ctx context.Context, o table.Options, b *bench.Bench, t *table.Table) error {
 	r.what += ", states"
 	pl, err := dapple(ctx, o, b, b.Given, r.Batch)

@@ -55,7 +55,7 @@ func dappleTable7(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// reservedFor is the fewest bytes, in steps of 32 MiB, that have to be left free for at most so many layers to fit.
+// reservedFor returns the fewest bytes to leave free so that at most want layers fit, in steps of 32 MiB.
 func reservedFor(want int, layers func(reserved int64) (int, error)) (int64, error) {
 	const step, most = 32 << 20, 16 << 30
 	var failed error

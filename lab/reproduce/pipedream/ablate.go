@@ -7,14 +7,14 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// fitted adds to a row that is below the paper's the part of the wires' rate of all-reduces at which it is the paper's.
-// What frameworks of these years reached is in no paper of the four; the part that a row wants can be compared with
-// those of other rows.
+// fitted adds to a row below the paper's the fraction of the wires' rate at which all-reduces give the paper's
+// value. None of the four papers prints what frameworks of these years reached. Rows can be compared by their
+// fractions.
 func fitted(r *table.Row, at func(part float64) (float64, error)) error {
 	if r.Values == nil || r.Values.Ours > r.Values.Paper || math.Abs(r.Values.Ours/r.Values.Paper-1) <= table.Near {
 		return nil
 	}
-	lo, hi := 1./64, 1. // the slower, the greater the value
+	lo, hi := 1./64, 1. // the slower, the higher the value
 	v, err := at(lo)
 	if err != nil || v < r.Values.Paper {
 		return err

@@ -15,11 +15,12 @@ func init() {
 		table.Uses{}, pipedreamASP)
 }
 
-// aspLonger is how many times as long as PipeDream ASP takes to an accuracy of 48 %, by the text.
+// aspLonger is ASP's time to an accuracy of 48 % / PipeDream's, by the text.
 const aspLonger = 7.4
 
-// pipedreamASP has what of "7.4 times longer to 48 %" follows from throughput. The rest is statistical efficiency, how
-// many more samples ASP needs, which only trainings to that accuracy say: no row is held against the 7.4.
+// pipedreamASP computes the part of "7.4 times longer to 48 %" that follows from throughput. The rest is statistical
+// efficiency: how many more samples ASP needs, which only trainings to that accuracy show. So no row is compared
+// with the 7.4.
 func pipedreamASP(ctx context.Context, o table.Options, t *table.Table) error {
 	const gpus, minibatch = 32, 64
 	t.Source = "PipeDream (SOSP'19), section 5.2, Comparison to Asynchronous Parallelism"
@@ -70,7 +71,7 @@ func pipedreamASP(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// plannedRate is samples a second of the plan of PipeDream's planner.
+// plannedRate returns the samples per second of the plan of PipeDream's planner.
 func plannedRate(ctx context.Context, b *bench.Bench, minibatch int) (float64, error) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -88,7 +89,8 @@ func plannedRate(ctx context.Context, b *bench.Bench, minibatch int) (float64, e
 	return q.SamplesPerSecond, err
 }
 
-// shapedRate is samples a second of PipeDream's stream on stages of so many replicas, whose slowest is the fastest.
+// shapedRate returns the samples per second of PipeDream's stream on stages with given replicas, cut so that the
+// slowest is fastest.
 func shapedRate(b *bench.Bench, replicas []int, minibatch int) (float64, error) {
 	s, err := b.BestSplit(replicas, minibatch)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package pipedream registers the experiments of PipeDream's tables and figures.
 //
-// In: an experiment's Options. Out: its Table. Refused: what the planners refuse.
+// Input: an experiment's Options. Output: its Table. Errors: the planners' errors.
 package pipedream
 
 import (
@@ -22,22 +22,22 @@ func init() {
 		table.Uses{Profiles: true}, pipedreamFigure15)
 }
 
-// stallsWith is the workloads of Figure 1 and their batches by GPU, section 5.1's.
+// stallsWith lists the workloads of Figure 1 with their batches per GPU, from section 5.1.
 var stallsWith = []struct {
 	name  string
 	batch int
 }{{"vgg16", 64}, {"resnet50", 128}, {"alexnet", 256}, {"gnmt-8", 64}, {"awd-lm", 80}}
 
-// stalls is the percentage of a step that data parallelism waits, by workload and preset, and by GPUs.
+// stalls has the percentage of a step that data parallelism waits, by workload and preset, and by number of GPUs.
 type stalls map[string]map[int]float64
 
-// figure1Servers is Figure 1's presets, and the GPUs of a server.
+// figure1Servers lists Figure 1's presets, and the GPUs of a server.
 var figure1Servers = []struct {
 	preset string
 	gpus   int
 }{{"pipedream-1080ti:4x8", 8}, {"pipedream-a:8x4", 4}, {"pipedream-b:4x8", 8}}
 
-// stallsOf computes Figure 1 with all-reduces at a part of the wires' rate; 0 is all of it.
+// stallsOf computes Figure 1 with all-reduces at a fraction of the wires' rate; 0 means all of it.
 func stallsOf(ctx context.Context, o table.Options, part float64) (stalls, error) {
 	at := stalls{}
 	for _, s := range figure1Servers {
@@ -63,13 +63,13 @@ func stallsOf(ctx context.Context, o table.Options, part float64) (stalls, error
 	return at, nil
 }
 
-// statement is one of section 2.1's on Figure 1.
+// statement is a statement of section 2.1 on Figure 1.
 type statement struct {
 	what  string
 	holds func(stalls) bool
 }
 
-// figure1Says are the four takeaways of section 2.1.
+// figure1Says returns the four takeaways of section 2.1.
 func figure1Says() (all []statement) {
 	for _, server := range figure1Servers {
 		all = append(all, statement{server.preset + ": stalls never shrink as GPUs are added", func(at stalls) bool {
@@ -82,7 +82,7 @@ func figure1Says() (all []statement) {
 			}
 			return true
 		}})
-		// No step to twice the GPUs adds as much as that to a second server, where any of them adds 10 points.
+		// If any doubling of the GPUs adds 10 points, none adds as much as the one to a second server.
 		all = append(all, statement{server.preset + ": they spike at the second server, then level off",
 			func(at stalls) bool {
 				for _, w := range stallsWith {
@@ -114,7 +114,7 @@ func figure1Says() (all []statement) {
 	return all
 }
 
-// highest is the most stalled at 32 GPUs.
+// highest returns the largest stall at 32 GPUs.
 func (at stalls) highest() float64 {
 	most := 0.0
 	for _, percent := range at {
@@ -159,13 +159,13 @@ func pipedreamFigure1(ctx context.Context, o table.Options, t *table.Table) erro
 	return nil
 }
 
-// rate is a configuration of Figure 15 and its predicted throughput.
+// rate is a configuration of Figure 15 with its predicted throughput.
 type rate struct {
 	name          string
 	samplesPerSec float64
 }
 
-// figure15 is the predicted throughputs of VGG-16's configurations on 16 workers, fastest first.
+// figure15 returns the predicted throughputs of VGG-16's configurations on 16 workers, fastest first.
 func figure15(ctx context.Context, b *bench.Bench) ([]rate, error) {
 	const batch = 64
 	step, _, err := b.WaitFree(16, batch)

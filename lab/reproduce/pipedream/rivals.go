@@ -26,7 +26,8 @@ func init() {
 		table.Uses{}, pipedreamFigure18)
 }
 
-// stream is PipeDream's plan: a minibatch of each replica in turn, K in flight on stage i, weights stashed.
+// stream returns PipeDream's plan: a minibatch of each replica in turn, inFlight(i) in flight on stage i, weights
+// stashed.
 func stream(b *bench.Bench, last, replicas []int, minibatch int, inFlight func(stage int) int) (*plan.Plan, error) {
 	pl, err := b.Stages(last, replicas, minibatch, 1)
 	if err != nil {
@@ -39,7 +40,7 @@ func stream(b *bench.Bench, last, replicas []int, minibatch int, inFlight func(s
 	return pl, nil
 }
 
-// noam is how many minibatches PipeDream admits for each replica of stage i (section 3.2).
+// noam returns the number of minibatches in flight for each replica of stage i (PipeDream section 3.2).
 func noam(replicas []int) func(int) int {
 	return func(i int) int {
 		behind := 0
@@ -50,19 +51,19 @@ func noam(replicas []int) func(int) int {
 	}
 }
 
-// intraBatch is a workload of Figure 14 and how it is divided on 16 GPUs.
+// intraBatch is a workload of Figure 14 with its division on 16 GPUs.
 type intraBatch struct {
 	name     string
 	batch    int
-	replicas []int   // of the configuration with replicas; nil: the optimizer chooses the straight one
+	replicas []int   // of the configuration with replicas; nil means that the optimizer chooses the straight one
 	faster   float64 // than model parallelism, by the text
 }
 
-// faster is what pipelining gives: over model parallelism on the straight cut, of the replicated configuration over
-// model parallelism, and over the same configuration without pipelining.
+// faster holds the gains of pipelining: over model parallelism on the straight cut, of the replicated configuration
+// over model parallelism, and over the same configuration without pipelining.
 type faster struct{ straight, replicated, hybrid float64 }
 
-// on computes them on a bench, with model parallelism on the straight cut, or on another number of devices.
+// on computes the gains on a bench, with model parallelism on the straight cut or on another number of devices.
 func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 	straight := bench.Ones(min(16, len(b.M.Layers)-1))
 	mp, pipelined, err := withoutAndWith(b, straight, w.batch)
@@ -76,11 +77,11 @@ func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 	return faster{pipelined / mp, replicated / mp, replicated / hybrid}, err
 }
 
-// intra is what Figure 14 rests on and the paper does not say.
+// intra holds assumptions for Figure 14 that the paper leaves open.
 type intra struct {
-	devices  int // of model parallelism; 0: as many as the straight pipeline has
+	devices  int // of model parallelism; 0 means as many as the straight pipeline has
 	bySize   kernels
-	messages float64 // part of the wires' rate that messages between servers reach; 0: all of it
+	messages float64 // fraction of the wires' rate that messages between servers reach; 0 means all of it
 	oneWay   bool    // a link carries messages one way at a time
 }
 
@@ -93,7 +94,7 @@ var otherIntra = []table.Switch[intra]{
 	{What: "links carry messages one way at a time, as in 2 a / B", To: func(a *intra) { a.oneWay = true }},
 }
 
-// on is a bench as is assumed.
+// on returns the bench under these assumptions.
 func (a intra) on(b *bench.Bench) (*bench.Bench, error) {
 	b, err := a.bySize.on(b)
 	if err == nil && a.messages > 0 {
@@ -161,7 +162,7 @@ func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) err
 	return nil
 }
 
-// withoutAndWith is samples a second of stages without pipelining and as PipeDream's stream.
+// withoutAndWith returns the samples per second of stages without pipelining, and as PipeDream's stream.
 func withoutAndWith(b *bench.Bench, replicas []int, minibatch int) (mp, pipelined float64, err error) {
 	s, err := b.BestSplit(replicas, minibatch)
 	if err != nil {
@@ -184,7 +185,7 @@ func withoutAndWith(b *bench.Bench, replicas []int, minibatch int) (mp, pipeline
 	return without.SamplesPerSecond, with.SamplesPerSecond, err
 }
 
-// gpipe is how much slower GPipe is than PipeDream's stream on the same stages, by its depth.
+// gpipe computes how much slower GPipe is than PipeDream's stream on the same stages, by its depth.
 type gpipe struct {
 	b         *bench.Bench
 	last      []int
@@ -208,7 +209,7 @@ func newGPipe(b *bench.Bench) (*gpipe, error) {
 	return &gpipe{b, s.Last, replicas, q.SamplesPerSecond}, err
 }
 
-// at is GPipe's slowdown in percent at a depth, and whether every device holds it.
+// at returns GPipe's slowdown in percent at a depth, and whether it fits every device.
 func (g *gpipe) at(depth int) (percent float64, fits bool, err error) {
 	pl, err := g.b.Stages(g.last, g.replicas, gpipeMinibatch, depth)
 	if err != nil {
@@ -225,8 +226,8 @@ func (g *gpipe) at(depth int) (percent float64, fits bool, err error) {
 	return 100 * (1 - q.SamplesPerSecond/g.pipedream), slices.Max(q.MemoryBytes) <= g.b.C.MemoryBytes(0), nil
 }
 
-// equalStages is GPipe's slowdown in percent where all stages take as long, by simulation; PipeDream's stream then has
-// no bubble (Figure 4).
+// equalStages returns GPipe's simulated slowdown in percent if all stages take the same time; PipeDream's stream
+// then has no bubble (Figure 4).
 func equalStages(stages, depth int) (float64, error) {
 	s := schedule.Settings{MicroBatches: depth}
 	for w := range stages {

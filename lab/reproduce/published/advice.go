@@ -16,16 +16,17 @@ func init() {
 		table.Uses{Others: true}, reproduceAdvice)
 }
 
-// Advice is a published layout beside the one that a sweep chooses for the same model, devices, batch and software.
+// Advice is a published layout and the one that a sweep chooses for the same model, devices, batch and software.
 type Advice struct {
 	Result                   // of the published layout
-	Chosen *shape.Prediction // nil: nothing fits
-	// Efficiency is the part of their rate that the chosen layout's products reach with rows of one micro-batch.
+	Chosen *shape.Prediction // nil means that nothing fits
+	// Efficiency is the fraction of their rate that the chosen layout's products reach with the rows of one
+	// micro-batch.
 	Efficiency  float64
 	MemoryBytes int64 // of a device
 }
 
-// asked is what a sweep is told of a run: all but its layout.
+// asked is a sweep's input for a run: everything except its layout.
 type asked struct {
 	source, preset       string
 	model                Model
@@ -41,19 +42,19 @@ func (r *Result) asked() asked {
 		r.Model.Positions}
 }
 
-// software is what the programs that were measured can express, beside numbers of replicas, stages, groups, chunks and
+// software holds the settings that the measured programs support, besides replicas, stages, groups, chunks and
 // micro-batches.
 type software struct {
 	recomputes []string
 	sequence   []bool               // with groups
-	shards     func(p int) []string // by stages
+	shards     func(p int) []string // by number of stages
 	plain      bool                 // without groups and stages
-	chunks     []int                // nil: all
+	chunks     []int                // nil means all
 	zeroBubble bool
 }
 
-// expresses is a source's software: Megatron-LM of 2021 and of 2022, Megatron-Core, Qi et al.'s, torchtitan, PyTorch's
-// FSDP, nanotron, llm.c.
+// expresses returns a source's software: Megatron-LM of 2021 and of 2022, Megatron-Core, Qi et al.'s, torchtitan,
+// PyTorch's FSDP, nanotron, llm.c.
 func expresses(source string) software {
 	whole := func(int) []string { return []string{"none"} }
 	states := func(int) []string { return []string{"zero1"} }
@@ -91,7 +92,7 @@ func expresses(source string) software {
 	return software{recomputes: []string{"none"}, plain: true, shards: states} // llm.c
 }
 
-// space is what a sweep tries.
+// space returns what a sweep tries.
 func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Sweep, error) {
 	m, err := b.model(q.model)
 	if err != nil {
@@ -128,8 +129,8 @@ func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Swee
 	return out, nil
 }
 
-// halves is the same with the schedules of Qi et al., of pipelines over all devices, as theirs are. They order
-// computations by their times within the memory of 1F1B or of twice that, or go down and up again.
+// halves adds the schedules of Qi et al. for pipelines over all devices, as in their runs. Some order computations
+// by their times within the memory of 1F1B or twice that; others place stages down and up again.
 func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	if !can.zeroBubble || p == 1 || p != devices {
 		return nil
@@ -143,8 +144,8 @@ func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	return append(out, w)
 }
 
-// advise chooses a layout for each question that judged runs answer, under the memory of a device; where our count of a
-// published layout is more than that, which ran all the same, under that count.
+// advise chooses a layout for each question that judged runs answer, within a device's memory. If our count for a
+// published layout is higher than that memory, although it ran, that count is the limit.
 func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 	most := map[asked]int64{}
 	for i := range all {
@@ -177,7 +178,7 @@ func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 	return out, nil
 }
 
-// choose is the fastest layout that fits.
+// choose returns the fastest layout that fits.
 func (b *lab) choose(q asked, r *Result, counted int64) (*Advice, error) {
 	c, err := b.preset(q.preset)
 	if err != nil {
@@ -226,7 +227,7 @@ func reproduceAdvice(ctx context.Context, _ table.Options, t *table.Table) error
 	return nil
 }
 
-// advised has a row for each judged run: the published layout and the chosen one, both as predicted.
+// advised adds a row for each judged run: the published layout and the chosen one, both predicted.
 func advised(all []Advice, t *table.Table) {
 	t.Source = "data/README.md of this package; \"paper\" is the published layout as predicted, \"ours\" the chosen one"
 	least, same := 1.0, 0

@@ -15,21 +15,21 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// What a device and a software family are before their calibration rows: data sheets, and how the software computes.
+// Devices and software families before calibration: data sheets, and how the software computes.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS
 
-// fitted is what calibration rows may change of a preset.
+// fitted lists the numbers of a preset that calibration rows may change.
 var fitted = []string{"matmul.limit", "matmul_fp8.limit", "matmul.half_width", "matmul.half_rows", "attention.limit",
 	"memory.limit", "layer", "overlap"}
 
-// lender is the preset whose calibrated numbers one begins with: of a sibling configuration of the same software, or,
-// for nanotron, which has one row, of another software that calls the same library on the same device, eager PyTorch.
+// lender maps a preset to one whose calibrated numbers it starts from: a sibling configuration of the same software.
+// nanotron has only one row. It starts from eager PyTorch, which calls the same library on the same device.
 var lender = map[string]string{"titan-h100-eager": "titan-h100", "titan-h200": "titan-h100",
 	"nanotron-h100": "mpt-h100-80", ahead: "zero-bubble-a100"}
 
-// described is a preset as its file has it.
+// described returns a preset as in its file.
 func described(name string) (*cluster.Cluster, error) {
 	text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
 	if err != nil {
@@ -42,7 +42,7 @@ func described(name string) (*cluster.Cluster, error) {
 	return c, nil
 }
 
-// lab has the presets and models of one reproduction.
+// lab holds the presets and models of one reproduction.
 type lab struct {
 	entries []Entry
 	presets map[string]*cluster.Cluster
@@ -51,7 +51,7 @@ type lab struct {
 	ablated map[string]float64 // steps of runs under other assumptions
 }
 
-// model is a network, made once.
+// model returns a network, built once.
 func (b *lab) model(m Model) (*model.Model, error) {
 	if built, ok := b.models[m]; ok {
 		return built, nil
@@ -64,7 +64,7 @@ func (b *lab) model(m Model) (*model.Model, error) {
 	return built, nil
 }
 
-// preset is a device and a software family, fitted to its calibration rows.
+// preset returns a device with a software family, fitted to its calibration rows.
 func (b *lab) preset(name string) (*cluster.Cluster, error) {
 	if c, ok := b.presets[name]; ok {
 		return c, nil
@@ -97,7 +97,8 @@ func (b *lab) preset(name string) (*cluster.Cluster, error) {
 	return c, nil
 }
 
-// observations are what may set a preset: its calibration rows, and of two papers the times of a layer and of stages.
+// observations returns what may set a preset: its calibration rows, and from two papers the times of a layer and of
+// stages.
 func (b *lab) observations(name string, c *cluster.Cluster) ([]calibrate.Observation, error) {
 	var out []calibrate.Observation
 	for _, e := range b.entries {
@@ -132,7 +133,7 @@ func (b *lab) observations(name string, c *cluster.Cluster) ([]calibrate.Observa
 	return append(out, more...), err
 }
 
-// part is how long blocks of a model take in one pass.
+// part returns the time of one pass through blocks of a model.
 func (b *lab) part(of Model, blocks, samples, tensor int, sequence, selective bool,
 	pass func(k kernels.Cost) float64) func(c *cluster.Cluster) (float64, error) {
 	return func(c *cluster.Cluster) (float64, error) {
@@ -154,7 +155,7 @@ func (b *lab) part(of Model, blocks, samples, tensor int, sequence, selective bo
 	}
 }
 
-// layerTimes are Korthikanti et al.'s of one layer of their 22B model (Table 4).
+// layerTimes returns Korthikanti et al.'s times of one layer of their 22B model (Table 4).
 func (b *lab) layerTimes() ([]calibrate.Observation, error) {
 	all, err := rows("recompute_paper_table4_layer_time")
 	if err != nil {
@@ -179,7 +180,8 @@ func (b *lab) layerTimes() ([]calibrate.Observation, error) {
 	return out, nil
 }
 
-// stageTimes are Qi et al.'s of stages of their models (Table 9), which have all blocks but two spread evenly.
+// stageTimes returns Qi et al.'s times of stages of their models (Table 9), which spread all blocks except two
+// evenly.
 func (b *lab) stageTimes() ([]calibrate.Observation, error) {
 	all, err := rows("zero_bubble_table9_stage_times")
 	if err != nil {
@@ -208,7 +210,7 @@ func (b *lab) stageTimes() ([]calibrate.Observation, error) {
 	return out, nil
 }
 
-// settled is an entry's shape, where its source leaves settings open the fastest that fits.
+// settled returns an entry's shape. For settings that its source leaves open it takes the fastest that fits.
 func (b *lab) settled(e *Entry, c *cluster.Cluster) (shape.Shape, error) {
 	if len(e.Open) == 0 {
 		return e.Shape, nil

@@ -1,14 +1,15 @@
-// Package published holds measured training runs beside what millrace predicts.
+// Package published compares measured training runs with millrace's predictions.
 //
-// In: nothing; importing it registers the experiments "published", "advice" and "zero-bubble". Out: for every judged
-// row of data/ (its README has the sources) the measured and the predicted step, the error by source, the order of
-// runs of one model, and of rows that are a fifth off what one assumption does. Rows that no shape can express are
-// listed with the reason. "advice" has the layouts that a sweep chooses for the same runs, "zero-bubble" the gains of
-// schedules.
+// It has no input; importing it registers the experiments "published", "advice" and "zero-bubble". "published" has
+// the measured and the predicted step of every judged row of data/ (its README has the sources), the error by
+// source, and the order of runs of one model. For rows that are off by a fifth it adds the effect of one assumption.
+// Rows that no shape can express are listed with the reason. "advice" has the layouts that a sweep chooses for the
+// same runs, and "zero-bubble" the gains of schedules.
 //
-// A preset is a device and a software family: presets/ has what data sheets say, and calibration rows alone change it
-// (package tune/calibrate), whenever the experiment runs. No judged row is read for that. One assumption was chosen
-// knowing judged rows: that the zero-bubble runtime waits for no message (presets/zero-bubble-a100-ahead.yaml).
+// A preset is a device with a software family. presets/ has the numbers of data sheets, and only calibration rows
+// change them (package tune/calibrate), whenever the experiment runs. No judged row is used for that. One assumption
+// was chosen with knowledge of judged rows: the zero-bubble runtime waits for no message
+// (presets/zero-bubble-a100-ahead.yaml).
 package published
 
 import (
@@ -32,14 +33,14 @@ func init() {
 // Result is an entry with its prediction.
 type Result struct {
 	Entry
-	Prediction *shape.Prediction // nil where none is made
-	Why        string            // it is not made
+	Prediction *shape.Prediction // nil if there is none
+	Why        string            // why there is none
 }
 
-// Off is how far the prediction is from what was measured, as a part.
+// Off returns the relative error of the prediction.
 func (r *Result) Off() float64 { return off(r.Prediction.StepS, r.StepS) }
 
-// predict predicts every entry; what it returns has the fits of the presets.
+// predict predicts every entry. The returned lab has the fits of the presets.
 func predict(ctx context.Context) (*lab, []Result, error) {
 	entries, err := Entries()
 	if err != nil {
@@ -48,7 +49,7 @@ func predict(ctx context.Context) (*lab, []Result, error) {
 	return predictOf(ctx, entries, "")
 }
 
-// predictOf predicts entries of one source; "" is all.
+// predictOf predicts the entries of one source; "" means all.
 func predictOf(ctx context.Context, entries []Entry, source string) (*lab, []Result, error) {
 	b := newLab(entries)
 	var out []Result
@@ -93,14 +94,14 @@ func (b *lab) predict(e *Entry) (*shape.Prediction, error) {
 	return shape.Predict(m, c, s)
 }
 
-// Sum is how well a source is predicted.
+// Sum summarises the predictions for a source.
 type Sum struct {
 	Judged, Expressed int
 	Mean              float64 // error of step times
 	Calibrated        bool    // rows of the source set presets
 }
 
-// BySource sums up judged rows.
+// BySource summarises judged rows by source.
 func BySource(all []Result) map[string]Sum {
 	out := map[string]Sum{}
 	for _, r := range all {
@@ -125,7 +126,7 @@ func reproduce(ctx context.Context, _ table.Options, t *table.Table) error {
 	return b.tabulate(all, t)
 }
 
-// tabulate has a row for each judged entry, and notes for sources, presets and entries that no layout expresses.
+// tabulate adds a row for each judged entry, and notes for sources, presets and entries that no layout expresses.
 func (b *lab) tabulate(all []Result, t *table.Table) error {
 	t.Source = "data/README.md of this package: papers, repositories and documentation, 2021 to 2026"
 	skipped := map[string]int{}
@@ -174,7 +175,7 @@ func (b *lab) tabulate(all []Result, t *table.Table) error {
 	return nil
 }
 
-// ablate adds, to a row that is far off, what it is where one assumption is another.
+// ablate adds to a row with a large error its values under other assumptions.
 func (b *lab) ablate(r *Result, row *table.Row) error {
 	c, err := b.preset(r.Preset)
 	if err != nil {

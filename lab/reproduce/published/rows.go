@@ -12,29 +12,29 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// The measurements as they were collected, with a README of sources and rules of use.
+// The measurements as collected, with a README of sources and rules of use.
 //
 //go:embed data/*.csv data/*.md
 var data embed.FS
 
-// Entry is a measured run: what was trained on what, and how long a step took.
+// Entry is a measured run: what was trained on which devices, and the time of a step.
 type Entry struct {
 	ID, Source  string
-	Calibration bool   // may set presets; others judge
-	Preset      string // of a device and a software family
+	Calibration bool   // may set presets; other entries judge
+	Preset      string // a device with a software family
 	Model       Model
 	Shape       shape.Shape
 	StepS       float64
 	Group       string // runs whose order counts: one model on one device
-	// Open says which settings the source does not print: the fastest that fit are taken.
+	// Open lists settings that the source does not print; the fastest that fit are used.
 	Open []string
-	Skip string // why no prediction is made
+	Skip string // why there is no prediction
 }
 
 // Model is a transformer's shape.
 type Model = measured.Transformer
 
-// row is a line of a CSV by column.
+// row is a line of a CSV, by column.
 type row map[string]string
 
 // rows reads a CSV.
@@ -59,19 +59,19 @@ func rows(name string) ([]row, error) {
 	return out, nil
 }
 
-// count is a whole number of a column; 0 where it is empty.
+// count returns a whole number of a column; 0 if it is empty.
 func (r row) count(column string) int {
 	n, _ := strconv.Atoi(r[column])
 	return n
 }
 
-// number is a number of a column; 0 where it is empty.
+// number returns a number of a column; 0 if it is empty.
 func (r row) number(column string) float64 {
 	v, _ := strconv.ParseFloat(r[column], 64)
 	return v
 }
 
-// gpt is the model of a row in the columns that most files have.
+// gpt returns the model of a row, from the columns that most files have.
 func (r row) gpt() Model {
 	m := Model{Layers: r.count("layers"), Hidden: r.count("hidden"), Heads: r.count("heads"),
 		Positions: r.count("seq_len"), Vocabulary: r.count("vocab"), Tied: true}
@@ -81,7 +81,8 @@ func (r row) gpt() Model {
 	return m
 }
 
-// flops is Narayanan et al.'s count of a step with full recompute (SC 2021, equation 3), or without (2022, equation 7).
+// flops returns Narayanan et al.'s count for a step with full recompute (SC 2021, equation 3), or without (2022,
+// equation 7).
 func flops(m Model, batch int, again bool) float64 {
 	s, h, l, v := float64(m.Positions), float64(m.Hidden), float64(m.Layers), float64(m.Vocabulary)
 	if again {
@@ -90,7 +91,7 @@ func flops(m Model, batch int, again bool) float64 {
 	return 72 * float64(batch) * s * l * h * h * (1 + s/(6*h) + v/(12*h*l))
 }
 
-// sources are the files and how their rows are read.
+// sources lists the files and the readers of their rows.
 var sources = []struct {
 	name string
 	read func(r row, e *Entry)
@@ -111,7 +112,7 @@ var sources = []struct {
 	}},
 }
 
-// Entries are all rows that judge or calibrate, context left out.
+// Entries returns all rows that judge or calibrate, without context rows.
 func Entries() ([]Entry, error) {
 	var out []Entry
 	for _, s := range sources {
@@ -146,7 +147,7 @@ func sc21(r row, e *Entry) {
 
 func sc21Table1(r row, e *Entry) { sc21(r, e) }
 
-// chunked is the virtual stages of the larger models, as their tables have them: one block each of 530B, two of 175B.
+// chunked sets the virtual stages of the larger models as in their tables: one block each for 530B, two for 175B.
 func (e *Entry) chunked() {
 	each := 2
 	if e.Model.Layers == 105 {
@@ -200,7 +201,7 @@ func megatronCore(r row, e *Entry) {
 	e.StepS = flops(e.Model, e.Shape.Batch, false) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
 }
 
-// llama is a model of the Llama 3 family, or the 2nd one's that are printed.
+// llama returns a model of the Llama 3 family, or a printed one of Llama 2.
 func llama(name string, positions int) (Model, bool) {
 	name = strings.ToLower(strings.NewReplacer("_", "-", "llama3.1", "llama3").Replace(strings.ToLower(name)))
 	for _, m := range []struct {
@@ -244,7 +245,7 @@ func bridge(r row, e *Entry) {
 	if r.count("fsdp") > 0 {
 		s.Shard = "zero3"
 	}
-	s.GradientBytes = 2 // scripts/performance/configs/llama: grad_reduce_in_fp32 is False in all of them
+	s.GradientBytes = 2 // grad_reduce_in_fp32 is False in all of scripts/performance/configs/llama
 	e.StepS = r.number("global_batch") * r.number("seq_len") / (r.number("tokens_per_s_per_gpu") * r.number("gpus"))
 	e.Group = e.Preset + r["model"]
 }
@@ -368,5 +369,5 @@ func nanotron(r row, e *Entry) {
 	e.Group = fmt.Sprintf("nanotron-%d", r.count("gpus"))
 }
 
-// off is how far a prediction is from what was measured, as a part.
+// off returns the relative error of a prediction.
 func off(ours, measured float64) float64 { return math.Abs(ours/measured - 1) }

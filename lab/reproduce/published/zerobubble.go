@@ -19,17 +19,17 @@ func init() {
 
 const zeroBubbles = "zero_bubble_throughput"
 
-// gain is how much faster one run is than another of the same model, devices and batch, as measured and as predicted.
+// gain is how much faster one run is than another of the same model, devices and batch, measured and predicted.
 type gain struct {
 	of, over            *Result
 	measured, predicted float64
 }
 
-// miss is how many points the prediction is off.
+// miss returns the prediction's error in percentage points.
 func (g *gain) miss() float64 { return 100 * (g.predicted - g.measured) }
 
-// gains compares each run of another schedule with one of 1F1B, and with one of interleaved 1F1B. That has the same
-// micro-batches where there is such a run, else the same batch.
+// gains compares each run of another schedule with one of 1F1B, and with one of interleaved 1F1B. The compared run
+// has the same micro-batches if there is such a run, and otherwise the same batch.
 func gains(all []Result) (out []gain) {
 	for i := range all {
 		r := &all[i]
@@ -59,7 +59,7 @@ func gains(all []Result) (out []gain) {
 	return out
 }
 
-// most is the points that a gain may be off without an ablation.
+// most is the error of a gain, in percentage points, above which ablations are added.
 const most = 3
 
 func reproduceGains(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -74,7 +74,7 @@ func reproduceGains(ctx context.Context, _ table.Options, t *table.Table) error 
 	return b.gained(all, t)
 }
 
-// gained has a row for each gain, with ablations where it is missed.
+// gained adds a row for each gain, with ablations if the error is large.
 func (b *lab) gained(all []Result, t *table.Table) error {
 	t.Source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, Tables 4, 6, 7, 10 to 12 (data/README.md)"
 	b.ablated = map[string]float64{}
@@ -114,10 +114,10 @@ func (b *lab) gained(all []Result, t *table.Table) error {
 	return nil
 }
 
-// assumption is another one than predictions make, of both runs of a gain.
+// assumption is an alternative to a prediction's assumption, for both runs of a gain.
 type assumption struct {
 	what string
-	// step is a run's step under it.
+	// step returns a run's step under it.
 	step func(b *lab, r *Result, c *cluster.Cluster) (float64, error)
 }
 
@@ -156,7 +156,7 @@ var otherwise = []assumption{
 	{"stages are alike, and a forward and both halves of a backward", (*lab).alike},
 }
 
-// under is a gain under another assumption.
+// under returns a gain under another assumption.
 func (b *lab) under(g *gain, a assumption) (float64, error) {
 	var steps [2]float64
 	for i, r := range []*Result{g.over, g.of} {
@@ -189,7 +189,7 @@ func (b *lab) step(r *Result, c *cluster.Cluster, s shape.Shape) (float64, error
 	return p.StepS, nil
 }
 
-// waited has devices wait for their messages, or not.
+// waited makes devices wait for their messages, or not.
 func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	c = c.Copied()
 	for i := range c.Levels {
@@ -198,11 +198,11 @@ func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	return c
 }
 
-// timed has messages of a run take as long as Table 9 says of its model. Where it was timed with other micro-batches
-// they take as long a byte.
+// timed gives a run's messages the times of Table 9 for its model. If these were measured with other micro-batches,
+// the time per byte is the same.
 func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	c = c.Copied()
-	all, _ := rows("zero_bubble_table9_stage_times") // Entries has read them
+	all, _ := rows("zero_bubble_table9_stage_times") // Entries has read them before
 	for _, one := range all {
 		if !strings.Contains(r.ID, "-"+one["model"]+"-") {
 			continue
@@ -216,8 +216,8 @@ func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	return c
 }
 
-// alike is a run whose stages have as many blocks each and nothing else, and whose three passes take as long. There are
-// no messages and no update.
+// alike returns the step of a run whose stages all have the same number of blocks and nothing else. Its three passes
+// take the same time, and it has no messages and no update.
 func (b *lab) alike(r *Result, c *cluster.Cluster) (float64, error) {
 	blocks := (r.Model.Layers + 2) / r.Shape.Stages
 	all, err := b.part(r.Model, blocks, r.Shape.MicroBatch, 1, false, false, func(k kernels.Cost) float64 {

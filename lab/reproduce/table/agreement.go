@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Agreement is how much of a Table comes out as the paper has it.
+// Agreement counts how much of a Table agrees with the paper.
 type Agreement struct {
 	Values     Count `json:"values"` // numbers within Near of the paper's
-	Signs      Count `json:"signs"`  // ratios on the same side of 1, of those that the paper has over Apart off it
-	Orders     Count `json:"orders"` // pairs of a group in the same order, of those over Apart from each other in the paper
-	Bounds     Count `json:"bounds"` // numbers on the side of a bound that the paper says
+	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's is off 1 by over Apart
+	Orders     Count `json:"orders"` // pairs of a group in the paper's order, if over Apart from each other there
+	Bounds     Count `json:"bounds"` // numbers on the paper's side of a bound
 	Crossovers Count `json:"crossovers"`
 	Words      Count `json:"words"`
 }
 
-// Count is so many of all.
+// Count is a number out of a total.
 type Count struct {
 	Same int `json:"same"`
 	Of   int `json:"of"`
@@ -33,7 +33,7 @@ func (c *Count) add(same bool) {
 // Add adds up two counts.
 func (c Count) Add(other Count) Count { return Count{c.Same + other.Same, c.Of + other.Of} }
 
-// Relative differences: of a value that counts as the paper's, and of two values whose order counts.
+// Relative differences: Near counts as the paper's value; values over Apart from each other have an order.
 const (
 	Near  = .1
 	Apart = .05
@@ -45,7 +45,7 @@ func (t *Table) Agreement() Agreement {
 	return a
 }
 
-// Apart lists the signs, orders, bounds and crossovers that are not the paper's, each with both sides' numbers.
+// Apart lists the signs, orders, bounds and crossovers that differ from the paper's, each with both numbers.
 func (t *Table) Apart() []string {
 	_, apart := t.compare()
 	return apart
@@ -88,7 +88,7 @@ func (t *Table) compare() (a Agreement, apart []string) {
 	return a, apart
 }
 
-// String is what agrees, "values 3 of 4 within 10 %, signs 2 of 2"; "" where nothing can be compared.
+// String says what agrees, "values 3 of 4 within 10 %, signs 2 of 2"; "" if nothing can be compared.
 func (a Agreement) String() string {
 	var all []string
 	for _, x := range []struct {
@@ -103,7 +103,7 @@ func (a Agreement) String() string {
 	return strings.Join(all, ", ")
 }
 
-// Order is signs, orders of systems, bounds and crossovers together: what must be the paper's whatever the values are.
+// Order adds up signs, orders of systems, bounds and crossovers, which must be the paper's whatever the values are.
 func (a Agreement) Order() Count { return a.Signs.Add(a.Orders).Add(a.Bounds).Add(a.Crossovers) }
 
 // counts says whether a row counts for signs, orders, bounds or crossovers.
@@ -111,8 +111,8 @@ func (r *Row) counts() bool {
 	return r.Crosses || r.Values != nil && (r.Values.Ratio || r.Values.Group != "" || r.Values.Side != "")
 }
 
-// Under is the Table where one assumption is another, in every row; ok is false where a row that counts for signs,
-// orders, bounds or crossovers does not say what it is then.
+// Under returns the Table under another assumption, in every row. ok is false if a row that counts for signs,
+// orders, bounds or crossovers lacks a value for it.
 func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	other := *t
 	other.Rows = slices.Clone(t.Rows)
@@ -122,7 +122,7 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 		switch {
 		case k < 0 && r.counts():
 			return nil, false
-		case k < 0, r.Values == nil && r.Difference == "-": // not switched, or not printed
+		case k < 0, r.Values == nil && r.Difference == "-": // not changed, or not printed
 		case r.Values == nil:
 			if r.Ours = r.Ablations[k].Ours; strings.EqualFold(r.Ours, r.Paper) {
 				r.Difference = "same"
@@ -137,7 +137,7 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	return &other, true
 }
 
-// Assumptions lists those that are switched in every row that counts, in the order in which rows name them.
+// Assumptions lists those that every counting row has values for, in the order in which rows name them.
 func (t *Table) Assumptions() (all []string) {
 	for _, r := range t.Rows {
 		for _, a := range r.Ablations {
@@ -153,15 +153,15 @@ func (t *Table) Assumptions() (all []string) {
 
 // Verdict says whether signs, orders, bounds and crossovers are the paper's, or under which assumption they are.
 type Verdict struct {
-	Order Count    `json:"order"`           // as computed
-	If    string   `json:"if,omitempty"`    // the assumption under which most agree, if more do than as computed
-	Then  Count    `json:"then,omitempty"`  // under it
-	Apart []string `json:"apart,omitempty"` // what does not agree under it, or as computed if there is none
-	Tried int      `json:"tried,omitempty"` // combinations of assumptions
+	Order Count    `json:"order"`           // without changed assumptions
+	If    string   `json:"if,omitempty"`    // the assumption under which most agree, if more do than without
+	Then  Count    `json:"then,omitempty"`  // count under it
+	Apart []string `json:"apart,omitempty"` // what does not agree under it, or without it if there is none
+	Tried int      `json:"tried,omitempty"` // number of combinations of assumptions
 }
 
-// Verdict judges the Table and all its Assumptions. Of those under which as many agree it is the one of fewest
-// switches, and of those the one with most values near the paper's.
+// Verdict judges the Table and all its Assumptions. If several agree equally often, it takes the one with the fewest
+// changes, and of those the one with most values near the paper's.
 func (t *Table) Verdict() Verdict {
 	v := Verdict{Order: t.Agreement().Order(), Apart: t.Apart(), Tried: t.Tried}
 	most, near := v.Order.Same, 0
@@ -180,7 +180,7 @@ func (t *Table) Verdict() Verdict {
 	return v
 }
 
-// String is the Verdict as a sentence; "" where the paper gives no sign, order, bound or crossover.
+// String returns the Verdict as a sentence; "" if the paper gives no sign, order, bound or crossover.
 func (v Verdict) String() string {
 	no := "no assumption that was switched in every row restores "
 	if v.Tried > 0 {

@@ -1,17 +1,17 @@
 package table
 
-// Chart is lines over an axis, or bars, as a figure of a paper draws them.
+// Chart is a figure of lines over an axis, or of bars, as in a paper.
 type Chart struct {
 	Title string `json:"title"`
-	// Bars are the names of groups of bars, of which each of Lines has one; none: lines.
+	// Bars names groups of bars, with one bar for each of Lines; empty means lines.
 	Bars  []string `json:"bars,omitempty"`
-	X     string   `json:"x"` // what the axes are
+	X     string   `json:"x"` // labels of the axes
 	Y     string   `json:"y"`
-	Log   bool     `json:"log,omitempty"` // of x
+	Log   bool     `json:"log,omitempty"` // logarithmic x axis
 	Lines []Line   `json:"lines"`
 }
 
-// Line is points in the order of X, or a bar of each group; Theirs is of the paper.
+// Line is points in the order of X, or a bar for each group; Theirs marks the paper's.
 type Line struct {
 	Name   string    `json:"name"`
 	X      []float64 `json:"x,omitempty"`

@@ -1,7 +1,7 @@
-// Package table holds the papers' tables beside what millrace answers.
+// Package table compares the papers' tables with millrace's results.
 //
-// In: an experiment's rows. Out: a Table with the paper's value, ours, the difference, ablations, and how much agrees.
-// Refused: names of no experiment, planners that are not registered, options that an experiment does not use.
+// Input: an experiment's rows. Output: a Table with the paper's value, ours, the difference, ablations, and how much
+// agrees. Errors: unknown experiments, planners that are not registered, options that an experiment does not use.
 package table
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Table is a table or figure of a paper, reproduced.
+// Table is a reproduced table or figure of a paper.
 type Table struct {
 	Name   string   `json:"name"`
 	Title  string   `json:"title"`
@@ -23,22 +23,22 @@ type Table struct {
 	Rows   []Row    `json:"rows"`
 	Charts []Chart  `json:"charts,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
-	// Tried is how many combinations of assumptions were switched, those of one and of several (see Tries).
+	// Tried is the number of combinations of assumptions that were tried, including single ones (see Tries).
 	Tried    int            `json:"tried,omitempty"`
-	combined map[string]int // of how many, where it is several
+	combined map[string]int // number of assumptions in each combination of several
 }
 
-// Options of an experiment.
+// Options holds the options of an experiment.
 type Options struct {
-	// Profiles is a folder with the published profiles (see published); "" takes analytic
-	// costs. Workloads and variants that nobody published stay analytic.
+	// Profiles is a folder with the published profiles (see published); "" means analytic costs. Workloads and variants
+	// without a published profile stay analytic.
 	Profiles string
 	// Formula and Set go to the planners: "paper" or "artifact", and their own settings.
 	Formula string
 	Set     map[string]string
 }
 
-// Request is what a planner is asked, told those of the settings that it has.
+// Request returns a planner's request, with those of the settings that the planner has.
 func (o Options) Request(planner string, p *profile.Profile, c *cluster.Cluster, batch int) plan.Request {
 	set := map[string]string{}
 	for name, value := range o.Set {
@@ -49,7 +49,7 @@ func (o Options) Request(planner string, p *profile.Profile, c *cluster.Cluster,
 	return plan.Request{Profile: p, Cluster: c, Batch: batch, Formula: o.Formula, Set: set}
 }
 
-// With is o where planners are told a setting besides.
+// With returns the options with another setting for planners.
 func (o Options) With(name, value string) Options {
 	o.Set = maps.Clone(o.Set)
 	if o.Set == nil {
@@ -59,7 +59,7 @@ func (o Options) With(name, value string) Options {
 	return o
 }
 
-// Experiment is one table or figure.
+// Experiment reproduces one table or figure.
 type Experiment struct {
 	Name  string
 	Title string
@@ -69,15 +69,15 @@ type Experiment struct {
 
 var experiments = registry.New[Experiment]("experiment")
 
-// Register adds an experiment. Names begin with their paper.
+// Register adds an experiment. Its name begins with its paper.
 func Register(name, title string, u Uses, run func(ctx context.Context, o Options, t *Table) error) {
 	experiments.Add(name, Experiment{Name: name, Title: title, uses: u, run: run})
 }
 
-// Experiments lists what can be reproduced, by name.
+// Experiments lists the experiments by name.
 func Experiments() []Experiment { return experiments.All() }
 
-// Lookup finds an experiment, or lists those that there are.
+// Lookup finds an experiment. Its error lists the existing ones.
 func Lookup(name string) (Experiment, error) {
 	e, err := experiments.Find(name)
 	if err != nil {
@@ -86,7 +86,7 @@ func Lookup(name string) (Experiment, error) {
 	return e, nil
 }
 
-// OfThePapers says whether an experiment is of one of the four papers.
+// OfThePapers says whether an experiment belongs to one of the four papers.
 func (e Experiment) OfThePapers() bool { return !e.uses.Others }
 
 // Run computes the experiment. It stops early with ctx's error.

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// widest is the longest value that stands in a column; tables of longer ones are stacked.
+// widest is the longest value in a column; tables with longer ones are stacked.
 const widest = 36
 
 // Print writes the table for a terminal. A reason that many rows share is a numbered note.
@@ -50,7 +50,7 @@ func (t *Table) Print(w io.Writer, s terminal.Screen) {
 			rows.AddFaint("· if "+a.Assumption, "", a.Ours, "", "")
 		}
 	}
-	_ = rows.Write(w, s) // as any other line of the table
+	_ = rows.Write(w, s) // like any other line of the table
 	fmt.Fprintln(w)
 	for i, why := range whys {
 		item(fmt.Sprintf("  [%d] ", i+1), why)

@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// Row is one value of a paper beside ours.
+// Row is one value of a paper with ours.
 type Row struct {
 	What       string `json:"what"`
 	Paper      string `json:"paper"`
 	Ours       string `json:"ours"`
 	Difference string `json:"difference"`
 	Why        string `json:"why,omitempty"`
-	// Values are Paper and Ours as numbers; nil where one of them is none.
+	// Values holds Paper and Ours as numbers; nil if one of them is not a number.
 	Values *Values `json:"values,omitempty"`
-	// Crosses says that Paper and Ours are words on where systems overtake each other.
+	// Crosses says that Paper and Ours describe where systems overtake each other.
 	Crosses   bool       `json:"crosses,omitempty"`
 	Ablations []Ablation `json:"ablations,omitempty"`
 }
 
-// Values are a paper's number and ours, and what of them can be compared beside their size.
+// Values holds a paper's number and ours, and what can be compared besides their size.
 type Values struct {
 	Paper float64 `json:"paper"`
 	Ours  float64 `json:"ours"`
-	// Ratio says that they are times as fast as something else: above 1 is better than that, below 1 worse.
+	// Ratio says that they are speeds relative to something else: above 1 is faster, below 1 slower.
 	Ratio bool `json:"ratio,omitempty"`
-	// Group names rows that stand in an order by their values; "": none.
+	// Group names the rows whose values are compared by order; "" means none.
 	Group string `json:"group,omitempty"`
-	// Side is "at least" or "at most" where Paper is a bound.
+	// Side is "at least" or "at most" if Paper is a bound.
 	Side string `json:"side,omitempty"`
 }
 
@@ -37,14 +37,14 @@ func (v *Values) keeps(ours float64) bool {
 	return (v.Side == "at least") == (ours >= v.Paper) || ours == v.Paper
 }
 
-// Ablation is our value of a row where one assumption is another.
+// Ablation is our value of a row under another assumption.
 type Ablation struct {
 	Assumption string  `json:"assumption"`
 	Ours       string  `json:"ours"`
-	Value      float64 `json:"value,omitempty"` // where the row has Values
+	Value      float64 `json:"value,omitempty"` // if the row has Values
 }
 
-// Number adds a row of two numbers with their relative difference. A paper of 0 printed none.
+// Number adds a row of two numbers with their relative difference. 0 for the paper means not printed.
 func (t *Table) Number(what string, paper, ours float64, format, why string) *Row {
 	r := Row{What: what, Paper: "not printed", Ours: fmt.Sprintf(format, ours), Difference: "-", Why: why}
 	if paper != 0 {
@@ -68,7 +68,7 @@ func (t *Table) Word(what, paper, ours, why string) *Row {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// Bound adds a row of a number that the paper says to be "at least" or "at most" so much.
+// Bound adds a row for a number that the paper gives as "at least" or "at most" a value.
 func (t *Table) Bound(what, side string, paper, ours float64) *Row {
 	r := Row{What: what, Paper: fmt.Sprintf("%s %g", side, paper), Ours: fmt.Sprintf("%.2f", ours),
 		Difference: "differs", Values: &Values{Paper: paper, Ours: ours, Side: side}}
@@ -79,23 +79,23 @@ func (t *Table) Bound(what, side string, paper, ours float64) *Row {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// Says adds a row of a statement of the paper, which holds here or does not.
+// Says adds a row for a statement of the paper, which is true here or not.
 func (t *Table) Says(what string, holds bool) *Row {
 	return t.Word(what, "yes", yesOrNo[holds], "")
 }
 
 var yesOrNo = map[bool]string{true: "yes", false: "no"}
 
-// SaysIf adds whether a statement holds under another assumption.
+// SaysIf adds whether a statement is true under another assumption.
 func (r *Row) SaysIf(assumption string, holds bool) { r.AblateWord(assumption, yesOrNo[holds]) }
 
-// Crossover says that a row's words are where one system overtakes another, or which of them is ahead.
+// Crossover says that a row's words describe where one system overtakes another, or which is ahead.
 func (r *Row) Crossover() *Row {
 	r.Crosses = true
 	return r
 }
 
-// Ratio says that a row is times as fast as something else.
+// Ratio says that a row is a speed relative to something else.
 func (r *Row) Ratio() *Row {
 	if r.Values != nil {
 		r.Values.Ratio = true
@@ -103,7 +103,7 @@ func (r *Row) Ratio() *Row {
 	return r
 }
 
-// In says which other rows a row is in an order with.
+// In adds a row to a group of rows whose order is compared.
 func (r *Row) In(group string) *Row {
 	if r.Values != nil {
 		r.Values.Group = group
@@ -111,12 +111,12 @@ func (r *Row) In(group string) *Row {
 	return r
 }
 
-// Ablate adds what a row's value is under another assumption.
+// Ablate adds a row's value under another assumption.
 func (r *Row) Ablate(assumption string, value float64, format string) {
 	r.Ablations = append(r.Ablations, Ablation{assumption, fmt.Sprintf(format, value), value})
 }
 
-// AblateWord adds what a row's word is under another assumption.
+// AblateWord adds a row's word under another assumption.
 func (r *Row) AblateWord(assumption, ours string) {
 	r.Ablations = append(r.Ablations, Ablation{Assumption: assumption, Ours: ours})
 }

@@ -2,22 +2,22 @@ package table
 
 import "strings"
 
-// Switch is one assumption of an experiment, and what it is instead.
+// Switch is one assumption of an experiment, with the change to the alternative.
 type Switch[A comparable] struct {
 	What string
 	To   func(*A)
 }
 
-// Switched is what an experiment assumes where some of its assumptions are switched at once.
+// Switched holds an experiment's assumptions after some changes.
 type Switched[A comparable] struct {
 	What     string // "this, that"
 	Assumed  A
 	switches int
 }
 
-// Combine switches assumptions by one, by two, and so on up to most at once. Fewer come first, and within a size the
-// order is that of the switches. Two that are of the same thing, so that the later undoes the earlier, are not
-// combined, nor is one that changes nothing.
+// Combine applies one change, then two at once, and so on up to most. Fewer come first; within a size they are in
+// the order of the switches. It leaves out combinations in which a later change undoes an earlier one, and changes
+// without effect.
 func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	all := []Switched[A]{}
 	var add func(from, left int, what []string, chosen []Switch[A])
@@ -42,7 +42,7 @@ func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	return all
 }
 
-// together says whether a switch is of another thing than each that is chosen.
+// together says whether a change is independent of each chosen one.
 func together[A comparable](as A, chosen []Switch[A], s Switch[A]) bool {
 	alone := as
 	s.To(&alone)
@@ -61,7 +61,7 @@ func together[A comparable](as A, chosen []Switch[A], s Switch[A]) bool {
 	return true
 }
 
-// Tries says which combinations the rows of a Table are under. Of those of several switches, it keeps one alone, the
+// Tries says which combinations the rows of a Table cover. Of those of several changes, the Table keeps only the
 // smallest under which most agree.
 func Tries[A comparable](t *Table, all []Switched[A]) {
 	for _, s := range all {
@@ -69,7 +69,7 @@ func Tries[A comparable](t *Table, all []Switched[A]) {
 	}
 }
 
-// Try is Tries for one combination of so many switches.
+// Try is Tries for one combination.
 func (t *Table) Try(what string, switches int) {
 	if t.combined == nil {
 		t.combined = map[string]int{}
@@ -97,5 +97,5 @@ func (t *Table) settle() {
 	}
 }
 
-// switches is how many assumptions one of the Table's is of.
+// switches returns the number of changes in one of the Table's assumptions.
 func (t *Table) switches(assumption string) int { return max(1, t.combined[assumption]) }

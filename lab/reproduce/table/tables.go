@@ -19,7 +19,7 @@ func Read(files embed.FS, name string, v any) error {
 	return nil
 }
 
-// Rows reads one of a paper's tables that is rows alone, and tells a Table where they are from.
+// Rows reads a paper's table that consists only of rows, and sets the Table's source.
 func Rows[R any](files embed.FS, name string, t *Table) ([]R, error) {
 	var paper struct {
 		Source string `yaml:"source"`

@@ -9,20 +9,20 @@ import (
 	"strings"
 
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	_ "github.com/millrace-ml/millrace/plan/planners" // for lookup by name
 )
 
-// Uses is which Options change what an experiment prints.
+// Uses says which Options change what an experiment prints.
 type Uses struct {
 	Profiles bool     // published profiles
-	Others   bool     // it is of other sources than the four papers, and no part of their page
-	Planners []string // who is asked by Formula and told Set
-	Fixed    []string // settings that the experiment gives them itself
-	// Script is what a published script is told beside them, by formula artifact.
+	Others   bool     // it reproduces other sources than the four papers, and is not on their page
+	Planners []string // planners that get Formula and Set
+	Fixed    []string // settings that the experiment itself gives them
+	// Script lists further settings of a published script, with formula artifact.
 	Script []plan.Setting
 }
 
-// Check refuses options that the experiment does not use, and those that say nothing.
+// Check refuses options that the experiment does not use, and those without effect.
 func (e Experiment) Check(o Options) error {
 	if err := e.check(o); err != nil {
 		return fmt.Errorf("reproduce: %s: %w", e.Name, err)
@@ -65,7 +65,7 @@ func (e Experiment) check(o Options) error {
 	return e.uses.checkSet(o.Set)
 }
 
-// firstOf is the first name in set of those of some settings; "" is none.
+// firstOf returns the first name in set that is one of the settings; "" means none.
 func firstOf(set map[string]string, settings []plan.Setting) string {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if slices.ContainsFunc(settings, func(s plan.Setting) bool { return s.Name == name }) {
@@ -75,7 +75,7 @@ func firstOf(set map[string]string, settings []plan.Setting) string {
 	return ""
 }
 
-// settings is what the user may tell whoever is asked.
+// settings returns the settings that the user may give.
 func (u Uses) settings() (all []plan.Setting) {
 	for _, p := range u.Planners {
 		all = append(all, SettingsOf(p)...)
@@ -83,8 +83,8 @@ func (u Uses) settings() (all []plan.Setting) {
 	return append(all, u.Script...)
 }
 
-// checkSet refuses settings that no planner has, or that are not for the user to choose here. What they
-// may be, the planners say.
+// checkSet refuses settings that no planner has, or that the user may not choose here. The planners check their
+// values.
 func (u Uses) checkSet(set map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if !slices.ContainsFunc(u.settings(), func(s plan.Setting) bool { return s.Name == name }) {
@@ -104,7 +104,7 @@ func (u Uses) checkSet(set map[string]string) error {
 	return nil
 }
 
-// SettingsOf is the settings of a planner, none of one that is not in this build.
+// SettingsOf returns the settings of a planner; none if it is not in this build.
 func SettingsOf(planner string) []plan.Setting {
 	p, err := plan.LookupPlanner(planner)
 	if err != nil {
@@ -123,7 +123,7 @@ func hasCode(planner string) bool {
 	return err == nil && p.Artifact != ""
 }
 
-// those names the experiments that use an option.
+// those returns the names of the experiments that use an option.
 func those(use func(Uses) bool) string {
 	var names []string
 	for _, e := range Experiments() {
@@ -134,8 +134,8 @@ func those(use func(Uses) bool) string {
 	return "these do: " + strings.Join(names, ", ")
 }
 
-// OfSettings is err if a planner refuses what it was told. That ends an experiment; any other reason for which
-// a planner has no plan stands in its row.
+// OfSettings returns err if a planner refused a setting. That ends an experiment; other reasons for a missing plan
+// go into its row.
 func OfSettings(err error) error {
 	var refused *plan.SettingError
 	if errors.As(err, &refused) {

@@ -16,15 +16,15 @@ import (
 // The sizes of a shrunken case.
 const smallLayers, smallDevices, smallBatch = 4, 4, 4
 
-// Small is a shrunken case of which every plan was simulated.
+// Small is a shrunken case with a simulation of every plan.
 type Small struct {
 	BestS  float64 `json:"best_s"` // the fastest of all plans
 	Plan   string  `json:"plan"`
 	Plans  int     `json:"plans"`
 	BoundS float64 `json:"bound_s"`
 	Gap    float64 `json:"gap"`
-	// Loose is which of the two it says is loose in the large case: what remains between the bound and the fastest of all
-	// plans is the proof's fault.
+	// Loose says which of the two is loose in the large case. If the bound is still below the fastest of all plans, the
+	// proof is loose.
 	Loose string `json:"loose"`
 }
 
@@ -35,10 +35,11 @@ const (
 	Both  = "both"
 )
 
-// shrunken is a small case like a large one: runs of layers of about the same work as one each, on two servers of two
-// devices or on four devices, by the same links. Computations take as many times less as there are fewer devices, so
-// that a device has as much to compute of a batch; and as the batch is smaller, so are parameters, and what updates and
-// sums them: the proportions of computing, activations and sums are those of the large case. Micro-batches are fewer.
+// shrunken returns a small case like a large one. Runs of layers with about equal work become one layer each. The
+// devices are two servers of two, or four devices, with the same links. Computations shrink with the number of
+// devices, so a device has the same compute for a batch. Parameters, and the time to update and sum them, shrink
+// with the batch. So computing, activations and sums keep the large case's proportions. There are fewer
+// micro-batches.
 func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, gap float64) (*Small, error) {
 	large := p.Sizes(c.Devices[0])
 	small, fewer := few(c), float64(len(c.Devices))/smallDevices
@@ -56,7 +57,7 @@ func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, gap f
 		pl.Model, pl.ModelID, pl.Cluster = merged.Model, merged.ModelID, small.Name
 		q, _, err := predict.PlanIf(merged, small, pl, false, func(float64) bool { return false })
 		if err != nil {
-			return true // depths that stages of unequal replicas cannot keep
+			return true // depths that stages with unequal replicas cannot keep
 		}
 		if out.Plans++; q.StepS < out.BoundS*(1-plan.SameTime) {
 			failed = fmt.Errorf("bound: %s takes %g s on %s shrunken, and none is to take less than %g s", pl.Layout(),
@@ -83,7 +84,7 @@ func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, gap f
 	return out, nil
 }
 
-// few is four devices of a cluster: of two groups where it has groups.
+// few returns four devices of a cluster, in two groups if it has groups.
 func few(c *cluster.Cluster) *cluster.Cluster {
 	small := *c
 	small.Levels = nil
@@ -104,8 +105,8 @@ func few(c *cluster.Cluster) *cluster.Cluster {
 	return &small
 }
 
-// merge makes runs of layers one layer each, whose computations take so many times less, and whose parameters are so
-// many times fewer.
+// merge turns runs of layers into one layer each. It divides their computations by faster and their parameters by
+// fewer.
 func merge(p *profile.Profile, c *cluster.Cluster, faster, fewer float64) *profile.Profile {
 	device := c.Devices[0]
 	whole := 0.0
@@ -146,9 +147,9 @@ func merge(p *profile.Profile, c *cluster.Cluster, faster, fewer float64) *profi
 	return out
 }
 
-// everyPlan lists every plan of the small case that the bound is for, until yield says no: every cut, every set of
-// devices for each stage, both ways to replicate, every micro-batch and every depth that does not grow from stage to
-// stage. Where all devices are joined by one level only their number counts.
+// everyPlan lists every plan of the small case that the bound covers, until yield returns false. It takes every cut,
+// every set of devices for each stage, both ways to replicate, every micro-batch, and every depth that does not grow
+// from stage to stage. If one level joins all devices, only their number counts.
 func everyPlan(sizes []int, c *cluster.Cluster, yield func(*plan.Plan) bool) {
 	alike := len(c.Levels) == 1
 	on := true
@@ -173,7 +174,7 @@ func everyPlan(sizes []int, c *cluster.Cluster, yield func(*plan.Plan) bool) {
 	}
 }
 
-// everyHolder lists which stage each device holds, of so many stages that each have one at least; -1 is none.
+// everyHolder lists which stage each device holds, so that each stage has at least one device; -1 means none.
 func everyHolder(stages int, alike bool, yield func(holder []int)) {
 	holder := make([]int, smallDevices)
 	var walk func(d int)
@@ -197,7 +198,7 @@ func everyHolder(stages int, alike bool, yield func(holder []int)) {
 	walk(0)
 }
 
-// before puts devices that hold nothing last.
+// before sorts devices without a stage last.
 func before(s, stages int) int {
 	if s < 0 {
 		return stages
@@ -229,7 +230,7 @@ func laid(first, holder []int, m int, split bool) *plan.Plan {
 	return pl
 }
 
-// everyDepth gives the stages of a plan from one on all depths up to the one before.
+// everyDepth gives the stages of a plan from stage on all depths up to the previous stage's.
 func everyDepth(pl *plan.Plan, stage, most int, yield func()) {
 	if stage == len(pl.Stages) {
 		yield()

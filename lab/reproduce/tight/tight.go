@@ -1,8 +1,8 @@
 // Package tight measures how far the plans of tune are above the bounds of plan/bound, and which of the two is loose.
 //
-// In: the models that the papers plan for, a cluster, a batch. Out: of each case the step of the plan that the search
-// finds, the bound, what gives it, and, where the gap is large, the same of a case that is small enough for every plan
-// to be simulated. Refused: models and clusters that are not there, and batches that no plan divides.
+// Input: the models that the papers plan for, a cluster, a batch. Output for each case: the step of the search's
+// plan, the bound, and its argument. If the gap is large, it adds the same for a case that is small enough to
+// simulate every plan. Errors: unknown models and clusters, and batches that no plan divides.
 package tight
 
 import (
@@ -24,17 +24,17 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// Workloads are the models that PipeDream, DAPPLE and BaPipe plan for.
+// Workloads lists the models that PipeDream, DAPPLE and BaPipe plan for.
 var Workloads = []string{"alexnet", "vgg16", "vgg19", "resnet50", "amoebanet-36", "gnmt-8", "gnmt-16", "awd-lm", "s2vt",
 	"bert-48", "bert-large", "xlnet-36"}
 
-// Clusters are the papers' clusters of 16 devices.
+// Clusters lists the papers' clusters of 16 devices.
 var Clusters = []string{"pipedream-a", "pipedream-b", "dapple-a", "dapple-b", "dapple-c"}
 
-// Large is the gap above which a case is shrunken.
+// Large is the gap above which a shrunken case is added.
 const Large = 0.10
 
-// Results is the file of a whole benchmark.
+// Results is the file of a complete benchmark.
 type Results struct {
 	record.Head
 	Batch   int     `json:"batch"`
@@ -57,18 +57,19 @@ type Case struct {
 	SearchS  float64 `json:"search_s"`
 
 	BoundS float64    `json:"bound_s"`
-	Term   bound.Term `json:"term"` // the argument that gives it
-	// Rest is stages that no argument rules out in a step a little longer than the bound; empty where it is of work alone.
+	Term   bound.Term `json:"term"` // the argument that gives the bound
+	// Rest lists stages that no argument rules out for a step slightly longer than the bound; empty if the argument is
+	// only work.
 	Rest string  `json:"rest,omitempty"`
 	Gap  float64 `json:"gap"`
 
-	Small *Small `json:"small,omitempty"` // of a large gap
+	Small *Small `json:"small,omitempty"` // only if the gap is large
 }
 
-// Kind is the results' name in their file.
+// Kind returns the results' name in their file.
 func (r *Results) Kind() string { return "bound" }
 
-// Recount refuses gaps and their mean that the steps do not give.
+// Recount returns an error for gaps, or a mean of them, that do not follow from the steps.
 func (r *Results) Recount() (wrong error) {
 	for _, c := range r.Cases {
 		name := c.Workload + " on " + c.Cluster
@@ -91,17 +92,17 @@ func summary(cases []Case) (mean float64, above int) {
 	return mean, above
 }
 
-// End says that there are no more cases.
+// End marks the results as complete.
 func (r *Results) End() {
 	r.MeanGap, r.Above = summary(r.Cases)
 	r.Head.End()
 }
 
-// Header is the head of a table of cases.
+// Header is the header of a table of cases.
 const Header = "| model | cluster | step ms | bound ms | gap | argument | plan | search s | small: gap, loose |\n" +
 	"|---|---|---:|---:|---:|---|---|---:|---|"
 
-// String is a case's row.
+// String returns a case's row.
 func (c Case) String() string {
 	small := ""
 	if s := c.Small; s != nil {
@@ -111,8 +112,8 @@ func (c Case) String() string {
 		1e3*c.BoundS, 100*c.Gap, c.Term, c.Plan, c.SearchS, small)
 }
 
-// All asks about every model on every cluster, several at once, and tells each in turn what came of every case. What is
-// found does not depend on how many are asked about at once.
+// All runs every model on every cluster, several at once, and calls tell with each case in order. The results do not
+// depend on how many run at once.
 func All(ctx context.Context, workloads, clusters []string, batch int, longest time.Duration,
 	tell func(Case)) ([]Case, error) {
 	type answer struct {
@@ -156,7 +157,7 @@ func All(ctx context.Context, workloads, clusters []string, batch int, longest t
 	return all, nil
 }
 
-// Ask searches for a plan and proves a bound. A search is a fixed amount of work, which takes so long at most.
+// Ask searches for a plan and proves a bound. A search is a fixed amount of work that takes at most longest.
 func Ask(ctx context.Context, workload, preset string, batch int, longest time.Duration) (Case, error) {
 	c, err := cluster.Preset(preset)
 	if err != nil {
@@ -185,7 +186,7 @@ func Ask(ctx context.Context, workload, preset string, batch int, longest time.D
 	return out, err
 }
 
-// roofline is what a model costs for every micro-batch that halving a batch gives.
+// roofline returns a model's costs for every micro-batch size that halving a batch gives.
 func roofline(workload string, c *cluster.Cluster, batch int) (*profile.Profile, error) {
 	m, err := model.Build(workload, nil)
 	if err != nil {
@@ -204,7 +205,7 @@ func roofline(workload string, c *cluster.Cluster, batch int) (*profile.Profile,
 	return p, nil
 }
 
-// rest is stages in a few characters: "0-37 on 8*, 38-88 on 8", with a mark where a stage is in several groups.
+// rest describes stages briefly: "0-37 on 8*, 38-88 on 8"; * marks a stage in several groups.
 func rest(p bound.Proof) string {
 	var parts []string
 	for _, r := range p.Path {
