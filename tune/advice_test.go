@@ -67,8 +67,8 @@ func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	}
 }
 
-// Twice the memory is advice only where memory is what binds. No what-if is worth less than the plan that was found
-// with it: what this hardware can do as well is the plan.
+// Twice the memory is advice only if memory is the limit. No what-if result is slower than the best plan: if this
+// hardware can run it too, it becomes the plan.
 func TestAdviceIsOfWhatBinds(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
@@ -122,8 +122,8 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 	}
 }
 
-// What better hardware would do is asked until a deadline, each change in its share of the time. What else there is
-// to explain is explained all the same. Of a search with a time the explanation is thus within it.
+// Searches for better hardware stop at a deadline, with equal shares of the time. Everything else is explained
+// anyway. So the explanation of a search with a time limit stays within it.
 func TestAdviceKeepsToADeadline(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)

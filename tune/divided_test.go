@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Four replicas of a transformer need more than 2 GiB each, and less where they divide what they keep: a search that is
-// told so finds data parallelism that fits, has no bound to hold it against, and says in its plan what is divided.
-// Estimates count the same: nothing that fits is passed over for being over by what replicas do not keep.
+// Four replicas of a transformer need more than 2 GiB each, and less with sharding. A search with sharding finds
+// data parallelism that fits, has no bound for it, and records the sharding in its plan. Estimates count memory the
+// same way, so no plan that fits is skipped.
 func TestSearchesDivideWhatReplicasKeep(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 12, "width": 768, "heads": 12, "context": 256,
 		"vocabulary": 8192})

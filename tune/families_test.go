@@ -37,8 +37,8 @@ func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	}
 }
 
-// Where only the stages are fixed, every plan that is looked at has so many. A family whose workers hold several would
-// take more, and where nothing is fixed some do.
+// If the number of stages is fixed, every plan has that number. Families with several stages a worker would use
+// more, and some do if nothing is fixed.
 func TestFixedStagesAreThoseOfEveryPlan(t *testing.T) {
 	for _, fixed := range []int{0, 2} {
 		found, err := Search(t.Context(), Request{Profile: uneven(16, 1, 2, 4), Batch: 4,

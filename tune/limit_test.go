@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAPlannersNamedLimitIsMet: every planner that refuses names a limit with which it plans, by
-// its own count, and without one byte of which it refuses; it says where, and how much more that is
-// than there was. Under the limit that FittingLimit names the simulator finds its plan to keep it.
+// TestAPlannersNamedLimitIsMet: each planner that refuses names a limit. By its own count it finds a plan with that
+// limit, and none with one byte less. It says where and by how much the memory is exceeded. With the limit of
+// FittingLimit, its plan fits in simulation too.
 func TestAPlannersNamedLimitIsMet(t *testing.T) {
 	t.Parallel()
 	straight := map[string]string{"memory": "on", "straight_pipeline": "on"}
@@ -89,8 +89,8 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 	}
 }
 
-// TestALimitOfSettingsIsNotTheDevices: a planner that was given a limit of its own is asked once,
-// and not about larger and larger devices, which it does not look at.
+// TestALimitOfSettingsIsNotTheDevices: a planner with a limit in its settings is run once. Larger devices would not
+// change its answer.
 func TestALimitOfSettingsIsNotTheDevices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 6).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestWhatAPlannerSaysIsSimulated: a planner's plan is one that a schedule orders, whatever
-// multiple the batch is of what was profiled and however its replicas divide it.
+// TestWhatAPlannerSaysIsSimulated: a schedule can order a planner's plan, for any multiple of the profiled size and
+// any division among replicas.
 func TestWhatAPlannerSaysIsSimulated(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"pipedream-a:2x2", "pipedream-a:4x4", "dapple-c:7"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// A plan whose busiest worker computes for longer than a step, as a stream's may by rounding, waits for nothing: no
-// rival is told that it waits more than a negative time.
+// A busiest worker may compute for longer than a step, by rounding in a stream. No reason for a rival then has a
+// negative wait.
 func TestNoReasonHasANegativeTime(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
 	of := func(stepS float64, busyS ...float64) candidate {

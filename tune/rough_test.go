@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRoughCandidatesAreNotTaken: a search that looks into the memory of every plan it tries and
-// one that passes over that of plans too slow to matter keep the same ones, under any limit.
+// TestRoughCandidatesAreNotTaken: a search may examine the memory of every plan, or skip plans that are too slow to
+// matter. Both keep the same plans, under any limit.
 func TestRoughCandidatesAreNotTaken(t *testing.T) {
 	checkSearches(t, 4, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))

@@ -327,8 +327,8 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 	}
 }
 
-// A cancelled search returns its cause as an error. The best plan found by then comes with that error, so that nobody
-// takes it for the result of a finished search.
+// A cancelled search returns its cause as an error, with the best plan so far. So the plan cannot be mistaken for
+// the result of a finished search.
 func TestACancelledSearchHasItsCause(t *testing.T) {
 	t.Parallel()
 	why := errors.New("somebody pressed a key")

@@ -175,8 +175,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestBoundOfWhatIsKnownOfSlices: of a size that is known in slices alone something is proven, and of one that
-// is not known at all nothing.
+// TestBoundOfWhatIsKnownOfSlices: a size that is known only in slices has a bound, and an unknown size has none.
 func TestBoundOfWhatIsKnownOfSlices(t *testing.T) {
 	p, c := plantest.Chain(2, 1), cluster.Local("cpu", 2, 0, 0, 0, 10, 10)
 	pl, err := split.DataParallel(p, c, 1, 4, 2)

@@ -53,8 +53,8 @@ func TestChainsSideBySide(t *testing.T) {
 	}
 }
 
-// TestChainsOfMixedDevices: of two fast and two slow devices each chain has one of both, in the same order, and of
-// three and one no two chains can be made.
+// TestChainsOfMixedDevices: with two fast and two slow devices, each chain has one of both in the same order. With
+// three and one, two chains are impossible.
 func TestChainsOfMixedDevices(t *testing.T) {
 	r := plantest.EvenChain(3, 4, 1e12)
 	r.Cluster.Levels[0].CollectiveBandwidthBytesPerSecond = 1e12

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// Where stages side by side may be on more sets of devices than are followed, the answer says so.
+// If stages side by side could be on more sets of devices than are followed, the answer says so.
 func TestSaysThatSetsWereLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		devices, each int

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// two is two layers on two devices of 1 GB/s without latency: 10 ms forward and 20 ms backward for a micro-batch of
-// one sample, each with so many bytes of output, parameters and what a micro-batch saves.
+// two returns two layers on two devices of 1 GB/s without latency. A micro-batch of one sample takes 10 ms forward
+// and 20 ms backward. Each layer has the given bytes of output, parameters and saved data.
 func two(output, parameters, saved, memory int64) plan.Request {
 	p := &profile.Profile{Version: 1, Model: "two"}
 	for k := range 2 {
@@ -81,9 +81,9 @@ func TestMemoryBoundsTheDepth(t *testing.T) {
 	}
 }
 
-// Section 6.2: data parallelism is a plan like others. Eight micro-batches of 60 ms on two devices take 240 ms and the
-// all-reduce of W bytes, 2 x 1/2 x W / 1e9; two stages take (8 + 1) x 30 = 270 ms. Without weights data parallelism
-// wins, with 100 MB, 200 ms for two layers, the pipeline, which sums nothing.
+// Section 6.2: data parallelism competes with pipelines. Eight micro-batches of 60 ms on two devices take 240 ms
+// plus the all-reduce of W bytes, 2 x 1/2 x W / 1e9. Two stages take (8 + 1) x 30 = 270 ms. Without weights data
+// parallelism wins. With 100 MB, which is 200 ms for two layers, the pipeline wins, because it has no sum.
 func TestDataParallelismIsReturnedWhereItWins(t *testing.T) {
 	for _, c := range []struct {
 		parameters int64

@@ -64,8 +64,8 @@ func TestLatencyAsPrinted(t *testing.T) {
 	}
 }
 
-// TestBehind: what is known of a random pipeline is its latency where all of its
-// stages are known exactly, and no more than it where some behind are known by bounds.
+// TestBehind: if all stages of a random pipeline are known exactly, the bound equals its latency. If some later
+// stages are known only by bounds, it is at most the latency.
 func TestBehind(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	tight := 0

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// Every baseline is there; AvgPipe never holds more than the one it is compared with, and where
-// it has the baseline's own setting to choose it is no slower.
+// Every baseline is present. AvgPipe never needs more memory than its baseline. If it can choose the baseline's own
+// setting, it is no slower.
 func TestAtEqualMemory(t *testing.T) {
 	w := workload()
 	baselines, err := w.Baselines(t.Context(), 4)

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// dearer is overheads() on a machine that it does not describe: the first four layers take 1.5 times as
-// long forward and twice as long backward, the others 0.7 times, and updates five times; and where
-// micro-batches have 16 samples all of it takes a quarter more.
+// dearer is overheads() on a machine with other speeds. The first four layers take 1.5 times as long forward and
+// twice as long backward, the others 0.7 times, and updates five times. With micro-batches of 16 samples everything
+// takes a quarter more.
 func dearer() *profile.Profile {
 	p := overheads()
 	for l := range p.Layers {
@@ -34,9 +34,9 @@ func dearer() *profile.Profile {
 	return p
 }
 
-// crowded is dearer() beside another pipeline, whose parameters drive out those that micro-batches
-// of one sample would find in the cache: forwards take 1.4 and backwards 1.6 times as long, of two
-// samples half as much more, of four no more.
+// crowded is dearer() with another pipeline, whose parameters evict those of small micro-batches from the cache.
+// With one sample, forwards take 1.4 and backwards 1.6 times as long. With two samples half of that is added, and
+// with four nothing.
 func crowded() *profile.Profile {
 	p := dearer()
 	for l := range p.Layers {
@@ -166,7 +166,7 @@ func TestOneSettingIsProfiled(t *testing.T) {
 	}
 }
 
-// Under a limit that two pipelines of the largest micro-batches do not keep to, one stands for them.
+// If two pipelines of the largest micro-batches exceed the limit, one replaces them.
 func TestAnchorsKeepToTheLimit(t *testing.T) {
 	w := workload()
 	one, err := w.simulate(Degrees{1, 1}, 0)
@@ -212,9 +212,8 @@ func TestExtrapolated(t *testing.T) {
 	}
 }
 
-// A grid that is traversed in several rounds is measured by medians, and says how far trials of a
-// setting are apart: a machine whose every third trial takes twice as long is off by a third of a
-// step in the mean, its medians by nothing.
+// A grid that is traversed in several rounds is measured by medians, and the scatter of trials is reported. If every
+// third trial takes twice as long, the mean is off by a third of a step and the median is exact.
 func TestTraversalInRounds(t *testing.T) {
 	w := workload()
 	machine, trials := w.Simulated(), 0

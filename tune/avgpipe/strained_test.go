@@ -75,8 +75,8 @@ func TestSteadiest(t *testing.T) {
 	}
 }
 
-// Where instructions vary, a setting's still take in the mean what calibration found, however few
-// they are: a worker is busy for as long as with constant times.
+// With varying instructions, the mean of a setting's few instructions equals the calibrated mean: a worker is busy
+// for as long as with constant times.
 func TestMeansStay(t *testing.T) {
 	w := workload()
 	factors := make([]StageFactors, len(w.Base.Stages))

@@ -26,8 +26,8 @@ func took(c *cluster.Cluster, w float64) float64 {
 	return w/k.Rate("matmul").At(w, 0)/1e6 + k.LaunchS
 }
 
-// Measurements that a device made by itself give its numbers back, near enough for the prior that pulls at them; what
-// was held out is predicted too, and what no measurement depends on stays.
+// Synthetic measurements of a device give its numbers back, up to the pull of the prior. Held-out measurements are
+// predicted too, and numbers that no measurement depends on stay.
 func TestNumbersComeBack(t *testing.T) {
 	truth := device()
 	k := truth.DeviceTypes["d"].Kernels
@@ -61,8 +61,8 @@ func TestNumbersComeBack(t *testing.T) {
 	}
 }
 
-// A number that begins at the most that it may be is told by what it becomes below, and is not put back; one that
-// measurements push past its most stays there.
+// A number that begins at its upper limit can be fitted downwards. A number that measurements push past its limit
+// stays there.
 func TestNumbersAtTheirMostAreFitted(t *testing.T) {
 	for measured, want := range map[float64]float64{1.2: 0.8, 0.9: 1} {
 		c := device()
@@ -126,8 +126,8 @@ func power(of map[string]float64, measured float64) calibrate.Observation {
 	return out
 }
 
-// What is known of a number is what least squares with a prior says by hand: a precision of 1/doubt^2, and 1/noise^2
-// more for each observation that is proportional to it.
+// The uncertainty of a number follows from least squares with a prior, by hand: a precision of 1/doubt^2, plus
+// 1/noise^2 for each observation that is proportional to it.
 func TestSpreads(t *testing.T) {
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5),
 		power(map[string]float64{"launch": 1}, 1e-5),
@@ -146,7 +146,7 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
-// Errors that are left widen what is known: of two times a factor of e^0.4 apart each is 0.2 off.
+// Remaining errors increase the uncertainty: of two times that differ by a factor of e^0.4, each is off by 0.2.
 func TestNoiseIsWhatIsLeft(t *testing.T) {
 	off := math.Exp(0.2)
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5*off),
@@ -193,8 +193,8 @@ func TestWhatToMeasureNext(t *testing.T) {
 	}
 }
 
-// A fit of an outer level begins with all rails of a group, as CollectiveS counts them. A number that nothing tells
-// stays as it was: the file goes on not to say it.
+// A fit of an outer level begins with all rails of a group, as CollectiveS counts them. A number that no observation
+// determines stays out of the file.
 func TestOutsideBeginsWithAllRails(t *testing.T) {
 	c := device()
 	c.Levels = []cluster.Level{{Size: 8, BandwidthBytesPerSecond: 300e9}, {Size: 4, BandwidthBytesPerSecond: 25e9}}
@@ -233,7 +233,7 @@ func indices(n int) (all []int) {
 	return all
 }
 
-// A number of which too little is told keeps its value, to the last bit.
+// A number that the observations barely determine keeps its value, to the last bit.
 func TestUntoldNumbersStay(t *testing.T) {
 	seen := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 0.01}, 0.4)}
 	r := calibrate.Request{Cluster: device(), Observations: seen, Names: []string{"matmul.limit", "memory.limit"}}
@@ -252,8 +252,8 @@ func TestUntoldNumbersStay(t *testing.T) {
 	}
 }
 
-// What is held out tells nothing: the error is that of separate fits to the others, each of which decides alone which
-// numbers keep their first value. Here only the first observation tells of memory.
+// Held-out observations have no influence. The error is that of separate fits to the others, each of which chooses
+// by itself which numbers keep their first value. Only the first observation depends on memory.
 func TestHeldOutTellsNothing(t *testing.T) {
 	all := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 1}, 0.1),
 		power(map[string]float64{"matmul.limit": 1}, 0.4), power(map[string]float64{"matmul.limit": 1}, 0.5)}

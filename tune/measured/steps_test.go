@@ -25,7 +25,7 @@ func a100s(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// What a row lacks or says wrongly is refused, by file, line, column, value and what would be right.
+// A missing or wrong cell is refused with file, line, column, value, and what would be right.
 func TestRefusedRows(t *testing.T) {
 	row := func(change ...string) string {
 		cells := strings.Split("4,256,4,128,1000,2,8,f16,0.5", ",")
@@ -73,8 +73,8 @@ func TestRefusedRows(t *testing.T) {
 	}
 }
 
-// Rows are read by the names of columns, with what is usual where a cell is empty; columns that nobody knows are named;
-// rows of one layout are held out together.
+// Rows are read by column names, with defaults for empty cells. Unknown columns are listed. Rows of one layout are
+// held out together.
 func TestRows(t *testing.T) {
 	set, err := measured.Steps("m.csv", []byte("note,"+head+",tp,pp,schedule,id\n"+
 		"x,4,256,4,128,1000,2,8,f16,0.5,,,,\n"+"y,4,256,4,128,1000,2,16,f16,0.9,1,1,1F1B,two\n"+
@@ -155,8 +155,8 @@ func TestADeviceComesBack(t *testing.T) {
 	}
 }
 
-// The three runs of examples/measured-a100.csv make the other seven of their table, which were not fitted to, better
-// predicted than the data sheet does.
+// A fit to the three runs of examples/measured-a100.csv predicts the other seven of their table better than the data
+// sheet does.
 func TestTheExamplePredictsTheRestOfItsTable(t *testing.T) {
 	text, err := os.ReadFile("../../examples/measured-a100.csv")
 	if err != nil {

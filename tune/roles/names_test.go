@@ -57,11 +57,11 @@ func named(text string, names []string) (string, bool) {
 	return "", false
 }
 
-// columns are strings that are a family's name and another thing's, by file: in a table of measured steps dp is a
-// column, the degree of data parallelism.
+// columns lists strings that are a family's name and also something else, by file. In a table of measured steps, dp
+// is a column: the degree of data parallelism.
 var columns = map[string]string{"../measured/steps.go": "dp"}
 
-// TestTuneNamesNobody holds tune to properties: no string of it names a family, a policy or a planner.
+// TestTuneNamesNobody checks that no string in tune names a family, a policy or a planner.
 func TestTuneNamesNobody(t *testing.T) {
 	names := registered(t)
 	files := 0
@@ -114,7 +114,7 @@ func TestNamesAreFound(t *testing.T) {
 	}
 }
 
-// TestRoles: each part has the one that plays it.
+// TestRoles checks which family has each role.
 func TestRoles(t *testing.T) {
 	averaging, policy := roles.Averaging()
 	got := []string{roles.Pipelines().Name, roles.Undivided().Name, averaging.Name, string(policy),

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestOddRuns: the published search on runs that nobody published, every profile with
-// times, batch, servers and bandwidths drawn at random, against its literal twins: straight over
-// all devices and in two stages side by side, and cut in two. Of the largest profiles the first layers.
+// TestOddRuns compares the published search with its literal twins on new inputs. Each profile gets random times,
+// batch, servers and bandwidths. It covers straight over all devices, two stages side by side, and a cut in two. Of
+// the largest profiles it uses the first layers.
 func TestOddRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 27))
 	runs := 0

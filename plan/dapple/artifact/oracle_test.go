@@ -102,7 +102,7 @@ func TestArtifactAnswersAsPublished(t *testing.T) {
 	}
 }
 
-// alike holds a number to a published one.
+// alike compares a number with a published one.
 func alike(t *testing.T, what string, got, published float64) {
 	t.Helper()
 	if !plantest.Close(got, published) {
@@ -110,7 +110,7 @@ func alike(t *testing.T, what string, got, published float64) {
 	}
 }
 
-// holdsCandidates holds the candidates to the published ones: their speedups, and where they cut.
+// holdsCandidates compares the candidates' speedups and cuts with the published ones.
 func (want *publishedRun) holdsCandidates(t *testing.T, got []artifact.Candidate, devices int) {
 	t.Helper()
 	for i, cand := range got {
@@ -138,7 +138,7 @@ func (want *publishedRun) holdsCandidates(t *testing.T, got []artifact.Candidate
 	}
 }
 
-// holdsLayers holds the best plan of several stages to the layers that the published one has in each.
+// holdsLayers compares the layers of each stage of the best plan of several stages with the published plan's.
 func (want *publishedRun) holdsLayers(t *testing.T, got *artifact.Answer, p *profile.Profile) {
 	t.Helper()
 	multi := got.Candidates[got.BestMulti]
