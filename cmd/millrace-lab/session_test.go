@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A visit goes on until its steps are done, even if updates are taken back or Programs must be short, and is
+// A visit continues until its steps are done, even if updates are taken back or Programs must be short, and is
 // answered once.
 func TestAVisitIsAllItsSteps(t *testing.T) {
 	var asked []int

@@ -239,7 +239,7 @@ const (
 	mostUnfinished = 512
 )
 
-// under checks that a run goes on under attack at all addresses, with bounded memory, and refuses all attackers.
+// under checks that a run continues under attack at all addresses, with bounded memory, and refuses all attackers.
 func (s siege) under(t *testing.T, metrics string, ranks map[int]int, attacks []attack) besieged {
 	t.Helper()
 	peace := make(chan struct{})

@@ -17,8 +17,8 @@ import (
 // A shape that is written as a plan keeps what it recomputes and divides, and when it sums. It also keeps the
 // simulator's prediction, which simulate repeats to the last digit. Closed forms rank the shapes. For one replica
 // they agree with the simulator to the last digits; for several, which sum gradients in buckets over rings, within a
-// twentieth. A device holds at most the logits and their gradients more than the shape says, which the loss needs
-// while it runs, and with zero2 and zero3 what is whole for a moment.
+// twentieth. A device may hold more than the shape says: the logits and their gradients, which the loss needs while
+// it runs, and with zero2 and zero3 what is whole for a moment.
 func TestAShapesPlanIsSimulatedAlike(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(p.Dir, "pair.yaml"), []byte(`name: pair

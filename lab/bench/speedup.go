@@ -80,7 +80,7 @@ func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 
 // boundOf returns race.StageBound for a straight pipeline that flushes and does not split backwards. For any other
 // plan it returns the bound of the fullest worker, without the fill. There, workers with several stages or replicas
-// need not wait for each other, weight gradients fill the end of a step, and a pipeline without a flush fills only
+// need not wait for each other. Split backwards fill the end of a step, and a pipeline without a flush fills only
 // once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
 	f, err := family.Lookup(pl.Schedule)

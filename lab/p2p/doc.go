@@ -7,7 +7,7 @@
 //
 // In: the ways to compare and the sizes of messages. Out: Results, a file. It has the one-way time for each way and
 // size, alone and relative to raw TCP, in alternating pairs with a 95 % interval. It has the arrival time of a long
-// message while both processes compute, relative to the time without computing, and the time of a sum over both
-// processes, ours and Gloo's. Refused: players that answer anything but one line of JSON. What is not installed is
-// named and left out.
+// message while both processes compute, relative to the time without computing. It also has the time of a sum over
+// both processes, ours and Gloo's. Refused: players that answer anything but one line of JSON. What is not installed
+// is named and left out.
 package p2p

@@ -15,8 +15,8 @@ import (
 )
 
 // The page shows the run's own remaining time, which includes evaluations and saves, minus the time since. It shows
-// none if the run reports none, if the remaining bounds are a factor of more than 1.5 apart, if the run is late, and
-// after the last step.
+// none if the run reports none, if the remaining bounds are too far apart (factor 1.5), or if the run is late. After
+// the last step it also shows none.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)

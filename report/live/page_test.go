@@ -79,8 +79,8 @@ func trained(t *testing.T, root, name string, ended bool) string {
 	return dir
 }
 
-// A run that has ended shows the numbers of its report, also in the table of runs. One that goes on shows those of
-// its last steps, by the same formulas.
+// A run that has ended shows the numbers of its report, also in the table of runs. A running one shows those of its
+// last steps, by the same formulas.
 func TestNumbersAreThoseOfTheReport(t *testing.T) {
 	root := t.TempDir()
 	for _, ended := range []bool{true, false} {
@@ -124,8 +124,8 @@ func TestNumbersAreThoseOfTheReport(t *testing.T) {
 	}
 }
 
-// Every page is accessible on a desktop and a phone, light and dark. Pages are of all runs, of one that has ended,
-// and of one that goes on.
+// Every page is accessible on a desktop and a phone, light and dark. The pages show all runs, an ended run, and a
+// running one.
 func TestPagesAreReadByAll(t *testing.T) {
 	root := t.TempDir()
 	ended, goes := trained(t, root, "ended", true), trained(t, root, "goes-on", false)

@@ -42,7 +42,7 @@ const (
 // shorter work needs no line. Tests make it long, so that their output does not depend on the speed of the machine.
 var FirstLine = 700 * time.Millisecond
 
-// live holds the Meter whose line is on the screen. It is cleared before a line is logged.
+// live holds the Meter whose line is on the screen. The line is cleared before a log line is written.
 var live struct {
 	sync.Mutex
 	meter *Meter

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// at returns the profile of a host whose processor is times as fast as rank 0's.
+// at returns the profile of a host. times says how many times as fast as rank 0's its processor is.
 func at(t *testing.T, m *model.Model, device string, times float64) *profile.Profile {
 	t.Helper()
 	p, err := profile.Analytic(m, map[string]cluster.DeviceType{device: {PeakFLOPS: times * 1e9,

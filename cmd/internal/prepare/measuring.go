@@ -89,8 +89,8 @@ func Spread(p *profile.Profile) string {
 	return text
 }
 
-// worthPace is the fraction from which a worker's lag behind the others is mentioned. A step may take that much
-// longer than its workers' computation.
+// worthPace is the fraction from which the slowness of one worker is mentioned. A step may take that much longer
+// than its workers' computation.
 const worthPace = 0.05
 
 // costsAre begins the text that Spread returns.
