@@ -41,20 +41,29 @@ const head = `# The four papers
 // write returns the whole page.
 func (p *page) write() []byte {
 	p.WriteString(head)
-	p.prose("", "Every table and figure of PipeDream (SOSP 2019), DAPPLE (PPoPP 2021), BaPipe (2020) and AvgPipe (PPoPP "+
-		"2023), and every mechanism of theirs. `make papers` runs the experiments and writes this page; none of them "+
-		"trains: ours is computed from layer descriptions, described devices, planners and the simulator. Results are in "+
-		"`"+ResultsFolder+"`, and `millrace-lab reproduce NAME` prints one of them anew.")
+	p.prose("", "This page has every table and figure of PipeDream (SOSP 2019), DAPPLE (PPoPP 2021), BaPipe (2020) and "+
+		"AvgPipe (PPoPP 2023), and every mechanism of these papers. `make papers` runs the experiments and writes the page. "+
+		"No experiment trains: our values are computed from layer descriptions, described devices, planners and the "+
+		"simulator. Results are in `"+ResultsFolder+"`, and `millrace-lab reproduce NAME` computes and prints one of them.")
 	p.line("")
-	p.prose("", fmt.Sprintf("Agreement is counted. A value agrees within %.0f %%; a sign does where a ratio is on the "+
-		"paper's side of 1; an order is of two systems, and is counted where the paper has them over %.0f %% apart; a "+
-		"bound is \"at least\" or \"at most\" in the text; a crossover is where one system overtakes another; a word is "+
-		"a plan, or a statement that holds or does not. \"If\" is an ablation: one assumption is another, or several are "+
-		"at once, and all else is the same; of all combinations that an experiment tries, the smallest under which most "+
-		"signs, orders, bounds and crossovers are the paper's is shown, and what is apart then with its numbers. "+
-		"Assumptions were listed by people who knew the paper's values: a combination shows what is enough, not "+
-		"what was so.",
-		100*table.Near, 100*table.Apart))
+	p.prose("", "The first table counts what agrees with the papers.")
+	p.line("")
+	for _, rule := range []string{
+		fmt.Sprintf("A value agrees if it is within %.0f %% of the paper's.", 100*table.Near),
+		"A sign agrees if a ratio is on the paper's side of 1.",
+		fmt.Sprintf("An order compares two systems. It is counted if they differ by more than %.0f %% in the paper.",
+			100*table.Apart),
+		"A bound is \"at least\" or \"at most\" in the text.",
+		"A crossover is the point where one system overtakes another.",
+		"A word is a plan, or a statement that holds or does not.",
+	} {
+		p.prose("- ", rule)
+	}
+	p.line("")
+	p.prose("", "\"If\" marks an ablation: one or several assumptions are changed, and the rest stays. Of all "+
+		"combinations that an experiment tries, the page shows the smallest one under which most signs, orders, bounds "+
+		"and crossovers agree, and lists what still differs. The people who chose the assumptions knew the paper's "+
+		"values, so a combination shows what would explain the paper's values, not what was the case.")
 	p.line("")
 	p.summary()
 	for _, paper := range p.papers() {
@@ -137,7 +146,8 @@ func (p *page) summary() {
 		row("**"+paper+"**", sum)
 	}
 	_ = t.Markdown(p) // writes to memory
-	p.line("\nSigns, orders, bounds and crossovers that do not all come out, and what was switched to have them:\n")
+	p.line("\nExperiments in which some signs, orders, bounds or crossovers differ, and the changed assumptions that " +
+		"explain most:\n")
 	for _, one := range notAll {
 		p.prose("- ", one)
 	}
@@ -171,9 +181,9 @@ func (f Figure) text() string {
 		parts = append(parts, f.Knows)
 	}
 	if f.Trains != "" {
-		text := "`" + f.Trains + "` trains something alike"
+		text := "`" + f.Trains + "` trains a similar case"
 		if len(parts) == 0 {
-			text = "not reproduced, it needs training; " + text
+			text = "not reproduced, because it needs training; " + text
 		}
 		parts = append(parts, text)
 	}
@@ -209,8 +219,8 @@ func (p *page) counts() {
 	for _, m := range p.mechanisms {
 		states[m.State]++
 	}
-	p.prose("", fmt.Sprintf("%d work, %d do partly, %d are absent. Named tests fail where the mechanism is wrong; a test "+
-		"holds that each of them is there.", states["works"], states["partly"], states["absent"]))
+	p.prose("", fmt.Sprintf("%d work, %d work partly, %d are absent. The named tests fail if the mechanism is wrong; "+
+		"another test checks that each of them exists.", states["works"], states["partly"], states["absent"]))
 	p.line("")
 }
 

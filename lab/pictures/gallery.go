@@ -171,18 +171,18 @@ func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 const galleryHead = `# Schedules
 
-Every schedule that millrace has, at one size: 4 workers, 8 micro-batches of a step, and equal stages of which a forward
-takes 1 and a backward 2 on each worker. Made by ` + "`make gallery`" + `, which asks the commands below.
+Every schedule of millrace at one size: 4 workers, 8 micro-batches in a step, and equal stages. On each worker a forward
+takes 1 unit of time and a backward 2. ` + "`make gallery`" + ` writes this page with the commands shown below.
 
-- **Steady step**: the time of a step with others before and after it, in the unit of a forward. All schedules train one
-  model there, of which a worker of a pipeline holds a quarter; data parallelism and one worker hold all of it.
-- **Bubble**: the part of the workers' time in which they do not compute, in that steady step.
-- **Memory**: the most that any worker holds, weights, gradients and versions included, where 1 is what one micro-batch
-  leaves on a worker for its backward, and as much as the worker's share of the weights.
-- The pictures are of one step, or of the beginning of a stream. In them a worker's forward takes 1 and its backward 2,
-  whatever it holds. F is a forward, B a backward, I and W its two halves (input and weight gradients), U an update.
+- **Steady step**: the time of a step with others before and after it, in units of a forward. All schedules train the
+  same model: each worker of a pipeline holds a quarter of it; data parallelism and one worker hold all of it.
+- **Bubble**: the fraction of the workers' time in which they do not compute, in a steady step.
+- **Memory**: the largest memory of any worker, with weights, gradients and versions. The unit is the memory that one
+  micro-batch occupies on a worker until its backward; a worker's share of the weights is as large.
+- The pictures show one step, or the beginning of a stream. In the pictures a forward takes 1 and a backward 2 on every
+  worker, whatever it holds. F is a forward, B a backward, I and W its halves (input and weight gradients), U an update.
 
-` + "`millrace schedule compare`" + ` ranks them for other sizes, times, links and memory limits, with the reason why each loses;
-` + "`millrace plan`" + ` chooses one for a model and its machine. Which weights each one uses when is in
-[weight policies](weights.md).
+` + "`millrace schedule compare`" + ` ranks schedules for other sizes, times, links and memory limits, with the reason why
+each loses. ` + "`millrace plan`" + ` chooses one for a model and its machine. [Weight policies](weights.md) explains the
+weights that each computation uses.
 `
