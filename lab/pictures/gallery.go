@@ -182,7 +182,7 @@ takes 1 unit of time and a backward 2. ` + "`make gallery`" + ` writes this page
 - The pictures show one step, or the beginning of a stream. In the pictures a forward takes 1 and a backward 2 on every
   worker, whatever it holds. F is a forward, B a backward, I and W its halves (input and weight gradients), U an update.
 
-` + "`millrace schedule compare`" + ` ranks schedules for other sizes, times, links and memory limits, with the reason why
-each loses. ` + "`millrace plan`" + ` chooses one for a model and its machine. [Weight policies](weights.md) explains the
-weights that each computation uses.
+` + "`millrace schedule compare`" + ` ranks schedules for other sizes, times, links and memory limits, with the reason
+why each loses. ` + "`millrace plan`" + ` chooses one for a model and its machine. [Weight policies](weights.md)
+explains the weights that each computation uses.
 `
