@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// tensor is an array of a file, whose elements are numbers of Go.
+// tensor is an array for a file, with its elements as a Go slice.
 type tensor struct {
 	name, dtype string
 	shape       []int64
@@ -38,8 +38,8 @@ func tensorFile(t *testing.T, tensors ...tensor) string {
 	return writeFile(t, "a.safetensors", append(header, text...))
 }
 
-// numbered is arrays of n rows that say which row they are of: a float, a whole number of 8 bits, and a bool that
-// says whether it is odd.
+// numbered returns a file of arrays with n rows, whose values show their row: a float, an 8-bit number, and a bool
+// that says whether the row is odd.
 func numbered(t *testing.T, n int64) string {
 	t.Helper()
 	x, id, odd := make([]float64, 2*n), make([]uint8, n), make([]bool, n)
@@ -50,11 +50,11 @@ func numbered(t *testing.T, n int64) string {
 		tensor{"odd", "BOOL", []int64{n, 1}, odd})
 }
 
-// wanted is what a model might read of it.
+// wanted is what a model might read from that file.
 var wanted = Options{Seed: 7, Target: "id",
 	Fields: []Field{{"odd", []int{}, Bool, nil}, {"x", []int{2}, Float, nil}, {"id", []int{1}, Int, nil}}}
 
-// epoch is the rows of an epoch of a split, in its order, held against what they must be.
+// epoch returns the rows of an epoch of a split, in order, after checking their values.
 func epoch(t *testing.T, s Split, batch, number int) []int {
 	t.Helper()
 	var ids []int
@@ -77,8 +77,8 @@ func epoch(t *testing.T, s Split, batch, number int) []int {
 	return ids
 }
 
-// Arrays go together by rows; an epoch has every row of the part that trains once, in another order each time and
-// with each seed, and what is evaluated is the same rows for every seed.
+// The arrays of a batch have the same rows. An epoch has every training row once, in a new order each time and with
+// each seed. The test rows are the same for every seed.
 func TestRowsOfArrays(t *testing.T) {
 	path := numbered(t, 200)
 	set, err := Open(path, wanted)
@@ -217,7 +217,7 @@ func TestArraysThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Whole numbers without a sign are read up to 32 bits, beside tensors of types that are not.
+// Unsigned numbers are read up to 32 bits, also from files with tensors of unreadable types.
 func TestUnsignedTensors(t *testing.T) {
 	path := tensorFile(t, tensor{"a", "U16", []int64{2}, []uint16{65535, 1}}, tensor{"b", "U32", []int64{2},
 		[]uint32{1 << 31, 1}}, tensor{"w", "F8_E5M2", []int64{3}, []uint8{1, 2, 3}})

@@ -20,7 +20,7 @@ func writeFile(t *testing.T, name string, text []byte) string {
 	return path
 }
 
-// zipped is a megabyte of a text over and over, that many times, packed.
+// zipped returns a gzip file of a repeated text: a megabyte, repeated several times.
 func zipped(t *testing.T, text string, times int) []byte {
 	t.Helper()
 	var packed bytes.Buffer
@@ -34,10 +34,11 @@ func zipped(t *testing.T, text string, times int) []byte {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return bytes.Repeat(packed.Bytes(), times) // gzip files behind each other are one
+	return bytes.Repeat(packed.Bytes(), times) // consecutive gzip files are a single one
 }
 
-// Data that never ends, never begins or unpacks to far more than its size is refused before it takes memory or time.
+// Data that never ends, never begins, or unpacks to far more than its size is refused before it takes memory or
+// time.
 func TestEndlessInputsAreRefused(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo.csv")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -62,7 +63,7 @@ func TestEndlessInputsAreRefused(t *testing.T) {
 	}
 }
 
-// A mark before the text is no part of its first number.
+// A byte order mark is not a part of the first number.
 func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	rows := "1,2,0\n3,4,1\n5,6,0\n7,8,1\n9,10,0\n"
 	for _, mark := range []string{"", "\ufeff", "\ufeffa,b,class\n"} {
@@ -73,9 +74,8 @@ func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	}
 }
 
-// Rows whose classes come in a period of five or ten put whole classes into every fifth row: there
-// every fifth of each class is for testing. Where training sees all classes, the division is that of
-// every fifth row.
+// If classes repeat every five or ten rows, every fifth row would contain whole classes only. Then every fifth row
+// of each class tests. If training has all classes anyway, simply every fifth row tests.
 func TestEveryClassIsTrained(t *testing.T) {
 	for _, period := range []int{3, 5, 10} {
 		text := ""
@@ -103,7 +103,7 @@ func TestEveryClassIsTrained(t *testing.T) {
 	}
 }
 
-// The checksum of a packed file is behind its last element, and is held against it.
+// The checksum of a packed file comes after its last element, and is checked.
 func TestAPackedFileIsReadToItsChecksum(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -118,7 +118,7 @@ func TestAPackedFileIsReadToItsChecksum(t *testing.T) {
 		t.Fatalf("%+v, %v", x, err)
 	}
 	flipped := bytes.Clone(whole)
-	flipped[len(whole)-8] ^= 1 // of the checksum
+	flipped[len(whole)-8] ^= 1 // a bit of the checksum
 	for says, text := range map[string][]byte{
 		"behind the last of 3 elements: gzip: invalid checksum": flipped,
 		"behind the last of 3 elements: unexpected EOF":         whole[:len(whole)-3],

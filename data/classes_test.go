@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Classes that are words are numbered by their order, whatever order the rows have; a heading is kept, and blanks
-// around fields are not theirs.
+// Classes that are words are numbered in sorted order, whatever order the rows have. A heading is kept, and blanks
+// around fields are removed.
 func TestClassesOfACSVMayBeWords(t *testing.T) {
 	text := "age, income, bought\n"
 	words := []string{"yes", "no", "maybe"}
@@ -29,7 +29,7 @@ func TestClassesOfACSVMayBeWords(t *testing.T) {
 	if want := []string{"age", "income", "bought"}; !slices.Equal(set.Heading, want) {
 		t.Errorf("the heading is %q, want %q", set.Heading, want)
 	}
-	// Row 4 of the file, an even-numbered one of five, is the first that is kept: its class is words[4%3], "no".
+	// Row 4 of the file, the fifth one, is the first test row: its class is words[4%3], "no".
 	first, err := set.Test.Batch(0, 6, 0, 6)
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func TestATableHas256ClassesAtMost(t *testing.T) {
 	}
 }
 
-// Columns that measure different things are read alike: each with mean 0 and deviation 1 over the rows that train, by
-// which the others are scaled too. One that never changes is 0.
+// Columns that measure different things are scaled separately. Each has mean 0 and deviation 1 over the training
+// rows, and the test rows use the same scale. A constant column becomes 0.
 func TestColumnsAreScaledEach(t *testing.T) {
 	text := ""
 	for i := range 20 {
@@ -91,7 +91,7 @@ func TestColumnsAreScaledEach(t *testing.T) {
 			t.Errorf("column %d has mean %v and deviation %v, want %v", c, mean, deviation, want)
 		}
 	}
-	if held := test[3]; held < 50 { // 100 deviations of the rows that train, about
+	if held := test[3]; held < 50 { // about 100 deviations of the training rows
 		t.Errorf("a held-out value of about 100 is read as %v: by its own part's scale", held)
 	}
 	for at := 2; at < len(test); at += 5 {

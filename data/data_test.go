@@ -31,7 +31,7 @@ func TestOrderIsAPermutation(t *testing.T) {
 	})
 }
 
-// reading is what a model reads that has one input of a type and a shape, and a target.
+// reading returns Options for a model with one input of this type and shape, and a target.
 func reading(of DType, shape ...int) Options {
 	target := []int{}
 	if of == Int {
@@ -125,7 +125,7 @@ func idxBytes(dims []uint32, data []byte) []byte {
 	var b bytes.Buffer
 	b.Write([]byte{0, 0, 8, byte(len(dims))})
 	for _, d := range dims {
-		_ = binary.Write(&b, binary.BigEndian, d) // to memory
+		_ = binary.Write(&b, binary.BigEndian, d) // writing to memory cannot fail
 	}
 	b.Write(data)
 	return b.Bytes()
@@ -200,7 +200,7 @@ func TestCSVRefusals(t *testing.T) {
 	}
 }
 
-// A folder of IDX files is data, whatever else is in it.
+// A folder of IDX files is a data set, whatever other files it has.
 func TestIDXFoldersMayHaveOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string][]byte{
@@ -208,7 +208,7 @@ func TestIDXFoldersMayHaveOtherFiles(t *testing.T) {
 		"train-labels-idx1-ubyte": idxBytes([]uint32{6}, make([]byte, 6)),
 		"t10k-images-idx3-ubyte":  idxBytes([]uint32{2, 2, 2}, make([]byte, 8)),
 		"t10k-labels-idx1-ubyte":  idxBytes([]uint32{2}, make([]byte, 2)),
-		"manifest.json":           []byte("{}"), // as a checkpoint has
+		"manifest.json":           []byte("{}"), // as in a checkpoint
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
@@ -219,7 +219,7 @@ func TestIDXFoldersMayHaveOtherFiles(t *testing.T) {
 	}
 }
 
-// A folder of IDX files of which one is not right names that file.
+// If one file of an IDX folder is wrong, the error names that file.
 func TestIDXFolderRefusals(t *testing.T) {
 	images, labels := idxBytes([]uint32{6, 2, 2}, make([]byte, 24)), idxBytes([]uint32{6}, make([]byte, 6))
 	for _, c := range []struct {

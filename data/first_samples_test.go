@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The head of a split is its first samples, each once an epoch, in another order every epoch.
+// The head of a split has its first samples, each once in an epoch, in a new order every epoch.
 func TestHead(t *testing.T) {
 	set, err := Open("digits", Options{Seed: 3})
 	if err != nil {

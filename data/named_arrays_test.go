@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Data of one input and its targets goes by a model's names and shapes, with the same numbers in the same order.
+// Data with one input and its targets takes a model's names and shapes, with the same numbers in the same order.
 func TestAPairGoesByTheModelsNames(t *testing.T) {
 	plain, err := Open("digits", Options{Seed: 3})
 	if err != nil {
@@ -28,7 +28,7 @@ func TestAPairGoesByTheModelsNames(t *testing.T) {
 		{nil, "", map[string]string{"input": "[4 64]", "target": "[4]"}},
 		{[]Field{image, label}, "label", map[string]string{"image": "[4 1 8 8]", "label": "[4 1]"}},
 		{[]Field{label, image}, "label", map[string]string{"image": "[4 1 8 8]", "label": "[4 1]"}},
-		{[]Field{image}, "image", map[string]string{"image": "[4 1 8 8]"}}, // what it reads is its target
+		{[]Field{image}, "image", map[string]string{"image": "[4 1 8 8]"}}, // its only input is also its target
 	} {
 		set, err := Open("digits", Options{Seed: 3, Fields: c.fields, Target: c.target})
 		if err != nil {
@@ -79,8 +79,8 @@ func TestWhatAPairCannotBeReadAs(t *testing.T) {
 	}
 }
 
-// Samples of noise have every array that a model reads, within bounds that it can take. Each row is the same however
-// it is asked for.
+// Synthetic samples have every array that a model reads, within allowed ranges. Each row is the same in every
+// request.
 func TestSyntheticArrays(t *testing.T) {
 	fields := []Field{{"x", []int{2, 3}, Float, nil}, {"ids", []int{5}, Int, nil}, {"mask", []int{5}, Bool, nil},
 		{"y", nil, Int, nil}, {"of", []int{3}, Int, []Range{{Most: 6, Only: true}, {Least: -9, At: []int{1}, Only: true}}}}
@@ -118,7 +118,8 @@ func TestSyntheticArrays(t *testing.T) {
 	}
 }
 
-// Of a text with a tokenizer, rows are windows of tokens: "a b a b ..." has those of "a", then " b" and " a" in turn.
+// With a tokenizer, the rows of a text are windows of tokens: "a b a b ..." gives those of "a", then " b" and " a"
+// in turn.
 func TestATextOfTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.txt")
 	if err := os.WriteFile(path, []byte(strings.TrimSuffix(strings.Repeat("a b ", 60), " ")), 0o644); err != nil {
@@ -129,7 +130,7 @@ func TestATextOfTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const a, b = 257, 275 // of GPT-2: " a" and " b"
+	const a, b = 257, 275 // GPT-2's " a" and " b"
 	if set.Classes != 50257 || set.Train.Len() != (108-1)/4 || set.Test.Len() != (12-1)/4 {
 		t.Errorf("%d classes, %d and %d rows", set.Classes, set.Train.Len(), set.Test.Len())
 	}

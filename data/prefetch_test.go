@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// brittle panics once it is let, on every batch behind the first step.
+// brittle panics on every batch after the first step, once let is closed.
 type brittle struct {
 	Split
 	let chan struct{}
@@ -23,12 +23,12 @@ func (b brittle) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	panic("a mistake of the data's")
 }
 
-// A panic while a batch is made is an error of everybody who asked for it. That includes those that waited for
-// another to make it.
+// A panic while a batch is made becomes an error of all callers that asked for it, including those that waited for
+// another caller to make it.
 func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 	let := make(chan struct{})
 	p := Prefetch(brittle{let: let}, 1)
-	if _, err := p.Batch(0, 4, 0, 4); err != nil { // which has the next step made ahead
+	if _, err := p.Batch(0, 4, 0, 4); err != nil { // also makes the next step's batch in advance
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
@@ -40,7 +40,7 @@ func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(10 * time.Millisecond) // all of them wait, as far as that can be told
+	time.Sleep(10 * time.Millisecond) // by now all of them should be waiting
 	close(let)
 	all.Wait()
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/storytest"
 )
 
-// TestStories tells, in testdata, which rows a step trains on, and how files and texts are divided.
+// TestStories shows, in testdata, which rows a step trains on, and how files and texts are divided.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{dir: t.TempDir()} })
 }
@@ -68,7 +68,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("no command %q", d.Cmd)
 }
 
-// opened says what a data set has.
+// opened describes a data set.
 func (w *storyWorld) opened() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d samples to train on, %d to test with", w.set.Train.Len(), w.set.Test.Len())
@@ -85,7 +85,7 @@ func (w *storyWorld) opened() string {
 	return b.String()
 }
 
-// shown is the rows of a batch, a line each; those of a text as the characters that they are.
+// shown returns the rows of a batch, one on each line; rows of a text are shown as characters.
 func (w *storyWorld) shown(batch Batch, rows int) string {
 	var b strings.Builder
 	input, target := batch["input"], batch["target"]

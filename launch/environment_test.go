@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// lines are variables, one a word.
+// lines returns the words of a text, one variable each.
 func lines(text string) []string { return strings.Fields(text) }
 
-// Slurm's variables of task 3 of 5 on two hosts, as slurmstepd sets them; a batch script's are those without
-// the step's.
+// Slurm's variables of task 3 of 5 on two hosts, as slurmstepd sets them. A batch script has those without the
+// step's.
 const (
 	slurmBatch = `SLURM_JOB_ID=4711 SLURM_JOBID=4711 SLURM_JOB_NODELIST=gnode[08-09] SLURM_NODELIST=gnode[08-09]
 SLURM_JOB_NUM_NODES=2
@@ -33,7 +33,7 @@ SLURM_LOCALID=0 SLURM_NODEID=0
 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_NTASKS=8 SLURM_NODELIST=GPU71E4 SLURM_JOB_NODELIST=GPU71E4`
 )
 
-// torchrun's variables of rank 5, 1 of 4 on the second of two hosts; torchrun holds MASTER_PORT itself.
+// torchrun's variables of rank 5, local rank 1 of 4 on the second of two hosts. torchrun uses MASTER_PORT itself.
 const torchrun = `LOCAL_RANK=1 RANK=5 GROUP_RANK=1 ROLE_RANK=5 ROLE_NAME=default LOCAL_WORLD_SIZE=4 WORLD_SIZE=8
 GROUP_WORLD_SIZE=2
 ROLE_WORLD_SIZE=8 MASTER_ADDR=node-a MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_MAX_RESTARTS=3
@@ -65,7 +65,7 @@ MILLRACE_MASTER_ADDR=127.0.0.1 MILLRACE_MASTER_PORT=40123 MILLRACE_RUN_ID=ab12 M
 MILLRACE_TOKEN=0123456789abcdef`
 )
 
-// derived stands for the port that follows from the run's identity.
+// derived stands for the port that is derived from the run's identity.
 const derived = -2
 
 func TestWhatLaunchersSay(t *testing.T) {
@@ -192,7 +192,7 @@ TORCHELASTIC_RUN_ID=none`, World{Launcher: Torchrun, Within: []Launcher{TrainJob
 	}
 }
 
-// Variables that contradict each other, are not numbers or are missing are refused, with their names and values.
+// Variables that contradict each other, are not numbers or are missing are refused, with names and values.
 func TestWhatIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		env  string
@@ -282,7 +282,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// All tasks of a step find each other, and those of another step or job elsewhere.
+// All tasks of a step meet at the same place, and those of another step or job at a different one.
 func TestRanksAgreeOnWhereToMeet(t *testing.T) {
 	at := map[string][]int{}
 	for _, c := range []struct{ job, step, rank, node string }{
@@ -307,7 +307,7 @@ func TestRanksAgreeOnWhereToMeet(t *testing.T) {
 	}
 }
 
-// Environments that real launchers made, one file for each process, give ranks 0 to n-1 of one world.
+// Environments recorded from real launchers, one file for each process, give ranks 0 to n-1 of one world.
 func TestRealEnvironments(t *testing.T) {
 	folders, err := filepath.Glob("testdata/*")
 	if err != nil || len(folders) == 0 {
@@ -316,7 +316,7 @@ func TestRealEnvironments(t *testing.T) {
 	for _, folder := range folders {
 		files, err := filepath.Glob(filepath.Join(folder, "*.env"))
 		if err != nil || len(files) == 0 {
-			continue // of the fuzzers
+			continue // the fuzzers' folder
 		}
 		launcher := Launcher(strings.SplitN(filepath.Base(folder), "_", 2)[0])
 		var ranks, want []int

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// What torchrun sets says which process this is, and where the others are met. torchrun itself has MASTER_PORT.
+// torchrun's variables give the rank of this process and where to meet the others. torchrun itself uses MASTER_PORT.
 func ExampleFromEnv() {
 	w, err := launch.FromEnv([]string{"RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=node-a",
 		"MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True"})

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Whatever the environment says, it is a world without contradictions, or an error.
+// Any environment gives a consistent world or an error.
 func FuzzFromEnv(f *testing.F) {
 	for _, env := range []string{ours, torchrun, slurmTask, slurmBatch, slurmOneAHost, openMPI, hydra, pals, indexedPod,
 		jobSetPod, trainPod,
@@ -27,7 +27,7 @@ func FuzzFromEnv(f *testing.F) {
 	})
 }
 
-// A short list of hosts names as many as it counts, all in bounds.
+// A short list of hosts has as many names as it counts, all within the limits.
 func FuzzHosts(f *testing.F) {
 	f.Add("gnode[10,20-23],login1")
 	f.Add("r[1-2]n[07-08]-ib,x")

@@ -10,12 +10,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/storytest"
 )
 
-// TestStories tells, in testdata, what a process learns from its environment about those that were started with it.
+// TestStories shows, in testdata, what a process learns from its environment about the processes started with it.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return storytest.WorldFunc(learn) })
 }
 
-// learn reads an environment, a variable a line.
+// learn reads an environment with a variable in each line.
 func learn(_ *testing.T, d *datadriven.TestData) (string, error) {
 	if d.Cmd != "environment" {
 		return "", fmt.Errorf("no command %q", d.Cmd)

@@ -46,7 +46,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// The user's own token is made once, whoever asks first, and nobody else may read it.
+// The user's own token is made once, by the first process that asks, and others cannot read it.
 func TestOwnToken(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", home)

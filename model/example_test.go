@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// A built-in model is built from its settings, and knows its layers and its parameters.
+// A built-in model is built from its settings, and has its layers and parameters.
 func ExampleBuild() {
 	m, err := model.Build("gpt", map[string]any{"layers": 2, "context": 64})
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// frozenOf is the full names of the parameters that are frozen.
+// frozenOf returns the full names of the frozen parameters.
 func frozenOf(m *Model) string {
 	var names []string
 	for _, l := range m.Layers {
@@ -18,7 +18,7 @@ func frozenOf(m *Model) string {
 	return strings.Join(names, " ")
 }
 
-// tiedGPT is a transformer of one block, whose table a module of PyTorch's would save as lm_head.weight too.
+// tiedGPT is a transformer with one block. A PyTorch module would also save its table as lm_head.weight.
 func tiedGPT(t *testing.T) *Model {
 	t.Helper()
 	m, err := Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 20,
@@ -30,8 +30,8 @@ func tiedGPT(t *testing.T) *Model {
 	return m
 }
 
-// A pattern is for a layer, for what stands in front of a dot, or for a whole name; a tied parameter goes by any of its
-// names and takes all its uses with it.
+// A pattern matches a layer, the beginning of a name before a dot, or a whole name. A tied parameter can be matched
+// by any of its names, and is frozen in all its uses.
 func TestPatternsFreeze(t *testing.T) {
 	for patterns, want := range map[string]string{
 		"embed":                   "embed.weight embed.position head.weight",
@@ -54,8 +54,9 @@ func TestPatternsFreeze(t *testing.T) {
 	}
 }
 
-// What is left of a backward, by hand: of the head a norm learns, 16 numbers of 176, and of attention 8 x 24 + 24 of
-// 8 x 24 + 24 + 8 x 8 + 8 + 16, in front of which nothing does: it has no gradient of its input.
+// The remaining cost of a backward, by hand. In the head only a norm learns, 16 numbers of 176. In attention 8 x 24
+// + 24 numbers learn, of 8 x 24 + 24 + 8 x 8 + 8 + 16. No earlier parameter learns, so attention has no gradient of
+// its input.
 func TestFrozenLayersCostLess(t *testing.T) {
 	m, before := tiedGPT(t), tiedGPT(t)
 	if err := m.Freeze([]string{"embed", "block0.attention.norm", "block0.attention.out"}); err != nil {
@@ -79,8 +80,8 @@ func TestFrozenLayersCostLess(t *testing.T) {
 	}
 }
 
-// What cannot be frozen is refused by name: patterns for nothing, for statistics, for all that the loss depends on, and
-// what is no pattern.
+// Impossible freezes are refused by name: patterns that match nothing, only statistics, or everything that the loss
+// depends on, and invalid patterns.
 func TestWhatCannotBeFrozenIsNamed(t *testing.T) {
 	convnet, err := Build("convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "batch_norm": true})
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Parameter counts by hand: a GPT of 8 blocks, width C, has 12 C^2 + 13 C in a block,
-// (V + T) C in its embeddings, 2 C in the last norm and V C in an untied head.
+// Parameter counts by hand. A GPT with 8 blocks and width C has 12 C^2 + 13 C in a block, (V + T) C in its
+// embeddings, 2 C in the last norm, and V C in an untied head.
 func TestParameterCounts(t *testing.T) {
 	const C, V, T, L = 256, 256, 128, 8
 	want := int64(L*(12*C*C+13*C) + (V+T)*C + 2*C + V*C)

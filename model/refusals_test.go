@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A mistake in a file is shown where it stands.
+// The error for a mistake in a file quotes its line.
 func TestAnErrorQuotesItsLine(t *testing.T) {
 	text := strings.Replace(skipping, "kind: add", "kind: ad", 1)
 	_, err := Parse(strings.NewReader(text))
@@ -55,7 +55,7 @@ func TestMoreRefusals(t *testing.T) {
 	}
 }
 
-// Full names key checkpoints: mlp's norm.gain and a layer called x.norm must not meet.
+// Checkpoints use full names, so mlp's norm.gain and a layer called x.norm must not collide.
 func TestParameterNamesAreUnique(t *testing.T) {
 	in := []Tensor{{Name: "input", Shape: []int{4, 8}, DType: Float}}
 	_, err := assemble("same", in, []node{
@@ -103,7 +103,7 @@ func TestFamiliesRefuse(t *testing.T) {
 	}
 }
 
-// Settings arrive as numbers from YAML and as words from flags and mean the same.
+// Settings come as numbers from YAML and as text from flags, with the same meaning.
 func TestWordsAreNumbers(t *testing.T) {
 	a, err := Build("mlp", map[string]any{"hidden": []any{uint64(8), uint64(4)}, "dropout": 0.25})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every kind's example is a layer, as docs and millrace model kinds show it.
+// The example of every kind is a valid layer. The docs and millrace model kinds show it.
 func TestExamplesOfKindsAreLayers(t *testing.T) {
 	for _, k := range Kinds() {
 		if len(k.Reads) == 0 {
@@ -34,7 +34,7 @@ func TestExamplesOfKindsAreLayers(t *testing.T) {
 	}
 }
 
-// A setting takes what it says that it takes: its bounds, and nothing beside them.
+// A setting accepts exactly the values within its documented limits.
 func TestSettingsTakeWhatTheySay(t *testing.T) {
 	for _, c := range []struct {
 		of       Setting

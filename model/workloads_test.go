@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Parameters of the papers' workloads against what is printed of them, and forward
-// multiply-adds against well-known counts where there are any.
+// The parameters of the papers' workloads match the printed numbers, and forward multiply-adds match well-known
+// counts.
 func TestWorkloads(t *testing.T) {
 	for _, w := range []struct {
 		family     string
@@ -14,7 +14,7 @@ func TestWorkloads(t *testing.T) {
 		parameters float64
 		tolerance  float64
 		source     string
-		gigaMACs   float64 // forward, one sample; 0: not printed anywhere
+		gigaMACs   float64 // forward, for one sample; 0: not published
 	}{
 		{"alexnet", nil, 61100840, 0, "torchvision's model, which PipeDream profiles", 0.714},
 		{"vgg16", nil, 138357544, 0, "Simonyan and Zisserman, table 2", 15.47},
@@ -63,8 +63,8 @@ func TestWorkloads(t *testing.T) {
 	}
 }
 
-// Skips are edges of the graph: behind the first convolution of a bottleneck block both its
-// output and the block's input cross; behind an AmoebaNet cell, two cells.
+// Skips are edges of the graph. After the first convolution of a bottleneck block, its output and the block's input
+// cross. After an AmoebaNet cell, two cells cross.
 func TestWorkloadsBranch(t *testing.T) {
 	m, err := Build("resnet50", nil)
 	if err != nil {
@@ -99,17 +99,17 @@ func TestLSTMByHand(t *testing.T) {
 	if want := int64(2 * 5 * (2*4*3*(6+3) + 20*3)); l.ForwardFLOPs != want {
 		t.Errorf("%d FLOPs, want %d", l.ForwardFLOPs, want)
 	}
-	// At each of 5 positions: what is read, side by side; for both ways four gates, cell and
-	// state; both states side by side behind the dropout.
+	// At each of 5 positions: the joined inputs; for both directions four gates, cell and state; and both states
+	// joined after the dropout.
 	if want := int64(4 * 5 * (6 + 2*6*3 + 6)); l.SavedBytes != want {
 		t.Errorf("%d bytes held, want %d", l.SavedBytes, want)
 	}
 }
 
-// A language model's parameters by hand, with the softmax apart and tied; tied, the last
-// layer is as wide as the embedding. With AWD-LSTM's own sizes (Merity, Keskar and Socher, 2018,
-// section 5: 400, 1150, 10,000 words of Penn Treebank) they are that paper's 24 million (Table 1) but
-// for the softmax's bias, which we do not have.
+// A language model's parameters by hand, with a separate and with a tied softmax. If tied, the last layer is as wide
+// as the embedding. With AWD-LSTM's sizes (Merity, Keskar and Socher, 2018, section 5: 400, 1150, 10,000 words of
+// Penn Treebank) they are that paper's 24 million (Table 1), without the softmax's bias, which this model does not
+// have.
 func TestLSTMLanguageModel(t *testing.T) {
 	layer := func(width, h int64) int64 { return 4*h*(width+h) + 8*h }
 	for _, c := range []struct {

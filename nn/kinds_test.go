@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// every has each kind that the three families leave out.
+// every has each kind that the other models of these tests do not use.
 const every = `
 name: every
 inputs:
@@ -64,8 +64,8 @@ func TestEveryKindYieldsItsShape(t *testing.T) {
 	}
 }
 
-// Running statistics move by a tenth towards the micro-batch's in each forward, once:
-// a recomputed forward yields the same and leaves them, and evaluation reads them.
+// Running statistics move by a tenth towards the micro-batch's, once for each micro-batch. A recomputed forward
+// gives the same result and does not move them, and evaluation uses them.
 func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()
@@ -82,7 +82,7 @@ func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 	at := m.Index("b")
 	values := make([]float64, 3*4*4*4)
 	for i := range values {
-		values[i] = float64(i%16) + 1 // every channel: 1 to 16, mean 8.5, three times
+		values[i] = float64(i%16) + 1 // every channel has 1 to 16, mean 8.5, three times
 	}
 	x := numbers(t, d, engine.Float32, []int{3, 4, 4, 4}, values)
 	ctx := &nn.Context{Device: d, Training: true, Layer: at, Rows: 3}
@@ -96,7 +96,7 @@ func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 		}
 		return read(t, d, out[0].Tensor)[0]
 	}
-	const mean, squares = 8.5, 85.0 / 4 // of 1 to 16: (16^2 - 1) / 12
+	const mean, squares = 8.5, 85.0 / 4 // for 1 to 16: (16^2 - 1) / 12
 	unbiased := squares * 48 / 47
 	first := forward()
 	if want := (1 - mean) / math.Sqrt(squares+1e-5); math.Abs(first-want) > 1e-5 {
@@ -123,7 +123,7 @@ func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 	running("after evaluation")
 }
 
-// Attention sees the past only: later positions change nothing before them.
+// Attention depends only on the past: later positions change nothing before them.
 func TestAttentionIsCausal(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()
@@ -140,7 +140,7 @@ func TestAttentionIsCausal(t *testing.T) {
 	at := m.Index("block0.attention")
 	ctx := &nn.Context{Device: d, Training: true, Layer: at, Rows: 2}
 	for j, p := range m.Layers[at].Params {
-		p.Init.Std *= 20 // so that scores differ
+		p.Init.Std *= 20 // makes scores differ
 		ctx.Params = append(ctx.Params, leaf(t, d, p, at, j))
 	}
 	values := make([]float64, 2*6*8)

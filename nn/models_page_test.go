@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// entry is what docs/models.md says of a kind of layer or of a built-in model.
+// entry returns the text of docs/models.md for a kind of layer or a built-in model.
 func entry(name, doc string, settings []model.Setting, example string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s.\n", name, doc)
@@ -26,8 +26,8 @@ func entry(name, doc string, settings []model.Setting, example string) string {
 	return b.String()
 }
 
-// The page of models has every kind of layer and every built-in model with all settings, and
-// says of each kind whether it trains.
+// The page of models lists every kind of layer and every built-in model with all settings. It says of each kind
+// whether it can be trained.
 func TestTheModelsPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/models.md")
 	if err != nil {

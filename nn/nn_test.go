@@ -36,7 +36,7 @@ func device(t testing.TB) engine.Device {
 	return d
 }
 
-// pass runs a whole model layer by layer on one micro-batch and yields the loss bundle.
+// pass runs a whole model layer by layer on one micro-batch and returns the bundle with the loss.
 func pass(t testing.TB, d engine.Device, m *model.Model, rows int, training bool) nn.Bundle {
 	t.Helper()
 	layers, err := nn.Build(m)
@@ -164,7 +164,7 @@ func TestInitialValuesDependOnTheirPlaceAlone(t *testing.T) {
 	}
 }
 
-// A layer that is given another number of tensors than it reads says so, and touches no device.
+// A layer that gets a wrong number of tensors returns an error, and does not use the device.
 func TestLayersRefuseOtherNumbersOfInputs(t *testing.T) {
 	m, err := model.Parse(strings.NewReader(every))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const probability = 0.25
 
-// masked is what a dropout layer makes of ones, for rows [first, first+rows) of 8.
+// masked returns the output of a dropout layer for ones, for rows [first, first+rows) of 8.
 func masked(t *testing.T, change func(*nn.Context), first, rows int) []float64 {
 	t.Helper()
 	return maskedBy(t, probability, change, first, rows)
@@ -52,7 +52,7 @@ func maskedBy(t *testing.T, p float64, change func(*nn.Context), first, rows int
 	return read(t, d, out[0].Tensor)
 }
 
-// However near to 1 a probability is, what it is the probability of happens.
+// Even with a probability close to 1, both outcomes occur.
 func TestAMaskOfNearlyAll(t *testing.T) {
 	for _, p := range []float64{0.9999, 0.999999, math.Nextafter(1, 0)} {
 		kept := 0
@@ -67,7 +67,7 @@ func TestAMaskOfNearlyAll(t *testing.T) {
 	}
 }
 
-// A slice of a micro-batch is masked as the same rows of the whole are.
+// A slice of a micro-batch gets the same mask as its rows in the whole.
 func TestAMaskSlicedIsTheMask(t *testing.T) {
 	whole := masked(t, nil, 0, 8)
 	for _, c := range [][2]int{{0, 3}, {3, 5}, {7, 1}} {
@@ -80,8 +80,8 @@ func TestAMaskSlicedIsTheMask(t *testing.T) {
 	}
 }
 
-// A mask's bits are those of counters: a chain of SplitMix64's finalizer over what names the micro-batch, the
-// row, and the word of four elements.
+// A mask's bits come from counters: a chain of SplitMix64's finalizer over the numbers of the micro-batch, of the
+// row, and of the word for four elements.
 func TestMasksAreCounted(t *testing.T) {
 	mix := func(z uint64) uint64 {
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -143,7 +143,7 @@ func TestMasksFollowTheirPlace(t *testing.T) {
 	}
 }
 
-// Torch and the pure Go engine agree on a network and every gradient, to float32.
+// Torch and the pure Go engine agree on the loss and every gradient of a network, up to float32 rounding.
 func TestEnginesAgree(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 12, "hidden": []int{16, 8}, "activation": "gelu",
 		"dropout": 0.25, "classes": 5})
@@ -167,7 +167,7 @@ func TestEnginesAgree(t *testing.T) {
 	runtime.UnlockOSThread()
 }
 
-// slopes is the loss and the gradient of every parameter on six rows.
+// slopes returns the loss and the gradient of every parameter for six rows.
 func slopes(t *testing.T, d engine.Device, float engine.DType, m *model.Model) map[string][]float64 {
 	t.Helper()
 	mark := d.Begin()
@@ -244,7 +244,7 @@ func numbers(t *testing.T, d engine.Device, float engine.DType, shape []int, val
 	return x
 }
 
-// read copies a tensor's numbers out.
+// read returns a copy of a tensor's numbers.
 func read(t *testing.T, d engine.Device, x engine.Tensor) []float64 {
 	t.Helper()
 	x, err := d.Contiguous(x)
@@ -296,7 +296,7 @@ func BenchmarkMask(b *testing.B) {
 	}
 }
 
-// viewer is a device whose memory is the host's.
+// viewer is a device whose tensors lie in host memory.
 type viewer interface {
 	View(t engine.Tensor) ([]byte, error)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// recur runs a bidirectional lstm over two inputs side by side and yields [rows, positions, 6]. Both have two rows
-// of unlike numbers; moved is added to the last position of row 0 in the second.
+// recur runs a bidirectional lstm over two joined inputs and returns [rows, positions, 6]. Both inputs have two rows
+// of different numbers. moved is added to the last position of row 0 in the second input.
 func recur(t *testing.T, d engine.Device, dropout float64, training bool, moved float64, firstRow int) []float64 {
 	t.Helper()
 	inputs := []model.Tensor{{Shape: []int{4, 2}, DType: model.Float}, {Shape: []int{4, 3}, DType: model.Float}}
@@ -50,8 +50,8 @@ func recur(t *testing.T, d engine.Device, dropout float64, training bool, moved 
 	return read(t, d, out[0].Tensor)
 }
 
-// The state that goes forward at a position knows what came up to it, the one that goes
-// backward what comes from it on; rows know nothing of each other.
+// The forward state at a position depends on that position and earlier ones, the backward state on that position and
+// later ones. Rows are independent of each other.
 func TestLSTMReadsEachWay(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()
@@ -67,8 +67,8 @@ func TestLSTMReadsEachWay(t *testing.T) {
 	}
 }
 
-// A unit is dropped at all positions of a sequence or at none, and scaled where it is kept. A slice of a micro-batch
-// gets its rows' masks.
+// A unit is dropped at all positions of a sequence or at none, and scaled if it is kept. A slice of a micro-batch
+// gets the masks of its rows.
 func TestLSTMDropoutIsLocked(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()
@@ -98,7 +98,7 @@ func TestLSTMDropoutIsLocked(t *testing.T) {
 	}
 }
 
-// A layer holds until its backward exactly the bytes that its description says.
+// A layer keeps exactly the bytes of its description until its backward.
 func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
 	for _, c := range []struct {
 		inputs        []int
@@ -146,9 +146,9 @@ func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
 		d.End(inner, out[0].Tensor)
 		want := rows * l.SavedBytes
 		if c.dropout > 0 {
-			want += rows * int64(l.Outputs[0].Shape[1]) * 4 // its mask, one for all positions
+			want += rows * int64(l.Outputs[0].Shape[1]) * 4 // its mask, the same at all positions
 		}
-		// The allocator counts whole lines of 64 bytes.
+		// The allocator rounds up to 64 bytes.
 		if got := d.Memory().LiveBytes - before; got < want || got > want+1024 {
 			t.Errorf("%+v: %d bytes held, the description says %d", c, got, want)
 		}

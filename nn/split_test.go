@@ -12,8 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// libtorchs is a device on which libtorch's own operators, with autograd's own backward,
-// stand in for ours: whatever a layer calls as millrace::.
+// libtorchs is a device that replaces millrace's operators by libtorch's own, with autograd's own backward.
 type libtorchs struct {
 	engine.Device
 	t testing.TB
@@ -58,7 +57,7 @@ func (d libtorchs) lstm(x engine.Tensor, input any, state engine.Tensor, bias an
 	return y
 }
 
-// attention of qkv [rows, positions, 3 x heads x d]: softmax(q k^T / sqrt d), later positions out.
+// attention computes softmax(q k^T / sqrt d) v of qkv [rows, positions, 3 x heads x d], without later positions.
 func (d libtorchs) attention(qkv engine.Tensor, heads int64, mask any) engine.Tensor {
 	rows, t, width := qkv.Shape()[0], qkv.Shape()[1], qkv.Shape()[2]/3
 	apart := d.one("aten::permute", d.one("aten::view", qkv, []int64{rows, t, 3, heads, width / heads}),
@@ -75,12 +74,12 @@ func (d libtorchs) attention(qkv engine.Tensor, heads int64, mask any) engine.Te
 	return d.one("aten::reshape", d.one("aten::transpose.int", y, 1, 2), []int64{rows, t, width})
 }
 
-// layerCase is a layer by kind and settings, on inputs of a shape for each row.
+// layerCase is a layer given by its kind and settings, and the shape of its input for a row.
 type layerCase struct {
 	kind     string
 	settings map[string]any
-	reads    []int // nil: eight tokens
-	splits   int   // operators whose weights' half can come later
+	reads    []int // shape for a row; nil: eight tokens
+	splits   int   // number of operators whose weights' gradients can be computed later
 }
 
 var layerCases = []layerCase{
@@ -103,7 +102,7 @@ var layerCases = []layerCase{
 	{"head", map[string]any{"vocabulary": 9, "norm": false}, []int{8, 6}, 1},
 }
 
-// describe infers the layer. Settings left out take their defaults.
+// describe infers the layer. Missing settings take their defaults.
 func (c layerCase) describe(t *testing.T) model.Layer {
 	t.Helper()
 	kinds := model.Kinds()
@@ -125,9 +124,9 @@ func (c layerCase) describe(t *testing.T) model.Layer {
 	return l
 }
 
-// gradients runs two micro-batches through the layer and yields the gradients of what each
-// read and those gathered in the parameters. own has libtorch's operators; back runs a
-// backward, and last what is left once both are through.
+// gradients runs two micro-batches through the layer. It returns the gradients of both inputs and those gathered in
+// the parameters. own selects libtorch's operators, back runs a backward, and last does the work that remains after
+// both.
 func (c layerCase) gradients(t *testing.T, d engine.Device, own bool, back func(outputs, grads []engine.Tensor) error,
 	last func()) (names []string, all [][]float64) {
 	t.Helper()
@@ -142,7 +141,7 @@ func (c layerCase) gradients(t *testing.T, d engine.Device, own bool, back func(
 	}
 	for j, p := range l.Params {
 		if p.Init.Kind == "normal" {
-			p.Init.Std = 0.3 // so that nothing is lost in the noise
+			p.Init.Std = 0.3 // so that gradients are well above rounding errors
 		}
 		ctx.Params = append(ctx.Params, leaf(t, d, p, 0, j))
 	}
@@ -194,7 +193,8 @@ func (c layerCase) input(t *testing.T, d engine.Device, seed int) engine.Tensor 
 	return x
 }
 
-// waves is a tensor of unlike numbers whose sum is far from zero: sums that cancel show rounding alone.
+// waves returns a tensor of different numbers whose sum is far from zero. A sum near zero would be all rounding
+// error.
 func waves(t *testing.T, d engine.Device, shape []int64, seed int) engine.Tensor {
 	t.Helper()
 	n, to := 1, []int{}
@@ -220,9 +220,9 @@ func gradient(t *testing.T, d engine.Device, x engine.Tensor) []float64 {
 	return read(t, d, g)
 }
 
-// Every layer with weights, three ways: backward whole, weights' halves right after the
-// inputs', and both micro-batches' weights' halves at the end. The three agree bit for bit,
-// and with autograd through libtorch's own operators within a millionth.
+// Every layer with weights runs in three ways: with whole backwards, with each weight half directly after the input
+// half, and with both weight halves at the end. All give the same bits, and agree with autograd through libtorch's
+// own operators within a millionth.
 func TestLayersInHalves(t *testing.T) {
 	for _, c := range layerCases {
 		t.Run(fmt.Sprint(c.kind, c.settings), func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 )
 
-// doubles is an engine in float64.
+// doubles returns an engine that computes in float64.
 func doubles(t *testing.T) engine.Engine {
 	t.Helper()
 	return ref.New()

@@ -36,7 +36,7 @@ func TestMistakesAreRefused(t *testing.T) {
 	says(err, "layers 4 to 3")
 }
 
-// A second request for the same backward is refused, and loses nothing of the half that is still to come.
+// A second request for the same backward is refused, and the remaining half is not lost.
 func TestARefusedBackwardLosesNoHalf(t *testing.T) {
 	b := newLab(t, doubles(t), 0)
 	defer b.close()

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// deep is six layers that make 4 numbers a row each, then the classes and the loss.
+// deep has six layers with 4 outputs for each row, then the classes and the loss.
 func deep(t *testing.T) *model.Model {
 	t.Helper()
 	var b strings.Builder
@@ -26,10 +26,10 @@ func deep(t *testing.T) *model.Model {
 	return m
 }
 
-// Held between forward and backward of 10 rows: the input (240 bytes) and the targets (80),
-// and under recompute one tensor of 320 bytes for each segment but the first; without, every
-// layer's output, and the softmax's probabilities with the loss. The backward's peak is least for
-// segments of a middling length.
+// What is kept between forward and backward of 10 rows: the input (240 bytes) and the targets (80). Under recompute
+// there is also one tensor of 320 bytes for each segment except the first. Without recompute there are every layer's
+// output, and the softmax's probabilities with the loss. The peak of the backward is lowest for medium lengths of
+// segments.
 func TestWhatSegmentsHold(t *testing.T) {
 	e := doubles(t)
 	const in, out, head = 240 + 80, 320, 240
@@ -58,7 +58,7 @@ func TestWhatSegmentsHold(t *testing.T) {
 		}
 		b := &lab{t: t, engine: e, dev: dev, stages: []*Stage{s}}
 		b.forward(7, 10, 1)
-		b.backward(7, 1) // now the gradients are there
+		b.backward(7, 1) // now the gradients exist
 		before := dev.Memory().LiveBytes
 		b.forward(8, 10, 1)
 		if got := dev.Memory().LiveBytes - before; got != want {

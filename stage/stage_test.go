@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// skips is a DAG in which tensors cross cuts, skip over stages and are read by several layers. Some layers read one
+// skips is a DAG whose tensors cross cuts, skip stages, and are read by several layers. Some layers read a tensor
 // twice, and a weight is used three times.
 const skips = `
 name: skips
@@ -46,8 +46,7 @@ func parse(t *testing.T) *model.Model {
 	return m
 }
 
-// lab is the parts of a model on one device, each a stage, with cuts in front of the
-// layers given.
+// lab holds a model on one device, divided into stages before the given layers.
 type lab struct {
 	t      *testing.T
 	engine engine.Engine
@@ -154,7 +153,7 @@ func (b *lab) backward(id int, weight float64) {
 	}
 }
 
-// The gradient of every weight is the slope of the loss, by central differences.
+// The gradient of every weight equals the slope of the loss, measured by central differences.
 func TestGradientsAreSlopes(t *testing.T) {
 	b := newLab(t, doubles(t), 0)
 	defer b.close()
@@ -199,7 +198,7 @@ func TestGradientsAreSlopes(t *testing.T) {
 	}
 }
 
-// Wherever the cuts are, with and without recompute, gradients have the same bits; on a late device too.
+// For all cuts, with and without recompute, gradients have the same bits, also on a lazy device.
 func TestCutsChangeNoGradient(t *testing.T) {
 	collect := func(e engine.Engine, segment int, cuts ...int) map[string]string {
 		b := newLab(t, e, segment, cuts...)
@@ -274,7 +273,7 @@ func TestWhatCrossesACut(t *testing.T) {
 	}
 }
 
-// A replica that had no micro-batch contributes zeros and is stepped like the others.
+// A replica without a micro-batch contributes zeros, and is updated like the others.
 func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 	b := newLab(t, doubles(t), 0)
 	defer b.close()
@@ -298,8 +297,8 @@ func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 	}
 }
 
-// The squares are those of the gradients that the update goes by, tied uses added up, and count a tied
-// parameter once.
+// Norms returns the squares of the gradients that the update uses. Tied uses are added up, and a tied parameter
+// counts once.
 func TestNormsAreOfTheFinalGradients(t *testing.T) {
 	b := newLab(t, doubles(t), 0)
 	defer b.close()
@@ -341,7 +340,7 @@ func TestNormsAreOfTheFinalGradients(t *testing.T) {
 	}
 }
 
-// gradientsOf is the gradients of all uses of all parameters, in model order.
+// gradientsOf returns the gradients of all uses of all parameters, in model order.
 func gradientsOf(s *Stage) (all []Vector, err error) {
 	if err := s.Gradients.hold(); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 
 func TestInProcessIsACarrier(t *testing.T) { wiretest.Conforms(t, wire.InProcess) }
 
-// Some workers share a process, whatever the carrier between processes is.
+// Split works with several workers in one process, with any carrier between processes.
 func TestSplitIsACarrier(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -42,8 +42,7 @@ func TestShapedIsACarrier(t *testing.T) {
 	})
 }
 
-// Carriers that were not made together do not reach each other, though they be of different processes that did
-// the same up to there.
+// Carriers that were not made together do not connect, even if another process has made them by the same steps.
 func TestCarriersOfAnotherMakingAreStrangers(t *testing.T) {
 	const child, says = "MILLRACE_TEST_WIRE_ADDRESS", "address "
 	all, err := wire.InProcess(2)

@@ -56,7 +56,7 @@ func TestHeadersSurviveTheWire(t *testing.T) {
 	}
 }
 
-// The first bytes of a header, written by hand: they are what other builds read.
+// The first bytes of a header are written by hand here, since other builds must read them.
 func TestHeadersAreLittleEndian(t *testing.T) {
 	h := Header{Epoch: 0x01020304, Key: 0x1112131415161718, Step: 0x21222324, SentS: 1,
 		Parts: []Buffer{{Value: 5, DType: F64, Shape: []int64{3, 2}}}}
@@ -111,8 +111,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever a header frame holds, it is read within its bounds or refused, and what is read is what would be
-// written.
+// Any header frame is either read within the limits or refused. What was read is encoded to the same bytes again.
 func FuzzHeader(f *testing.F) {
 	for seed := range uint64(20) {
 		h := randomHeader(rand.New(rand.NewPCG(seed, 1)))
@@ -141,7 +140,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// A queue does not keep what has left it.
+// A queue keeps no reference to elements that have left it.
 func TestAQueueForgetsItsFirst(t *testing.T) {
 	queue := []*int{new(int), new(int)}
 	rest := behindFirst(queue)
@@ -153,14 +152,14 @@ func TestAQueueForgetsItsFirst(t *testing.T) {
 	}
 }
 
-// Edges from one worker to another have numbers of their own, in their order, whatever else is named between them.
+// Edges between two workers are numbered separately, in their own order, whatever other edges are named in between.
 func TestTheTableNumbersEdgesOfAPair(t *testing.T) {
 	var a, b Table
 	for _, table := range []*Table{&a, &b} {
 		for range 2 {
 			for from := range 3 {
 				if table == &b && from == 1 {
-					continue // which has none of its edges
+					continue // it has none of these edges
 				}
 				for group := range uint64(2) {
 					if _, err := table.Edge(Name{From: from, To: 2 - from, Group: group}, 4); err != nil {

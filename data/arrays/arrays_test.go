@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// npyFile is an array as numpy.save writes it (version 1.0), of a dictionary and the elements.
+// npyFile returns an array in the format of numpy.save (version 1.0), from its dictionary and its elements.
 func npyFile(t *testing.T, dictionary string, elements any) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -30,12 +30,12 @@ func npyFile(t *testing.T, dictionary string, elements any) []byte {
 	return b.Bytes()
 }
 
-// says is the dictionary of an array.
+// says returns the dictionary of an array.
 func says(descr, shape string) string {
 	return fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape)
 }
 
-// npzFile is an archive of such arrays, stored or deflated.
+// npzFile returns an archive of such arrays, stored or deflated.
 func npzFile(t *testing.T, method uint16, members map[string][]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -74,7 +74,7 @@ func open(t *testing.T, path string) *File {
 	return f
 }
 
-// Every type of numbers comes out as they were written, of any row, stored and compressed.
+// Every type of number is read as it was written, from any row, stored and compressed.
 func TestEveryTypeIsRead(t *testing.T) {
 	members := map[string][]byte{
 		"f4.npy": npyFile(t, says("<f4", "3, 2"), []float32{1.5, -2, float32(math.Inf(1)), 4, 5, 1e-40}),
@@ -122,7 +122,7 @@ func TestEveryTypeIsRead(t *testing.T) {
 	}
 }
 
-// A number that the type asked for cannot hold is refused with its row.
+// A number that the wanted type cannot hold is refused with its row.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	f := open(t, write(t, "a.npz", npzFile(t, zip.Store, map[string][]byte{
 		"i8.npy": npyFile(t, says("<i8", "3,"), []int64{0, 1<<24 + 1, -100}),
@@ -169,7 +169,7 @@ func TestSafetensors(t *testing.T) {
 	}
 }
 
-// An array that cannot be read is refused for itself, with what would be right; others of the file are read.
+// An array that cannot be read is refused separately, with what would be right; other arrays of the file are read.
 func TestRefusedArrays(t *testing.T) {
 	floats := []float32{1, 2, 3, 4, 5, 6}
 	good := npyFile(t, says("<f4", "3, 2"), floats)
@@ -254,7 +254,7 @@ func TestRefusedArchives(t *testing.T) {
 	}
 }
 
-// claiming is an archive of one compressed array that is said to unpack to so many bytes.
+// claiming returns an archive with one compressed array that claims to unpack to this many bytes.
 func claiming(t *testing.T, text []byte, bytesInAll uint64) []byte {
 	t.Helper()
 	var packed, b bytes.Buffer
@@ -277,7 +277,8 @@ func claiming(t *testing.T, text []byte, bytesInAll uint64) []byte {
 	return b.Bytes()
 }
 
-// Compressed arrays that would take all memory are refused before they do, and ones whose checksum is wrong.
+// Compressed arrays that would use up the memory, and those with a wrong checksum, are refused before they are
+// unpacked.
 func TestCompressedArraysAreBounded(t *testing.T) {
 	for shape, want := range map[string]string{"2097152, 1024": "not savez_compressed", "524288, 1024": "no array does"} {
 		header := npyFile(t, says("|u1", shape), []uint8{})
@@ -309,7 +310,7 @@ func TestCompressedArraysAreBounded(t *testing.T) {
 	}
 }
 
-// A file that is cut short while it is read is an error of the row.
+// A file that is cut short while it is read gives an error with the row.
 func TestAFileThatShrinks(t *testing.T) {
 	path := write(t, "a.npz", npzFile(t, zip.Store, map[string][]byte{
 		"x.npy": npyFile(t, says("<f4", "6,"), []float32{1, 2, 3, 4, 5, 6})}))
@@ -325,7 +326,7 @@ func TestAFileThatShrinks(t *testing.T) {
 	}
 }
 
-// Whatever a header says is read as it is meant, or refused.
+// Any header is read correctly or refused.
 func FuzzNPY(f *testing.F) {
 	f.Add([]byte("\x93NUMPY\x01\x00\x10\x00" + says("<f4", "3, 2")))
 	f.Add([]byte("\x93NUMPY\x02\x00\x40\x00\x00\x00" + says("|b1", "6,") + "\n"))
@@ -337,7 +338,7 @@ func FuzzNPY(f *testing.F) {
 	})
 }
 
-// A dictionary that is written back is read as the same.
+// A dictionary that was read, and is written again, is read as the same.
 func FuzzDictionary(f *testing.F) {
 	f.Add(says("<f4", "3, 2"))
 	f.Add(says("|b1", "6,"))

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The expected tokens are what OpenAI's tiktoken makes of some texts, as its cookbook prints it (How to count tokens
-// with tiktoken). The last is the usual first example of GPT-2.
+// The expected tokens are those of OpenAI's tiktoken, as its cookbook prints them (How to count tokens with
+// tiktoken). The last is the usual first example of GPT-2.
 func TestTokensThatArePublished(t *testing.T) {
 	for text, want := range map[string]map[string][]uint32{
 		"Hello world": {"gpt2": {15496, 995}},
@@ -47,7 +47,8 @@ func TestTokensThatArePublished(t *testing.T) {
 	}
 }
 
-// A text in pieces has the tokens that it has as a whole, all of them below the vocabulary, and they are the text.
+// A text encoded in pieces has the same tokens as the whole text. All of them are below the vocabulary, and they
+// decode to the text.
 func TestPiecesAreTheWhole(t *testing.T) {
 	for _, e := range encodings[1:] {
 		codec, err := tokenizer.Get(e.is)
@@ -108,7 +109,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// Any text comes back from its tokens, made in pieces or as a whole, and what is no UTF-8 is refused.
+// Any text can be decoded from its tokens, made in pieces or as a whole. Text that is not UTF-8 is refused.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte("Hello world, it's 2026\n\n  again"), uint8(3))
 	f.Add([]byte("a\xff"), uint8(0))

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// late opens a device that is behind with everything.
+// late opens a device that delays all its work.
 func late(t *testing.T, worker int, most time.Duration) *Device {
 	t.Helper()
 	d, err := Lazy(Lateness{Seed: 1, OneIn: 1, Most: most}).Open(worker, 1)
@@ -28,7 +28,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// floatsOf reads a tensor as whoever must wait for it.
+// floatsOf reads a tensor and waits for it first.
 func floatsOf(t *testing.T, d *Device, x engine.Tensor) []float64 {
 	t.Helper()
 	h := must(d.ToHost(x))
@@ -39,8 +39,8 @@ func floatsOf(t *testing.T, d *Device, x engine.Tensor) []float64 {
 	return slices.Clone(engine.Numbers[float64](h.Bytes()))
 }
 
-// network computes two steps of everything this engine has, with halves, ties and sums. It returns the weights and
-// what was computed on the way.
+// network computes two steps with all operators of this engine, with halves, ties and sums. It returns the weights
+// and the results on the way.
 func network(t *testing.T, d *Device) (all []float64) {
 	r := rand.New(rand.NewPCG(7, 7))
 	random := func(shape ...int64) engine.Tensor {
@@ -98,7 +98,7 @@ func network(t *testing.T, d *Device) (all []float64) {
 	return all
 }
 
-// A lazy device computes the bits of one that is not, and holds as many bytes.
+// A lazy device computes the same bits as one that is not lazy, and holds as many bytes.
 func TestLazyHasTheSameBits(t *testing.T) {
 	prompt := open(t)
 	want := network(t, prompt)
@@ -116,7 +116,7 @@ func TestLazyHasTheSameBits(t *testing.T) {
 	}
 }
 
-// A reader that does not wait finds no numbers.
+// A reader that does not wait finds no valid numbers.
 func TestLazyShowsAMissingWait(t *testing.T) {
 	d := late(t, 0, 20*time.Millisecond)
 	defer d.Close()
@@ -142,7 +142,7 @@ func TestLazyShowsAMissingWait(t *testing.T) {
 	}
 }
 
-// A tensor may be freed while work reads it; what reads it afterwards finds no numbers.
+// A tensor may be freed while work reads it; later work finds no valid numbers.
 func TestLazyShowsUseAfterFree(t *testing.T) {
 	d := late(t, 0, time.Millisecond)
 	defer d.Close()
@@ -187,7 +187,7 @@ func TestLazyDevicesAwaitEachOther(t *testing.T) {
 	}
 }
 
-// Host bytes come back to the tensor where they are given back, and are read late as well.
+// FromHost writes the host's bytes back to the tensor, and also reads them late.
 func TestLazyFromHost(t *testing.T) {
 	d := late(t, 0, time.Millisecond)
 	m := d.Begin()

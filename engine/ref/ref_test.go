@@ -18,7 +18,7 @@ func open(t interface{ Fatal(...any) }) *Device {
 	return d.(*Device)
 }
 
-// numbers is a tensor of small numbers drawn at random.
+// numbers returns a tensor of small random numbers.
 func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	x, err := d.Full(engine.Float64, shape, 0)
 	if err != nil {
@@ -30,8 +30,8 @@ func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	return x.(*Tensor)
 }
 
-// drawn is a call of an operator: what its gradients are with respect to takes the open places of its arguments, in
-// order. Without arguments it takes nothing else; aten::cat takes a list and a dimension.
+// drawn is a call of an operator. The tensors in wrt, to which gradients flow, fill the open places of its arguments
+// in order. Without args they are all its arguments; aten::cat takes them as a list, and a dimension.
 type drawn struct {
 	name string
 	wrt  []*Tensor
@@ -78,7 +78,7 @@ func drawOperator(t *rapid.T, d *Device) drawn {
 	}
 }
 
-// weighted is the operator's output, and the sum of it weighted by 1, 2, 3, ...
+// weighted returns the operator's output, and its sum weighted by 1, 2, 3, ...
 func (o drawn) weighted(t *rapid.T, d *Device, leaves []engine.Tensor) (engine.Tensor, float64) {
 	given := slices.Clone(o.args)
 	if o.name == "aten::cat" {
@@ -107,7 +107,7 @@ func (o drawn) weighted(t *rapid.T, d *Device, leaves []engine.Tensor) (engine.T
 	return y, s
 }
 
-// Each operator's gradient is the slope that small changes of its inputs show.
+// Each operator's gradient equals the slope measured with small changes of its inputs.
 func TestGradientsAreSlopes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := open(t)
@@ -192,7 +192,7 @@ func TestBackwardFreesItsGraph(t *testing.T) {
 	if err := d.Backward(z, []engine.Tensor{g}); err != nil {
 		t.Fatal(err)
 	}
-	// y went, the leaf's gradient came.
+	// y was freed, and the leaf's gradient was made.
 	if got := d.Memory().LiveBytes; before != 4*80 || got != 4*80 {
 		t.Errorf("%d bytes before and %d after the backward, want 320 both times", before, got)
 	}
@@ -205,7 +205,7 @@ func TestBackwardFreesItsGraph(t *testing.T) {
 	}
 }
 
-// A backward that is refused keeps none of the gradients that it was given, or has made.
+// A backward that is refused keeps none of the gradients that it was given or has made.
 func TestARefusedBackwardKeepsNothing(t *testing.T) {
 	d := open(t)
 	mark := d.Begin()
@@ -220,8 +220,8 @@ func TestARefusedBackwardKeepsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][2][]engine.Tensor{
-		{{s[0], z[0], z[0]}, {nil, g, wrong}}, // of which the first is made
-		{{z[0], y[0]}, {g, g}},                // of which the second has no graph any more
+		{{s[0], z[0], z[0]}, {nil, g, wrong}}, // the first is made before the error
+		{{z[0], y[0]}, {g, g}},                // the second no longer has a graph
 	} {
 		if err := d.Backward(c[0], c[1]); err == nil {
 			t.Errorf("a backward of %d outputs was not refused", len(c[0]))
@@ -233,7 +233,7 @@ func TestARefusedBackwardKeepsNothing(t *testing.T) {
 	}
 }
 
-// A whole step of a small network leaves no byte behind, and never counts below zero.
+// A whole step of a small network frees every byte, and the count is never below zero.
 func TestAStepLeavesNothing(t *testing.T) {
 	d := open(t)
 	for range 2 {
@@ -328,7 +328,7 @@ func TestAWeightsHalfLaterIsTheSame(t *testing.T) {
 	}
 }
 
-// leafOf is a leaf of shape [2 3].
+// leafOf returns a leaf of shape [2 3].
 func leafOf(t *testing.T, d *Device, numbers ...float64) engine.Tensor {
 	x, err := d.Full(engine.Float64, []int64{2, 3}, 0)
 	if err != nil {

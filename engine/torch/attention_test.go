@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// attentionOf is causal attention as libtorch's own operators compute it.
+// attentionOf computes causal attention with libtorch's own operators.
 func attentionOf(d engine.Device, qkv engine.Tensor, heads int64, mask engine.Tensor) engine.Tensor {
 	b, t, c := qkv.Shape()[0], qkv.Shape()[1], qkv.Shape()[2]/3
 	x := call(d, "aten::permute", call(d, "aten::view", qkv, []int64{b, t, 3, heads, c / heads}), []int64{2, 0, 3, 1, 4})
@@ -26,7 +26,7 @@ func attentionOf(d engine.Device, qkv engine.Tensor, heads int64, mask engine.Te
 	return call(d, "aten::reshape", call(d, "aten::transpose.int", y, 1, 2), []int64{b, t, c})
 }
 
-// attentionMask is 0 at some places and 1.25 at the others.
+// attentionMask has 0 at some places and 1.25 at the others.
 func attentionMask(d engine.Device, rows, heads, t int64) engine.Tensor {
 	xs := make([]float32, rows*heads*t*t)
 	for i := range xs {
@@ -74,7 +74,7 @@ func TestCausalAttentionIsLibtorchs(t *testing.T) {
 			want := both(func(x engine.Tensor) engine.Tensor { return attentionOf(d, x, c.heads, mask) })
 			for i, what := range []string{"output", "gradient"} {
 				if c.t == 1 && i == 1 {
-					continue // of q and k it is zero, and rounding is all there is
+					continue // the gradient of q and k is zero, and only rounding is left
 				}
 				if far := distance(got[i], want[i]); !(far <= 1e-6*math.Max(1, c.large)) {
 					t.Errorf("the %s is %.2g away", what, far)
@@ -84,7 +84,7 @@ func TestCausalAttentionIsLibtorchs(t *testing.T) {
 	}
 }
 
-// A slice of a micro-batch has the bits that the whole has there.
+// A slice of a micro-batch gives the same bits as the whole in its place.
 func TestCausalAttentionOfASliceHasTheSameBits(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -123,7 +123,7 @@ func TestCausalAttentionRefuses(t *testing.T) {
 	}
 }
 
-// In float64 the operator is composed of libtorch's.
+// In float64 the operator is composed of libtorch's operators.
 func TestCausalAttentionInDoublePrecision(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -86,7 +86,7 @@ func TestNoGradUpdatesInPlace(t *testing.T) {
 	}
 	same(t, d, "the updated leaf", w, 2.5, 4)
 
-	// Autograd is on again, and the leaf still is one.
+	// Autograd is on again, and the leaf is still a leaf.
 	y := call(d, "aten::sum", call(d, "aten::mul.Tensor", w, w))
 	if err := d.Backward([]engine.Tensor{y}, nil); err != nil {
 		t.Fatal(err)
@@ -94,8 +94,8 @@ func TestNoGradUpdatesInPlace(t *testing.T) {
 	same(t, d, "its gradient", must(d.Grad(w)), 5, 8)
 }
 
-// A write through a Leaf of a saved tensor is noticed, one through aten::data is not:
-// the older graph then differentiates with the newer value.
+// Autograd notices a write through a Leaf of a saved tensor, but not one through aten::data. The older graph then
+// differentiates with the newer value.
 func TestAliasWritesUnseen(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -155,7 +155,7 @@ func (s stage) forward(d engine.Device, x engine.Tensor) engine.Tensor {
 	return call(d, "aten::gelu", call(d, "aten::linear", x, s.weight, s.bias))
 }
 
-// takeGrads reads the gradients and frees the stage.
+// takeGrads returns the gradients and frees the stage.
 func (s stage) takeGrads(d engine.Device) [][]float32 {
 	var out [][]float32
 	for _, p := range s.parameters() {
@@ -179,8 +179,8 @@ func loss(d engine.Device, y engine.Tensor) engine.Tensor {
 	return call(d, "aten::mean", call(d, "aten::mul.Tensor", y, y))
 }
 
-// Two stages on two locked threads, joined by detached tensors that change hands,
-// give every bit of the gradients of one thread.
+// Two stages on two locked threads exchange detached tensors. They give the same bits of the gradients as one
+// thread.
 func TestStageBoundaryIsTransparent(t *testing.T) {
 	e := load(t)
 	var want [][]float32
@@ -262,7 +262,7 @@ func TestStageBoundaryIsTransparent(t *testing.T) {
 	}
 }
 
-// Four threads train stages of their own at once and get what one gets alone.
+// Four threads each train a stage at the same time, and get the same as a single thread.
 func TestFourThreadsAtOnce(t *testing.T) {
 	e := load(t)
 	train := func(d engine.Device) [][]float32 {

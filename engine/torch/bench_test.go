@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// BenchmarkCall is the cost of the door: operators that do next to nothing.
+// BenchmarkCall measures the cost of a call, with operators that do almost nothing.
 func BenchmarkCall(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -38,8 +38,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkSpeed gives what the kernels under the operators reach, in GFLOP/s per
-// thread, with one locked thread and with two at once.
+// BenchmarkSpeed measures the kernels under the operators in GFLOP/s for each thread, with one locked thread and
+// with two at once.
 func BenchmarkSpeed(b *testing.B) {
 	for _, k := range kernels {
 		for _, threads := range []int{1, 2} {
@@ -50,9 +50,9 @@ func BenchmarkSpeed(b *testing.B) {
 	}
 }
 
-// together runs rounds of calls on so many threads at once.
+// together runs rounds of calls on several threads at once.
 func (k kernel) together(b *testing.B, threads int) {
-	const calls = 20 // of each thread between two meetings
+	const calls = 20 // of each thread between two synchronizations
 	e := load(b)
 	var ready, round, ended sync.WaitGroup
 	ready.Add(threads)
@@ -126,8 +126,7 @@ func conv(batch, in, out, side int64) kernel {
 		float64(2 * batch * in * out * 9 * side * side)}
 }
 
-// kernels are the products of a GPT of width 256 with 4 x 128 tokens, and the
-// convolutions of a small VGG.
+// kernels are the products of a GPT of width 256 with 4 x 128 tokens, and the convolutions of a small VGG.
 var kernels = []kernel{
 	linear(512, 1024, 256), linear(512, 256, 1024), linear(512, 768, 256),
 	bmm(32, 128, 128, 32), bmm(32, 128, 32, 128),

@@ -80,7 +80,7 @@ func TestAStoppedBuildCleansUp(t *testing.T) {
 	}
 }
 
-// versionHeader is libtorch's version.h of a version.
+// versionHeader returns libtorch's version.h for a version.
 func versionHeader(version string) string {
 	var text strings.Builder
 	for i, n := range strings.Split(version, ".") {
@@ -89,8 +89,8 @@ func versionHeader(version string) string {
 	return text.String()
 }
 
-// The language standard follows libtorch's version; its string ABI what its CMake file says or, where
-// that says nothing, its library's names; CUDA's libraries and headers where they are.
+// The language standard follows libtorch's version. The string ABI comes from its CMake file, or otherwise from its
+// library's symbols. CUDA's libraries and headers are used if they exist.
 func TestBuildFlags(t *testing.T) {
 	const config = "share/cmake/Torch/TorchConfig.cmake"
 	cuda := map[string]string{"lib/libtorch_cuda.so": "", "../nvidia/cuda_runtime/include/cuda_runtime_api.h": ""}
@@ -160,8 +160,8 @@ func TestBuildFlags(t *testing.T) {
 	}
 }
 
-// Sums by Gloo are built where libtorch is linked against a Gloo whose headers are there; where those do not compile,
-// the library is built without, and says so.
+// Gloo is built in if libtorch is linked against a Gloo whose headers exist. If these do not compile, the library is
+// built without it, and says so.
 func TestBuildWithGloo(t *testing.T) {
 	const headers, library = "include/gloo/allreduce.h", "lib/libgloo.so"
 	for name, c := range map[string]struct {
@@ -223,7 +223,7 @@ echo "$*" >>"$CALLS"
 	}
 }
 
-// A libtorch that is given from where one stands is found from anywhere else, too.
+// A libtorch given by a relative path is also found after the build changes folders.
 func TestBuildAgainstARelativeFolder(t *testing.T) {
 	root := t.TempDir()
 	for path, text := range map[string]string{
@@ -255,7 +255,7 @@ func TestBuildAgainstARelativeFolder(t *testing.T) {
 	}
 }
 
-// Folders that the compiler searches by itself are not named to it: they would come in front of its own.
+// Folders that the compiler searches anyway are not passed to it, since they would come before its own.
 func TestBuildNamesNoFolderOfTheSystem(t *testing.T) {
 	root := t.TempDir()
 	if _, err := os.Stat("/usr/include/torch/csrc/api/include/torch/version.h"); err != nil {
@@ -276,7 +276,7 @@ func TestBuildNamesNoFolderOfTheSystem(t *testing.T) {
 	}
 }
 
-// The dependencies that are loaded first are those of the libtorch that the shim was linked against.
+// The libraries loaded first are those of the libtorch that the shim was linked against.
 func TestGlobalDeps(t *testing.T) {
 	dir := t.TempDir()
 	shim := filepath.Join(dir, "shim.so")

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// call is the single result of an operator that must work.
+// call returns the single result of an operator that must not fail.
 func call(d engine.Device, op string, args ...any) engine.Tensor {
 	return must(d.Call(op, args...))[0]
 }

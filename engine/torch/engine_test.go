@@ -78,7 +78,7 @@ func TestSumInto(t *testing.T) {
 		}
 		return b
 	}
-	dst := append([]byte{0}, floats(1, 2, 1e8)...)[1:] // off its alignment
+	dst := append([]byte{0}, floats(1, 2, 1e8)...)[1:] // not aligned
 	if err := e.SumInto(dst, floats(0.5, -2, 1), engine.Float32); err != nil || !slices.Equal(dst, floats(1.5, 0, 1e8)) {
 		t.Errorf("floats: %v, %v", dst, err)
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// fusedCase is a linear layer with what follows it, as one operator and as libtorch's own.
+// fusedCase is a linear layer and what follows it, as one operator and as libtorch's own.
 type fusedCase struct {
 	name        string
-	rows        []int64 // shape of what is read, but for its last dimension
+	rows        []int64 // shape of the input, without its last dimension
 	in, out     int64
 	bias        bool
 	adds        bool // whether another tensor of the output's shape is added
@@ -44,7 +44,7 @@ var fusedCases = []fusedCase{
 	{name: "sum of many", rows: []int64{2, 40}, in: 64, out: 130, bias: true, adds: true, whole: sumOf, ours: linearAdd},
 }
 
-// gradients are the outputs and all gradients of two micro-batches.
+// gradients returns the outputs and all gradients of two micro-batches.
 func (c fusedCase) gradients(d engine.Device, how func(d engine.Device, x, r, w, b engine.Tensor) engine.Tensor,
 	back func(outputs, grads []engine.Tensor) error, last ...func(),
 ) [][]float32 {
@@ -80,8 +80,8 @@ func (c fusedCase) gradients(d engine.Device, how func(d engine.Device, x, r, w,
 	return all
 }
 
-// The gradients have the same bits whole, in halves, and with both halves of weights at the end. They are libtorch's
-// within a millionth.
+// The gradients have the same bits in a whole backward, in halves, and with both weight halves at the end. They
+// agree with libtorch's within a millionth.
 func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 	for _, c := range fusedCases {
 		t.Run(c.name, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestFusedLinearInHalvesAndAgainstLibtorch(t *testing.T) {
 	}
 }
 
-// Between the arguments where it is 0 and those it returns, gelu is within 3e-7 of a float64 evaluation. Its
-// derivative is within 2e-7; beyond, both stay finite.
+// In the range where gelu is neither 0 nor its argument, it is within 3e-7 of a float64 evaluation. Its derivative
+// is within 2e-7. Outside of that range both stay finite.
 func TestGeluOfTheWholeRange(t *testing.T) {
 	needsKernels(t)
 	d := device(t, 0)
@@ -169,8 +169,8 @@ func TestFusedLinearRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkFused is one feed-forward half of a block of gpt, forward and backward, for a
-// micro-batch of two rows.
+// BenchmarkFused measures one feed-forward half of a block of gpt, forward and backward, for a micro-batch of two
+// rows.
 func BenchmarkFused(b *testing.B) {
 	for _, c := range fusedCases {
 		c.rows, c.in, c.out = []int64{2, 128}, 256, 1024

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// glooGroup makes a group within this process.
+// glooGroup makes a group in this process.
 func glooGroup(t *testing.T, size int) []*torch.Gloo {
 	t.Helper()
 	e := load(t)
@@ -59,7 +59,7 @@ func glooGroup(t *testing.T, size int) []*torch.Gloo {
 	return members
 }
 
-// together has all members do something and gives their errors.
+// together runs f for all members and returns their errors.
 func together(members []*torch.Gloo, f func(rank int, g *torch.Gloo) error) []error {
 	errs := make([]error, len(members))
 	var all sync.WaitGroup
@@ -70,7 +70,8 @@ func together(members []*torch.Gloo, f func(rank int, g *torch.Gloo) error) []er
 	return errs
 }
 
-// Sums of three and four members are the same bits with all, and miss the exact ones by no more than the bound.
+// Sums over two to four members have the same bits at all members, and differ from the exact ones by at most the
+// bound.
 func TestGlooSums(t *testing.T) {
 	for _, size := range []int{2, 3, 4} {
 		members := glooGroup(t, size)
@@ -127,7 +128,7 @@ func TestGlooSums(t *testing.T) {
 	}
 }
 
-// A sum that a member does not join waits until somebody ends it, and one whose member leaves ends by itself.
+// A sum that a member does not join waits until it is ended, and one whose member leaves ends by itself.
 func TestGlooEnds(t *testing.T) {
 	why := errors.New("its host burns")
 	for name, leave := range map[string]func(members []*torch.Gloo){
@@ -163,14 +164,14 @@ func TestGlooEnds(t *testing.T) {
 	}
 }
 
-// A meeting that a member does not join ends as soon as its context does, wherever in it the others are.
+// A meeting that a member does not join ends with its context, at any point of the meeting.
 func TestGlooMeetingEnds(t *testing.T) {
 	e := load(t)
 	if err := e.CanGloo(); err != nil {
 		t.Skip(err)
 	}
 	waited := 0
-	// The ports that the kernel gives decide who connects to whom: of two meetings none may have a member that waits.
+	// The kernel's ports decide who connects to whom, so in two meetings there may be no member that waits.
 	for meeting := 0; meeting < 2 || waited == 0 && meeting < 60; meeting++ {
 		absent := meeting % 2
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -190,7 +191,7 @@ func TestGlooMeetingEnds(t *testing.T) {
 			}
 		}
 		var all sync.WaitGroup
-		all.Go(func() { // says on which host and then where it is, and does not hear the latter of the other
+		all.Go(func() { // sends its host and then its address, but never receives the other's address
 			if _, err := e.NewGloo(ctx, "127.0.0.1", absent, 2, exchange(absent, 1)); !errors.Is(err, why) {
 				t.Errorf("member %d, which hears nothing: %v", absent, err)
 			}

@@ -8,14 +8,14 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// recurrence is the sizes of an lstm and which way it reads.
+// recurrence holds the sizes of an lstm and the direction in which it reads.
 type recurrence struct {
 	rows, length, width, units int64
 	reverse                    bool
 	apart                      bool // its biases are two tensors
 }
 
-// forward is the states for x; theirs is libtorch's own.
+// forward returns the states for x; with theirs it uses libtorch's own operator.
 func (r recurrence) forward(d engine.Device, theirs bool, x engine.Tensor, of []engine.Tensor) engine.Tensor {
 	if !theirs {
 		args := []any{x, of[0], of[1], of[2], r.reverse}
@@ -39,7 +39,7 @@ func (r recurrence) forward(d engine.Device, theirs bool, x engine.Tensor, of []
 	return y
 }
 
-// leaves are the weights of the input and the state, and the biases.
+// leaves returns the weights of the input and of the state, and the biases.
 func (r recurrence) leaves(d engine.Device) []engine.Tensor {
 	leaf := func(seed int, shape ...int64) engine.Tensor { return must(d.Leaf(wave(d, shape, seed), true)) }
 	of := []engine.Tensor{leaf(1, 4*r.units, r.width), leaf(2, 4*r.units, r.units)}
@@ -49,8 +49,8 @@ func (r recurrence) leaves(d engine.Device) []engine.Tensor {
 	return append(of, leaf(3, 8*r.units))
 }
 
-// gradients are those after two micro-batches, and their outputs: of x for each, then of
-// the weights.
+// gradients returns the outputs and gradients of x for each of two micro-batches, and then the gradients of the
+// weights.
 func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
 	of := r.leaves(d)
@@ -71,8 +71,8 @@ func (r recurrence) gradients(d engine.Device, theirs bool, back func(outputs, g
 	return all
 }
 
-// An lstm's backward has the same bits whole, in halves, and with both halves of weights at the end. It is within a
-// millionth of libtorch's own lstm.
+// An lstm's backward has the same bits whole, in halves, and with both weight halves at the end. It agrees with
+// libtorch's own lstm within a millionth.
 func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 	for _, r := range []recurrence{{3, 5, 4, 6, false, false}, {3, 5, 4, 6, true, false}, {1, 1, 2, 3, false, true},
 		{8, 20, 32, 48, false, false}, {8, 20, 32, 48, true, true}} {
@@ -115,7 +115,7 @@ func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 	}
 }
 
-// Arguments that do not fit are refused by name, and so are computed weights.
+// Invalid arguments are refused by name, and so are weights that are computed.
 func TestLSTMRefusals(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -36,7 +36,7 @@ func TestMemoryIsCountedByOwner(t *testing.T) {
 		if m := d.Memory(); m.PeakBytes != 100 {
 			t.Errorf("after the reset: %+v", m)
 		}
-		// The next block of the class comes from the cache, also for a few bytes less.
+		// The next block of the class comes from the cache, even for a few bytes less.
 		c := must(d.Full(engine.Uint8, []int64{mib - 1000}, 0))
 		if m := d.Memory(); m.LiveBytes != mib-900 || m.CachedBytes != 0 {
 			t.Errorf("after the reuse: %+v", m)
@@ -68,7 +68,7 @@ func TestAdoptMovesTheCharge(t *testing.T) {
 			if _, err := d.Adopt(old); err == nil {
 				t.Error("a tensor was adopted twice")
 			}
-			old.Free() // a spent handle: harmless
+			old.Free() // an invalid handle: harmless
 			if m := d.Memory(); m.LiveBytes != mib || m.PeakBytes != mib {
 				t.Errorf("the receiver holds %+v", m)
 			}
@@ -80,14 +80,14 @@ func TestAdoptMovesTheCharge(t *testing.T) {
 			if _, err := d.Adopt(nil); err == nil {
 				t.Error("nothing was adopted")
 			}
-			d.Close() // values made a handle for the contiguous tensor
+			d.Close() // values has made a handle for the contiguous tensor
 		})
 	})
 	all.Wait()
 }
 
-// A block freed on another thread goes home, so a stage that only receives does not
-// gather its neighbour's memory.
+// A block freed on another thread goes back to its owner. So a stage that only receives does not collect its
+// neighbour's memory.
 func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	e := load(t)
 	gifts := make(chan engine.Tensor)
@@ -119,7 +119,7 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	all.Wait()
 }
 
-// Whatever the sizes, blocks are aligned, hold what was written, and are all counted.
+// For all sizes, blocks are aligned, keep their content, and are all counted.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup
@@ -169,7 +169,7 @@ func TestAllocatorUnderRandomLoad(t *testing.T) {
 	all.Wait()
 }
 
-// A home that holds much more than it ever used at once gives its cache back.
+// An owner whose cache holds much more than it ever used at once gives the cache back.
 func TestCacheIsBounded(t *testing.T) {
 	e := load(t)
 	onThread(t, e, 5, func(d engine.Device) {
@@ -228,7 +228,7 @@ func TestScopes(t *testing.T) {
 	d.End(0)
 }
 
-// A tensor that has arrived counts as the receiver's even before it is adopted; a freed one counts as nobody's.
+// A tensor that has arrived counts as the receiver's even before it is adopted; a freed one is not counted.
 func TestChargeMovesTheChargeAlone(t *testing.T) {
 	e := load(t)
 	gift, taken := make(chan engine.Tensor), make(chan struct{})
@@ -247,14 +247,14 @@ func TestChargeMovesTheChargeAlone(t *testing.T) {
 	all.Go(func() {
 		onThread(t, e, 3, func(d engine.Device) {
 			x := <-gift
-			for range 2 { // once is enough
+			for range 2 { // the second call changes nothing
 				d.Charge(x)
 				if more := d.Memory().LiveBytes; more != 400 {
 					t.Errorf("the receiver holds %d bytes, want 400", more)
 				}
 			}
 			must(d.Adopt(x)).Free()
-			d.Charge(x) // spent
+			d.Charge(x) // an invalid handle
 			if left := d.Memory().LiveBytes; left != 0 {
 				t.Errorf("%d bytes are left", left)
 			}

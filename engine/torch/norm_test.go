@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// A mean a thousand times the spread costs digits of x and no more: what is left is normalised
-// as in float64.
+// A mean that is a thousand times the spread costs only the digits that x has lost: the rest is normalised as in
+// float64.
 func TestLayerNormFarFromZero(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -36,7 +36,7 @@ func TestLayerNormFarFromZero(t *testing.T) {
 	}
 }
 
-// Rows have the same bits alone as among others.
+// A row has the same bits alone and among others.
 func TestLayerNormOfASliceHasTheSameBits(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -56,7 +56,7 @@ func TestLayerNormOfASliceHasTheSameBits(t *testing.T) {
 	}
 }
 
-// BenchmarkLayerNorm is one of gpt's for a micro-batch of two rows, forward and backward.
+// BenchmarkLayerNorm measures a layer norm of gpt for a micro-batch of two rows, forward and backward.
 func BenchmarkLayerNorm(b *testing.B) {
 	for _, c := range []struct {
 		op   string

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// packed32 is rows of 32-bit numbers of all sizes, ties, subnormal numbers, infinities and NaN among them.
+// packed32 returns rows of float32 of all sizes, including ties, subnormal numbers, infinities and NaN.
 func packed32() (shape []int64, xs []float32) {
 	r := rand.New(rand.NewPCG(3, 4))
 	shape = []int64{40, 25, 20}
@@ -20,11 +20,11 @@ func packed32() (shape []int64, xs []float32) {
 			x := float32(math.Ldexp(r.NormFloat64(), r.IntN(1+8*i)-7*i))
 			switch r.IntN(8) {
 			case 0:
-				x = math.Float32frombits(math.Float32bits(x) &^ 0xfff) // half way in f16
+				x = math.Float32frombits(math.Float32bits(x) &^ 0xfff) // a tie in f16
 			case 1:
-				x = math.Float32frombits(math.Float32bits(x)&^0xffff | 0x8000) // and in bf16
+				x = math.Float32frombits(math.Float32bits(x)&^0xffff | 0x8000) // a tie in bf16
 			case 2:
-				x = float32(r.IntN(300)) / 2 // and often in i8
+				x = float32(r.IntN(300)) / 2 // often a tie in i8
 			}
 			xs = append(xs, x)
 		}
@@ -47,7 +47,8 @@ func packedBy(t *testing.T, d engine.Device, x engine.Tensor, f packing.Format, 
 	return packed, scales
 }
 
-// The library packs to the bytes of package packing's definition, notes its errors, and unpacks to its numbers.
+// The library packs to the bytes that package packing defines, records its rounding errors, and unpacks to the
+// defined numbers.
 func TestPackedBytesAreTheDefinitions(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -99,7 +100,7 @@ func TestPackedBytesAreTheDefinitions(t *testing.T) {
 	}
 }
 
-// No number that a format holds is further from what stands for it than the format's bound.
+// The rounding error of every number that a format can hold is within the format's bound.
 func TestPackedNumbersKeepTheBound(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -124,7 +125,7 @@ func TestPackedNumbersKeepTheBound(t *testing.T) {
 			case packing.BF16:
 				bound = max(bound, 0x1p-134)
 			case packing.I8:
-				bound = 0x1p-149 // of scales that are subnormal themselves
+				bound = 0x1p-149 // for scales that are subnormal
 				for _, y := range xs[i/500*500 : i/500*500+500] {
 					bound = max(bound, math.Abs(float64(y))/254*(1+1e-6))
 				}

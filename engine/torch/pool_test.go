@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Values and gradients are libtorch's bit for bit: whole windows and rests of rows and
-// columns, equal elements, and one that is no number.
+// Values and gradients have the same bits as libtorch's. The cases have whole windows, remaining rows and columns,
+// equal elements, and a NaN.
 func TestMaxPoolIsLibtorchs(t *testing.T) {
 	d := device(t, 0)
 	for _, c := range []struct {
@@ -64,7 +64,7 @@ func TestMaxPoolRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkMaxPool is the first pool of convnet for a micro-batch of 16, forward and backward.
+// BenchmarkMaxPool measures the first pool of convnet for a micro-batch of 16, forward and backward.
 func BenchmarkMaxPool(b *testing.B) {
 	for _, c := range []struct {
 		op   string

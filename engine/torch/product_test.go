@@ -9,14 +9,14 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Sizes on both sides of a tile's rows and columns, a panel's terms and a pass's rows.
+// Sizes around the limits of a tile's rows and columns, of a panel's terms and of a pass's rows.
 var productSizes = [][3]int64{
 	{1, 1, 1}, {11, 31, 15}, {12, 32, 16}, {13, 33, 17}, {5, 70, 256}, {25, 64, 257}, {385, 40, 20}, {30, 20, 1024},
 	{7, 512, 600},
 }
 
 // A linear layer's output and both gradients agree with sums in float64. Each of the three is a product with other
-// factors transposed; sizes fill tiles, panels and passes, or do not.
+// factors transposed. Some sizes fill tiles, panels and passes exactly, others do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)
 	for _, size := range productSizes {
@@ -38,7 +38,7 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// near says where a product is further from sums in float64 than so many roundings allow.
+// near fails the test if a product differs from sums in float64 by more than the rounding errors allow.
 func near(t *testing.T, what string, got []float32, rows, columns, terms int64,
 	term func(i, j, p int64) (float32, float32)) {
 	t.Helper()
@@ -57,8 +57,8 @@ func near(t *testing.T, what string, got []float32, rows, columns, terms int64,
 	}
 }
 
-// The bits of a row depend on no other row, with AVX-512: replicas that share a micro-batch's rows compute what one
-// worker does.
+// With AVX-512 the bits of a row do not depend on other rows. So replicas that share a micro-batch's rows compute
+// the same as a single worker.
 func TestProductRowsStandAlone(t *testing.T) {
 	needsProducts(t)
 	d := device(t, 0)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// build.sh writes into the library what this package holds against it.
+// build.sh writes the hash of its sources into the library, for this package to check.
 func TestLibrariesSayWhatTheyAreCompiledFrom(t *testing.T) {
 	dir := t.TempDir()
 	asked, compiler := filepath.Join(dir, "asked"), filepath.Join(dir, "compiler")
@@ -32,7 +32,7 @@ func TestLibrariesSayWhatTheyAreCompiledFrom(t *testing.T) {
 	}
 	t.Setenv("CXX", compiler)
 	t.Setenv("TORCH_DIR", filepath.Join(dir, "torch"))
-	t.Setenv("LC_ALL", "en_US.UTF-8") // in which files have another order
+	t.Setenv("LC_ALL", "en_US.UTF-8") // files are sorted differently there
 	if err := Build(context.Background(), filepath.Join(dir, "out.so"), io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestLibrariesSayWhatTheyAreCompiledFrom(t *testing.T) {
 	}
 }
 
-// A library of other sources is refused, with how it is compiled anew.
+// A library of other sources is refused, and the error says how to compile it again.
 func TestLibrariesOfOtherSources(t *testing.T) {
 	for sources, want := range map[string]string{sourceHash(): "",
 		"0123456789ab": "/a/b.so: it was compiled from other sources (0123456789ab) than this millrace has (" + sourceHash() +

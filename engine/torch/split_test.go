@@ -12,19 +12,19 @@ import (
 
 type splitCase struct {
 	name, whole string
-	reads       []int64 // shape; nil: whole numbers
+	reads       []int64 // shape of the input; nil: whole numbers
 	weights     [][]int64
 	args        []any // after the tensors
 }
 
-// of is the same case for another operator.
+// of returns the same case for another operator.
 func (c splitCase) of(name string) splitCase {
 	c.name = name
 	return c
 }
 
-// gradients are those of what was read, if it has one, and of the weights, after two
-// micro-batches and then last.
+// gradients returns the gradients of the inputs, if they have any, and of the weights, after two micro-batches and
+// then last.
 func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
 	var weights []engine.Tensor
@@ -71,7 +71,7 @@ func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.
 	return all
 }
 
-// wave is a tensor of unlike numbers.
+// wave returns a tensor of different numbers.
 func wave(d engine.Device, shape []int64, seed int) engine.Tensor {
 	n := int64(1)
 	for _, s := range shape {
@@ -94,8 +94,8 @@ func distance(a, b []float32) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// splittable are the operators whose backward comes in halves. Each has the tensors that it reads, its weights, and
-// libtorch's own operator that computes the same.
+// splittable lists the operators whose backward comes in halves. Each has the shapes of its input and of its
+// weights, and libtorch's own operator that computes the same.
 var splittable = []splitCase{
 	{name: "millrace::linear", whole: "aten::linear", reads: []int64{2, 5, 6}, weights: [][]int64{{7, 6}, {7}}},
 	{name: "millrace::linear", whole: "aten::linear", reads: []int64{5, 6}, weights: [][]int64{{7, 6}}},
@@ -107,7 +107,7 @@ var splittable = []splitCase{
 		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{2, 4, 7, 6}, weights: [][]int64{{6, 2, 3, 2}, {6}},
 		args: []any{[]int64{2, 1}, []int64{0, 3}, []int64{1, 2}, 2},
 	},
-	{ // each channel by itself
+	{ // each channel separately
 		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{3, 4, 5, 6}, weights: [][]int64{{8, 1, 3, 3}},
 		args: []any{[]int64{1, 1}, []int64{2, 2}, []int64{2, 2}, 4},
 	},
@@ -116,12 +116,12 @@ var splittable = []splitCase{
 	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{2, 70, 33}, weights: [][]int64{{33}, {33}},
 		args: []any{1e-5}},
 	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}},
-	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}, args: []any{3}}, // the padding
+	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}, args: []any{3}}, // padding index
 }
 
-// TestAWeightsHalfLaterHasTheSameBits runs two micro-batches through each operator three
-// ways: whole, in halves one right after the other, and with both weights' halves at the
-// end. The three agree bit for bit, and with libtorch's own backward to rounding.
+// TestAWeightsHalfLaterHasTheSameBits runs two micro-batches through each operator in three ways: whole, in halves
+// directly after each other, and with both weight halves at the end. All three give the same bits, and agree with
+// libtorch's own backward up to rounding.
 func TestAWeightsHalfLaterHasTheSameBits(t *testing.T) {
 	for _, c := range splittable {
 		t.Run(fmt.Sprintf("%s %v", c.name, c.reads), func(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Sizes at which every operator of the shim gives work to a second thread.
+// Sizes at which every operator of the shim uses a second thread.
 var threadCases = []struct {
 	name   string
-	shapes [][]int64 // of the leaves
+	shapes [][]int64 // shapes of the leaves
 	yields func(d engine.Device, x []engine.Tensor) engine.Tensor
 }{
 	{"linear", [][]int64{{2, 130, 256}, {520, 256}, {520}}, func(d engine.Device, x []engine.Tensor) engine.Tensor {
@@ -41,7 +41,7 @@ var threadCases = []struct {
 	}},
 }
 
-// A worker with two threads computes the bits of a worker with one; products do with AVX-512.
+// A worker with two threads computes the same bits as a worker with one; for products this holds only with AVX-512.
 func TestBitsDependOnNoNumberOfThreads(t *testing.T) {
 	needsKernels(t)
 	e := load(t)

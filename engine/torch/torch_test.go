@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// load gives the engine, or skips where libtorch or cgo is missing.
+// load returns the engine, or skips the test if libtorch or cgo is missing.
 func load(t testing.TB) *torch.Engine {
 	t.Helper()
 	e, err := torch.Open()
@@ -25,8 +25,7 @@ func load(t testing.TB) *torch.Engine {
 	return e
 }
 
-// device opens a device on the test's own thread and checks at the end that the test
-// gave back every handle.
+// device opens a device on the test's own thread. At the end it checks that the test gave back every handle.
 func device(t testing.TB, worker int) engine.Device {
 	t.Helper()
 	e := load(t)
@@ -44,7 +43,7 @@ func device(t testing.TB, worker int) engine.Device {
 	return d
 }
 
-// must is for calls that fail only if the test itself is wrong.
+// must unwraps calls that fail only if the test itself is wrong.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -52,7 +51,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// needsKernels skips a test of what millrace's own CPU kernels promise and libtorch's operators do not.
+// needsKernels skips a test of properties that only millrace's own CPU kernels have, not libtorch's operators.
 func needsKernels(t *testing.T) {
 	t.Helper()
 	if load(t).Info().Kernels == "none" {
@@ -60,8 +59,8 @@ func needsKernels(t *testing.T) {
 	}
 }
 
-// needsProducts skips a test of what products of this library promise and BLAS does not: it chooses its order of
-// adding by the numbers of rows and threads.
+// needsProducts skips a test of properties that only this library's products have. A BLAS may add in an order that
+// depends on the numbers of rows and threads.
 func needsProducts(t *testing.T) {
 	t.Helper()
 	needsKernels(t)
@@ -70,8 +69,8 @@ func needsProducts(t *testing.T) {
 	}
 }
 
-// Without kernels libtorch's own operators compute the same formulas: what this package tests of them
-// holds, but for what needsKernels keeps out.
+// Without kernels libtorch's own operators compute the same formulas. The tests of this package hold for them too,
+// except those that needsKernels skips.
 func TestWithoutKernels(t *testing.T) {
 	load(t)
 	if os.Getenv("MILLRACE_KERNELS") == "none" {
@@ -89,7 +88,7 @@ func TestWithoutKernels(t *testing.T) {
 	}
 }
 
-// viewOf is the memory of a contiguous tensor.
+// viewOf returns the memory of a contiguous tensor.
 func viewOf(d engine.Device, t engine.Tensor) ([]byte, error) {
 	return d.(interface {
 		View(engine.Tensor) ([]byte, error)

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// word is a number of engine.Mask's formula, by hand.
+// word computes a number of engine.Mask's formula.
 func word(z uint64) uint64 {
 	z ^= z >> 30
 	z *= 0xbf58476d1ce4e5b9
@@ -17,8 +17,8 @@ func word(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// A mask has the bits of its formula, in one pass and composed of whole-number operators. Rows are any, and shapes
-// use up no whole word; TestWithoutKernels runs this again without the one pass.
+// A mask follows its formula, both in one pass and composed of whole-number operators. It is tested with several
+// first rows, and with shapes that do not fill a word. TestWithoutKernels repeats this without the single pass.
 func TestMaskIsItsFormula(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -82,7 +82,7 @@ func TestMaskIsItsFormula(t *testing.T) {
 	}
 }
 
-// The squares are added in float64 in the order that engine.SquareSum says, and not in another.
+// Squares are added in float64, in the order that engine.SquareSum documents.
 func TestSquareSumHasItsOrder(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -108,7 +108,8 @@ func TestSquareSumHasItsOrder(t *testing.T) {
 	}
 }
 
-// LARS's direction is coefficient w / (g + decay w) (grad + decay weight), and the norm of zeros divides nothing.
+// LARS's direction is coefficient w / (g + decay w) (grad + decay weight), and there is no division by the norm of
+// zeros.
 func TestLARSDirection(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -128,7 +129,7 @@ func TestLARSDirection(t *testing.T) {
 	}
 }
 
-// Verbs make no graph, copies share no memory, parts do.
+// These functions make no graph; copies share no memory, and parts do.
 func TestVerbs(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -164,7 +165,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// Host memory is the tensor's own, outlives its handle, and what is written there is the tensor's.
+// Host memory is the tensor's own memory. It outlives the tensor's handle, and writes to it change the tensor.
 func TestHostMemory(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

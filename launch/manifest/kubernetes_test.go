@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// pods is a Spec of so many pods with everything in it.
+// pods returns a Spec of n pods in which every field is set.
 func pods(n int) Spec {
 	s := Spec{Name: "gpt", Command: []string{"millrace", "train", "--job", "/etc/millrace/job.yaml", "--out",
 		"/data/run $(HOME)"},
@@ -30,7 +30,7 @@ func pods(n int) Spec {
 	return s
 }
 
-// documents are the YAML documents of a file as JSON, by kind.
+// documents returns the YAML documents of a file as JSON, by kind.
 func documents(t testing.TB, text string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
@@ -48,8 +48,7 @@ func documents(t testing.TB, text string) map[string][]byte {
 	return all
 }
 
-// strict decodes JSON into a type of Kubernetes, and refuses unknown and repeated fields as the API server
-// does.
+// strict decodes JSON into a Kubernetes type. Like the API server, it refuses unknown and repeated fields.
 func strict[T any](t testing.TB, text []byte) *T {
 	t.Helper()
 	into := new(T)
@@ -60,7 +59,7 @@ func strict[T any](t testing.TB, text []byte) *T {
 	return into
 }
 
-// written is the documents of a kind.
+// written returns the documents of a kind of manifest.
 func written(t testing.TB, kind string, s Spec) map[string][]byte {
 	t.Helper()
 	text, err := Write(kind, s)
@@ -100,7 +99,7 @@ func TestIndexedJobIsAJob(t *testing.T) {
 	}
 }
 
-// checkPod holds what is the same in all kinds.
+// checkPod checks what is the same in all kinds.
 func checkPod(t *testing.T, template *corev1.PodTemplateSpec) {
 	t.Helper()
 	pod := template.Spec
@@ -129,16 +128,16 @@ func checkPod(t *testing.T, template *corev1.PodTemplateSpec) {
 	}
 }
 
-// checkRules holds a pod failure policy to the exit codes. A code after which no other start helps, a crash among
-// them, fails the Job; another code does not.
+// checkRules checks the exit codes of a pod failure policy. A code after which another start does not help, such as
+// a crash, must fail the Job; other codes must not.
 func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string) {
 	t.Helper()
 	first := policy.Rules[0]
 	if first.Action != batchv1.PodFailurePolicyActionFailJob || first.OnExitCodes == nil ||
-		*first.OnExitCodes.ContainerName != container || !slices.IsSorted(first.OnExitCodes.Values) { // as the API asks for
+		*first.OnExitCodes.ContainerName != container || !slices.IsSorted(first.OnExitCodes.Values) { // the API wants it
 		t.Fatalf("%+v", first)
 	}
-	for code := int32(1); code < 256; code++ { // of containers that have failed
+	for code := int32(1); code < 256; code++ { // exit codes of failed containers
 		in := slices.Contains(first.OnExitCodes.Values, code)
 		ends := in == (first.OnExitCodes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn)
 		if ends == slices.Contains([]int32{3, 129, 130, 137, 143}, code) {
@@ -147,7 +146,8 @@ func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string
 	}
 }
 
-// jobSetSpec is what the tests look at in a JobSet; its Go module cannot be had, so its schema checks the rest.
+// jobSetSpec has the fields of a JobSet that the tests check. Its Go module is not available, so its schema checks
+// the rest.
 type jobSetSpec struct {
 	Network struct {
 		Subdomain                string
@@ -192,8 +192,8 @@ func TestJobSetIsAJobSet(t *testing.T) {
 	}
 }
 
-// checkFailurePolicy holds that a Job that ended because of a code, or of its time, fails the set, and any other starts
-// it again.
+// checkFailurePolicy checks when a set fails: if a Job ended because of an exit code or its time limit. After any
+// other end the set starts the Job again.
 func checkFailurePolicy(t *testing.T, s jobSetSpec) {
 	t.Helper()
 	p := s.FailurePolicy
@@ -235,7 +235,7 @@ func TestTrainJobIsATrainJob(t *testing.T) {
 		job.Spec.Trainer.NumProcPerNode != 1 || runtime.Spec.MLPolicy.NumNodes != 4 || len(job.Spec.Trainer.Command) != 6 {
 		t.Errorf("%+v, %+v", job, runtime)
 	}
-	// The runtime's template is a JobSet's.
+	// The runtime's template has the form of a JobSet.
 	validate(t, "jobset.x-k8s.io_jobsets",
 		[]byte(fmt.Sprintf(`{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": %s}`,
 			runtime.Spec.Template.Spec)))
@@ -253,13 +253,13 @@ func TestTrainJobIsATrainJob(t *testing.T) {
 	}
 }
 
-// Pods that are started from a manifest know where they are.
+// Pods started from a manifest get the right rank and address.
 func TestPodsKnowTheirPlace(t *testing.T) {
 	const n = 3
 	for kind, c := range map[string]struct {
 		launcher launch.Launcher
 		address  string
-		// of Kubernetes' controllers: variables beside those of the container, and fields
+		// set by Kubernetes' controllers: further variables, and fields
 		env    func(i int) []string
 		fields map[string]string
 	}{
@@ -298,7 +298,7 @@ func TestPodsKnowTheirPlace(t *testing.T) {
 	}
 }
 
-// environmentOf is the variables of a manifest's container, as the kubelet sets them.
+// environmentOf returns the variables of a manifest's container, as the kubelet sets them.
 func environmentOf(t *testing.T, kind string, docs map[string][]byte, fields map[string]string) []string {
 	t.Helper()
 	var vars []corev1.EnvVar

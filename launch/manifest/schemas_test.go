@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// schemas are the CRDs' own, each read once.
+// schemas caches the schemas of the CRDs.
 var schemas sync.Map
 
-// validate holds a resource to the schema of its CustomResourceDefinition. Rules in CEL are not looked at.
+// validate checks a resource against the schema of its CustomResourceDefinition. CEL rules are not checked.
 func validate(t testing.TB, crd string, resource []byte) {
 	t.Helper()
 	if err := valid(t, crd, resource); err != nil {
@@ -81,8 +81,8 @@ func schemaOf(t testing.TB, crd string) *jsonschema.Resolved {
 	return resolved
 }
 
-// closed has a schema refuse fields that it does not know, as the API server does when asked to be strict. A schema
-// that does not list its fields allows any.
+// closed makes a schema refuse unknown fields, as the API server does in strict mode. A schema that does not list
+// its fields still allows any.
 func closed(schema map[string]any) {
 	_, lists := schema["properties"]
 	_, says := schema["additionalProperties"]
@@ -106,7 +106,7 @@ func closed(schema map[string]any) {
 	}
 }
 
-// The schemas refuse what they are there to refuse.
+// The schemas refuse invalid resources.
 func TestSchemasRefuse(t *testing.T) {
 	for _, c := range []struct{ kind, doc, crd, from, to string }{
 		{"jobset", "JobSet", "jobset.x-k8s.io_jobsets", `"BlockingRecreate"`, `"Blocking"`},
@@ -124,7 +124,7 @@ func TestSchemasRefuse(t *testing.T) {
 	}
 }
 
-// Whatever the text, YAML gives it back.
+// Any text survives writing and reading YAML.
 func FuzzScalar(f *testing.F) {
 	for _, text := range []string{"", "yes", "No", "1e3", "0x1f", "~", "null", "a: b", "# c", "- d", "é\u2028x",
 		"'\"\\\n\t", "1_000", "=", "<<", ".inf",
@@ -132,7 +132,7 @@ func FuzzScalar(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if strings.ToValidUTF8(text, "") != text || len(text) > 100 { // a key of YAML has at most 1,024 characters
+		if strings.ToValidUTF8(text, "") != text || len(text) > 100 { // YAML allows keys of at most 1,024 characters
 			return
 		}
 		var got map[string]any

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// srun, scontrol, mpirun and mpiexec.hydra as far as the scripts know them: tasks beside each other, each
-// with its rank in the environment. srun's code is the greatest, mpirun's that of the first who failed,
-// Hydra's all of them together.
+// Fakes of srun, scontrol, mpirun and mpiexec.hydra, with what the scripts use. They start tasks in parallel, each
+// with its rank in the environment. srun returns the greatest exit code, mpirun that of the first failure, Hydra the
+// bitwise OR of all.
 const srun = `#!/bin/bash
 arbitrary=
 while [[ $1 == --* ]]; do
@@ -67,7 +67,7 @@ done
 exit $code
 `
 
-// fake is a folder of launchers, and the file that they write into what they are told.
+// fake returns a folder of fake launchers, and the file to which they write their arguments.
 func fake(t testing.TB) (path, told string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,13 +81,13 @@ func fake(t testing.TB) (path, told string) {
 	return dir + ":" + os.Getenv("PATH"), filepath.Join(dir, "told")
 }
 
-// script is a Spec of tasks that run a command of the shell.
+// script returns a Spec whose tasks run a shell command.
 func script(tasks int, command string) Spec {
 	return Spec{Name: "run", Command: []string{"bash", "-c", command}, Hosts: []Host{{Processes: tasks}}, Restarts: 2,
 		Grace: 5 * time.Second}
 }
 
-// execute runs the script of a kind, and says how it ended, what it printed and what the launchers were told.
+// execute runs the script of a kind. It returns the exit code, the output, and the launchers' arguments.
 func execute(t testing.TB, kind string, s Spec, env ...string) (code int, out, said string) {
 	t.Helper()
 	text, err := Write(kind, s)
@@ -115,7 +115,7 @@ func execute(t testing.TB, kind string, s Spec, env ...string) (code int, out, s
 func TestExitCodesDecideOnAnotherStart(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for _, c := range []struct {
-		name, command string // RANK is the rank
+		name, command string // RANK stands for the rank
 		again         bool
 		code          int
 	}{
@@ -143,7 +143,7 @@ func TestExitCodesDecideOnAnotherStart(t *testing.T) {
 	}
 }
 
-// A run starts again as often as asked, within its time, and not where the launcher itself has failed.
+// A run starts again as often as asked, within its time limit, but not if the launcher itself has failed.
 func TestRunsStartAgainAsOftenAsAsked(t *testing.T) {
 	limited := script(2, "trap 'exit 143' TERM; echo start; while :; do sleep 0.02; done")
 	limited.Grace, limited.Limit = time.Second, 1500*time.Millisecond
@@ -167,7 +167,7 @@ func TestRunsStartAgainAsOftenAsAsked(t *testing.T) {
 		t.Errorf("without restarts told %q", said)
 	}
 	for _, mpi := range []string{OpenMPI, MPICH} {
-		s := script(2, "echo start $MILLRACE_RESTART; [ $OMPI_COMM_WORLD_RANK = 0 ] && exit 137; exit 3") // Hydra says 139
+		s := script(2, "echo start $MILLRACE_RESTART; [ $OMPI_COMM_WORLD_RANK = 0 ] && exit 137; exit 3") // Hydra returns 139
 		s.MPI = mpi
 		if _, out, _ := execute(t, "mpirun", s); out != strings.Repeat("start 0\n", 2)+strings.Repeat("start 1\n",
 			2)+strings.Repeat("start 2\n", 2) {
@@ -176,7 +176,7 @@ func TestRunsStartAgainAsOftenAsAsked(t *testing.T) {
 	}
 }
 
-// Where one process has failed and another one hangs, Hydra is told to end.
+// If one process has failed and another one hangs, Hydra is told to end.
 func TestHydraIsToldToEnd(t *testing.T) {
 	defer func(was time.Duration) { notice = was }(notice)
 	notice = time.Second
@@ -188,7 +188,7 @@ func TestHydraIsToldToEnd(t *testing.T) {
 	}
 }
 
-// A run whose time is over does not start again, also where mpirun does not end with it.
+// A run does not start again after its time limit, even if mpirun does not end then.
 func TestMpirunIsKilledBehindItsTime(t *testing.T) {
 	defer func(was time.Duration) { graceOfMPI = was }(graceOfMPI)
 	graceOfMPI = 0
@@ -199,7 +199,7 @@ func TestMpirunIsKilledBehindItsTime(t *testing.T) {
 	}
 }
 
-// A signal reaches the command through the shell around it, which waits for what it says.
+// A signal reaches the command inside the shell, and the shell waits for its exit code.
 func TestSignalsReachTheCommand(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "mark")
@@ -218,7 +218,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	if _, err := out.Read(ready); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM); err != nil { // as launchers do
+	if err := syscall.Kill(-c.Process.Pid, syscall.SIGTERM); err != nil { // like a launcher
 		t.Fatal(err)
 	}
 	rest := make([]byte, 100)
@@ -236,7 +236,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	}
 }
 
-// Whoever tells the script of mpirun to stop has its processes told, and no other start.
+// Stopping the mpirun script stops its processes, and there is no further start.
 func TestTheScriptOfMpirunCanBeStopped(t *testing.T) {
 	s := script(2, "trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.02; done")
 	text, err := Write("mpirun", s)
@@ -268,15 +268,15 @@ func TestTheScriptOfMpirunCanBeStopped(t *testing.T) {
 	}
 }
 
-// Slurm is told which rank is on which host where it would sort them, or divide processes otherwise; every rank knows
-// where rank 0 is.
+// Slurm is given the host of each rank if it would otherwise sort hosts or divide processes differently. Every rank
+// knows where rank 0 is.
 func TestRanksAreWhereTheyShouldBe(t *testing.T) {
 	for _, c := range []struct {
 		hosts []Host
-		want  string // of the file of hosts
-		first string // where rank 0 is met
+		want  string // content of the hostfile
+		first string // the host of rank 0
 	}{
-		{[]Host{{Processes: 3}, {Processes: 1}, {Processes: 2}}, "a\na\na\nb\nc\nc\n", "a"}, // as scontrol sorts them
+		{[]Host{{Processes: 3}, {Processes: 1}, {Processes: 2}}, "a\na\na\nb\nc\nc\n", "a"}, // in scontrol's order
 		{[]Host{{Name: "b", Processes: 3}, {Name: "a", Processes: 1}}, "b\nb\nb\na\n", "b"},
 		{[]Host{{Name: "b", Processes: 1, Device: "fast"}, {Name: "a", Processes: 1, Device: "slow"}}, "b\na\n", "b"},
 		{[]Host{{Processes: 2}, {Processes: 2}}, "", "a"},
@@ -306,7 +306,8 @@ func TestRanksAreWhereTheyShouldBe(t *testing.T) {
 	}
 }
 
-// A run that its user stops, or whose time is over, is not started again. A single stopped process counts as lost.
+// A run that its user stops, or whose time limit is over, is not started again. A single stopped process counts as
+// lost.
 func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for command, c := range map[string]struct {
@@ -328,7 +329,7 @@ func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	}
 }
 
-// The command comes through the shells as it was given.
+// The command arrives through the shells unchanged.
 func TestCommandsAreQuoted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		args := rapid.SliceOfN(rapid.StringMatching(`[ -~é]{0,12}`), 1, 5).Draw(t, "args")
@@ -347,7 +348,7 @@ func TestCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// Hosts of unequal processes are whole, and each has cores for the most of them.
+// With unequal numbers of processes whole hosts are requested, each with cores for the largest number.
 func TestAnyHostHasCoresForTheMostProcesses(t *testing.T) {
 	for cores, want := range map[int]string{0: "3", 4: "12"} {
 		s := script(1, "true")
@@ -359,7 +360,7 @@ func TestAnyHostHasCoresForTheMostProcesses(t *testing.T) {
 	}
 }
 
-// What the scripts tell the launchers.
+// The options that the scripts give to launchers.
 func TestOptions(t *testing.T) {
 	s := script(4, "true")
 	s.Hosts = []Host{{Name: "a", Processes: 4}, {Name: "b", Processes: 4}}

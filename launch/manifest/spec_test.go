@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// The files as they are, to be read by whoever reviews them.
+// The complete files, for review.
 func TestFiles(t *testing.T) {
 	datadriven.RunTest(t, "testdata/files", func(t *testing.T, d *datadriven.TestData) string {
 		s := Spec{Name: "gpt", Command: strings.Fields("millrace train --job /etc/millrace/job.yaml --resume /data/run " +
@@ -104,7 +104,7 @@ func TestWhatNoFileSays(t *testing.T) {
 	}
 }
 
-// Processes are on the hosts where the plan has its workers.
+// Processes are on the hosts of the plan's workers.
 func TestPlace(t *testing.T) {
 	two, err := cluster.Parse(strings.NewReader(`
 name: two
@@ -117,7 +117,7 @@ levels:
 	if err != nil {
 		t.Fatal(err)
 	}
-	// written is what doctor --links writes of hosts with so many processes each.
+	// written returns a cluster like that of doctor --links, for hosts with these numbers of processes.
 	written := func(workers int, processes ...int) *cluster.Cluster {
 		link := cluster.Link{LatencyS: 1e-6, BandwidthBytesPerSecond: 1e9}
 		h := cluster.Hosts{Process: link, Host: link, Network: link, Types: map[string]cluster.DeviceType{"cpu": {}}}

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 )
 
-// Two processes meet, here without a Guard, and have different plans.
+// Two processes meet, here without a Guard, with different plans.
 func Example() {
 	hello := func(rank int, plan string) rendezvous.Config {
 		return rendezvous.Config{Own: rendezvous.Hello{Rank: rank, Size: 2, Host: "here", PID: 7 + rank,

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fakeNet is a Listener and what dials it, over pipes in memory.
+// fakeNet is a Listener with its dialler, over pipes in memory.
 type fakeNet struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -51,7 +51,7 @@ func (f *fakeNet) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// rank is a Config of a process on one of two hosts.
+// rank returns the Config of a process on one of two hosts.
 func rank(r, size int) Config {
 	return Config{
 		Own: Hello{Rank: r, Size: size, Run: "run", Host: fmt.Sprint("host", 2*r/size), PID: 100 + r,
@@ -61,7 +61,7 @@ func rank(r, size int) Config {
 	}
 }
 
-// result is what a process came to.
+// result is the result of a process in a meeting.
 type result struct {
 	Config
 	m    *Meeting
@@ -69,7 +69,7 @@ type result struct {
 	took time.Duration
 }
 
-// meet has processes meet, each after its delay, and closes what they have.
+// meet lets processes meet, each after its delay, and closes their links.
 func meet(t *testing.T, net *fakeNet, delay func(i int) time.Duration, configs ...Config) []result {
 	t.Helper()
 	results := make([]result, len(configs))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Whatever comes as a Hello is read or refused; what is read is within bounds, and nothing behind it is
-// touched.
+// Any bytes are read as a Hello or refused. A Hello that was read is within the limits, and later bytes are
+// untouched.
 func FuzzHello(f *testing.F) {
 	for _, v := range []any{rank(1, 4).Own, Hello{}, "hello", nil, []int{1}} {
 		text, err := encode(v)
@@ -34,7 +34,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// Whatever comes as a table is read or refused, and what is read says the same again.
+// Any bytes are read as a table or refused. A table that was read is encoded to the same content again.
 func FuzzTable(f *testing.F) {
 	good := packed{Hosts: []string{"a", "b"}, At: []int{1, 0, 1}, Addresses: [][]byte{{1}, nil, {2, 3}},
 		Differ: []string{"d"}}
@@ -58,7 +58,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// Whatever processes say, the roll ends in one of its phases and names reasons where it fails.
+// Whatever processes send, the roll ends in one of its phases, and gives reasons if it fails.
 func FuzzRoll(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{0x21, 0x22, 0x11, 0x41, 0x42})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A process that goes away while others are waited for ends the meeting, and so does rank 0.
+// A process that disappears while others are awaited ends the meeting, and so does rank 0.
 func TestWhoIsLostEndsTheMeeting(t *testing.T) {
 	for _, gone := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestWhoIsLostEndsTheMeeting(t *testing.T) {
 	}
 }
 
-// A process that hears no more of rank 0 says so in time, though the connection stands.
+// A process that no longer hears from rank 0 reports that in time, even though the connection exists.
 func TestASilentLeaderIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own, other := net.Pipe()
@@ -78,8 +78,8 @@ func TestASilentLeaderIsLost(t *testing.T) {
 	})
 }
 
-// When the time is over whoever was waited for is named: who has not come, who came and says nothing, who has not taken
-// the table.
+// At the end of the time the missing processes are named: those that have not come, that came but do not answer, and
+// that have not taken the table.
 func TestWhoWasWaitedForIsNamed(t *testing.T) {
 	hello := func(r int) Hello { c := rank(r, 3); return c.Own }
 	came := func(ranks ...int) *roll {
@@ -108,7 +108,7 @@ func TestWhoWasWaitedForIsNamed(t *testing.T) {
 	}
 }
 
-// Without rank 0 the others say what was in the way when their time is over.
+// Without rank 0 the others report, at the end of their time, what went wrong.
 func TestWithoutRank0(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet()

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ranks are the Configs of all ranks, changed by whoever asks.
+// ranks returns the Configs of all ranks, each changed by the caller's function.
 func ranks(size int, change func(c *Config)) []Config {
 	var all []Config
 	for r := range size {
@@ -28,7 +28,7 @@ func ranks(size int, change func(c *Config)) []Config {
 	return all
 }
 
-// All processes meet, in whatever order they come, and know where the others are.
+// All processes meet, in any order of coming, and know where the others are.
 func TestAllMeet(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 8} {
 		for name, delay := range map[string]func(int) time.Duration{
@@ -50,7 +50,7 @@ func TestAllMeet(t *testing.T) {
 					}
 					checkMeeting(t, r, size)
 					for i, c := range r.m.Clocks {
-						of := r.Own.Rank // which knows its own
+						of := r.Own.Rank // it knows its own
 						if of == 0 {
 							of = i
 						}
@@ -90,7 +90,7 @@ func checkMeeting(t *testing.T, r result, size int) {
 	}
 }
 
-// The connections are the links from then on: nothing of the rendezvous is left in them.
+// After the meeting the connections become the links: no bytes of the rendezvous are left in them.
 func TestLinksAreCleanBehindTheMeeting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet()
@@ -103,7 +103,7 @@ func TestLinksAreCleanBehindTheMeeting(t *testing.T) {
 					return
 				}
 				defer m.Close()
-				time.Sleep(time.Hour) // no deadline is left either
+				time.Sleep(time.Hour) // checks that no deadline is left
 				if _, err := fmt.Fprintf(m.Links[0], "rank %d\n", r); err != nil {
 					t.Error(err)
 				}
@@ -124,7 +124,7 @@ func TestLinksAreCleanBehindTheMeeting(t *testing.T) {
 	})
 }
 
-// Whatever contradicts or is missing, every process says so, and the same.
+// If facts contradict each other or ranks are missing, every process reports the same reasons.
 func TestEveryRankSaysWhoAndWhy(t *testing.T) {
 	fact := func(r int, name, value string) func(*Config) {
 		return func(c *Config) {
@@ -141,7 +141,7 @@ func TestEveryRankSaysWhoAndWhy(t *testing.T) {
 		more   func(all []Config) []Config
 		retry  bool
 		want   []string
-		within time.Duration // of all; the last of four comes a little late
+		within time.Duration // for all processes; the last of four comes a little late
 	}{
 		{"a plan", fact(2, "plan", "p2"), nil, false,
 			[]string{"the plan of rank 2 (process 102 on host host1) is p2, that of rank 0 (process 100 on host host0) is p1"},
@@ -235,7 +235,7 @@ func TestReasonsAreGathered(t *testing.T) {
 	})
 }
 
-// A process that comes after the meeting has failed is told why, too.
+// A process that comes after the meeting has failed is also told why.
 func TestWhoComesLateIsToldWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := ranks(3, func(c *Config) {
@@ -252,8 +252,7 @@ func TestWhoComesLateIsToldWhy(t *testing.T) {
 	})
 }
 
-// Facts that need not be the same are told where they differ; those that a process does not state are not
-// compared.
+// Differences in facts that may differ are reported. A fact that a process does not state is not compared.
 func TestDifferencesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := ranks(4, func(c *Config) {
@@ -272,7 +271,7 @@ func TestDifferencesAreTold(t *testing.T) {
 	})
 }
 
-// Machines of one name are hosts of their own, each called so that it is told from the others.
+// Machines with the same name are separate hosts, with names that differ.
 func TestMachinesOfOneName(t *testing.T) {
 	type at struct {
 		name, machine string

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// 1,024 ranks in one process meet in time and in little memory.
+// 1,024 ranks in one process meet in time and with little memory.
 func TestManyRanksMeet(t *testing.T) {
 	const size = 1024
 	peak := watchMemory()
@@ -46,8 +46,8 @@ func TestManyRanksMeet(t *testing.T) {
 	}
 }
 
-// watchMemory watches the memory in use, of heap and stacks. The function that it returns ends that, and says by how
-// much it grew at most.
+// watchMemory watches the memory in use, heap and stacks. The function that it returns stops that, and returns the
+// largest growth.
 func watchMemory() func() uint64 {
 	use := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Processes of another run, or of an earlier start of this one, do not end a meeting, and try on.
+// Processes of another run, or of an earlier start of this one, do not end a meeting, and keep trying.
 func TestStrangersOfAnotherRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := rank(1, 2)
@@ -21,7 +21,7 @@ func TestStrangersOfAnotherRun(t *testing.T) {
 		old := rank(1, 2)
 		old.Own.Restart = 7
 		results := meet(t, newFakeNet(), func(i int) time.Duration {
-			return map[int]time.Duration{1: 20 * time.Second}[i] // rank 1 comes behind both
+			return map[int]time.Duration{1: 20 * time.Second}[i] // rank 1 comes after both
 		}, rank(0, 2), rank(1, 2), other, old)
 		for _, r := range results[:2] {
 			if r.err != nil {
@@ -39,7 +39,7 @@ func TestStrangersOfAnotherRun(t *testing.T) {
 	})
 }
 
-// Garbage, oversize, silence and slowness on the port are refused, and the processes meet all the same.
+// Garbage, oversized words, silence and slowness are refused, and the processes still meet.
 func TestStrangersAreRefused(t *testing.T) {
 	attacks := map[string]func(net.Conn){
 		"silence":  func(net.Conn) {},
@@ -67,7 +67,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			f := newFakeNet()
 			ctx, stop := context.WithCancel(t.Context())
 			var strangers sync.WaitGroup
-			for range 200 { // more than are let in at once
+			for range 200 { // more than are admitted at once
 				strangers.Go(func() {
 					for range 3 {
 						c, err := f.dial(ctx)
@@ -96,7 +96,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 }
 
-// Whom the guard does not let in says nothing to the meeting, however it goes about it.
+// A connection that the guard refuses cannot reach the meeting in any way.
 func TestTheGuardDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet()
@@ -192,7 +192,7 @@ func TestWrongWordsOfRank0(t *testing.T) {
 	}
 }
 
-// A process that cannot be in the meeting is told before it tries.
+// An invalid Config is refused before the process tries to meet.
 func TestConfigsAreChecked(t *testing.T) {
 	far := rank(0, 2)
 	far.Own.Rank = 5

@@ -21,7 +21,7 @@ type member struct {
 	tls   *tcp.TLS
 }
 
-// overTCP has processes meet through Endpoints on the loopback.
+// overTCP lets processes meet through Endpoints on the loopback.
 func overTCP(t *testing.T, members []member) []result {
 	t.Helper()
 	results := make([]result, len(members))
@@ -95,7 +95,7 @@ func TestMeetingsOverTCP(t *testing.T) {
 	}
 }
 
-// Over TCP, too, everybody is told who and why.
+// Over TCP, too, every process gets the reasons with the processes' names.
 func TestRefusalsOverTCP(t *testing.T) {
 	all := members(3, &tcp.TLS{})
 	all[2].Own.Facts = []Fact{{"plan", "p2", true}}

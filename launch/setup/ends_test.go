@@ -18,13 +18,13 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Whichever way an error goes from one process to others, who was lost is lost there, and who was stopped is.
+// An error keeps its type on any way between processes: lost or stopped, with the same process.
 func TestErrorsStayWhatTheyAre(t *testing.T) {
 	gone := control.NewLost(2, "rank 2", errors.New("EOF"))
 	for name, c := range map[string]struct {
 		err  error
-		lost int // a process; 0: none
-		left int // another; -1: none
+		lost int // a lost process; 0: none
+		left int // a stopped process; -1: none
 	}{
 		"lost":            {gone, 2, -1},
 		"lost at work":    {fmt.Errorf("the files: %w", gone), 2, -1},
@@ -48,7 +48,7 @@ func TestErrorsStayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// A process that is stopped at work is stopped to rank 0, whatever it says of its work and whenever that comes.
+// A process that is stopped during work is reported as stopped, whatever its work returns and whenever that comes.
 func TestWhoIsStoppedHasNoOtherError(t *testing.T) {
 	for range 100 {
 		working := make(chan struct{})
@@ -72,8 +72,8 @@ func TestWhoIsStoppedHasNoOtherError(t *testing.T) {
 	}
 }
 
-// A process that is stopped as the run begins either gets its Link or there is no run. Over the Link it says that it
-// stops; at no moment is it lost.
+// A process that is stopped when the run begins either gets its Link or there is no run. Over the Link it reports
+// that it stops; it is never reported as lost.
 func TestWhoIsStoppedAsTheRunBeginsIsNotLost(t *testing.T) {
 	runs := 0
 	for i := range 300 {
@@ -128,10 +128,11 @@ func closeBoth(t *testing.T, a, b control.Link) {
 	both.Wait()
 }
 
-// A process that is lost as the run begins does not keep it from beginning: the run hears who it is, and tells all.
+// A process that is lost when the run begins does not prevent the beginning: the run learns who is lost, and tells
+// all.
 func TestARunBeginsForThoseThatAreLeft(t *testing.T) {
 	l, ends, _ := setups(t, 4, nil)
-	l.peers[2].Link = cut{l.peers[2].Link} // in front of Begin
+	l.peers[2].Link = cut{l.peers[2].Link} // before Begin is sent
 	links, err := l.Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -153,12 +154,12 @@ func TestARunBeginsForThoseThatAreLeft(t *testing.T) {
 	}
 }
 
-// cut is a Link that ends in front of what is sent over it.
+// cut is a Link that ends before anything is sent over it.
 type cut struct{ control.Link }
 
 func (c cut) Send(control.Message) error { return c.Close() }
 
-// A value that cannot be sent as text is an error of its sender, and nobody waits for it.
+// A value that cannot be encoded gives its sender an error, and nobody waits for it.
 func TestWhatCannotBeSaidIsAnError(t *testing.T) {
 	l, ends, _ := setups(t, 2, map[string]Handler{
 		"long": func(context.Context, json.RawMessage) (any, error) {
@@ -195,7 +196,7 @@ var errLong = errors.New("too long")
 
 func (full) Send(control.Message) error { return errLong }
 
-// Rank 0 says whom it has been waiting for, and for what.
+// Rank 0 logs which processes it has been waiting for, and for which answer.
 func TestRankZeroSaysWhomItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

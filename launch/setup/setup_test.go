@@ -34,13 +34,13 @@ func config() Config {
 	}, Log: slog.New(slog.DiscardHandler)}
 }
 
-// ended is what came of a Follower.
+// ended is the result of a Follower.
 type ended struct {
 	link control.Link
 	err  error
 }
 
-// setups connects a leader with others, which all have these handlers.
+// setups connects a leader with followers that all have these handlers.
 func setups(t *testing.T, n int, handlers map[string]Handler) (*Leader, []chan ended, []context.CancelCauseFunc) {
 	t.Helper()
 	links, ends := make([]control.Link, n), make([]chan ended, n)
@@ -59,8 +59,8 @@ func setups(t *testing.T, n int, handlers map[string]Handler) (*Leader, []chan e
 	return Lead(t.Context(), links, config()), ends, stops
 }
 
-// What is asked is done by who is asked, and what it answers comes back; then the Links are the run's, with
-// every message in its order.
+// A question is answered by the process that is asked, and the answer comes back. Then the Links belong to the run,
+// with every message in order.
 func TestAskAndBegin(t *testing.T) {
 	l, ends, _ := setups(t, 3, map[string]Handler{"triple": func(_ context.Context, with json.RawMessage) (any, error) {
 		var x int
@@ -85,7 +85,7 @@ func TestAskAndBegin(t *testing.T) {
 			t.Fatal(end.err)
 		}
 		const many = 20
-		for n := range many { // before anybody has started either end
+		for n := range many { // before either end is started
 			if err := errors.Join(links[rank].Send(control.Message{N: uint64(n + 1), Body: control.Beat{}}),
 				end.link.Send(control.Message{N: uint64(n + 1), From: rank, Body: control.Ready{}})); err != nil {
 				t.Fatal(err)
@@ -114,7 +114,7 @@ func TestAskAndBegin(t *testing.T) {
 	}
 }
 
-// seven counts how often it is made into bytes.
+// seven counts how often it is encoded.
 type seven struct{ times *atomic.Int32 }
 
 func (s seven) MarshalJSON() ([]byte, error) {
@@ -122,7 +122,7 @@ func (s seven) MarshalJSON() ([]byte, error) {
 	return []byte("7"), nil
 }
 
-// An error of one is everybody's, with who it was and of what kind it is.
+// An error of one process is reported in all, with the process's name and the error's class.
 func TestOneErrorIsEverybodys(t *testing.T) {
 	for asks, says := range map[string]string{"fail": "rank 2: it is of a class", "panic": "rank 2: panic: oh",
 		"nothing": `rank 1: setup: rank 0 asks for "nothing", which this process does not do`} {
@@ -154,7 +154,7 @@ func TestOneErrorIsEverybodys(t *testing.T) {
 	}
 }
 
-// Where nothing is left to do all leave well.
+// If nothing is left to do, all leave without an error.
 func TestDismissedWithoutARun(t *testing.T) {
 	l, ends, _ := setups(t, 3, nil)
 	if err := l.Dismiss(nil); err != nil {
@@ -167,7 +167,7 @@ func TestDismissedWithoutARun(t *testing.T) {
 	}
 }
 
-// One that is to stop stops all, also those that are at work; and so does one that is lost.
+// If one process is told to stop or is lost, all stop, also during work.
 func TestStoppedAndLost(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		working := make(chan struct{})
@@ -195,7 +195,7 @@ func TestStoppedAndLost(t *testing.T) {
 		if errors.As(err, &was) == lost || errors.As(err, &gone) != lost || !strings.Contains(err.Error(), "rank 2") {
 			t.Errorf("rank 0: %v", err)
 		}
-		_ = l.Dismiss(err) // of the one that is gone
+		_ = l.Dismiss(err) // an error for the process that is gone
 		if end := <-ends[2]; !lost && !strings.Contains(end.err.Error(), "a signal") || end.err == nil {
 			t.Errorf("rank 2: %v", end.err)
 		}
@@ -208,7 +208,7 @@ func TestStoppedAndLost(t *testing.T) {
 	}
 }
 
-// Where rank 0 is to stop, the others are told whatever it is at.
+// If rank 0 is told to stop, the others are told, whatever rank 0 is doing.
 func TestRankZeroIsStopped(t *testing.T) {
 	a, b := net.Pipe()
 	ctx, cancel := context.WithCancelCause(t.Context())

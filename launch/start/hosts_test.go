@@ -20,12 +20,12 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// asAgent has the test binary be the program's other half on another host.
+// asAgent makes the test binary call Serve, as on another host.
 const asAgent = "other-half"
 
-// fakeSSH runs a command on this host under another one's name, greets first as shells of users do, and notes
-// what it was given. Host gone does not answer; host cut loses its connection when a file says so, and host drop
-// when it has said hello.
+// fakeSSH runs a command on this host under another name. Like a user's shell it prints a greeting, and it records
+// its arguments. Host gone does not answer. Host cut loses its connection when a file says so, host drop after its
+// hello.
 const fakeSSH = `#!/bin/bash
 printf '%s\n' "$*" >>"$TOLD"
 while [[ $1 == -* ]]; do case $1 in -o) shift ;; --) shift; break ;; esac; shift; done
@@ -46,7 +46,7 @@ esac
 exec bash -c "$*"
 `
 
-// overSSH is a script in processes of hosts that are this one under other names.
+// overSSH returns a Spec for a script on hosts that are all this machine under other names.
 func overSSH(t *testing.T, hosts, script string) (s Spec, out *bytes.Buffer, told string) {
 	t.Helper()
 	s, out = shell(t, 1, script)
@@ -65,14 +65,14 @@ func overSSH(t *testing.T, hosts, script string) (s Spec, out *bytes.Buffer, tol
 	return s, out, told
 }
 
-// runOver runs it by the test binary, which is on every host.
+// runOver runs the Spec with the test binary, which exists on every host.
 func runOver(ctx context.Context, t *testing.T, s Spec) (Outcome, error) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The program is what every host has: itself, and by its first argument the script.
+	// The program is the test binary itself, with a first argument that makes it run the script.
 	s.Args, s.Program = append([]string{"-script"}, s.Args...), self
 	return Run(ctx, s)
 }
@@ -126,7 +126,7 @@ pwd >&2`)
 	}
 }
 
-// The first cause counts, wherever it is, and no process is left.
+// The first cause counts, on any host, and no process is left.
 func TestTheFirstCauseOnSeveralHosts(t *testing.T) {
 	for _, c := range []struct {
 		hosts, script string
@@ -157,7 +157,7 @@ trap 'exit 3' TERM; sleep 1; exit 3`, 3, 1,
 	}
 }
 
-// Where the launcher is gone, the processes of other hosts are told to stop.
+// If the launcher is gone, the processes of other hosts are told to stop.
 func TestAConnectionThatEndsStopsProcesses(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -204,7 +204,7 @@ func TestASignalStopsAllHosts(t *testing.T) {
 	}
 }
 
-// Another start goes on without a host that does not answer any more.
+// Another start goes on without a host that no longer answers.
 func TestAnotherStartWithoutALostHost(t *testing.T) {
 	s, out, _ := overSSH(t, "gone-later:1,b:2", `echo "$MILLRACE_RESTART: $MILLRACE_RANK of $MILLRACE_WORLD_SIZE at `+
 		`$MILLRACE_MASTER_ADDR"
@@ -219,8 +219,8 @@ func TestAnotherStartWithoutALostHost(t *testing.T) {
 	}
 }
 
-// A host that is lost between its answer and the start of its processes is left out too. Where none is left the first
-// cause is the run's.
+// A host that is lost between its hello and the start of its processes is also left out. If none is left, the first
+// cause is the outcome.
 func TestAnotherStartWithoutAHostThatCannotStart(t *testing.T) {
 	for hosts, want := range map[string]struct {
 		code int
@@ -294,7 +294,7 @@ func TestOneMachineUnderTwoNames(t *testing.T) {
 	}
 }
 
-// Ports for rank 0 are none that a connection of somebody else may get in between.
+// Ports for rank 0 are outside of the range from which systems take ports for outgoing connections.
 func TestPortsAreNotHandedOut(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -320,7 +320,7 @@ func TestParseHosts(t *testing.T) {
 	}
 }
 
-// slow is whoever hears what processes print, and takes a while.
+// slow receives what processes print, and takes its time.
 type slow struct{ hears, goesOn chan struct{} }
 
 func (s slow) says(int, bool, []byte) error {
@@ -331,7 +331,7 @@ func (s slow) says(int, bool, []byte) error {
 
 func (s slow) ended(end) {}
 
-// An ssh that has ended is not killed, nor who has its number by then, however long its last output takes.
+// An ssh that has ended is not killed, since its process number may be reused, however long its last output takes.
 func TestAnEndedConnectionIsNotKilled(t *testing.T) {
 	s, _, _ := overSSH(t, "a", "")
 	defer func(was func(int)) { killGroup = was }(killGroup)

@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// asLauncher makes the test binary a program that starts a script twice.
+// asLauncher makes the test binary start a script twice.
 const asLauncher = "MILLRACE_TEST_LAUNCHES"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == "-script" { // what is started on another host
+	if len(os.Args) > 1 && os.Args[1] == "-script" { // run as the program on another host
 		err := syscall.Exec("/bin/sh", append([]string{"/bin/sh"}, os.Args[2:]...), os.Environ())
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Where the launcher itself is killed its processes are told to stop.
+// If the launcher itself is killed, its processes are told to stop.
 func TestAKilledLauncherLeavesNothing(t *testing.T) {
 	c := exec.Command(os.Args[0])
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), asLauncher + "=echo $$; while :; do sleep 0.02; done"}
@@ -80,7 +80,7 @@ func TestAKilledLauncherLeavesNothing(t *testing.T) {
 	}
 }
 
-// soon waits a little for something to be so.
+// soon waits a short time for a condition.
 func soon(so func() bool) bool {
 	for range 200 {
 		if so() {
@@ -91,7 +91,7 @@ func soon(so func() bool) bool {
 	return false
 }
 
-// shell runs a script in so many processes; what they print is in out.
+// shell returns a Spec for a script in n processes; their output goes to out.
 func shell(t *testing.T, n int, script string) (s Spec, out *bytes.Buffer) {
 	t.Helper()
 	out = new(bytes.Buffer)
@@ -100,7 +100,7 @@ func shell(t *testing.T, n int, script string) (s Spec, out *bytes.Buffer) {
 		Notice: 5 * time.Second, Grace: 5 * time.Second, Stdout: out, Stderr: out}, out
 }
 
-// The environment that a process is started with says where it is.
+// A process's environment contains its place in the run.
 func TestEveryProcessKnowsItsPlace(t *testing.T) {
 	s, out := shell(t, 3, `env | grep ^MILLRACE_ | sed "s/^/$MILLRACE_RANK:/"`)
 	s.Env = append(s.Env, "MILLRACE_NATIVE=/n.so", "SLURM_JOB_ID=7", "MILLRACE_RUN_ID=old")
@@ -141,7 +141,7 @@ func TestEveryProcessKnowsItsPlace(t *testing.T) {
 	}
 }
 
-// The token is in no process's arguments.
+// The token is not in a process's arguments.
 func TestTheTokenIsNoArgument(t *testing.T) {
 	s, out := shell(t, 1, `args=$(tr '\0' ' ' </proc/$$/cmdline)
 case $args in *"$MILLRACE_TOKEN"*) exit 5;; esac`)
@@ -150,7 +150,7 @@ case $args in *"$MILLRACE_TOKEN"*) exit 5;; esac`)
 	}
 }
 
-// The code of the first cause is the run's, whatever the others say because of it.
+// The run's code is that of the first cause, whatever follows from it in other processes.
 func TestTheFirstCauseCounts(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -177,7 +177,7 @@ func TestTheFirstCauseCounts(t *testing.T) {
 	}
 }
 
-// Nobody is left, neither a process that does not hear nor what it has started.
+// Nothing is left running, neither a process that ignores signals nor its children.
 func TestNothingIsLeftRunning(t *testing.T) {
 	dir := t.TempDir()
 	s, out := shell(t, 3, fmt.Sprintf(`cd %s; r=$MILLRACE_RANK
@@ -203,7 +203,7 @@ trap '' TERM; sleep 1000 & echo $! >tmp$r; mv tmp$r $r; while :; do sleep 1; don
 	}
 }
 
-// A process that was stopped hears that it is to end.
+// A stopped process still gets the signal to end.
 func TestAStoppedProcessIsEnded(t *testing.T) {
 	s, out := shell(t, 2, `[ $MILLRACE_RANK = 1 ] && kill -STOP $$; exit 3`)
 	s.Notice, s.Grace = 100*time.Millisecond, time.Minute
@@ -214,7 +214,7 @@ func TestAStoppedProcessIsEnded(t *testing.T) {
 	}
 }
 
-// dead says whether a process has ended, whether or not somebody has asked for its code.
+// dead says whether a process has ended, even if nobody has waited for it yet.
 func dead(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -224,11 +224,11 @@ func dead(pid int) bool {
 	return strings.HasPrefix(behind, "Z") || strings.HasPrefix(behind, "X")
 }
 
-// A signal goes to all processes, who may end well; the run's code says that it was stopped.
+// A signal reaches all processes, which may end with code 0; the run's code still says that it was stopped.
 func TestASignalStopsAll(t *testing.T) {
 	for signal, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130, syscall.SIGHUP: 129} {
 		if ossignal.Ignored(signal) {
-			continue // as under nohup: a shell cannot trap what was ignored when it began
+			continue // as under nohup: a shell cannot trap a signal that was ignored when it started
 		}
 		s, out := shell(t, 2, `trap 'echo saved; exit 0' TERM INT HUP; echo ready; while :; do sleep 0.02; done`)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -249,7 +249,7 @@ func TestASignalStopsAll(t *testing.T) {
 	}
 }
 
-// An error that is found while all are told to stop is the run's.
+// The outcome is an error that occurs while all are told to stop.
 func TestAnErrorWhileStoppingCounts(t *testing.T) {
 	s, out := shell(t, 2, `trap 'exit 1' TERM; echo ready; while :; do sleep 0.02; done`)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -265,7 +265,7 @@ func TestAnErrorWhileStoppingCounts(t *testing.T) {
 	}
 }
 
-// bySignal is the cause of a context that a signal has ended.
+// bySignal is the cause of a context that was ended by a signal.
 type bySignal syscall.Signal
 
 func (s bySignal) Error() string          { return "stopped" }
@@ -275,7 +275,7 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(text []byte) (int, error) { return w(text) }
 
-// Runs start again after a lost peer, and not after an error, nor more often than asked.
+// Runs start again after a lost peer, but not after an error, and not more often than asked.
 func TestRestarts(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -322,7 +322,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	}
 }
 
-// Lines of processes do not mix, and the longest is cut.
+// Lines of different processes do not mix, and too long ones are cut.
 func TestLinesAreWhole(t *testing.T) {
 	s, out := shell(t, 4, `for i in 1 2 3 4 5 6 7 8 9; do printf a; printf 'b\n'; done; printf end`)
 	if o, err := Run(t.Context(), s); err != nil || o.Code != 0 {
@@ -351,7 +351,7 @@ func TestLinesAreWhole(t *testing.T) {
 	}
 }
 
-// The last lines that processes print are passed on, however slowly they are read.
+// The last lines of processes are passed on, however slowly they are read.
 func TestTheLastOutputIsPrinted(t *testing.T) {
 	const script = `head -c 60000 /dev/zero | tr '\0' x; echo; echo end`
 	slowly := func(s *Spec) *strings.Builder {
@@ -376,7 +376,7 @@ func TestTheLastOutputIsPrinted(t *testing.T) {
 	}
 }
 
-// Nobody waits for what a process leaves behind, silent or not: launch goes on with the end of its rank.
+// Launch does not wait for processes that a rank leaves behind, silent or not. It goes on when the rank ends.
 func TestNobodyWaitsForWhatIsLeftBehind(t *testing.T) {
 	for _, leaves := range []string{"exec sleep 20", "while echo on; do sleep 0.05; done"} {
 		there := filepath.Join(t.TempDir(), "there")

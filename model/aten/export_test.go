@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// python is Debian's, which python3-torch is for.
+// python is Debian's Python, the one with python3-torch.
 const python = "/usr/bin/python3"
 
 const (
@@ -25,7 +25,8 @@ const (
 	styles   = "testdata/styles.py"
 )
 
-// driver exports many modules in one process, and says of each what its state_dict has, by PyTorch alone.
+// driver exports many modules in one process. For each it prints the content of its state_dict, read only with
+// PyTorch.
 const driver = `
 import contextlib, hashlib, io, json, os, sys
 sys.path[:0] = [os.path.dirname(sys.argv[1]), os.path.dirname(sys.argv[2])]
@@ -44,13 +45,13 @@ for line in sys.stdin:
     print(json.dumps({"name": name, "code": code, "said": said.getvalue(), "done": done.getvalue(), "state": state}))
 `
 
-// exported are the modules that go through, and what is given beside them.
+// exported lists the modules that can be exported, with their further arguments.
 var exported = map[string]string{"tied": "", "recurrent": "--loss=cross_entropy", "normed": "", "loop": "", "kinds": "",
 	"scripted": "", "sequence": "--loss=cross_entropy", "regression": "--loss=mse", "normalized": "--loss=mse",
 	"optional": "--loss=mse", "counted": "", "transposed": "--loss=mse",
 	"compiled": "--loss=cross_entropy", "beside": ""}
 
-// refused are the modules that do not, and what is said: a line of styles.py that is blamed, and a text behind it.
+// refused lists the modules that cannot be exported: with the line of styles.py that is blamed, and the message.
 var refused = []struct{ name, args, line, says string }{
 	{"raises", "", `raise ValueError("no data`, "ValueError: no data here"},
 	{"forward_raises", "", "x @ y.unknown", "AttributeError: 'Tensor' object has no attribute 'unknown'"},
@@ -88,17 +89,17 @@ var refused = []struct{ name, args, line, says string }{
 	{"cyclic", "", "", "RecursionError"},
 }
 
-// outcome is what came of an export.
+// outcome is the result of an export.
 type outcome struct {
 	Name, Said, Done string
 	Code             int
-	State            map[string][2]any // what PyTorch says that the module has: shape, SHA-256 of its elements
+	State            map[string][2]any // from PyTorch: shape and SHA-256 of the elements of each tensor
 }
 
-// exports are the outcomes of all modules, made once by one process.
+// exports returns the outcomes of all modules, made once by one process.
 var exports = sync.OnceValues(func() ([]outcome, error) {
 	for _, path := range []string{exporter, "../../python/millrace_graph.py"} {
-		if _, err := os.ReadFile(path); err != nil { // which makes the go command's cache look at it
+		if _, err := os.ReadFile(path); err != nil { // makes the go command's test cache depend on the file
 			return nil, err
 		}
 	}
@@ -132,7 +133,7 @@ var exports = sync.OnceValues(func() ([]outcome, error) {
 		}
 		all = append(all, o)
 	}
-	for i := range names { // which outlive the folder, while the tests run
+	for i := range names { // the models are kept after the folder is gone
 		text, err := os.ReadFile(filepath.Join(folder, names[i]))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w\n%+v", names[i], err, all[i])
@@ -146,10 +147,10 @@ var exports = sync.OnceValues(func() ([]outcome, error) {
 	return all, err
 })
 
-// files are the models that exports has made.
+// files holds the models that exports has made.
 var files = map[string][]byte{}
 
-// model opens what a module became.
+// model opens the exported model of a module.
 func model(t *testing.T, name string) (*Graph, *Weights, outcome) {
 	t.Helper()
 	all, err := exports()
@@ -168,8 +169,8 @@ func model(t *testing.T, name string) (*Graph, *Weights, outcome) {
 	return g, w, all[slices.IndexFunc(all, func(o outcome) bool { return o.Name == name })]
 }
 
-// Every name of state_dict is a tensor or an alias of one. It has the shape and the elements that PyTorch says it
-// has before the first call. All other tensors are constants, and buffers that state_dict leaves out.
+// Every name of state_dict is a tensor or an alias of one. It has the shape and the elements that PyTorch gives
+// before the first call. All other tensors are constants, or buffers that state_dict leaves out.
 func TestWeightsAreThoseOfStateDict(t *testing.T) {
 	for name := range exported {
 		g, w, o := model(t, name)
@@ -192,7 +193,7 @@ func TestWeightsAreThoseOfStateDict(t *testing.T) {
 				t.Errorf("%s: there is no %s", name, key)
 				continue
 			}
-			data, err := io.ReadAll(io.NewSectionReader(w.Of[of], 0, w.Of[of].Size())) // of aliases, again
+			data, err := io.ReadAll(io.NewSectionReader(w.Of[of], 0, w.Of[of].Size())) // for aliases, the same again
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -204,7 +205,8 @@ func TestWeightsAreThoseOfStateDict(t *testing.T) {
 	}
 }
 
-// A model is what its module is: inputs, roles, aliases, constants once, operators with their scopes and places.
+// A model matches its module: inputs, roles, aliases, each constant once, and operators with their scopes and
+// places.
 func TestGraphsAreWhatTheModulesCall(t *testing.T) {
 	for _, c := range []struct{ name, inputs, tensors, aliases, outputs string }{
 		{"tied", "ids I64[3 5], *labels I64[3 5]",
@@ -275,7 +277,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Nodes say what they compute, for which module, and at which line.
+// Nodes have their operator, their module, and their line.
 func TestNodesHaveScopesAndPlaces(t *testing.T) {
 	for _, c := range []struct{ name, op, scope, line, shape string }{
 		{"tied", "aten::embedding", "embed", "x = self.again(self.block(self.norm(self.embed(ids))", "[3 5 8]"},
@@ -307,7 +309,7 @@ func TestNodesHaveScopesAndPlaces(t *testing.T) {
 	}
 }
 
-// Operators whose results nobody uses are not in the file, and values that Python read from a tensor are reported.
+// Operators with unused results are not in the file, and values that Python read from a tensor are reported.
 func TestDeadNodesAndNotes(t *testing.T) {
 	g, _, _ := model(t, "loop")
 	for i, n := range g.Nodes {
@@ -336,7 +338,7 @@ func TestDeadNodesAndNotes(t *testing.T) {
 	}
 }
 
-// lineOf is the only line of styles.py that has a text in it.
+// lineOf returns the only line of styles.py that contains a text.
 func lineOf(t *testing.T, text string) int {
 	t.Helper()
 	all, err := os.ReadFile(styles)
@@ -349,7 +351,7 @@ func lineOf(t *testing.T, text string) int {
 	return 1 + strings.Count(string(all[:strings.Index(string(all), text)]), "\n")
 }
 
-// A module that cannot be exported is refused in one line, with exit code 2, and no file is left.
+// A module that cannot be exported is refused in one line, with exit code 2, and leaves no file.
 func TestRefusalsAreOneLine(t *testing.T) {
 	all, err := exports()
 	if err != nil {
@@ -369,7 +371,7 @@ func TestRefusalsAreOneLine(t *testing.T) {
 	}
 }
 
-// Another process, called as users call it, writes the same bytes of the same module.
+// Another process, started as users start it, writes the same bytes for the same module.
 func TestTheSameModuleIsTheSameFile(t *testing.T) {
 	model(t, "tied")
 	path := filepath.Join(t.TempDir(), "again")

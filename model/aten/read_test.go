@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// small is a graph with each kind of argument, written by hand.
+// small is a handwritten graph with each kind of argument.
 const small = `{"version": 2, "torch": "x", "name": "Small", "rows": 2,
 "inputs": [{"name": "x", "shape": [2, 3], "dtype": "F32", "target": false},
 {"name": "y", "shape": [2], "dtype": "I64", "target": true}],
@@ -30,7 +30,7 @@ const small = `{"version": 2, "torch": "x", "name": "Small", "rows": 2,
 {"op": "aten::mean", "in": [{"value": 2}], "out": [{"value": 4, "type": "Tensor", "shape": [], "dtype": "F32"}]}],
 "outputs": [{"name": "loss", "of": {"value": 4}}, {"name": "right", "of": {"tensor": "c"}}]}`
 
-// weights are the tensors of small.
+// weights returns the tensors of small.
 func weights(t testing.TB) []byte {
 	t.Helper()
 	header, err := safetensors.Header([]safetensors.Named{
@@ -43,7 +43,7 @@ func weights(t testing.TB) []byte {
 	return append(header, "0123456789abcdefg"...)
 }
 
-// member is one of an archive.
+// member is a member of an archive.
 type member struct {
 	name   string
 	data   []byte
@@ -75,7 +75,7 @@ func archive(t testing.TB, members ...member) []byte {
 	return b.Bytes()
 }
 
-// wholeOf is the archive of a graph and the weights of small.
+// wholeOf returns the archive of a graph with the weights of small.
 func wholeOf(t testing.TB, graph string) []byte {
 	return archive(t, member{name: graphMember, data: []byte(graph)}, member{name: weightsMember, data: weights(t)})
 }
@@ -109,7 +109,7 @@ func TestSmallIsRead(t *testing.T) {
 	}
 }
 
-// Each change of small is refused with a word about what is wrong.
+// Each change of small is refused with a message about it.
 func TestBrokenGraphsAreRefused(t *testing.T) {
 	for _, c := range []struct{ old, new, says string }{
 		{`"version": 2`, `"version": 1`, "version is 1; this millrace reads version 2: export it again"},
@@ -185,7 +185,7 @@ func TestBrokenGraphsAreRefused(t *testing.T) {
 	}
 }
 
-// Archives that are none of ours, or not whole, are refused.
+// Archives in another format, and incomplete ones, are refused.
 func TestBrokenArchivesAreRefused(t *testing.T) {
 	graph := member{name: graphMember, data: []byte(small)}
 	w := member{name: weightsMember, data: weights(t)}
@@ -255,7 +255,7 @@ func TestBrokenArchivesAreRefused(t *testing.T) {
 	}
 }
 
-// more are weights with a tensor that small does not name.
+// more returns weights with a tensor that small does not have.
 func more(t *testing.T) []byte {
 	header, err := safetensors.Header([]safetensors.Named{
 		{Name: "w", Entry: safetensors.Entry{DType: "F32", Shape: []int64{3}}},
@@ -267,7 +267,7 @@ func more(t *testing.T) []byte {
 	return append(header, "0123456789abcdefgh"...)
 }
 
-// holds checks what is true of whatever is read.
+// holds checks what must be true of every file that is accepted.
 func holds(t *testing.T, file []byte) {
 	g, of, err := read(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
@@ -309,7 +309,7 @@ func holds(t *testing.T, file []byte) {
 	}
 }
 
-// FuzzRead: whatever the bytes, an archive that is taken has all that its graph reads.
+// FuzzRead: an archive of any bytes that is accepted has everything that its graph reads.
 func FuzzRead(f *testing.F) {
 	whole := wholeOf(f, small)
 	f.Add(whole)
@@ -318,7 +318,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(holds)
 }
 
-// FuzzMembers is FuzzRead with archives that are whole, whatever the members.
+// FuzzMembers is FuzzRead with valid archives of any members.
 func FuzzMembers(f *testing.F) {
 	f.Add([]byte(small), weights(f))
 	f.Add([]byte(`{"version": 2}`), weights(f)[:20])

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Numbers of a dict behind the loss are reported, each under its own key.
+// Numbers in a dict besides the loss are reported, each under its key.
 func TestKeysNameTheirNumbers(t *testing.T) {
 	g, _, _ := model(t, "beside")
 	by := map[int]string{}
@@ -25,7 +25,7 @@ func TestKeysNameTheirNumbers(t *testing.T) {
 	}
 }
 
-// The error lists a file's functions where the spec names none, or one that the file does not have.
+// The error lists a file's functions if the spec names none, or one that does not exist.
 func TestAFunctionIsNamed(t *testing.T) {
 	const text = `
 from torch import zeros, randn

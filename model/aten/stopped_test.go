@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// An export that is stopped while it writes, or whose disk is full then, leaves no file, and the one that was there.
+// An export that is stopped while it writes, or that fills the disk, leaves no partial file, and keeps the previous
+// file.
 func TestAStoppedExportLeavesNoDraft(t *testing.T) {
 	dir := t.TempDir()
 	spec := filepath.Join(dir, "spec.py")

@@ -11,13 +11,13 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// What looks like an operator of millrace is left alone, with a reason, where it is not one. Either way PyTorch's
-// numbers come out.
+// An operator that only resembles one of millrace's is not fused, and the reason is given. In both cases the results
+// are PyTorch's.
 func TestWhatOnlyLooksAlike(t *testing.T) {
 	linears, causal := map[string]int{"linear": 2}, map[string]int{"causal_attention": 1, "linear": 2}
 	cases := map[string]struct {
 		fused map[string]int
-		left  []string // operators and parts of reasons, in order
+		left  []string // operators and beginnings of reasons, in order
 	}{
 		"linears": {map[string]int{"linear": 5, "linear_gelu": 1, "linear_add": 1}, []string{
 			"gelu: its linear layer is read by others too", "gelu: it is approximated by tanh",
@@ -67,7 +67,7 @@ func TestWhatOnlyLooksAlike(t *testing.T) {
 	}
 }
 
-// Dropout inside what is fused is drawn again alike: in halves, behind cuts, and when a forward is recomputed.
+// Dropout inside a fused operator draws the same again: in halves, across cuts, and in recomputation.
 func TestDropoutIsFused(t *testing.T) {
 	all := torchtest.Run(t, torchtest.Request{Name: "causal", File: "fusing.py"},
 		torchtest.Request{Name: "dropped", File: "fusing.py"})

@@ -18,9 +18,9 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// PyTorch 2's attention is fused where it is causal and left alone, with a reason, where it is not. Files of
-// torch.export.save call it with arguments by name. Either way it computes what PyTorch 1.13 computes of the same
-// attention written out.
+// PyTorch 2's attention is fused if it is causal, and otherwise not, with a reason. Files of torch.export.save call
+// it with keyword arguments. In all cases the result is what PyTorch 1.13 computes for the same attention written
+// out.
 func TestAttentionOfPyTorch2(t *testing.T) {
 	causal, linears := map[string]int{"causal_attention": 1, "linear": 2}, map[string]int{"linear": 2}
 	flag := map[string]any{"is_causal": true}
@@ -68,7 +68,7 @@ func TestAttentionOfPyTorch2(t *testing.T) {
 	}
 }
 
-// Its dropout is fused too, and left in where attention is not; it drops as much either way.
+// Its dropout is fused with it, or stays if attention is not fused; the rate is the same.
 func TestDropoutOfPyTorch2sAttention(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "by_flag", File: "fusing.py"})[0]
 	batch := torchtest.Read(t, a.Numbers)
@@ -105,7 +105,7 @@ func TestDropoutOfPyTorch2sAttention(t *testing.T) {
 	}
 }
 
-// calling writes a .pt2 of a module of fusing.py that was exported otherwise, with PyTorch 2's attention in it.
+// calling writes a .pt2 from a module of fusing.py that was exported differently, with PyTorch 2's attention in it.
 func calling(t *testing.T, exported, how string, given map[string]any) string {
 	t.Helper()
 	g, weights, err := aten.Read(exported)
@@ -163,13 +163,13 @@ func calling(t *testing.T, exported, how string, given map[string]any) string {
 	return f.write(t, payloads)
 }
 
-// tensors appends a graph's weights, and returns what the file says of each and its first dimension.
+// tensors appends a graph's weights. It returns the file's description of each, and the first dimension of each.
 func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (map[string]any, map[string]int64) {
 	t.Helper()
 	payloads, wide := map[string]any{}, map[string]int64{}
 	for i, x := range g.Tensors {
 		if x.Role == aten.Constant {
-			continue // of what was written out
+			continue // it belongs to the attention written out
 		}
 		raw, err := io.ReadAll(weights.Of[x.Name])
 		if err != nil {
@@ -189,7 +189,7 @@ func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (m
 	return payloads, wide
 }
 
-// heads splits qkv into q, k and v of these widths, each with heads of 4, or of 8 where it is 16 wide.
+// heads splits qkv into q, k and v of these widths. Each has heads of width 4, or of width 8 if it is 16 wide.
 func (f *pt2File) heads(widths [3]int64, rows any) {
 	var parts, sizes []any
 	for i, name := range []string{"q0", "k0", "v0"} {
@@ -226,7 +226,7 @@ func argument(x any) any {
 	return x
 }
 
-// pt2File is a file of torch.export.save on its way, by the schema that PyTorch publishes.
+// pt2File is a file of torch.export.save under construction, after the schema that PyTorch publishes.
 type pt2File struct {
 	members map[string]string
 	values  map[string]any
@@ -235,7 +235,7 @@ type pt2File struct {
 	nodes   []any
 }
 
-// meta notes what a tensor is; a size of 0 is the batch.
+// meta records a tensor's description; a size of 0 is the batch.
 func (f *pt2File) meta(name string, of aten.DType, shape ...int64) any {
 	sizes, strides, step := make([]any, len(shape)), make([]any, len(shape)), int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {
@@ -255,7 +255,8 @@ func (f *pt2File) input(name, kind string, role any) {
 	f.inputs, f.specs = append(f.inputs, tensorArg(name)), append(f.specs, map[string]any{kind: role})
 }
 
-// call appends a node; arguments are pairs of a name, with * in front where it is given by name, and what is given.
+// call appends a node. Its arguments are pairs of a name and a value; a name that begins with * is passed by
+// keyword.
 func (f *pt2File) call(op string, out any, args ...any) {
 	var in []any
 	for i := 0; i < len(args); i += 2 {

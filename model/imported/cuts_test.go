@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// answers are PyTorch's for networks that several tests ask for, in a folder that TestMain takes away again.
+// answers holds PyTorch's results for networks that several tests use, in a folder that TestMain removes.
 var answers struct {
 	folder string
 	of     map[string]torchtest.Answer
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// exported has PyTorch export networks that no other test has asked for, and compute them without training.
+// exported has PyTorch export networks that no other test has asked for, and compute their results without training.
 func exported(t *testing.T, requests ...torchtest.Request) []torchtest.Answer {
 	t.Helper()
 	if answers.of == nil {
@@ -65,7 +65,7 @@ func exported(t *testing.T, requests ...torchtest.Request) []torchtest.Answer {
 	return all
 }
 
-// line is the stages of a model on one device.
+// line holds the stages of a model on one device.
 type line struct {
 	t      *testing.T
 	dev    engine.Device
@@ -102,7 +102,7 @@ func (l *line) close() {
 	}
 }
 
-// step passes a batch forward and back, and returns the loss and what there is behind it, by PyTorch's names.
+// step runs a batch forward and backward. It returns the loss, and the gradients and buffers by PyTorch's names.
 func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, map[string][]byte) {
 	l.t.Helper()
 	loss := l.forward(0, batch, prefix)
@@ -110,7 +110,7 @@ func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, 
 	return loss, l.found()
 }
 
-// evaluates holds the loss of two batches in evaluation against PyTorch's, and the buffers to stay as they are.
+// evaluates compares the loss of two batches in evaluation with PyTorch's, and checks that buffers do not change.
 func evaluates(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor,
 	within float64) {
 	t.Helper()
@@ -130,7 +130,7 @@ func evaluates(t *testing.T, dev engine.Device, m *model.Model, want map[string]
 	}
 }
 
-// evaluate passes a batch forward in evaluation, and returns the loss.
+// evaluate runs a batch in evaluation, and returns the loss.
 func (l *line) evaluate(batch map[string]torchtest.Tensor, prefix string) float64 {
 	l.t.Helper()
 	var out stage.Tensors
@@ -151,7 +151,7 @@ func (l *line) evaluate(batch map[string]torchtest.Tensor, prefix string) float6
 	return value
 }
 
-// fed is what a stage takes of a batch itself.
+// fed returns the tensors that a stage reads directly from a batch.
 func (l *line) fed(s *stage.Stage, batch map[string]torchtest.Tensor, prefix string) stage.Tensors {
 	l.t.Helper()
 	given := stage.Tensors{}
@@ -172,7 +172,7 @@ func (l *line) rows(batch map[string]torchtest.Tensor, prefix string) int {
 	return int(batch[prefix+"/"+l.stages[0].Graph.Model.Inputs[0].Name].Shape[0])
 }
 
-// forward passes a batch forward as a micro-batch, and returns the loss.
+// forward runs a batch forward as a micro-batch, and returns the loss.
 func (l *line) forward(id int, batch map[string]torchtest.Tensor, prefix string) float64 {
 	l.t.Helper()
 	var out stage.Tensors
@@ -194,7 +194,7 @@ func (l *line) forward(id int, batch map[string]torchtest.Tensor, prefix string)
 	return value
 }
 
-// back goes back through all stages, whole or by the half of the inputs.
+// back goes back through all stages, with a whole backward or only with the input half.
 func (l *line) back(id int, how func(s *stage.Stage, id int, given stage.Tensors, weight float64) (stage.Tensors,
 	error)) {
 	l.t.Helper()
@@ -207,7 +207,7 @@ func (l *line) back(id int, how func(s *stage.Stage, id int, given stage.Tensors
 	}
 }
 
-// found is the gradients and the buffers there are, by PyTorch's names.
+// found returns the gradients and the buffers by PyTorch's names.
 func (l *line) found() map[string][]byte {
 	l.t.Helper()
 	found := map[string][]byte{}
@@ -256,7 +256,8 @@ func device(t *testing.T) engine.Device {
 	return dev
 }
 
-// apart is how far numbers are from others, relative to the length of those, or to least.
+// apart returns the distance between two lists of numbers, relative to the norm of want, or to least if that is
+// larger.
 func apart(got, want []byte, least float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
@@ -270,7 +271,7 @@ func apart(got, want []byte, least float64) float64 {
 
 func number(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
 
-// norm is the length of numbers.
+// norm returns the Euclidean norm of numbers.
 func norm(of []byte) float64 {
 	n := 0.0
 	for at := 0; at < len(of); at += 4 {
@@ -279,7 +280,8 @@ func norm(of []byte) float64 {
 	return n
 }
 
-// Loss and gradients are PyTorch's, also of a batch of other rows; every cut leaves the bits that none leaves.
+// Loss and gradients are PyTorch's, also for a batch with another number of rows. Every cut gives the same bits as
+// no cut.
 func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
 	for _, a := range exported(t, append(torchtest.Main(), torchtest.Request{Name: "between", File: "dropouts.py"})...) {
 		t.Run(a.Name, func(t *testing.T) {
@@ -302,8 +304,9 @@ func opened(t *testing.T, file, fuse string) *imported.Network {
 	return n
 }
 
-// everyCut holds a model against PyTorch, and each of its cuts against none. A gradient that has less than the part
-// least of all gradients' length is held to that: where it ought to cancel out, PyTorch's own is rounding too.
+// everyCut compares a model with PyTorch, and each of its cuts with the uncut model. If a gradient's norm is below
+// the fraction least of the norm of all gradients, the difference is relative to that fraction. A gradient that
+// should cancel out is rounding error in PyTorch, too.
 func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, within, least float64) {
 	t.Helper()
 	dev := device(t)
@@ -321,7 +324,7 @@ func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, wi
 	equalBits(t, "cut once, and recomputed", dev, m, want, loss, found, 2, len(m.Layers)/2)
 }
 
-// compare holds a step of the uncut model against PyTorch's, norm by norm.
+// compare compares a step of the uncut model with PyTorch's, tensor by tensor.
 func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor, batch string,
 	within, least float64) (float64, map[string][]byte) {
 	t.Helper()
@@ -346,7 +349,7 @@ func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]to
 			gradients++
 		}
 		if !is || !there && !isGradient {
-			continue // an input, a number to report, or a buffer that nobody changes
+			continue // an input, a reported number, or a buffer that does not change
 		}
 		if x.DType == "I64" {
 			if !bytes.Equal(got, x.Data) {
@@ -362,8 +365,8 @@ func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]to
 	return loss, found
 }
 
-// equalBits holds a step of stages against one of the whole model; tied parameters, which several stages have a part of
-// the gradient of, are left to tests of runs.
+// equalBits compares a step of several stages with one of the whole model. Parameters tied over several stages, each
+// with a part of the gradient, are left to tests of runs.
 func equalBits(t *testing.T, what string, dev engine.Device, m *model.Model, batch map[string]torchtest.Tensor,
 	loss float64, whole map[string][]byte, segment int, cuts ...int) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/torchtest"
 )
 
-// foolers are the networks of foolers.py: what is fused of each, and what is left alone and how its reason begins.
+// foolers lists the networks of foolers.py: what is fused in each, what is not, and how the reason begins.
 const foolers = `
 not_turned: linear:2
 used_both_ways: linear:2; matmul: another operator reads w too; matmul: there is no operator
@@ -63,7 +63,7 @@ turned_gradients: EACH lstm:1 max_pool:1
 turned_inputs: EACH linear_gelu:1 lstm:1 max_pool:1
 every_other: EACH linear_gelu:1 lstm:1 max_pool:1`
 
-// Networks that are made to fool what looks for operators have PyTorch's loss and gradients, in halves too.
+// Networks made to mislead the search for operators have PyTorch's loss and gradients, also with split backwards.
 func TestWhoeverLooksAlikeIsComputedAlike(t *testing.T) {
 	want := map[string]string{}
 	var requests []torchtest.Request

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// Of each network all is fused that can be. What is left is batch norms, attention that is not causal, and a pooling of
-// windows that overlap.
+// In each network everything is fused that can be. What remains are batch norms, attention that is not causal, and
+// pooling with windows that overlap.
 func TestWhatIsFused(t *testing.T) {
 	want := map[string]map[string]int{
 		"resnet18":     {"conv2d": 21, "linear": 1},
@@ -62,7 +62,7 @@ func TestWhatIsFused(t *testing.T) {
 	}
 }
 
-// costs are what all layers calculate for one sample: forward, and in both halves of backward.
+// costs returns the operations of all layers for one sample: forward, and both halves of the backward.
 func costs(n *imported.Network) (sum [3]int64) {
 	for _, l := range n.Layers {
 		sum[0], sum[1], sum[2] = sum[0]+l.ForwardFLOPs, sum[1]+l.InputFLOPs, sum[2]+l.WeightFLOPs
@@ -70,7 +70,8 @@ func costs(n *imported.Network) (sum [3]int64) {
 	return sum
 }
 
-// fusedToo holds a network that is fused against PyTorch, cut everywhere against uncut, and halves against whole.
+// fusedToo compares a fused network with PyTorch, every cut with the uncut network, and split backwards with whole
+// ones.
 func fusedToo(t *testing.T, a torchtest.Answer, want map[string]torchtest.Tensor) *imported.Network {
 	t.Helper()
 	n, dev := opened(t, a.Model, imported.Fused), device(t)
@@ -89,7 +90,7 @@ func fusedToo(t *testing.T, a torchtest.Answer, want map[string]torchtest.Tensor
 	if got != loss {
 		t.Errorf("fused and cut everywhere: a loss of %v instead of %v", got, loss)
 	}
-	for name, x := range cut { // but parameters of which several stages have a part of the gradient
+	for name, x := range cut { // except parameters of which several stages have a part of the gradient
 		if !bytes.Equal(x, found[name]) && !shared(n.Model, name) {
 			t.Errorf("fused and cut everywhere: %s has other bits", name)
 		}
@@ -111,8 +112,8 @@ func shared(m *model.Model, name string) bool {
 	return held > 1
 }
 
-// halves compares backwards in halves with whole ones, over two micro-batches. It returns how much each layer that
-// has a backward, from the last one, had left for the second half.
+// halves compares split backwards with whole ones, over two micro-batches. For each layer with a backward, from the
+// last, it returns how much remained for the second half.
 func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor) []int {
 	t.Helper()
 	dev := &counted{Device: device(t)}
@@ -144,7 +145,7 @@ func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor
 	return dev.sizes
 }
 
-// everyHalf looks whether there is a second half wherever an operator of millrace holds what is trained.
+// everyHalf checks that there is a second half wherever an operator of millrace has trained parameters.
 func everyHalf(t *testing.T, n *imported.Network, sizes []int) {
 	t.Helper()
 	slices.Reverse(sizes)
@@ -166,7 +167,7 @@ func everyHalf(t *testing.T, n *imported.Network, sizes []int) {
 	}
 }
 
-// counted notes how much is left of each backward.
+// counted records how much remains of each backward.
 type counted struct {
 	engine.Device
 	sizes []int
@@ -182,7 +183,7 @@ func (c *counted) BackwardInput(outputs, grads []engine.Tensor) (engine.Work, er
 
 func isOurs(n rules.Node) bool { return strings.HasPrefix(n.Op, "millrace::") }
 
-// A folder says whether its network is fused.
+// A folder records whether its network is fused.
 func TestFoldersSayWhetherNetworksAreFused(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "branches", File: "language.py"})[0]
 	for fuse, want := range map[string]bool{"": true, imported.Fused: true, imported.Off: false} {

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// waits has a second micro-batch go forward before the backward of the first. That changes no bits, also where
-// forwards are computed again.
+// waits runs a second micro-batch forward before the backward of the first. That changes no bits, also with
+// recomputation.
 func waits(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor) {
 	t.Helper()
 	var first map[string][]byte
@@ -41,7 +41,7 @@ func waits(t *testing.T, dev engine.Device, m *model.Model, want map[string]torc
 	}
 }
 
-// What a trace does not show is refused, or said; what it shows otherwise is PyTorch's at every cut.
+// What a trace cannot show is refused or reported. Everything else gives PyTorch's results at every cut.
 func TestWhatATraceDoesNotShow(t *testing.T) {
 	const other = "in evaluation forward computes something else"
 	cases := map[string]struct {
@@ -85,7 +85,7 @@ func TestWhatATraceDoesNotShow(t *testing.T) {
 			for cut := 1; cut < len(m.Layers); cut++ {
 				equalBits(t, "cut in front of "+m.Layers[cut].Name, dev, m, want, loss, found, 0, cut)
 			}
-			if a.Name != "spectral" { // singular values have other bits where nobody asks for a gradient
+			if a.Name != "spectral" { // singular values have other bits if no gradient is wanted
 				equalBits(t, "recomputed", dev, m, want, loss, found, 1)
 				waits(t, dev, m, want)
 			}

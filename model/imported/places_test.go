@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// places are the values each of which crosses a boundary between two nodes alone, and has a gradient there. What cheap
-// nodes make of inputs and sizes alone does not cross: whoever reads it makes it again.
+// places returns the values that are alone in crossing some boundary between two nodes, and have a gradient there.
+// Cheap results of only inputs and sizes do not cross, since each reader recomputes them.
 func places(n *rules.Network) map[int]bool {
 	maker := map[int]int{}
 	for i, node := range n.Nodes {
@@ -58,7 +58,7 @@ func eachValue(args []rules.Arg, f func(int)) {
 	}
 }
 
-// origin follows a value back through the nodes that only have it cross.
+// origin follows a value back through nodes that only let it cross.
 func origin(n *rules.Network, v int) int {
 	for _, node := range slices.Backward(n.Nodes) {
 		if node.Site < 0 && node.Out[0] == v {
@@ -68,7 +68,7 @@ func origin(n *rules.Network, v int) int {
 	return v
 }
 
-// offered are the values that cross alone from one layer to those behind it.
+// offered returns the values that are alone in crossing from one layer to later ones.
 func offered(n *rules.Network) map[int]bool {
 	all := map[int]bool{}
 	for k := range n.Layers {
@@ -87,8 +87,8 @@ func offered(n *rules.Network) map[int]bool {
 	return all
 }
 
-// TestMostPlacesWhereOneTensorCrossesAreCuts counts them without the code that groups nodes: as PyTorch calls
-// operators, and once those are fused: what is left of these, and what there is between millrace's operators.
+// TestMostPlacesWhereOneTensorCrossesAreCuts counts possible cuts without the code that groups nodes. It counts them
+// for PyTorch's operators, and again after fusing.
 func TestMostPlacesWhereOneTensorCrossesAreCuts(t *testing.T) {
 	type share struct{ offered, all int }
 	count := func(what, name string, among, cuts map[int]bool, sum *share) {
@@ -108,7 +108,7 @@ func TestMostPlacesWhereOneTensorCrossesAreCuts(t *testing.T) {
 	for _, a := range exported(t, slices.Concat(torchtest.Main(), torchtest.Styles())...) {
 		off, err := imported.Open(a.Model, imported.Options{Fuse: imported.Off})
 		if err != nil {
-			continue // refused, which other tests look at
+			continue // refused; other tests check that
 		}
 		on := opened(t, a.Model, imported.Fused)
 		count("unfused", a.Name, places(off.Network), offered(off.Network), &unfused)

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// What a model's inputs may hold is what PyTorch takes, which the network has found out by trying: but for what is
-// calculated, and for what an operator takes of some rows alone.
+// The ranges of a model's inputs are those that PyTorch accepts, found by trying. Exceptions are calculated indices,
+// and operators that take indices only from some rows.
 func TestRangesOfInputsAreWhatPyTorchTakes(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "indices", File: "ranges.py"})[0]
 	if a.Code != 0 {
@@ -24,7 +24,7 @@ func TestRangesOfInputsAreWhatPyTorchTakes(t *testing.T) {
 	}
 	for _, fuse := range []string{imported.Off, imported.Fused} {
 		m := opened(t, a.Model, fuse).Model
-		unknown := map[string][]int{"tokens": {1}, "places": {1, 2, 3}} // PyTorch takes less there than is known
+		unknown := map[string][]int{"tokens": {1}, "places": {1, 2, 3}} // PyTorch's range is smaller there than the known one
 		all, err := m.Weights.Tensor("tried")
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestRangesOfInputsAreWhatPyTorchTakes(t *testing.T) {
 	}
 }
 
-// within says whether all ranges take a number.
+// within says whether all ranges allow a number.
 func within(ranges []model.Range, at int, value int64) bool {
 	return !slices.ContainsFunc(ranges, func(r model.Range) bool {
 		return (r.At == nil || slices.Contains(r.At, at)) && (value < r.Least || value > r.Most) &&
@@ -63,7 +63,7 @@ func within(ranges []model.Range, at int, value int64) bool {
 	})
 }
 
-// calculated gives the network a number of which an index is calculated that is out of range.
+// calculated gives the network a number from which it calculates an index out of range.
 func calculated(t *testing.T, m *model.Model) {
 	l := newLine(t, device(t), m, 0)
 	defer l.close()

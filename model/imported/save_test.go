@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// A folder that was half written when an import stopped is no network, not even the one that it was before.
+// A folder that was only half written when an import stopped has no network, not even its previous one.
 func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net")
 	file := filepath.Join(t.TempDir(), "a.mr")
@@ -64,7 +64,7 @@ func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	}
 }
 
-// A folder cannot be made where a file is, nor of a file that it has.
+// A folder cannot be made where a file is, nor from a file inside the folder itself.
 func TestFoldersThatCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	file, inside := filepath.Join(dir, "a.mr"), filepath.Join(dir, "network.mr")
@@ -85,7 +85,7 @@ func TestFoldersThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A folder that is called as a family does not take that family's place.
+// A folder with the name of a family does not replace that family.
 func TestFamiliesAreNoFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"gpt", "mine"} {
@@ -101,7 +101,7 @@ func TestFamiliesAreNoFiles(t *testing.T) {
 	}
 }
 
-// A network is known by what the file has, not by its name; what is none is said to be what it is.
+// A network is recognized by its content, not by its name. For other files the error says what they are.
 func TestNetworksAreKnownByWhatTheyHave(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "averages", File: "hidden.py"})[0]
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// A file is refused that records another shape than an operator yields. It is found on one stage and behind a cut,
-// when the file is opened or when the operator is computed, with the rows of the example and with others.
+// A file that records another shape than an operator returns is refused. The error is found on one stage and after a
+// cut, when the file is opened or when the operator runs, with the example's number of rows and with others.
 func TestShapesThatAreNotAsRecorded(t *testing.T) {
 	a := exported(t, torchtest.Request{Name: "unet", File: "images.py"})[0]
 	batch, dev := torchtest.Read(t, a.Numbers), device(t)
@@ -58,7 +58,7 @@ func TestShapesThatAreNotAsRecorded(t *testing.T) {
 	}
 }
 
-// lying is a graph of which a node records one element more in the last dimension.
+// lying returns a graph in which a node records one element too many in the last dimension.
 func lying(t *testing.T, text string, node int) string {
 	t.Helper()
 	var graph map[string]any
@@ -78,7 +78,7 @@ func lying(t *testing.T, text string, node int) string {
 	return string(changed)
 }
 
-// tried passes a batch forward and returns what refuses it.
+// tried runs a batch forward and returns the error.
 func (l *line) tried(batch map[string]torchtest.Tensor, prefix string) error {
 	l.t.Helper()
 	var out stage.Tensors

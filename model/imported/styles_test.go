@@ -15,8 +15,8 @@ import (
 
 const page = "../../docs/pytorch.md"
 
-// Networks in other people's styles go through, with PyTorch's loss and gradients, and the bits of none behind every
-// cut; or they are refused with words that say what to change. The page's list says what came of each.
+// Networks in other people's styles work, with PyTorch's loss and gradients, and with the same bits at every cut.
+// Otherwise they are refused with a message that says what to change. The list on the page shows the result of each.
 func TestStylesAreWhatThePageSays(t *testing.T) {
 	var table strings.Builder
 	through := 0
@@ -38,7 +38,7 @@ func TestStylesAreWhatThePageSays(t *testing.T) {
 	}
 }
 
-// wrapped is a list's entry in lines of at most 120 columns.
+// wrapped returns a list's entry in lines of at most 120 columns.
 func wrapped(entry string) string {
 	var b strings.Builder
 	column := 0
@@ -58,14 +58,14 @@ func wrapped(entry string) string {
 	return b.String() + "\n"
 }
 
-// inFiles is where a message says a file is, which is another one in each run.
+// inFiles matches the path in a message, which differs in each run.
 var inFiles = regexp.MustCompile(`^(millrace_export|import|aten): (/\S*: )?(graph.json: )?`)
 
 func refusal(said string) string {
 	return inFiles.ReplaceAllString(strings.TrimSpace(said), "")
 }
 
-// outcome has a network computed wherever it may be cut, and says what came of it.
+// outcome computes a network with every possible cut, and describes the result.
 func outcome(t *testing.T, a torchtest.Answer) string {
 	if a.Code != 0 {
 		return "refused by the exporter: " + refusal(a.Said)
@@ -93,7 +93,7 @@ func outcome(t *testing.T, a torchtest.Answer) string {
 		if got != loss {
 			t.Errorf("cut in front of %s: a loss of %v instead of %v", m.Layers[cut].Name, got, loss)
 		}
-		for name, x := range found { // but parameters of which both stages have a part of the gradient
+		for name, x := range found { // except parameters of which both stages have a part of the gradient
 			if !bytes.Equal(x, whole[name]) {
 				t.Errorf("cut in front of %s: %s has other bits", m.Layers[cut].Name, name)
 			}

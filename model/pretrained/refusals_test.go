@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/model/pretrained"
 )
 
-// tensors are shapes by name, of F32 or as "BF16 name" says.
+// tensors maps names to shapes. The type is F32, or as in "BF16 name".
 type tensors map[string][]int64
 
 // write writes a file of zeros.
@@ -51,7 +51,7 @@ func (all tensors) bytes(t testing.TB) []byte {
 	return append(header, make([]byte, total)...)
 }
 
-// small is GPT-2 with one block of width 4, 5 tokens and 6 positions.
+// small has the tensors of a GPT-2 with one block of width 4, 5 tokens and 6 positions.
 func small(prefix string) tensors {
 	all := tensors{"wte.weight": {5, 4}, "wpe.weight": {6, 4}, "ln_f.weight": {4}, "ln_f.bias": {4},
 		"h.0.ln_1.weight": {4}, "h.0.ln_1.bias": {4}, "h.0.ln_2.weight": {4}, "h.0.ln_2.bias": {4},
@@ -68,7 +68,7 @@ func small(prefix string) tensors {
 var smallSettings = map[string]any{"layers": 1, "width": 4, "heads": 2, "context": 3, "vocabulary": 5, "tied": true,
 	"activation": "gelu_tanh"}
 
-// tiny is Llama with one block, by the names of its files.
+// tiny has the tensors of a Llama with one block, under the names of its files.
 func tiny() tensors {
 	return tensors{"model.embed_tokens.weight": {5, 4}, "model.norm.weight": {4}, "lm_head.weight": {5, 4},
 		"model.layers.0.input_layernorm.weight": {4}, "model.layers.0.post_attention_layernorm.weight": {4},
@@ -81,7 +81,7 @@ func tiny() tensors {
 var tinySettings = map[string]any{"layers": 1, "width": 4, "heads": 2, "kv_heads": 1, "hidden": 6, "context": 3,
 	"vocabulary": 5}
 
-// with is all, some of them another way; a nil shape is none.
+// with returns all with some entries changed; a nil shape removes an entry.
 func (all tensors) with(other tensors) tensors {
 	out := maps.Clone(all)
 	for name, shape := range other {
@@ -104,7 +104,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 		what, config string
 		m            *model.Model
 		file         tensors
-		want         string // empty: it fits
+		want         string // empty: it is accepted
 	}{
 		{"gpt2", "", gpt, small(""), ""},
 		{"prefixed", "", gpt, small("transformer."), ""},
@@ -178,11 +178,11 @@ func TestFilesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// An embedding that is also the head, of other values, is two parameters.
+// An embedding and a head with different values are two parameters.
 func TestTwoHeadsThatDiffer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	raw := small("").with(tensors{"lm_head.weight": {5, 4}}).bytes(t)
-	raw[len(raw)-1] = 1 // of wte.weight, the last by name
+	raw[len(raw)-1] = 1 // in wte.weight, the last by name
 	if err := os.WriteFile(path, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -198,9 +198,9 @@ func TestPartsThatDoNotFit(t *testing.T) {
 	const a, b = "a.safetensors", "b.safetensors"
 	for _, c := range []struct {
 		what  string
-		index func(of map[string]string) // what is done to a right index
-		more  tensors                    // what else is in b
-		text  string                     // of the index instead
+		index func(of map[string]string) // changes a correct index
+		more  tensors                    // further tensors in b
+		text  string                     // replaces the index
 		want  string
 	}{
 		{what: "right"},
@@ -276,7 +276,7 @@ func TestFoldersThatSayTooLittle(t *testing.T) {
 	refused(folder, "is no safetensors file")
 }
 
-// A file that is shorter than it was when it was opened is an error, not zeros.
+// A file that has become shorter since it was opened gives an error, not zeros.
 func TestAFileThatChanges(t *testing.T) {
 	m, path := build(t, "llama", tinySettings), filepath.Join(t.TempDir(), "x.safetensors")
 	tiny().write(t, path)
@@ -295,7 +295,7 @@ func TestAFileThatChanges(t *testing.T) {
 	}
 }
 
-// Whatever a file and an index hold, there is an error or a whole model's values.
+// Any file and index give an error or the values of a whole model.
 func FuzzOpen(f *testing.F) {
 	one := tensors{"model.norm.weight": {4}}.bytes(f)
 	f.Add(tiny().bytes(f), []byte(`{"weight_map": {"lm_head.weight": "a"}}`), []byte(`{"rope_theta": 1}`))

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// gpt2 and llama are the settings of the networks of testdata/published.py, some of them otherwise.
+// gpt2 and llama return the settings of the networks of testdata/published.py, with some changed.
 func gpt2(other map[string]any) map[string]any {
 	s := map[string]any{"layers": 2, "width": 32, "heads": 4, "context": 10, "vocabulary": 61, "tied": true,
 		"activation": "gelu_tanh"}
@@ -45,12 +45,12 @@ func build(t testing.TB, family string, settings map[string]any) *model.Model {
 	return m
 }
 
-// published has PyTorch write its networks.
+// published has PyTorch write its networks, and returns their folder.
 func published(t testing.TB) string {
 	t.Helper()
 	folder := t.TempDir()
 	script := "testdata/published.py"
-	if _, err := os.ReadFile(script); err != nil { // which makes the go command's cache look at it
+	if _, err := os.ReadFile(script); err != nil { // makes the go command's test cache depend on the file
 		t.Fatal(err)
 	}
 	c := exec.CommandContext(t.Context(), "/usr/bin/python3", "-B", script, folder)
@@ -61,7 +61,8 @@ func published(t testing.TB) string {
 	return folder
 }
 
-// A network with published weights is PyTorch's: logits and loss within 1e-5, each gradient within 1e-4 of its norm.
+// A network with published weights equals PyTorch's: logits and loss within 1e-5, each gradient within 1e-4 of its
+// norm.
 func TestPublishedWeightsAreTheirNetworks(t *testing.T) {
 	folder := published(t)
 	for _, c := range []struct {
@@ -119,7 +120,7 @@ func floats(data []byte) []float64 {
 	return all
 }
 
-// furthest is the largest difference over the largest number.
+// furthest returns the largest difference, divided by the largest number.
 func furthest(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.NaN()
@@ -159,7 +160,7 @@ func device(t *testing.T) engine.Device {
 	return d
 }
 
-// pass computes the layers one after another with given weights: logits, loss and the gradients by full name.
+// pass computes the layers in order with the given weights. It returns logits, loss, and the gradients by full name.
 func pass(t *testing.T, m *model.Model, w model.Weights, batch map[string]torchtest.Tensor) (logits []float64,
 	loss float64, gradients map[string][]float64) {
 	t.Helper()

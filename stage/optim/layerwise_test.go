@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// larsTwin is Algorithm 1 of You, Gitman and Ginsburg (2017), a layer at a time.
+// larsTwin is Algorithm 1 of You, Gitman and Ginsburg (2017), written for one layer.
 type larsTwin struct{ v []float64 }
 
 func (w *larsTwin) step(s Settings, rate float64, p, g []float64, noDecay bool) {
@@ -30,7 +30,7 @@ func (w *larsTwin) step(s Settings, rate float64, p, g []float64, noDecay bool) 
 	}
 }
 
-// stepped makes five updates with gradients of their own and says what the parameter and its states are after each.
+// stepped makes five updates with different gradients, and calls seen with the parameter and its states after each.
 func stepped(t *testing.T, s Settings, first []float64, noDecay bool, seen func(
 	count int, rate float64, grads, param []float64, states [][]float64)) {
 	t.Helper()
@@ -78,7 +78,7 @@ func TestLARSIsThePapers(t *testing.T) {
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		for _, first := range [][]float64{{1, -2, 0.5, 0}, {0, 0, 0}} { // nothing is divided by the norm of zeros
+		for _, first := range [][]float64{{1, -2, 0.5, 0}, {0, 0, 0}} { // no division by the norm of zeros
 			for _, noDecay := range []bool{false, true} {
 				p, twin := append([]float64{}, first...), larsTwin{make([]float64, len(first))}
 				stepped(t, s, first, noDecay, func(count int, rate float64, grads, got []float64, _ [][]float64) {
@@ -94,7 +94,8 @@ func TestLARSIsThePapers(t *testing.T) {
 	}
 }
 
-// A step of LARS at rate 1 without decay or momentum is as long as trust says, whatever the gradient's size.
+// At rate 1, without decay or momentum, the length of a LARS step depends only on trust and the weight's norm, not
+// on the gradient's size.
 func TestLARSStepsAreAsLongAsTrustSays(t *testing.T) {
 	s, before := Settings{Kind: LARS, Trust: 0.1}, []float64{3, -4, 12} // of norm 13
 	stepped(t, s, before, false, func(_ int, rate float64, _, after []float64, _ [][]float64) {

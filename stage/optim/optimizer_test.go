@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// twin is the optimizers as their papers write them, one number at a time.
+// twin has the optimizers as written in their papers, for single numbers.
 type twin struct {
 	Settings
 	b, m, v float64
@@ -191,7 +191,7 @@ func TestAnErrorNamesTheParameter(t *testing.T) {
 	}
 }
 
-// viewer is a device whose memory is the host's.
+// viewer is a device whose tensors lie in host memory.
 type viewer interface {
 	View(t engine.Tensor) ([]byte, error)
 }

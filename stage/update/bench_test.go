@@ -35,7 +35,7 @@ layers:
 // momentum is the optimizer of all of these tests: v = 0.9 v + g, w = w - rate v.
 var momentum = optim.Settings{Kind: optim.SGD, Momentum: 0.9}
 
-// counts stands for a batch norm, which engine ref has not: nobody reads what it makes, and every forward
+// counts stands in for a batch norm, which engine ref does not have. Its output is not used, and every forward
 // changes both buffers.
 var counts = nn.Func(func(ctx *nn.Context, in nn.Bundle) (nn.Bundle, error) {
 	mean, variance := ctx.Params[2], ctx.Params[3]
@@ -53,7 +53,7 @@ var counts = nn.Func(func(ctx *nn.Context, in nn.Bundle) (nn.Bundle, error) {
 	return nn.Bundle{{Tensor: out[0]}}, nil
 })
 
-// bench is models on one device.
+// bench holds models on one device.
 type bench struct {
 	*testing.T
 	dev    engine.Device
@@ -61,7 +61,7 @@ type bench struct {
 	made   []update.Updater
 }
 
-// newBench makes models with other first values each, and the Updaters of all of them.
+// newBench makes models with different initial values, and the Updaters of all of them.
 func newBench(t *testing.T, updater string, averaging *plan.Elastic, models int) *bench {
 	t.Helper()
 	runtime.LockOSThread()
@@ -117,7 +117,7 @@ func newBench(t *testing.T, updater string, averaging *plan.Elastic, models int)
 	return b
 }
 
-// numbers is tensors' numbers by name.
+// numbers maps names to the numbers of tensors.
 type numbers map[string][]float64
 
 func (b *bench) numbers(all []stage.Vector) numbers {
@@ -141,7 +141,7 @@ func (b *bench) numbers(all []stage.Vector) numbers {
 	return out
 }
 
-// weights is the parameters, states and buffers of a model.
+// weights returns the parameters, states and buffers of a model.
 func (b *bench) weights(model int) numbers { return b.numbers(b.models[model].Params.Snapshot()) }
 
 // forward passes micro-batch id through a model.
@@ -175,14 +175,14 @@ func (b *bench) forward(model, id int) {
 	loss.Free()
 }
 
-// back adds a micro-batch's gradients to what has gathered.
+// back adds a micro-batch's gradients to those gathered so far.
 func (b *bench) back(model, id int) {
 	b.Helper()
 	_, err := b.models[model].Backward(id, nil, 1)
 	b.check(err)
 }
 
-// gathered is what has gathered since the update before.
+// gathered returns the gradients gathered since the last update.
 func (b *bench) gathered(model int) numbers {
 	b.Helper()
 	s := b.models[model]
@@ -195,14 +195,14 @@ func (b *bench) gathered(model int) numbers {
 	return b.numbers(all)
 }
 
-// backward gathers the gradients of a micro-batch, and says what they are.
+// backward gathers the gradients of a micro-batch and returns them.
 func (b *bench) backward(model, id int) numbers {
 	b.Helper()
 	b.back(model, id)
 	return b.gathered(model)
 }
 
-// alone is the gradients of a micro-batch by itself, at the weights that another bench has now.
+// alone returns the gradients of a single micro-batch, at the present weights of another bench.
 func (b *bench) alone(of *bench, id int) numbers {
 	b.Helper()
 	now, s := of.weights(0), b.models[0]
@@ -249,7 +249,7 @@ func (b *bench) same(what string, got, want numbers, within float64) {
 	}
 }
 
-// stepped is the parameters and momenta behind a step by gradients g times scale.
+// stepped returns the parameters and momenta after a step with gradients g times scale.
 func stepped(before, g numbers, rate, scale float64) numbers {
 	out := numbers{}
 	for name, gs := range g {

@@ -30,7 +30,7 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 		t.Errorf("apart: %v, %v", apart, err)
 	}
 	before := b.weights(0)
-	b.check(u.AverageStatistics(2)) // nobody has summed
+	b.check(u.AverageStatistics(2)) // nothing was summed
 	b.same("statistics that nobody summed", b.weights(0), before, exact)
 	_, err = u.Statistics()
 	b.check(err)
@@ -47,8 +47,8 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 	b.same("statistics that were averaged", b.weights(0), before, exact)
 }
 
-// A minibatch's gradients step the weights one update late: w(t+1) = w(t) - rate grad f(w(t-1)), wherever
-// among the micro-batches of the next minibatch the update stands.
+// A minibatch's gradients update the weights one update later: w(t+1) = w(t) - rate grad f(w(t-1)). This holds
+// wherever the update comes among the micro-batches of the next minibatch.
 func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
 	b, apart := newBench(t, update.Deferred, nil, 1), newBench(t, update.Plain, nil, 1)
 	u, s := b.made[0], b.models[0]
@@ -101,7 +101,7 @@ func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
 	}
 }
 
-// norm is the root of the sum of all squares.
+// norm returns the root of the sum of all squares.
 func norm(g numbers) float64 {
 	total := 0.0
 	for _, x := range g {
@@ -112,7 +112,7 @@ func norm(g numbers) float64 {
 	return math.Sqrt(total)
 }
 
-// Buffers are those of the replicas' mean once no forward has come behind the sum.
+// Buffers become the mean over the replicas if no forward has come after the sum.
 func TestDeferredStatistics(t *testing.T) {
 	b := newBench(t, update.Deferred, nil, 1)
 	u, s := b.made[0], b.models[0]
@@ -132,7 +132,7 @@ func TestDeferredStatistics(t *testing.T) {
 	if len(early) != 2 {
 		t.Fatalf("%d buffers", len(early))
 	}
-	for _, v := range sums { // what another replica adds
+	for _, v := range sums { // the other replica's part
 		b.check(engine.AddInto(b.dev, v.Tensor, v.Tensor, 2))
 	}
 	b.check(u.AverageStatistics(2))
@@ -148,8 +148,8 @@ func TestDeferredStatistics(t *testing.T) {
 	b.backward(0, 1)
 }
 
-// A tentative update leaves the bits of a plain one that waited. That holds where it is confirmed, and where it is
-// undone and made again with another scale; micro-batches behind the one undone leave nothing.
+// A tentative update gives the same bits as a plain one that waited for the norm. That holds if it is confirmed, and
+// if it is undone and repeated with another scale. Micro-batches after an undone update have no effect.
 func TestTentative(t *testing.T) {
 	tried, waited := newBench(t, update.Tentative, nil, 1), newBench(t, update.Plain, nil, 1)
 	u := tried.made[0]
@@ -194,8 +194,8 @@ func TestTentative(t *testing.T) {
 	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // Close frees what it keeps
 }
 
-// AvgPipe §3.2: every pipeline's update dilutes its weights with the reference's in the ratio (1-alpha):alpha
-// and adds its optimizer's step; the reference moves by the mean of the steps.
+// AvgPipe §3.2: every pipeline's update mixes its weights with the reference's in the ratio (1-alpha):alpha, and
+// adds its optimizer's step. The reference moves by the mean of the steps.
 func TestElastic(t *testing.T) {
 	for _, order := range []plan.AveragingOrder{plan.DiluteFirst, plan.UpdateFirst} {
 		t.Run(string(order), func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestElastic(t *testing.T) {
 					want := numbers{}
 					for name, by := range stepped(x, g, rate, 1) {
 						if _, parameter := g[name]; !parameter {
-							want[name] = by // the optimizer's own
+							want[name] = by // the optimizer's step
 							continue
 						}
 						want[name] = make([]float64, len(by))
@@ -250,7 +250,7 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// apart checks what the reference says of its distance from the average.
+// apart checks the distance of the reference from the average.
 func (b *bench) apart(n int) {
 	b.Helper()
 	var difference, scale float64
@@ -270,7 +270,7 @@ func (b *bench) apart(n int) {
 	}
 }
 
-// One pipeline is plain training without a reference.
+// A single pipeline is trained plainly, without a reference.
 func TestOnePipelineIsPlain(t *testing.T) {
 	b := newBench(t, update.Elastic, plan.NewElastic(1), 1)
 	before := b.weights(0)

@@ -49,7 +49,7 @@ func open(t testing.TB, members int) (*wire.Ports, []*Group) {
 	return ports, groups
 }
 
-// all calls AllReduce as every member, and fails the group with the first that fails.
+// all calls AllReduce as every member. The first member that fails makes the group fail.
 func all(ports *wire.Ports, groups []*Group, vectors [][]wire.Buffer) []error {
 	errs := make([]error, len(groups))
 	var calls sync.WaitGroup
@@ -74,7 +74,7 @@ func add(dst, src []byte, _ wire.DType) error {
 	return nil
 }
 
-// 1e20 + 1 - 1e20 is 0 in rank order and would be 1 in another.
+// The sum 1e20 + 1 - 1e20 is 0 in rank order, and would be 1 in another order.
 func TestRankOrderIsSeenInTheBits(t *testing.T) {
 	ports, groups := open(t, 3)
 	defer ports.Close()

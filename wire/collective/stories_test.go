@@ -15,13 +15,13 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// TestStories tells, in testdata, who adds what up, and in which order.
+// TestStories shows, in testdata, which member adds what, and in which order.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return storytest.WorldFunc(allReduce) })
 }
 
-// allReduce has a member for each line "value value ..." or, with "|", one with several vectors. It tells the additions
-// of each member, in its order, and what all have in the end.
+// allReduce runs a member for each line "value value ...", or, with "|", for each line with several vectors. It
+// prints the additions of each member, in order, and the final values.
 func allReduce(t *testing.T, d *datadriven.TestData) (string, error) {
 	if d.Cmd != "all-reduce" {
 		return "", fmt.Errorf("no command %q", d.Cmd)

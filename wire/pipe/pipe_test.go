@@ -21,7 +21,7 @@ func TestItNeedsAWorker(t *testing.T) {
 	}
 }
 
-// A worker that is closed leaves no end of a pipe open, not even of one that another makes to it afterwards.
+// A closed worker leaves no end of a pipe open, even if another worker makes a pipe to it afterwards.
 func TestNoPipeStaysOpen(t *testing.T) {
 	files := func() int {
 		open, err := os.ReadDir("/proc/self/fd")
@@ -31,7 +31,7 @@ func TestNoPipeStaysOpen(t *testing.T) {
 		return len(open)
 	}
 	before := 0
-	for range 2 { // the first has the runtime open what it keeps
+	for range 2 { // the first round makes the runtime open files that it keeps
 		before = files()
 		all, err := pipe.New(2)
 		if err != nil {

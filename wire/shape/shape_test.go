@@ -28,8 +28,8 @@ func shaped(t *testing.T, n int, links func(from, to int) shape.Link) []wire.Car
 	return all
 }
 
-// On the bubble's clock a message takes latency + bytes / bandwidth, to the nanosecond. Transfers on one link follow
-// each other while their latencies overlap.
+// On the clock of a synctest bubble a message takes latency + bytes / bandwidth, to the nanosecond. Transfers on one
+// link follow each other while their latencies overlap.
 func TestALinkTakesItsTime(t *testing.T) {
 	link := func(from, to int) shape.Link { return shape.Link{Latency: 5 * time.Millisecond, BytesPerSecond: 1000} }
 	for _, c := range []struct {
@@ -130,7 +130,7 @@ func TestWhatIsOnTheWayEndsWithTheCarrier(t *testing.T) {
 	}
 }
 
-// A link slower than anything keeps a frame for ever: no time is so long that it passes for none.
+// An extremely slow link keeps a frame for ever: no time may be so long that it overflows and counts as zero.
 func TestASlowLinkIsNoFastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{BytesPerSecond: 1e-300} })
@@ -151,7 +151,7 @@ func TestASlowLinkIsNoFastOne(t *testing.T) {
 	})
 }
 
-// Whatever is sent while the carrier is closed ends by then, and leaves nothing that runs on.
+// A send during Close ends before Close returns, and leaves nothing running.
 func TestASendBesideCloseEnds(t *testing.T) {
 	for range 100 {
 		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{Latency: time.Hour} })

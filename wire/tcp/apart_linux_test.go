@@ -21,8 +21,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// apart has the kernel refuse this process to read its parent, which is root's, or its parent, which is not, to
-// read this process.
+// apart makes the kernel forbid reading between this process and its parent. As root it gives up its rights, so that
+// it cannot read the parent. Otherwise it makes itself unreadable.
 func apart() error {
 	if os.Geteuid() == 0 {
 		return syscall.Setuid(65534)
@@ -30,7 +30,8 @@ func apart() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// reads says what the kernel still allows: a child that is apart to read this process, and this process to read it.
+// reads says what the kernel still allows after apart: whether the child can read this process, and whether this
+// process can read the child.
 func reads(t *testing.T) (out, in bool) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -49,15 +50,15 @@ func reads(t *testing.T) (out, in bool) {
 	return yama() < 2, false
 }
 
-// yama is what restricts the reading of other processes' memory: 1 to relatives and those that were let in, 2 and 3 to
-// root and nobody.
+// yama returns the restriction on reading other processes' memory. 1 allows relatives and processes that were let
+// in, 2 only root, 3 nobody.
 func yama() int {
-	text, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // none where there is no such module
+	text, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // missing without the module
 	scope, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return scope
 }
 
-// room is memory that is given back to the kernel, as an engine's is.
+// room returns memory that goes back to the kernel when freed, like an engine's.
 func room(n int) []byte {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -66,7 +67,8 @@ func room(n int) []byte {
 	return b
 }
 
-// sizeOf is how long a frame of give's is: what is lent, in pieces, and what is not, in turns.
+// sizeOf returns the length of frame n in give. Long frames, which are lent and read in pieces, alternate with short
+// ones, which are not lent.
 func sizeOf(n int) int {
 	if n%2 == 1 {
 		return 1000
@@ -74,7 +76,8 @@ func sizeOf(n int) int {
 	return 3*copyBytes + n%100
 }
 
-// give sends frames of one byte each, several at a time, in memory that goes as soon as each has ended.
+// give sends frames filled with one byte value each, several at a time. A frame's memory is unmapped as soon as its
+// send has ended.
 func give(c wire.Carrier, frames int, behind func(n int) error) error {
 	const atOnce = 6
 	e := wire.Edge{ID: 9, From: c.Rank(), To: 1 - c.Rank()}
@@ -101,10 +104,10 @@ func give(c wire.Carrier, frames int, behind func(n int) error) error {
 	return nil
 }
 
-// errBytes is a frame with bytes that were not sent.
+// errBytes reports a frame with bytes that were not sent.
 var errBytes = errors.New("other bytes have come")
 
-// take receives what give sends. Few receives are posted, each as one has ended, as for the parts of messages.
+// take receives what give sends. Only a few receives are posted at a time, as for the parts of messages.
 func take(c wire.Carrier, frames int, behind func(n int) error) error {
 	const atOnce = 2
 	e := wire.Edge{ID: 9, From: 1 - c.Rank(), To: c.Rank()}
@@ -134,10 +137,10 @@ func take(c wire.Carrier, frames int, behind func(n int) error) error {
 	return nil
 }
 
-// loanFrames are as many as have memory refused in their middle.
+// loanFrames is the number of frames of a run in which memory is refused half-way.
 const loanFrames = 60
 
-// loans gives or takes frames.
+// loans runs give or take.
 func (k task) loans(all []wire.Carrier, rank int) (string, error) {
 	frames, does := math.MaxInt-10, give
 	if k.Apart {
@@ -148,15 +151,15 @@ func (k task) loans(all []wire.Carrier, rank int) (string, error) {
 	}
 	return "all", does(all[rank], frames, func(n int) error {
 		if k.Apart && n == k.Behind {
-			time.Sleep(50 * time.Millisecond) // until as much is under way as can be
+			time.Sleep(50 * time.Millisecond) // until as much as possible is in flight
 			return apart()
 		}
 		return nil
 	})
 }
 
-// withLoans has a child give or take, and this process the other. behind is told of each frame that has ended here, and
-// whether memory is read; lent says that it was at some time.
+// withLoans lets a child give or take, and this process do the other. behind is called for each frame that has ended
+// here, with whether memory is being read. The result lent says whether it ever was.
 func withLoans(t *testing.T, k task, frames int,
 	behind func(p *process, n int, lent bool)) (p *process, lent bool, err error) {
 	t.Helper()
@@ -186,14 +189,14 @@ func withLoans(t *testing.T, k task, frames int,
 	return p, lent, err
 }
 
-// Where the kernel refuses in the middle of a run what it has allowed, all that is lent or will be travels.
+// If the kernel forbids reading in the middle of a run, all lent frames and all later ones travel as bytes.
 func TestMemoryThatIsRefusedLater(t *testing.T) {
 	if yama() > 1 {
 		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())
 	}
-	k := task{Does: "take", Apart: true, Behind: loanFrames / 2} // it may not read any more
+	k := task{Does: "take", Apart: true, Behind: loanFrames / 2} // the child may not read any more
 	if os.Geteuid() != 0 {
-		k.Does = "give" // it may not be read any more
+		k.Does = "give" // the child may not be read any more
 	}
 	last := false
 	p, lent, err := withLoans(t, k, loanFrames, func(_ *process, _ int, lent bool) { last = lent })
@@ -205,7 +208,7 @@ func TestMemoryThatIsRefusedLater(t *testing.T) {
 	}
 }
 
-// Whichever of two processes is killed while memory is read, the other ends with it, and takes no other bytes.
+// If either of two processes is killed while memory is read, the other ends too, and accepts no wrong bytes.
 func TestProcessesThatAreKilledAsTheyLend(t *testing.T) {
 	if os.Geteuid() != 0 && yama() > 1 {
 		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())
@@ -230,14 +233,14 @@ func TestProcessesThatAreKilledAsTheyLend(t *testing.T) {
 	}
 }
 
-// What a sender has lent and freed as it ended is not its receiver's failure.
+// Memory that a sender has lent and freed when it ended does not count as its receiver's failure.
 func TestWhatIsLentIsFreed(t *testing.T) {
 	all := pairThatLends(t)
 	defer closeAll(t, all)
 	e, data := wire.Edge{ID: 7, From: 0, To: 1}, room(3*copyBytes)
 	sent, came := make(chan error, 1), make(chan error, 1)
 	all[0].Send(1, e, 0, []*wire.Buffer{bufferOf(data)}, func(err error) { sent <- errors.Join(err, unix.Munmap(data)) })
-	time.Sleep(20 * time.Millisecond) // so that it is lent
+	time.Sleep(20 * time.Millisecond) // time for the loan
 	if err := all[0].Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +255,7 @@ func TestWhatIsLentIsFreed(t *testing.T) {
 	}
 }
 
-// Where a container's rules have the kernel read no memory at all, frames travel, and it is said why.
+// If a container's rules forbid all reading of memory, frames travel as bytes, and the reason is logged.
 func TestMemoryThatIsReadForNobody(t *testing.T) {
 	const inside = "MILLRACE_TCP_RULES"
 	if os.Getenv(inside) == "" {
@@ -267,7 +270,7 @@ func TestMemoryThatIsReadForNobody(t *testing.T) {
 		}
 		return
 	}
-	rules := []unix.SockFilter{ // the call's number; EPERM where it is this one
+	rules := []unix.SockFilter{ // if it is this system call, EPERM
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_PROCESS_VM_READV},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Nobody reads another here.
+// apart does nothing, since no process can read another here.
 func apart() error { return nil }
 
-// reads says that nobody reads.
+// reads returns false: no process can read another here.
 func reads(*testing.T) (out, in bool) { return false, false }
 
-// loans are none.
+// loans does nothing here.
 func (task) loans([]wire.Carrier, int) (string, error) { return "", nil }

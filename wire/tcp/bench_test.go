@@ -9,11 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// turns is one end of an exchange of buffers that go there and back.
+// turns is one end of an exchange in which a buffer goes to the other end and comes back.
 type turns struct{ send, take, end func() error }
 
-// turns makes the end of a worker: of frames over a carrier alone, of messages over a port, or over a connection with
-// nothing above it.
+// turns makes a worker's end: for frames over a bare carrier, for messages over a port, or over a plain connection.
 func (k task) turns(all []wire.Carrier, raw func() (net.Conn, error)) (*turns, error) {
 	switch k.Echo {
 	case "frames":
@@ -105,7 +104,7 @@ func messagesInTurn(all []wire.Carrier, rank, size int) (*turns, error) {
 	}, nil
 }
 
-// echo sends back what comes, so many times.
+// echo sends back what comes, k.Turns times.
 func (k task) echo(all []wire.Carrier) (string, error) {
 	x, err := k.turns(all, func() (net.Conn, error) { return net.Dial("tcp", k.Raw) })
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// soon is how long a test waits on a loaded machine for what must happen.
+// soon is the longest time that an expected event may take on a busy machine.
 const soon = 20 * time.Second
 
 // authority signs certificates.
@@ -24,17 +24,17 @@ type authority struct{ *wiretest.Authority }
 
 func newAuthority(t testing.TB) *authority { return &authority{wiretest.NewAuthority(t)} }
 
-// signed is TLS with a certificate of a host, for both roles.
+// signed returns TLS settings with a certificate for a host, for both roles.
 func (a *authority) signed(t testing.TB, host string) *TLS {
 	t.Helper()
 	own := a.Signed(t, host)
 	return &TLS{Certificate: &own, Roots: a.Roots()}
 }
 
-// token is a run's.
+// token is the token of all tests' runs.
 var token = []byte("0123456789abcdef0123456789abcdef")
 
-// logged is what Endpoints log.
+// logged collects what Endpoints log.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -52,7 +52,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// says waits until something is logged.
+// says waits until a text is logged.
 func (l *logged) says(t testing.TB, what string) {
 	t.Helper()
 	for since := time.Now(); time.Since(since) < soon; time.Sleep(time.Millisecond) {
@@ -83,7 +83,7 @@ func listen(t testing.TB, c Config) (*Endpoint, *logged) {
 	return e, l
 }
 
-// carriersOf makes the carriers of a session of one worker an Endpoint.
+// carriersOf makes the carriers of a session, with one worker for each Endpoint.
 func carriersOf(t testing.TB, session uint32, ends ...*Endpoint) []wire.Carrier {
 	t.Helper()
 	var at []wire.Address
@@ -115,7 +115,7 @@ func bufferOf(data []byte) *wire.Buffer {
 	return &wire.Buffer{DType: wire.U8, Shape: []int64{int64(len(data))}, Data: data}
 }
 
-// errorOf waits for one.
+// errorOf waits for an error on a channel.
 func errorOf(t testing.TB, c <-chan error, what string) error {
 	t.Helper()
 	select {
@@ -135,7 +135,7 @@ type process struct {
 	at      wire.Address
 }
 
-// begin starts a worker, behind a command where that is given.
+// begin starts a worker in a process of its own, wrapped in another command if that is given.
 func begin(t testing.TB, k task, behind ...string) *process {
 	t.Helper()
 	self, err := os.Executable()

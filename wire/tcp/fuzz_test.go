@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// framesOf is what a stream says that sends frames of an edge.
+// framesOf returns the bytes with which a stream sends frames of an edge.
 func framesOf(edge uint32, all ...[]byte) []byte {
 	var text []byte
 	for n, data := range all {
@@ -29,7 +29,7 @@ func framesOf(edge uint32, all ...[]byte) []byte {
 	return text
 }
 
-// mended gives a stream's prefixes the magic and the checksums without which a reader refuses them at once.
+// mended corrects the magic and the checksums in a stream's prefixes, since a reader refuses wrong ones at once.
 func mended(text []byte) []byte {
 	text = bytes.Clone(text)
 	for at := 0; len(text)-at >= prefixBytes; {
@@ -56,7 +56,7 @@ var loan = struct {
 	data  [chunkBytes + 10]byte
 }{proof: memory.Proof{1, 2, 3}}
 
-// Whatever a member sends, every receive ends once, and nothing but what is posted is written to.
+// Whatever a member sends, every receive ends once, and only posted buffers are written.
 func FuzzFrames(f *testing.F) {
 	f.Add(framesOf(1, nil, []byte("12345678"), []byte{1}), false)
 	f.Add(append(framesOf(1, nil), appendPrefix(nil, kindLeave, chunk{})...), true)
@@ -93,7 +93,7 @@ func FuzzFrames(f *testing.F) {
 				done = true
 			case <-time.After(time.Millisecond):
 				s.mu.Lock()
-				stuck := s.waiting > 0 // for a receive that nobody posts
+				stuck := s.waiting > 0 // for a receive that is never posted
 				s.mu.Unlock()
 				if stuck {
 					s.end(io.EOF)
@@ -111,9 +111,9 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// said is a connection over which somebody says what a test says.
+// said is a connection on which the other end sends given bytes.
 type said struct {
-	net.Conn // none
+	net.Conn // nil
 	io.Reader
 }
 
@@ -121,7 +121,7 @@ func (s said) Read(b []byte) (int, error)  { return s.Reader.Read(b) }
 func (s said) Write(b []byte) (int, error) { return len(b), nil }
 func (s said) SetDeadline(time.Time) error { return nil }
 
-// Nobody gets in by what can be said without the token; a hello that is read is the one that was written.
+// Nobody gets in without the token, whatever is sent. A hello that is accepted is read as it was written.
 func FuzzHandshake(f *testing.F) {
 	f.Add(helloOf(func(*hello) {}))
 	f.Add(append(helloOf(func(h *hello) { h.service = Control }), make([]byte, 32)...))
@@ -141,7 +141,7 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// A dialler finds out a listener that does not know the token, whatever this answers, and reads no more than it may.
+// A dialler detects a listener that does not know the token, whatever it answers, and reads no more than it may.
 func FuzzAnswers(f *testing.F) {
 	var right bytes.Buffer
 	if answer(&right, challenge, 0, make([]byte, 32)) != nil || answer(&right, welcome, 0, make([]byte, 32)) != nil {

@@ -16,20 +16,20 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// The lengths from which frames are lent: all of them, and none.
+// Values of limits.lent: all frames are lent, or none.
 const (
 	allLent  = 1
 	noneLent = math.MaxInt
 )
 
-// lending is limits for tests by that length.
+// lending returns limits for tests in which frames from this length on are lent.
 func lending(from int) limits {
 	l := usual
 	l.lent = from
 	return l
 }
 
-// lends skips a test where the kernel reads no memory of other processes.
+// lends skips a test if the kernel does not allow reading other processes' memory.
 func lends(t testing.TB) {
 	t.Helper()
 	if _, ok := memory.Lends(&memory.Proof{1}); !ok {
@@ -52,7 +52,7 @@ func TestItIsACarrierThatLendsNone(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 3, Config{limits: lending(noneLent)}) })
 }
 
-// pairThatLends is two workers of which the first lends the second what it sends.
+// pairThatLends returns two workers. The first lends all its frames to the second.
 func pairThatLends(t *testing.T) []wire.Carrier {
 	t.Helper()
 	lends(t)
@@ -70,8 +70,8 @@ func pairThatLends(t *testing.T) []wire.Carrier {
 	return all
 }
 
-// What is lent is the sender's again once the receiver has read it, or the sender has ended: then nothing that it
-// does with the memory comes to the receiver.
+// Lent memory belongs to the sender again once the receiver has read it, or once the sender has ended. Nothing that
+// the sender writes to it then reaches the receiver.
 func TestWhatIsLentIsTakenBack(t *testing.T) {
 	for name, end := range map[string]func(c wire.Carrier) error{
 		"closed": wire.Carrier.Close,
@@ -123,7 +123,7 @@ func TestWhatIsLentIsTakenBack(t *testing.T) {
 	}
 }
 
-// Whoever is offered what is not there says nothing, and frames come over the connection.
+// A receiver that cannot use an offer does not answer it, and frames come over the connection.
 func TestOffersThatCannotBeTaken(t *testing.T) {
 	lends(t)
 	for name, change := range map[string]func(*memory.Loan){
@@ -151,7 +151,7 @@ func TestOffersThatCannotBeTaken(t *testing.T) {
 	}
 }
 
-// A member that lends what it has not offered, or what is not there, ends what is with it alone.
+// A member that lends memory it has not offered, or that does not exist, ends only what is with itself.
 func TestMembersThatLendWhatIsWrong(t *testing.T) {
 	lends(t)
 	frame := chunk{tag: wire.TagOf(1, 5, 0), total: 8, at: memory.At(loan.data[:])}
@@ -199,7 +199,7 @@ func TestMembersThatLendWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What is not at the place that was said comes over another stream, whatever waits for it.
+// A frame that is not at the announced address comes over another stream, whatever else waits.
 func TestMemoryThatIsNotThere(t *testing.T) {
 	lends(t)
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
@@ -234,7 +234,7 @@ func TestMemoryThatIsNotThere(t *testing.T) {
 	}
 }
 
-// How whoever has lent memory has gone is heard, though frames are in front of it that wait for what does not come.
+// The disappearance of a lender is noticed, even if earlier frames wait for receives that are never posted.
 func TestLendersThatAreGone(t *testing.T) {
 	lends(t)
 	_, m, said := receiver(t)
@@ -248,7 +248,7 @@ func TestLendersThatAreGone(t *testing.T) {
 	}
 	clear(m.proof[:])
 	lent := chunk{tag: wire.TagOf(1, 5, 0), total: 8, at: memory.At(loan.data[:])}
-	next := chunk{tag: wire.TagOf(1, 5, 1), total: 8} // for which no receive is posted
+	next := chunk{tag: wire.TagOf(1, 5, 1), total: 8} // no receive is posted for it
 	text := append(appendPrefix(appendPrefix(nil, kindLent, lent), kindChunk, next), loan.data[:8]...)
 	next.tag, next.at = next.tag+1, lent.at
 	if _, err := m.Write(appendPrefix(text, kindLent, next)); err != nil {
@@ -261,7 +261,7 @@ func TestLendersThatAreGone(t *testing.T) {
 	}
 }
 
-// A receiver that has read what was not lent to it is none.
+// A receiver that answers loans which were never made is refused.
 func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	for name, text := range map[string][]byte{
 		"nothing was lent": appendPrefix(nil, kindTaken, chunk{tag: 5}),
@@ -285,8 +285,8 @@ func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	}
 }
 
-// Where the kernel does not let one of two processes read the other, what goes to it travels, and the same comes
-// both ways.
+// If the kernel lets only one of two processes read the other, frames in the other direction travel as bytes, and
+// both directions get the same data.
 func TestAProcessThatMayNotRead(t *testing.T) {
 	lends(t)
 	p := begin(t, task{Rank: 1, Does: "exchange", Lent: allLent, Apart: true})

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// receiver is a worker 1 that waits for frames of worker 0, which a test sends by hand.
+// receiver returns a worker 1 that waits for frames of worker 0, which the test sends by hand.
 func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
 	t.Helper()
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
@@ -26,7 +26,8 @@ func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
 	return c, member(t, a, b, hello{service: frames, from: 0, to: 1, session: 1, streams: 1}), said
 }
 
-// A connection that breaks ends what is with its worker, but only behind what Fail may say first.
+// A connection that breaks ends everything with its worker, but only after some time in which Fail may give the
+// reason.
 func TestAConnectionThatBreaks(t *testing.T) {
 	for name, breaks := range map[string]func(*Conn){
 		"end":   func(m *Conn) { m.raw.Close() },
@@ -60,13 +61,13 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	}
 }
 
-// That a long frame is under way shows before it is whole, at both ends.
+// Both ends see the progress of a long frame before it is complete.
 func TestBytesThatMove(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, _ := listen(t, Config{Process: 1, limits: quick()})
 	all := carriersOf(t, 1, a, b)
 	defer closeAll(t, all)
-	e, data := wire.Edge{ID: 5, From: 0, To: 1}, make([]byte, 64<<20) // more than the kernel keeps
+	e, data := wire.Edge{ID: 5, From: 0, To: 1}, make([]byte, 64<<20) // more than the kernel buffers
 	sent, came := make(chan error, 2), make(chan error, 2)
 	all[0].Send(1, e, 0, []*wire.Buffer{bufferOf(data)}, func(err error) { sent <- err })
 	for since := time.Now(); all[0].Moved() == 0; time.Sleep(time.Millisecond) {
@@ -126,7 +127,7 @@ func TestLeavingWhileOthersSend(t *testing.T) {
 	x.goesOn(t)
 	x.end()
 	said := make(chan error, 1)
-	for n := range uint32(100) { // more than the kernel keeps, and nobody receives it
+	for n := range uint32(100) { // more than the kernel buffers; nobody receives it
 		e := wire.Edge{ID: 9, From: 0, To: 1}
 		all[0].Send(1, e, n, []*wire.Buffer{bufferOf(make([]byte, 1<<20))}, func(err error) {
 			if n == 99 {
@@ -148,7 +149,7 @@ func TestLeavingWhileOthersSend(t *testing.T) {
 	}
 }
 
-// Where nobody listens, a send ends, and its error says where.
+// A send to an address where nobody listens ends with an error that names the address.
 func TestNobodyListens(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -177,7 +178,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// A worker whose process takes connections and says nothing, as one that was stopped does, is lost.
+// A worker is lost if its process accepts connections but never answers, like a stopped process.
 func TestAListenerThatSaysNothing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -210,7 +211,7 @@ func TestAListenerThatSaysNothing(t *testing.T) {
 	}
 }
 
-// A receiver that takes nothing for long, and whose host answers, is not lost.
+// A receiver that takes nothing for a long time, while its host answers, is not lost.
 func TestASlowReceiverIsNotLost(t *testing.T) {
 	t.Parallel()
 	short := quick()
@@ -219,7 +220,7 @@ func TestASlowReceiverIsNotLost(t *testing.T) {
 	b, _ := listen(t, Config{Process: 1, limits: short})
 	all := carriersOf(t, 1, a, b)
 	defer closeAll(t, all)
-	const frames, size = 40, 1 << 20 // more than the kernel keeps
+	const frames, size = 40, 1 << 20 // more than the kernel buffers
 	e := wire.Edge{ID: 5, From: 0, To: 1}
 	said := make(chan error, 2*frames)
 	for n := range uint32(frames) {
@@ -239,7 +240,7 @@ func TestASlowReceiverIsNotLost(t *testing.T) {
 	}
 }
 
-// Frames that streams bring in another order end in that of their edge.
+// Frames that streams deliver in another order still end in the order of their edge.
 func TestReceivesEndInOrder(t *testing.T) {
 	s := newSource()
 	e := wire.Edge{ID: 5, From: 0, To: 1}
@@ -283,7 +284,7 @@ func TestReceivesEndInOrder(t *testing.T) {
 	}
 }
 
-// Credits go in front of what is long; streams but the first take what is long alone, in order.
+// Credits go before long frames. Streams other than the first take only long frames, in order.
 func TestWhatGoesFirst(t *testing.T) {
 	t1 := newTarget(usual.lent)
 	all := t1.begin(2)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// member is a worker that is made by hand: it knows the token, and sends what it likes.
+// member is a worker made by hand: it knows the token, and sends whatever the test wants.
 func member(t testing.TB, e, to *Endpoint, h hello) *Conn {
 	t.Helper()
 	c, err := e.dial(t.Context(), to.at, h)
@@ -22,7 +22,7 @@ func member(t testing.TB, e, to *Endpoint, h hello) *Conn {
 	return c
 }
 
-// A worker that sends what is no frame, or not the frame that is due, ends what is with it alone, at once.
+// A worker that sends bytes that are not a frame, or a wrong frame, ends only what is with itself, at once.
 func TestMembersThatSendWhatIsWrong(t *testing.T) {
 	part := func(index uint32, total int64, n uint32) []byte {
 		return appendPrefix(nil, kindChunk, chunk{tag: wire.TagOf(1, 5, n), total: total, index: index})
@@ -81,7 +81,7 @@ func TestMembersThatSendWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A receiver that sends is no receiver.
+// A receiver that sends frames is refused.
 func TestReceiversThatSend(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	bad, _ := listen(t, Config{Process: 1, limits: quick()})
@@ -92,7 +92,7 @@ func TestReceiversThatSend(t *testing.T) {
 	defer closeAll(t, c[:1])
 	said := make(chan error, 1)
 	e := wire.Edge{ID: 5, From: 0, To: 1}
-	for n := range uint32(100) { // more than the kernel keeps
+	for n := range uint32(100) { // more than the kernel buffers
 		c[0].Send(1, e, n, []*wire.Buffer{bufferOf(make([]byte, 1<<20))}, func(err error) {
 			if err != nil && n == 99 {
 				said <- err

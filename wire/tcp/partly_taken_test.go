@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// stubborn is a target with a stream over a pipe, and the other end of it.
+// stubborn returns a target with a stream over a pipe, and both ends of the pipe.
 func stubborn(t *testing.T) (to *target, near, far net.Conn) {
 	t.Helper()
 	near, far = net.Pipe()
@@ -30,7 +30,7 @@ func stubborn(t *testing.T) (to *target, near, far net.Conn) {
 	return to, near, far
 }
 
-// Whatever part of a frame goes out at once, the rest follows before anything else, and done comes behind it.
+// Whatever part of a frame is written at once, the rest follows before anything else, and done is called after it.
 func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	for seed := range uint64(30) {
 		g := rand.New(rand.NewPCG(seed, 9))
@@ -54,7 +54,7 @@ func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 			s.post(e, n, room, func(err error) { came <- err })
 			to.post(e, wire.TagOf(0, e.ID, n), []*wire.Buffer{bufferOf(data)}, func(err error) { done <- err })
 			if n%3 == 0 {
-				continue // the next comes while this one is being written
+				continue // the next frame comes while this one is being written
 			}
 			if err := errorOf(t, done, "the end of a send"); err != nil {
 				t.Fatal(err)
@@ -71,7 +71,8 @@ func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	}
 }
 
-// Credits wait while the worker is told, go in front of what it answers, and alone where it does not.
+// Credits wait while the worker is told of a message. They go before its answer, or by themselves if it does not
+// answer.
 func TestCreditsGoWithTheAnswer(t *testing.T) {
 	var writes []int
 	to, _, _ := stubborn(t)

@@ -22,24 +22,24 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// childVariable has this binary be a worker of a test's.
+// childVariable makes this binary a worker of a test.
 const childVariable = "MILLRACE_TCP_CHILD"
 
-// task is what a worker is told first, on its standard input.
+// task is the first message to a worker, on its standard input.
 type task struct {
 	Rank    int
 	Address string
 	TLS     bool
 	Streams int
-	Silence time.Duration // 0: the usual
-	Lent    int           // bytes of frames that are lent; 0: the usual
-	Apart   bool          // one of both may not read the other's memory: of give or take, behind so many frames:
+	Silence time.Duration // 0: the default
+	Lent    int           // smallest frame that is lent, in bytes; 0: the default
+	Apart   bool          // the processes may not read each other's memory; for give and take, after Behind frames:
 	Behind  int
 	Does    string // exchange, flood, idle, echo, give, or take
 	Echo    string // raw, frames, or messages
 	Size    int    // bytes of what is echoed
 	Turns   int    // how often
-	Raw     string // an address without a carrier
+	Raw     string // address for a connection without a carrier
 }
 
 func (k task) does() func(all []wire.Carrier, rank int) (string, error) {
@@ -70,7 +70,7 @@ func (k task) config() Config {
 	return c
 }
 
-// child is a worker in a process of its own: it says its address, is told both, and does its task.
+// child is a worker in a process of its own. It prints its address, reads both addresses, and does its task.
 func child(in io.Reader, out io.Writer) error {
 	said := json.NewDecoder(in)
 	var k task
@@ -106,7 +106,7 @@ func child(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// exchange sends messages and takes as many, with credits, sums a vector, and says what has come.
+// exchange sends and receives messages, with credits, sums a vector, and reports what has come.
 func exchange(all []wire.Carrier, rank int) (string, error) {
 	const messages, workers = 30, 2
 	came, broken := make(chan wire.Arrival, messages), make(chan error, 1)
@@ -177,7 +177,7 @@ func exchange(all []wire.Carrier, rank int) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), nil
 }
 
-// flood sends so many messages and takes them until it is broken off, and says why that was.
+// flood sends and takes messages until it is interrupted, and reports the reason.
 func flood(all []wire.Carrier, rank, messages int) (string, error) {
 	broken := make(chan error, 1)
 	var ports *wire.Ports
@@ -216,7 +216,7 @@ func flood(all []wire.Carrier, rank, messages int) (string, error) {
 	return "", <-broken
 }
 
-// Two processes exchange what two workers of one exchange, over every kind of connection.
+// Two processes exchange the same as two workers of one process, over every kind of connection.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	inside, err := wire.InProcess(2)
@@ -257,7 +257,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// A worker whose process is killed ends the other's run, with an error that names it.
+// If a worker's process is killed, the other's run ends with an error that names it.
 func TestAKilledProcess(t *testing.T) {
 	p := begin(t, task{Rank: 1, Does: "flood"})
 	c := task{Rank: 0}.config()
@@ -283,8 +283,8 @@ func TestAKilledProcess(t *testing.T) {
 	}
 }
 
-// Where a link is cut without a word, both ends notice it and name the other: with smaller limits while
-// frames are on it, and for make soak with the usual ones, within ten seconds, whether there are or not.
+// If a link is cut silently, both ends notice it and name the other. The test uses smaller limits while frames are
+// in flight. With make soak it uses the default limits, within ten seconds, with and without frames.
 func TestACutLink(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("MILLRACE_SOAK") == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/wiretest"
 )
 
-// traffic is frames that go from one worker to another all the time, and are compared.
+// traffic sends frames from one worker to another all the time, and compares them.
 type traffic struct {
 	count atomic.Int64
 	stop  chan struct{}
@@ -54,7 +54,7 @@ func busy(t testing.TB, from, to wire.Carrier) *traffic {
 	return x
 }
 
-// goesOn fails the test where nothing comes any more.
+// goesOn fails the test if no more frames come.
 func (x *traffic) goesOn(t testing.TB) {
 	t.Helper()
 	since := time.Now()
@@ -70,7 +70,7 @@ func (x *traffic) end() {
 	<-x.over
 }
 
-// quick is limits for tests.
+// quick returns short limits for tests.
 func quick() limits {
 	l := usual
 	l.handshake, l.dial, l.grace = 300*time.Millisecond, 2*time.Second, 100*time.Millisecond
@@ -78,14 +78,14 @@ func quick() limits {
 	return l
 }
 
-// helloOf is one that is right but for its token.
+// helloOf returns a hello that is correct but for its token.
 func helloOf(change func(*hello)) []byte {
 	h := hello{service: frames, from: 0, to: 1, session: 1, stream: 1, streams: 2}
 	change(&h)
 	return h.encode()
 }
 
-// Whoever does not know the token is refused and logged, whatever it says, and the run goes on.
+// A dialler that does not know the token is refused and logged, whatever it sends, and the run goes on.
 func TestStrangers(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, log := listen(t, Config{Process: 1, limits: quick()})
@@ -118,7 +118,7 @@ func TestStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = raw.Write(c.text) // as far as it is read
+		_, _ = raw.Write(c.text) // an error only means that the rest is not read
 		_ = raw.(*net.TCPConn).CloseWrite()
 		_ = raw.SetReadDeadline(time.Now().Add(soon))
 		if said, err := io.ReadAll(raw); len(said) > headBytes+nonceBytes+headBytes+mostText {
@@ -133,7 +133,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Whoever knows the token may still be of another run, another session, or somebody who is here already.
+// A dialler that knows the token may still belong to another run or session, or claim a worker that is connected
+// already.
 func TestWhoeverIsNotWanted(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, Run: "r", limits: quick()})
 	b, log := listen(t, Config{Process: 1, Run: "r", limits: quick()})
@@ -168,7 +169,7 @@ func TestWhoeverIsNotWanted(t *testing.T) {
 	}
 }
 
-// What was recorded, a handshake with the frames behind it, is refused when it is said again.
+// A recorded handshake with its frames is refused when it is replayed.
 func TestReplay(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, log := listen(t, Config{Process: 1, limits: quick()})
@@ -202,7 +203,7 @@ func TestReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = raw.Write(text) // as far as it is read
+		_, _ = raw.Write(text) // an error only means that the rest is not read
 		_ = raw.SetReadDeadline(time.Now().Add(soon))
 		_, _ = io.Copy(io.Discard, raw)
 		raw.Close()
@@ -211,8 +212,8 @@ func TestReplay(t *testing.T) {
 	log.says(t, "its token is not this run's")
 }
 
-// Whoever sends a byte now and then is thrown out in time, and so is whoever dials and says nothing: many of
-// them hold neither the run up, nor those who come rightly, nor much memory.
+// Diallers that send a byte now and then, or nothing at all, are dropped in time. Many of them hold up neither the
+// run nor valid connections, and use little memory.
 func TestSlowStrangers(t *testing.T) {
 	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestSlowStrangers(t *testing.T) {
 			}
 			text, since := helloOf(func(*hello) {}), time.Now()
 			if of != nil {
-				copy(text, []byte{22, 3, 1, 2, 0}) // a record of 512 bytes
+				copy(text, []byte{22, 3, 1, 2, 0}) // the head of a record of 512 bytes
 			}
 			for at := 0; ; at++ {
 				if _, err := slow.Write(text[at%len(text) : at%len(text)+1]); err != nil {
@@ -277,7 +278,7 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-// As many as a session has may shake hands at once: members do not end each other's handshakes.
+// All connections of a session may shake hands at once: they do not close each other.
 func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	const workers = 100
 	e, log := listen(t, Config{Process: 0, limits: quick()})
@@ -310,8 +311,8 @@ func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	t.Errorf("of %d members some are sent away: %s", len(members), log.String())
 }
 
-// All members of a session can shake hands at once: together they are given more time than each would be alone, which
-// is half of what they take.
+// All members of a session can shake hands at once. Together they get more time than a single one. The single one's
+// time here is half of what all of them need.
 func TestAllMembersHaveTimeEnough(t *testing.T) {
 	const workers = 400
 	shake := func(each time.Duration) (took time.Duration, failed error) {

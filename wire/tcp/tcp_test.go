@@ -46,7 +46,8 @@ func TestItIsACarrierOverTLSWithCertificatesOfBoth(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 2, Config{TLS: both}) })
 }
 
-// Within a process memory changes hands, and between processes messages go over TCP: what every run of several has.
+// Within a process memory changes hands, and between processes messages go over TCP, as in every run with several
+// processes.
 func TestItIsACarrierBesideMemory(t *testing.T) {
 	for name, c := range map[string]Config{"plain": {}, "TLS": {TLS: &TLS{}}} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +159,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Connections for carriers to come wait for them; those for carriers that are closed are good order.
+// Connections for a later session wait for its carriers. Connections to closed carriers count as leaving in good
+// order.
 func TestSessions(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0})
 	b, _ := listen(t, Config{Process: 1})
@@ -214,7 +216,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// What is not tensors has connections of its own, from whom it is known.
+// Services have their own connections, and the accepting side knows who dials.
 func TestServices(t *testing.T) {
 	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
 		leader, l := listen(t, Config{Process: 0, TLS: of})
@@ -273,7 +275,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// What speaks HTTP can speak it over a service, with the handshake in front of it.
+// HTTP works over a service, after the handshake.
 func TestHTTP(t *testing.T) {
 	leader, _ := listen(t, Config{Process: 0, TLS: &TLS{}})
 	other, _ := listen(t, Config{Process: 1, TLS: &TLS{}})

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// What keeps this process itself from reaching a worker that is there does not say that the worker is lost.
+// A problem of this process that keeps it from reaching a running worker is not reported as the loss of that worker.
 func TestTroublesOfThisProcess(t *testing.T) {
 	authority := newAuthority(t)
 	for name, c := range map[string]struct {
@@ -47,7 +47,7 @@ func TestTroublesOfThisProcess(t *testing.T) {
 	}
 }
 
-// noFiles leaves this process no further file until the end of the test.
+// noFiles uses up this process's file descriptors until the end of the test.
 func noFiles(t *testing.T) {
 	next, err := os.Open(os.DevNull)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Certificates that the right authority has not signed are refused on both sides, and so is whoever speaks no
-// TLS.
+// Certificates that the right authority has not signed are refused on both sides, and so are peers without TLS.
 func TestCertificates(t *testing.T) {
 	right, wrong := newAuthority(t), newAuthority(t)
 	one := func(a *authority, mutual bool, change func(*TLS)) *TLS {
@@ -27,7 +26,7 @@ func TestCertificates(t *testing.T) {
 	same := func(*TLS) {}
 	for name, c := range map[string]struct {
 		listener, dialler *TLS
-		says, logs        string // "": it is let in
+		says, logs        string // "": the connection is accepted
 	}{
 		"one side's":              {one(right, false, same), one(right, false, same), "", ""},
 		"both":                    {one(right, true, same), one(right, true, same), "", ""},
@@ -69,7 +68,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// Whoever sits between two, with a channel to each, has no use of what each proves to it.
+// An attacker in the middle, with a TLS channel to each end, cannot use the proofs that it receives.
 func TestWhoeverSitsBetween(t *testing.T) {
 	l, log := listen(t, Config{TLS: &TLS{}, limits: quick()})
 	d, _ := listen(t, Config{TLS: &TLS{}, limits: quick()})
@@ -113,8 +112,7 @@ func TestWhoeverSitsBetween(t *testing.T) {
 	all.Wait()
 }
 
-// A listener that does not know the token is found out, though it lets everybody in or says back what it
-// hears.
+// A listener that does not know the token is detected, even if it accepts everybody or repeats what it hears.
 func TestFalseListeners(t *testing.T) {
 	d, _ := listen(t, Config{limits: quick()})
 	for name, c := range map[string]struct {
@@ -163,7 +161,7 @@ func TestFalseListeners(t *testing.T) {
 				if err := c.talk(in); err != nil {
 					t.Error(err)
 				}
-				_, _ = io.Copy(io.Discard, in) // until the dialler has had enough
+				_, _ = io.Copy(io.Discard, in) // until the dialler closes
 				in.Close()
 			})
 			at, err := AddressOf(l.Addr().String(), nil)
@@ -177,7 +175,7 @@ func TestFalseListeners(t *testing.T) {
 	}
 }
 
-// A wrong token is final; another start of the run may be over soon, and its listener gone.
+// A wrong token is final. A refusal by another start of the run is not, since that start may end soon.
 func TestWhatIsFinal(t *testing.T) {
 	l, _ := listen(t, Config{Run: "run 1"})
 	for _, c := range []struct {
@@ -204,7 +202,7 @@ func TestWhatIsFinal(t *testing.T) {
 	}
 }
 
-// A worker whose place another start of the run has taken is gone: that is no failure of whoever sends to it.
+// A worker whose address another start of the run has taken is gone. That is not a failure of its senders.
 func TestAnotherStartIsThere(t *testing.T) {
 	gone, _ := listen(t, Config{Run: "run 0", Process: 1})
 	at := gone.Address()

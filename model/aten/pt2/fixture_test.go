@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// The fixtures are written after torch/_export/serde/schema.yaml and torch/export/pt2_archive, as text, and share
-// nothing with the reader.
+// The fixtures follow torch/_export/serde/schema.yaml and torch/export/pt2_archive. They are written as text, and
+// share no code with the reader.
 
-// archived is an archive by its members, without the folder that torch puts around them.
+// archived holds the members of an archive, without torch's top folder.
 type archived map[string]string
 
-// with returns a copy with other members; an empty text takes one away.
+// with returns a copy with changed members; an empty text removes a member.
 func (a archived) with(changes ...string) archived {
 	b := maps.Clone(a)
 	for i := 0; i < len(changes); i += 2 {
@@ -30,7 +30,7 @@ func (a archived) with(changes ...string) archived {
 	return b
 }
 
-// replace returns a copy with a part of a member's text replaced, which must be there.
+// replace returns a copy in which a part of a member's text is replaced. The part must exist.
 func (a archived) replace(t testing.TB, member, old, now string) archived {
 	t.Helper()
 	if !strings.Contains(a[member], old) {
@@ -39,7 +39,7 @@ func (a archived) replace(t testing.TB, member, old, now string) archived {
 	return a.with(member, strings.Replace(a[member], old, now, 1))
 }
 
-// zip writes an archive as torch does: one folder, nothing compressed.
+// zip writes an archive like torch: with a top folder and without compression.
 func (a archived) zip(t testing.TB) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -97,7 +97,8 @@ const (
 	constJSON   = "data/constants/model_constants_config.json"
 )
 
-// mlp has two layers and a loss with a fixed batch; one bias lies inside a larger storage, one weight is transposed.
+// mlp has two layers and a loss with a fixed batch. One bias lies inside a larger storage, and one weight is
+// transposed.
 func mlp(t testing.TB) archived {
 	return archived{
 		"archive_format": "pt2", "archive_version": "0", "byteorder": "little", ".data/serialization_id": "0123",
@@ -112,7 +113,8 @@ func mlp(t testing.TB) archived {
 	}
 }
 
-// meta writes a TensorMeta: sizes as "B,3,8x8=64", where B is the batch and a name with = a longer expression.
+// meta writes a TensorMeta. sizes has the form "B,3,8x8=64", where B is the batch and a name with = is a longer
+// expression.
 func meta(dtype int, sizes string) string {
 	var texts, strides []string
 	for size := range strings.SplitSeq(sizes, ",") {
@@ -136,7 +138,7 @@ func meta(dtype int, sizes string) string {
 		`"storage_offset":{"as_int":0},"layout":7}`, dtype, strings.Join(texts, ","), dtype == 7, strings.Join(strides, ","))
 }
 
-// payloadOf writes an entry of a list of weights, with elements row by row.
+// payloadOf writes an entry of a list of weights, for elements that lie row by row.
 func payloadOf(path string, dtype int, sizes ...int) string {
 	var shape, strides []string
 	next := 1
@@ -150,10 +152,10 @@ func payloadOf(path string, dtype int, sizes ...int) string {
 		`"layout":7}}`, path, dtype, strings.Join(shape, ","), strings.Join(strides, ","))
 }
 
-// config writes a list of weights of pairs of a name and an entry.
+// config writes a list of weights from pairs of a name and an entry.
 func config(pairs ...string) string { return `{"config":` + object(pairs...) + `}` }
 
-// object writes a JSON object of pairs of a key and a value's text.
+// object writes a JSON object from pairs of a key and a value's text.
 func object(pairs ...string) string {
 	var all []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -162,7 +164,7 @@ func object(pairs ...string) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// call writes a node: its target, the module, what it yields, and triples of an argument's name, kind and text.
+// call writes a node from its target, its module, its result, and triples of an argument's name, kind and text.
 func call(target, module, out string, args ...string) string {
 	var in []string
 	for i := 0; i < len(args); i += 3 {
@@ -175,7 +177,7 @@ func call(target, module, out string, args ...string) string {
 func tensor(name string) string { return fmt.Sprintf(`{"as_tensor":{"name":%q}}`, name) }
 func symInt(name string) string { return fmt.Sprintf(`{"as_sym_int":{"as_name":%q}}`, name) }
 
-// parts are what a model's text is made of; inputs and outputs are pairs of a specification and a name in the graph.
+// parts holds the parts of a model's text. inputs and outputs are pairs of a specification and a name in the graph.
 type parts struct {
 	inputs, outputs []string
 	nodes           []string

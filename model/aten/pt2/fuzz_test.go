@@ -12,7 +12,7 @@ import (
 var widths = map[aten.DType]int64{"U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "F32": 4, "F64": 8,
 	"BOOL": 1, "BF16": 2}
 
-// sound wants what Read promises of every file that it takes.
+// sound checks what Read guarantees for every file that it accepts.
 func sound(t *testing.T, raw []byte) {
 	g, of, err := read(bytes.NewReader(raw), int64(len(raw)), "net")
 	if err != nil {
@@ -82,7 +82,7 @@ func FuzzArchive(f *testing.F) {
 	f.Fuzz(sound)
 }
 
-// FuzzProgram changes the texts in an archive, which checksums would protect from FuzzArchive.
+// FuzzProgram changes the texts in an archive. FuzzArchive cannot do so, because of the checksums.
 func FuzzProgram(f *testing.F) {
 	for _, a := range []archived{mlp(f), convnet(), tied(), masked()} {
 		f.Add(a[modelJSON], a[weightsJSON], a[constJSON])

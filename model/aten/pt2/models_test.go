@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// draw writes a graph as text, a line for each thing.
+// draw returns a graph as text, with a line for each of its parts.
 func draw(g *aten.Graph) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s rows %d, %d to %d, loss %t\n", g.Name, g.Rows, g.Least, g.Most, !g.NoLoss)
@@ -164,7 +164,7 @@ note the output logits, a tensor of shape [4 2], is not one number, and is left 
 	}
 }
 
-// convnet has a convolution and a batch norm, a batch of any size, and what PyTorch computes with sizes.
+// convnet has a convolution and a batch norm, a batch of any size, and PyTorch's calculations with sizes.
 func convnet() archived {
 	p := parts{
 		inputs: []string{"parameter conv.weight", "p_w", "parameter bn.weight", "p_g", "parameter bn.bias", "p_b",
@@ -269,7 +269,7 @@ note 1 assertions of the graph are left out
 	wantFloats(t, w.Of, "lifted_tensor_0", 3, 4)
 }
 
-// tied has an embedding whose weight is the head's too, under another name of the state, and returns no loss.
+// tied has an embedding whose weight is also the head's, under another name of the state. It returns no loss.
 func tied() archived {
 	p := parts{
 		inputs: []string{"parameter embed.weight", "p_e", "parameter head.weight", "p_h", "user_input", "tokens"},
@@ -309,7 +309,7 @@ note 1 tensors that the graph does not have are left out: spare
 	}
 }
 
-// masked has two inputs and a target, a mask, and returns a named tuple.
+// masked has two inputs and a target, uses a mask, and returns a named tuple.
 func masked() archived {
 	leaf := `{"type": null, "context": null, "children_spec": []}`
 	p := parts{

@@ -18,7 +18,7 @@ func normalised(t *testing.T, g *aten.Graph) *rules.Network {
 	return n
 }
 
-// operators are what a network calls, layer by layer.
+// operators returns the operators of a network, layer by layer.
 func operators(n *rules.Network) string {
 	var all []string
 	for _, l := range n.Layers {
@@ -31,7 +31,7 @@ func operators(n *rules.Network) string {
 	return strings.Join(all, ", ")
 }
 
-// Keyword arguments of torch.export are put at their places in PyTorch's schema, with defaults in between.
+// Keyword arguments of torch.export are put into their positions in PyTorch's schema, with defaults between them.
 func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 	g, _ := open(t, mlp(t))
 	n := normalised(t, g)
@@ -50,7 +50,7 @@ func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 	}
 }
 
-// The rows of a batch of any size are followed through torch.export's numbers.
+// The rows of a batch of any size are followed through torch.export's size expressions.
 func TestRowsOfTorchExportAreFollowed(t *testing.T) {
 	g, _ := open(t, convnet().replace(t, modelJSON, `Infinity`, `1.0`))
 	n := normalised(t, g)
@@ -65,14 +65,14 @@ func TestRowsOfTorchExportAreFollowed(t *testing.T) {
 			}
 		}
 	}
-	for _, node := range g.Nodes { // 2*s77=8 rows of 4
+	for _, node := range g.Nodes { // 2*s77=8 rows of 4 columns
 		if v := node.Out[0]; node.Op == "aten::reshape" && fmt.Sprint(v.Shape, v.Double) != "[8 4] [16 4]" {
 			t.Errorf("with twice the rows %v is %v", v.Shape, v.Double)
 		}
 	}
 }
 
-// A module that returns outputs is refused without a loss, and gets one, with a target that fits.
+// A module that returns outputs is refused without a loss. With one it gets a loss and a fitting target.
 func TestLossesAreAdded(t *testing.T) {
 	g, _ := open(t, tied())
 	_, err := rules.Normalise(g)

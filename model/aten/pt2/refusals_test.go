@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// refused wants a file refused with a text.
+// refused expects that a file is refused with a text.
 func refused(t *testing.T, raw []byte, text string) {
 	t.Helper()
 	_, _, err := read(bytes.NewReader(raw), int64(len(raw)), "net")
@@ -174,7 +174,7 @@ func TestRefusedMembers(t *testing.T) {
 	}
 }
 
-// members writes an archive as it is given.
+// members writes an archive with the given members.
 func members(t *testing.T, method uint16, pairs ...string) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -19,7 +19,8 @@ func readGraph(t *testing.T, a archived) *aten.Graph {
 	return g
 }
 
-// returning is a module with two inputs that returns what is given, by name; "loss_output number" marks it as the loss.
+// returning makes a module with two inputs that returns the given outputs, by name. "loss_output number" marks the
+// loss.
 func returning(outSpec string, outputs ...string) archived {
 	p := parts{inputs: []string{"user_input", "x", "user_input", "y"}, outSpec: outSpec,
 		values: []string{"x", meta(7, "B,2"), "y", meta(7, "B,2"), "number", meta(7, ""), "one", meta(7, "1,1"),
@@ -96,7 +97,7 @@ func TestLossAmongOutputs(t *testing.T) {
 	refused(t, clash.zip(t), "the output loss is not the one that the file says is the loss, b")
 }
 
-// A loss of one input has no target.
+// A model with a loss but only one input has no target, and is refused.
 func TestLossWithoutTargetIsRefused(t *testing.T) {
 	p := parts{inputs: []string{"user_input", "x"}, outputs: []string{"user_output", "sum"},
 		values: []string{"x", meta(7, "B,2"), "sum", meta(7, "")},
@@ -132,7 +133,7 @@ func TestScopesAndLines(t *testing.T) {
 	}
 }
 
-// Constants that are the same tensor are one in the graph.
+// Constants that are the same tensor become one in the graph.
 func TestConstantsOfOneStorage(t *testing.T) {
 	p := parts{inputs: []string{"tensor_constant lifted_tensor_0", "a", "tensor_constant lifted_tensor_1", "b",
 		"user_input", "x"}, outputs: []string{"user_output", "c"},

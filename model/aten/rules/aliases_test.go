@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// array is a tensor of the twin: elements that several may share, and where its own lie.
+// array is a tensor in the test's own interpreter: elements that several arrays may share, and the places of its
+// own.
 type array struct {
 	data  []float64
 	at    []int
@@ -36,7 +37,7 @@ func (a array) clone() array {
 	return b
 }
 
-// picked takes the elements whose coordinates f maps from those of a new shape.
+// picked returns the elements whose coordinates f computes from those of a new shape.
 func (a array) picked(shape []int64, f func([]int64) []int64) array {
 	b := array{a.data, nil, shape}
 	n := len(whole(shape).at)
@@ -54,7 +55,7 @@ func (a array) picked(shape []int64, f func([]int64) []int64) array {
 	return b
 }
 
-// seen takes a view as PyTorch defines it.
+// seen returns a view as PyTorch defines it.
 func seen(op string, a array, in []int64, shape []int64) array {
 	switch op {
 	case "aten::select.int", "aten::select_scatter":
@@ -83,7 +84,8 @@ func seen(op string, a array, in []int64, shape []int64) array {
 var viewing = []string{"aten::select.int", "aten::slice.Tensor", "aten::transpose.int", "aten::unsqueeze",
 	"aten::alias", "aten::reshape", "aten::detach"}
 
-// program is a random graph, and what its variables hold where reshape shares elements and where it copies.
+// program is a random graph. It holds the values of its variables for both cases: reshape shares elements, or copies
+// them.
 type program struct {
 	r      *rand.Rand
 	g      *aten.Graph
@@ -170,7 +172,7 @@ func (p *program) step() {
 	p.ids = append(p.ids, made)
 }
 
-// run calculates a network whose nodes change nothing.
+// run calculates a network whose nodes change no arguments.
 func run(n *Network, values map[int]array, parameter array) (map[int]array, error) {
 	arg := func(a Arg) array {
 		if a.Kind == FromTensor {
@@ -226,7 +228,7 @@ func run(n *Network, values map[int]array, parameter array) (map[int]array, erro
 			}).clone()
 		case "aten::expand":
 			made = x.picked(ints(node.In[1].List), func(c []int64) []int64 { return c[1:] }).clone()
-		case "aten::mean.dim": // over rows that are alike
+		case "aten::mean.dim": // over equal rows
 			made = x.picked(x.shape[1:], func(c []int64) []int64 { return append([]int64{1}, c...) }).clone()
 		case "aten::expand_as", "aten::clone", "aten::contiguous":
 		case "aten::select_scatter", "aten::slice_scatter":
@@ -270,7 +272,7 @@ func TestProgramsOfViewsAndInPlaceOperatorsKeepTheirMeaning(t *testing.T) {
 		for range 2 + p.r.Intn(12) {
 			p.step()
 		}
-		// What is read at the end: some of the variables, each with a number that depends on the order.
+		// The end reads some of the variables, each with a factor that depends on the order.
 		loss := p.node("aten::sum", []int64{}, aten.Arg{Kind: aten.FromTensor, Tensor: "p"})
 		p.g.Outputs = []aten.Output{{Name: "loss", Arg: value(loss)}}
 		read := []int{}

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// TestLayersOfAllNetworksHoldTogether looks at the layers of networks in many styles; how many places are offered as
-// cuts is counted in model/imported.
+// TestLayersOfAllNetworksHoldTogether checks the layers of networks in many styles. model/imported counts how many
+// places can be cut.
 func TestLayersOfAllNetworksHoldTogether(t *testing.T) {
 	through := 0
 	for _, a := range torchtest.Run(t, slices.Concat(torchtest.Main(), torchtest.Styles())...) {
 		g, weights, err := aten.Read(a.Model)
 		if err != nil {
 			t.Log(a.Name, a.Said)
-			continue // refused by the exporter
+			continue // the exporter refuses it
 		}
 		must(t, weights.Close())
 		n, err := Normalise(g)

@@ -7,20 +7,21 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// TestFLOPsAreThoseOfAPencil counts operations of heavy operators of 2 rows by hand: a product and a sum are two.
+// TestFLOPsAreThoseOfAPencil counts the operations of heavy operators for 2 rows by hand. A product and a sum are
+// two.
 func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	word := func(s string) Arg { return Arg{Kind: Literal, Literal: word(s)} }
 	for _, c := range []struct {
 		op     string
-		own    bool      // millrace's
-		shapes [][]int64 // of its tensors: those with the rows in front are values, others parameters
+		own    bool      // one of millrace's operators
+		shapes [][]int64 // shapes of its tensors: those that begin with the rows are values, others parameters
 		out    []int64
-		in     func(of []Arg) []Arg // its arguments; nil: the tensors
-		want   [3]int64             // forward, and for the gradients of inputs and of weights
+		in     func(of []Arg) []Arg // builds its arguments; nil: just the tensors
+		want   [3]int64             // forward, gradients of inputs, gradients of weights
 	}{
 		{op: "linear", shapes: [][]int64{{2, 7, 3}, {5, 3}}, out: []int64{2, 7, 5}, want: [3]int64{210, 210, 210}},
 		{op: "addmm", shapes: [][]int64{{5}, {2, 3}, {3, 5}}, out: []int64{2, 5}, want: [3]int64{30, 30, 30}},
-		// Scores of 3 by 5 places, each of 4 products.
+		// Scores of 3 by 5 places, with 4 products each.
 		{op: "bmm", shapes: [][]int64{{2, 3, 4}, {2, 4, 5}}, out: []int64{2, 3, 5}, want: [3]int64{120, 240, 0}},
 		{op: "einsum", shapes: [][]int64{{2, 4, 6}, {4, 9}}, out: []int64{2, 9, 6},
 			in:   func(of []Arg) []Arg { return []Arg{word("bpc, pq -> bqc"), {Kind: List, List: of}} },
@@ -31,16 +32,16 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 			want: [3]int64{1920, 1920, 1920}}, // 2 x 16 places x 3 channels x 5 x 4
 		{op: "bilinear", shapes: [][]int64{{2, 3}, {2, 4}, {5, 3, 4}}, out: []int64{2, 5},
 			want: [3]int64{120, 240, 120}},
-		// Three gates of 4, of 3 inputs and 4 states, 5 places.
+		// Three gates of width 4, from 3 inputs and 4 states, at 5 positions.
 		{op: "gru.input", shapes: [][]int64{{2, 5, 3}, {1, 2, 4}, {12, 3}, {12, 4}, {12}, {12}}, out: []int64{2, 5, 4},
 			in:   func(of []Arg) []Arg { return []Arg{of[0], of[1], {Kind: List, List: of[2:]}} },
 			want: [3]int64{840, 840, 840}},
 		{op: "gru_cell", shapes: [][]int64{{2, 3}, {2, 4}, {12, 3}, {12, 4}}, out: []int64{2, 4},
 			want: [3]int64{168, 168, 168}},
-		// Four heads of 8, 6 places that see 6: scores, and their sums of values.
+		// Four heads of width 8, and 6 positions that attend to 6: scores, and weighted sums of values.
 		{op: "scaled_dot_product_attention", shapes: [][]int64{{2, 4, 6, 8}, {2, 4, 6, 8}, {2, 4, 6, 8}},
 			out: []int64{2, 4, 6, 8}, want: [3]int64{4608, 9216, 0}},
-		// Millrace's own. Their GELUs, sums and biases count for nothing, as they do by themselves.
+		// Millrace's own operators. Their GELUs, sums and biases do not count, as in separate operators.
 		{op: "linear_gelu", own: true, shapes: [][]int64{{2, 7, 3}, {5, 3}, {5}}, out: []int64{2, 7, 5},
 			want: [3]int64{210, 210, 210}},
 		{op: "linear_add", own: true, shapes: [][]int64{{2, 7, 5}, {2, 7, 3}, {5, 3}, {5}}, out: []int64{2, 7, 5},
@@ -50,8 +51,8 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 		{op: "embedding", own: true, shapes: [][]int64{{9, 4}, {2, 5}}, out: []int64{2, 5, 4}, want: [3]int64{0, 0, 20}},
 		{op: "layer_norm", own: true, shapes: [][]int64{{2, 5}, {5}, {5}}, out: []int64{2, 5}},
 		{op: "lstm", own: true, shapes: [][]int64{{2, 5, 3}, {16, 3}, {16, 4}, {16}}, out: []int64{2, 5, 4},
-			want: [3]int64{1120, 1120, 1120}}, // four gates of 4, of 3 inputs and 4 states, 5 places
-		// The same as above: queries, keys and values of 32 side by side, whatever the number of heads.
+			want: [3]int64{1120, 1120, 1120}}, // four gates of width 4, from 3 inputs and 4 states, at 5 positions
+		// The same as above: queries, keys and values of width 32 joined, whatever the number of heads.
 		{op: "causal_attention", own: true, shapes: [][]int64{{2, 6, 96}}, out: []int64{2, 6, 32},
 			want: [3]int64{4608, 9216, 0}},
 	} {

@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// x[mask, i] of x [2 2 9] indexes the last dimension by i where mask has two, and the second where it has one.
+// x[mask, i] with x [2 2 9]: i indexes the last dimension if mask has two dimensions, and the second if it has one.
 func TestIndicesBehindMasks(t *testing.T) {
 	for _, c := range []struct {
 		mask []int64
-		most int64 // -1: no range is known
+		most int64 // -1: the range is unknown
 	}{{[]int64{2}, 1}, {[]int64{2, 2}, -1}} {
 		net := &Network{Graph: &aten.Graph{Rows: 2, Inputs: []aten.Input{{Name: "i", Shape: []int64{2}, DType: "I64"}}}}
 		net.Values = map[int]*Value{0: {DType: "I64", Shape: []int64{2}}, 1: {DType: "BOOL", Shape: c.mask},

@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// graph has an input x of 4 rows and 3 columns, a target, and nodes; the loss is the last one's, with a parameter.
+// graph has an input x of 4 rows and 3 columns, a target, and nodes. The loss is computed from the last node, with a
+// parameter.
 type graph struct{ g *aten.Graph }
 
 func begin() *graph {
@@ -25,7 +26,7 @@ func truth(b bool) aten.Arg            { return aten.Arg{Kind: aten.Bool, Bool: 
 func word(s string) aten.Arg           { return aten.Arg{Kind: aten.Word, Text: s} }
 func listed(list ...aten.Arg) aten.Arg { return aten.Arg{Kind: aten.List, List: list} }
 
-// call adds a node that yields one value of a type and shape.
+// call adds a node with one result of a type and shape.
 func (b *graph) call(op, kind string, shape []int64, in ...aten.Arg) aten.Arg {
 	v := aten.Value{ID: 2 + len(b.g.Nodes), Type: kind, Shape: shape}
 	if kind == "Tensor" {
@@ -39,7 +40,7 @@ func (b *graph) tensor(op string, in ...aten.Arg) aten.Arg {
 	return b.call(op, "Tensor", []int64{4, 3}, in...)
 }
 
-// end makes the loss of a tensor.
+// end adds the loss of a tensor.
 func (b *graph) end(of aten.Arg) (*Network, error) {
 	y := b.tensor("aten::linear", of, tensor("m.w"))
 	b.g.Outputs = []aten.Output{{Name: "loss", Arg: b.call("aten::sum", "Tensor", []int64{}, y)}}
@@ -104,7 +105,7 @@ func TestGradientsStopWhereTheyStop(t *testing.T) {
 			t.Errorf("%s has a gradient: %v", n.Nodes[i].Op, got)
 		}
 	}
-	// What is detached depends on a parameter and cannot be recomputed: no cut before its last reader.
+	// The detached value depends on a parameter and cannot be recomputed, so there is no cut before its last reader.
 	if got := ops(n, n.Layers[1]); got != "detach mul.Tensor add.Tensor" {
 		t.Errorf("the second layer runs %s", got)
 	}
@@ -114,7 +115,7 @@ func TestNothingWithoutAGradientCrosses(t *testing.T) {
 	b := begin()
 	n, err := b.end(b.tensor("aten::relu", b.tensor("aten::detach", b.tensor("aten::linear", value(0), tensor("m.w")))))
 	must(t, err)
-	// One tensor crosses in front of relu and of the last linear, but it has no gradient.
+	// One tensor crosses before relu and before the last linear, but it has no gradient.
 	if len(n.Layers) != 3 || ops(n, n.Layers[0]) != "linear" || ops(n, n.Layers[1]) != "detach relu linear" {
 		t.Errorf("%d layers; the second one runs %s", len(n.Layers), ops(n, n.Layers[1]))
 	}

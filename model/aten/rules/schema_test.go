@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// TestSchemasAreThoseOfPyTorch has PyTorch write them again, where it is the version that they are of.
+// TestSchemasAreThoseOfPyTorch compares the schemas with those of the installed PyTorch, if it has the same version.
 func TestSchemasAreThoseOfPyTorch(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "/usr/bin/python3", "-B", "testdata/schemas.py").Output()
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory that the kernel does not read for others is known before it is lent, wherever it begins or ends.
+// Memory that the kernel does not let others read is recognized before it is lent, whether its beginning or its end
+// is unreadable.
 func TestMemoryThatCannotBeRead(t *testing.T) {
 	page := unix.Getpagesize()
 	all, err := unix.Mmap(-1, 0, 3*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -29,7 +30,8 @@ func TestMemoryThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Memory that its process has freed is gone where the proof is; where not, nobody says that the process has ended.
+// If freed memory contained the proof, the loan is reported as gone. If the proof is still there, the error does not
+// say that the process has ended.
 func TestMemoryThatIsFreed(t *testing.T) {
 	data, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -58,7 +60,7 @@ func TestMemoryThatIsFreed(t *testing.T) {
 	}
 }
 
-// A launcher's processes are let in, and not those of process 1, which are all of a host.
+// A launcher's processes are let in, but not those of process 1, from which all processes descend.
 func TestWhoIsLetIn(t *testing.T) {
 	kernel := setTracer
 	defer func() { setTracer = kernel }()

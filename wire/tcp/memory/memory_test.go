@@ -14,13 +14,14 @@ import (
 	"testing"
 )
 
-// heap is what lies on no stack.
+// heap keeps objects on the heap, off any stack.
 var heap []any
 
-// childVariable has this binary lend memory until its standard input ends.
+// childVariable makes this binary lend memory until its standard input ends.
 const childVariable = "MILLRACE_MEMORY_CHILD"
 
-// lent is what a child says: a loan, its proof, and where how many bytes lie, each its place's lowest byte.
+// lent is what a child reports: a loan, its proof, and the address and length of bytes. Each byte is the lowest byte
+// of its offset.
 type lent struct {
 	Loan  Loan
 	Proof Proof
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 	runtime.KeepAlive(data)
 }
 
-// borrow starts a child, and skips the test where the kernel does not let it be read.
+// borrow starts a child, and skips the test if the kernel does not allow reading it.
 func borrow(t *testing.T) (l lent, c *exec.Cmd) {
 	t.Helper()
 	if proof := (Proof{1}); !canLend(&proof) {
@@ -90,7 +91,7 @@ func canLend(p *Proof) bool {
 	return ok
 }
 
-// What another process lends is read as it is, and nothing once it has died.
+// Memory that another process lends is read unchanged, and not at all after its death.
 func TestAnotherProcess(t *testing.T) {
 	l, c := borrow(t)
 	r, err := Open(l.Loan, l.Proof)
@@ -115,7 +116,7 @@ func TestAnotherProcess(t *testing.T) {
 	}
 }
 
-// A loan that is not what it says is not taken.
+// A loan with false data is refused.
 func TestFalseLoans(t *testing.T) {
 	l, _ := borrow(t)
 	for name, change := range map[string]func(*lent){
@@ -138,8 +139,7 @@ func TestFalseLoans(t *testing.T) {
 	}
 }
 
-// Bytes behind which the proof is not there any more are nobody's; a place without memory is an error that
-// says whose it is.
+// Bytes are not accepted if the proof after them is gone. The error for an address without memory names its process.
 func TestTheEndOfALoan(t *testing.T) {
 	data := bytes.Repeat([]byte{5}, 100)
 	proof := &Proof{1, 2, 3}
