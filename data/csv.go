@@ -23,7 +23,7 @@ import (
 //go:embed digits.csv.gz
 var digits []byte
 
-// testEvery says that every so many-th row tests, in a table without a test part.
+// testEvery is 5: in a table without a test part, every fifth row tests.
 const testEvery = 5
 
 func openDigits(o Options) (*Set, error) {

@@ -94,8 +94,8 @@ func TestLARSIsThePapers(t *testing.T) {
 	}
 }
 
-// At rate 1, without decay or momentum, the length of a LARS step depends only on trust and the weight's norm, not
-// on the gradient's size.
+// At rate 1, without decay or momentum, the length of a LARS step depends only on trust and the weight's norm. It does
+// not depend on the gradient's size.
 func TestLARSStepsAreAsLongAsTrustSays(t *testing.T) {
 	s, before := Settings{Kind: LARS, Trust: 0.1}, []float64{3, -4, 12} // of norm 13
 	stepped(t, s, before, false, func(_ int, rate float64, _, after []float64, _ [][]float64) {

@@ -285,8 +285,8 @@ func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	}
 }
 
-// If the kernel lets only one of two processes read the other, frames in the other direction travel as bytes, and
-// both directions get the same data.
+// If the kernel lets only one of two processes read the other, frames in the other direction travel as bytes. Both
+// directions get the same data.
 func TestAProcessThatMayNotRead(t *testing.T) {
 	lends(t)
 	p := begin(t, task{Rank: 1, Does: "exchange", Lent: allLent, Apart: true})
