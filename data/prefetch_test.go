@@ -23,7 +23,7 @@ func (b brittle) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	panic("a mistake of the data's")
 }
 
-// A panic while a batch is made becomes an error of all callers that asked for it, including those that waited for
+// A panic while a batch is made becomes an error of all callers that asked for it. That includes those that waited for
 // another caller to make it.
 func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 	let := make(chan struct{})

@@ -40,9 +40,9 @@ const (
 //
 // Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. A frame may come
 // before its receive is posted. It then waits, and so may all later frames to the same worker. The caller therefore
-// posts the receives of an edge without waiting for frames of another edge. A carrier does not decide alone that a
-// worker is dead. What was posted with a worker that it cannot reach stays posted until Fail or Close, or ends with
-// a PeerError after a time in which Fail could have given a better reason.
+// posts the receives of an edge without waiting for frames of another edge. A carrier cannot be sure that a worker is
+// dead. What was posted with a worker that it cannot reach stays posted until Fail or Close. Or it ends with a
+// PeerError, after a time in which Fail could have given a better reason.
 type Carrier interface {
 	// Rank returns the worker that this carrier belongs to.
 	Rank() int

@@ -49,7 +49,7 @@ var _ engine.Device = (*Device)(nil)
 
 // Open makes the device of a worker on the calling goroutine, which must be locked to its thread. worker is at least
 // 0. threads is the number of threads an operator may use. torch keeps it for each thread, but OpenBLAS, BLIS and
-// MKL keep one number for the process, so the workers of a process should all use the same.
+// MKL keep one number for the process. So all workers of a process should use the same number.
 func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 	// Owner 0 is for threads that never opened a device.
 	if limit := int(C.door_owners()) - 1; worker < 0 || worker >= limit {
