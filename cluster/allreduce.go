@@ -3,13 +3,20 @@ package cluster
 import "slices"
 
 // AllReduceS returns how long an all-reduce of bytes takes among devices, in seconds. It takes the faster of one
-// ring over all devices and a hierarchy of rings, as a communication library would.
+// ring over all devices and a hierarchy of rings, as a communication library would, by the fastest of the links'
+// protocols.
 func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
-	total, levels := c.hierarchical(devices, bytes)
-	if levels < 2 {
-		return total // one level: both are the same ring
+	if len(devices) < 2 {
+		return 0
 	}
-	return min(total, c.RingAllReduceS(devices, bytes))
+	level := c.LevelOf(slices.Min(devices), slices.Max(devices))
+	return c.leastOf(level, func(c *Cluster, _ func(level int) float64) float64 {
+		total, levels := c.hierarchical(devices, bytes)
+		if levels < 2 {
+			return total // one level: both are the same ring
+		}
+		return min(total, c.RingAllReduceS(devices, bytes))
+	})
 }
 
 // HierarchicalAllReduceS returns the time of a hierarchical all-reduce, in seconds. Level by level, it
@@ -89,7 +96,7 @@ func (c *Cluster) outlet(level int) int {
 // ringS returns the time, in seconds, of a ring over one rail of each of n members of a group of level i. first is a
 // device of the group.
 func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
-	l := c.link(i, first)
+	l := c.through(i, first)
 	chunk := bytes / float64(n)
 	steps := 2 * float64(n-1)
 	if l.Shared && l.CollectiveBandwidthBytesPerSecond == 0 {
@@ -129,7 +136,7 @@ func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	for i, a := range ring {
 		b := ring[(i+1)%n]
 		level := c.LevelOf(a, b)
-		l := c.link(level, a)
+		l := c.through(level, a)
 		queue := 1.0
 		if key, shared := c.sharedLink(a, b); shared && l.CollectiveBandwidthBytesPerSecond == 0 {
 			queue = float64(crossing[key])

@@ -48,6 +48,10 @@ type Level struct {
 	// Rails is the number of such links of each member. Consecutive devices share a rail, the same number on each. 0
 	// means that Uplinks applies.
 	Rails int
+	// HalfBytes is the size of a message that reaches half of BandwidthBytesPerSecond; 0: every one reaches all of it.
+	HalfBytes float64
+	// Protocols are those that a collective chooses from, by name; nil: it goes at LatencyS and the full bandwidth.
+	Protocols []Protocol
 }
 
 // Node holds how one group of the innermost level differs from the rest. A zero field means no difference.

@@ -16,41 +16,47 @@ const (
 // same time. The result is the faster of two algorithms: rings that leave an innermost group by every rail of its
 // devices and, for an all-reduce, double binary trees between the groups.
 //
-// A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a group
-// there are k rings, each with its part of the bytes. So an edge inside the group carries nearly all bytes, and the
-// group's links to the outside together carry all of them. Those links have the group's collective_bandwidth, or
-// that of one link per device, or that of its one uplink. A collective among k of a group's g devices gets the
-// fraction k/g of it. Among n devices in N groups a ring's message passes n-N edges inside groups and N between
-// them. In trees it passes ceil(log2 N) between groups and k-1 inside, in each direction.
+// A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a member
+// of a level there are k rings, each with its part of the bytes. So an edge inside the member carries nearly all
+// bytes, and the member's links to the outside together carry all of them. Those links have the level's
+// collective_bandwidth, or that of one link per device, or that of its rails or of its one uplink. A collective among k
+// of a member's g devices gets the fraction k/g of it. So a ring over a tree of PCIe switches is as fast as the
+// narrowest uplink that it passes. Among n devices in N innermost groups a ring's message passes n-N edges inside
+// groups and N between them. In trees it passes ceil(log2 N) between groups and k-1 inside, in each direction.
+//
+// If links have protocols, the collective uses the fastest one for its bytes.
 //
 // AllReduceS is the simpler model, for the papers' planners and small clusters: messages in lockstep, each as long
 // as the slowest edge.
 func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) float64 {
-	n := float64(len(devices))
-	if n < 2 || bytes <= 0 {
+	if len(devices) < 2 || bytes <= 0 {
 		return 0
 	}
-	inner := c.Levels[0]
 	outer := c.LevelOf(devices[0], devices[len(devices)-1])
-	groups, last := 0.0, -1
-	for _, d := range devices {
-		if g := d / inner.Size; g != last {
-			groups, last = groups+1, g
-		}
-	}
+	return c.leastOf(outer, func(c *Cluster, tree func(level int) float64) float64 {
+		return c.collectiveS(devices, bytes, what, outer, tree)
+	})
+}
+
+// collectiveS is CollectiveS by one protocol; outer is the level that joins all devices, and tree the latency of a hop
+// in a tree of a level.
+func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, outer int,
+	tree func(level int) float64) float64 {
+	n := float64(len(devices))
+	inner, groups := c.Levels[0], c.members(devices, 0)
 	k := n / groups
 	rate, hops := math.Inf(1), (n-groups)*inner.LatencyS
 	if k > 1 {
 		rate = inner.collective()
 	}
-	far := 0.0
-	if outer > 0 {
-		rate = min(rate, c.CollectiveBandwidth(outer)*k/float64(inner.Size))
-		for i := 1; i < outer && c.Levels[outer].Rails > 0; i++ { // a rack's rails carry no more than its groups' links
-			rate = min(rate, c.CollectiveBandwidth(i)*k/float64(inner.Size))
+	for i := 1; i <= outer; i++ {
+		inside := c.members(devices, i-1) // all of which have a way out, if only to levels further out
+		if c.Levels[i].Uplinks || c.Levels[i].Rails > 0 || inside > c.members(devices, i) {
+			rate = min(rate, c.CollectiveBandwidth(i)*n/inside/float64(c.groupSize(i-1)))
 		}
-		far = c.Levels[outer].LatencyS
-		hops += groups * far
+	}
+	if outer > 0 {
+		hops += groups * c.Levels[outer].LatencyS
 	}
 	once := (n-1)/n*bytes/rate + hops
 	if what == Gather {
@@ -59,12 +65,23 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 	if groups < 2 {
 		return 2 * once
 	}
-	tree := 2 * ((n-1)/n*bytes/rate + math.Ceil(math.Log2(groups))*far + (k-1)*inner.LatencyS)
-	return min(2*once, tree)
+	trees := 2 * ((n-1)/n*bytes/rate + math.Ceil(math.Log2(groups))*tree(outer) + (k-1)*tree(0))
+	return min(2*once, trees)
 }
 
-// CollectiveBandwidth returns the bandwidth that CollectiveS assumes on a level when whole innermost groups take
-// part. On level 0 it is that of one device, on other levels that of a group over all of its rails.
+// members returns how many groups of a level contain some of the devices, which are in ascending order.
+func (c *Cluster) members(devices []int, level int) (n float64) {
+	size, last := c.groupSize(level), -1
+	for _, d := range devices {
+		if g := d / size; g != last {
+			n, last = n+1, g
+		}
+	}
+	return n
+}
+
+// CollectiveBandwidth returns the bandwidth that CollectiveS assumes on a level when whole members take part. On level
+// 0 it is that of one device, on other levels that of a member over all of its links.
 func (c *Cluster) CollectiveBandwidth(level int) float64 {
 	l := c.Levels[level]
 	switch {
@@ -73,6 +90,6 @@ func (c *Cluster) CollectiveBandwidth(level int) float64 {
 	case l.Rails > 0:
 		return l.BandwidthBytesPerSecond * float64(l.Rails)
 	default:
-		return l.BandwidthBytesPerSecond * float64(c.Levels[0].Size)
+		return l.BandwidthBytesPerSecond * float64(c.groupSize(level-1))
 	}
 }

@@ -64,8 +64,10 @@ type fileLevel struct {
 	Uplinks             bool   `yaml:"uplinks"`
 	Rails               int    `yaml:"rails"`
 	// Oversubscription is the total bandwidth of a member's inner links divided by that of its links to the outside.
-	Oversubscription float64 `yaml:"oversubscription"`
-	OneMemory        bool    `yaml:"one_memory"`
+	Oversubscription float64                 `yaml:"oversubscription"`
+	OneMemory        bool                    `yaml:"one_memory"`
+	HalfSize         string                  `yaml:"half_size"`
+	Protocols        map[string]fileProtocol `yaml:"protocols"`
 }
 
 // MaxDevices is the largest number of devices that a file may describe. A search over that many ends in seconds.
@@ -152,6 +154,9 @@ func (f *file) cluster() (*Cluster, error) {
 		}
 		c.Levels = append(c.Levels, level)
 	}
+	if err := c.checkProtocols(); err != nil {
+		return nil, err
+	}
 	if len(c.Levels) == 0 {
 		return nil, fmt.Errorf("cluster: %s has no levels; give one at least, like {name: server, size: 8, "+
 			"bandwidth: 130GB/s, latency: 5us}", f.Name)
@@ -227,5 +232,5 @@ func (l fileLevel) level() (out Level, err error) {
 			return out, err
 		}
 	}
-	return out, nil
+	return out, l.sized(&out)
 }

@@ -33,7 +33,7 @@ func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 		d.MemoryBytes *= int64(t)
 		d.PricePerHour *= float64(t)
 		d.Group = &Group{Size: t, SequenceParallel: sequenceParallel, BandwidthBytesPerSecond: inner.collective(),
-			LatencyS: inner.LatencyS}
+			LatencyS: inner.LatencyS, Protocols: inner.Protocols}
 		out.DeviceTypes[name] = d
 	}
 	out.Devices = nil

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -18,7 +19,7 @@ func TestGroupsByHand(t *testing.T) {
 	}
 	d := g.DeviceTypes["a100"]
 	if len(g.Devices) != 4 || g.Levels[0].Size != 2 || g.Levels[1].Size != 2 || d.MemoryBytes != 320e9 ||
-		*d.Group != (Group{4, true, 230e9, c.Levels[0].LatencyS}) {
+		!reflect.DeepEqual(*d.Group, Group{4, true, 230e9, c.Levels[0].LatencyS, c.Levels[0].Protocols}) {
 		t.Errorf("%+v, group %+v", g, d.Group)
 	}
 	for pair, want := range map[[2]int]float64{{0, 1}: 1200e9, {1, 2}: 100e9} {
@@ -27,7 +28,8 @@ func TestGroupsByHand(t *testing.T) {
 		}
 	}
 	again, err := Parse(strings.NewReader(g.Text()))
-	if err != nil || again.DeviceTypes["a100"].MemoryBytes != 320e9 || *again.DeviceTypes["a100"].Group != *d.Group {
+	if err != nil || again.DeviceTypes["a100"].MemoryBytes != 320e9 ||
+		!reflect.DeepEqual(again.DeviceTypes["a100"].Group, d.Group) {
 		t.Errorf("%v\n%s", err, g.Text())
 	}
 	for size, want := range map[int]string{3: "divide it", 128: "divide it", 16: "divide it"} {

@@ -77,6 +77,7 @@ type Group struct {
 	SequenceParallel        bool // Korthikanti et al., 2022, section 4.2.2
 	BandwidthBytesPerSecond float64
 	LatencyS                float64
+	Protocols               []Protocol // as those of a Level
 }
 
 // Precisions lists the number formats for which a device type can have a peak.
@@ -111,8 +112,9 @@ type fileRate struct {
 
 // fileGroup is the link between the devices of a tensor-parallel group.
 type fileGroup struct {
-	Bandwidth string `yaml:"bandwidth"`
-	Latency   string `yaml:"latency"`
+	Bandwidth string                  `yaml:"bandwidth"`
+	Latency   string                  `yaml:"latency"`
+	Protocols map[string]fileProtocol `yaml:"protocols"`
 }
 
 func (f *fileKernels) kernels() (*Kernels, error) {
@@ -189,6 +191,9 @@ func (d fileDeviceType) describe(t *DeviceType) (err error) {
 	if t.Group.BandwidthBytesPerSecond, err = positive(d.TensorLink.Bandwidth, "tensor_link: bandwidth",
 		rateUnits); err == nil && d.TensorLink.Latency != "" {
 		t.Group.LatencyS, err = quantity(d.TensorLink.Latency, "tensor_link: latency", timeUnits)
+	}
+	if err == nil {
+		t.Group.Protocols, err = protocolsOf(d.TensorLink.Protocols)
 	}
 	t.MemoryBytes *= int64(d.Tensor)
 	t.PricePerHour *= float64(d.Tensor)

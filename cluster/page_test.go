@@ -15,7 +15,7 @@ func TestTheClustersPageIsComplete(t *testing.T) {
 	}
 	page := string(text)
 	for _, of := range []any{file{}, fileDeviceType{}, fileNode{}, fileLevel{}, fileFPGA{}, fileTransceiver{},
-		fileKernels{}, fileRate{}, fileGroup{}} {
+		fileKernels{}, fileRate{}, fileGroup{}, fileProtocol{}} {
 		for i := range reflect.TypeOf(of).NumField() {
 			key := reflect.TypeOf(of).Field(i).Tag.Get("yaml")
 			if !strings.Contains(page, "`"+key) && !strings.Contains(page, "    "+key+":") {

@@ -108,13 +108,29 @@ func (c *Cluster) link(level, device int) Level {
 }
 
 // Transfer returns the two parts of the time from one device to another. latencyS may overlap with other transfers.
-// linkS is the time that the links are occupied: bytes over the bandwidth of the level that joins the two devices.
+// linkS is the time that the links are occupied: bytes over the bandwidth of the level that joins the two devices, or
+// of a slower uplink or rail on the way there. If the level has HalfBytes h, a message of b bytes reaches b / (b + h)
+// of the bandwidth.
 func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) {
 	if from == to {
 		return 0, 0
 	}
-	l := c.link(c.LevelOf(from, to), from)
-	return l.LatencyS, float64(bytes) / l.BandwidthBytesPerSecond
+	l := c.through(c.LevelOf(from, to), from)
+	if bytes > 0 {
+		linkS = (float64(bytes) + l.HalfBytes) / l.BandwidthBytesPerSecond
+	}
+	return l.LatencyS, linkS
+}
+
+// through is a level's links as a device reaches them: no faster than the uplinks and rails further in that lead there.
+func (c *Cluster) through(level, device int) Level {
+	l := c.link(level, device)
+	for i := 1; i < level; i++ {
+		if in := &c.Levels[i]; in.Uplinks || in.Rails > 0 {
+			l.BandwidthBytesPerSecond = min(l.BandwidthBytesPerSecond, in.BandwidthBytesPerSecond)
+		}
+	}
+	return l
 }
 
 // InOneMemory reports whether two devices share memory. A message then takes up the receiver's memory as soon as it

@@ -113,6 +113,9 @@ func (t DeviceType) text() string {
 		var link fields
 		link.quantity("bandwidth", g.BandwidthBytesPerSecond, rateUnits)
 		link.quantity("latency", g.LatencyS, timeUnits)
+		if len(g.Protocols) > 0 {
+			link.say("protocols", "{"+protocolsText(g.Protocols)+"}")
+		}
 		if f.say("tensor_link", "{"+link.String()+"}"); g.SequenceParallel {
 			f.say("sequence_parallel", "true")
 		}
@@ -152,6 +155,7 @@ func (l Level) text() string {
 	f.quantity("bandwidth", l.BandwidthBytesPerSecond, rateUnits)
 	f.quantity("latency", l.LatencyS, timeUnits)
 	f.quantity("collective_bandwidth", l.CollectiveBandwidthBytesPerSecond, rateUnits)
+	f.quantity("half_size", l.HalfBytes, byteUnits)
 	f.number("rails", float64(l.Rails))
 	if !l.FullDuplex {
 		f.say("duplex", "half")
@@ -163,6 +167,9 @@ func (l Level) text() string {
 		if own.said {
 			f.say(own.key, "true")
 		}
+	}
+	if len(l.Protocols) > 0 {
+		f.say("protocols", "{"+protocolsText(l.Protocols)+"}")
 	}
 	return f.String()
 }

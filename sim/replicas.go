@@ -110,8 +110,7 @@ func againOf(p *profile.Profile, st plan.Stage) []bool {
 func between(c *cluster.Cluster, from, to int, bytes int64) (latencyS, linkS float64) {
 	latencyS, linkS = c.Transfer(from, to, bytes)
 	if g := c.DeviceTypes[c.Devices[to]].Group; g != nil && !g.SequenceParallel && g.BandwidthBytesPerSecond > 0 {
-		others := float64(g.Size - 1)
-		linkS += others * (float64(bytes)/float64(g.Size)/g.BandwidthBytesPerSecond + g.LatencyS)
+		linkS += g.RingS(float64(bytes), 1)
 	}
 	return latencyS, linkS
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -151,7 +152,9 @@ func readable(err error, into any) error {
 		if s, is := into.(Suggester); is {
 			near = s.Suggest(key)
 		} else {
-			near = registry.Nearest(key, keysOf(reflect.TypeOf(into), map[reflect.Type]bool{}))
+			keys := keysOf(reflect.TypeOf(into), map[reflect.Type]bool{})
+			slices.Sort(keys) // several types have keys of the same name
+			near = registry.Nearest(key, slices.Compact(keys))
 		}
 		if near != "" {
 			return at(unknown.Token, fmt.Sprintf("unknown field %q; did you mean %s?", key, near))

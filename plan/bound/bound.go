@@ -91,6 +91,7 @@ type bounder struct {
 }
 
 func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split bool) *bounder {
+	c = c.AtBest()
 	b := &bounder{p: p, c: c, kind: kind, m: m, M: kind.Batch / m, split: split, effort: endless(),
 		costs: map[string]map[int][]profile.Cost{}, measured: map[string]map[int][]profile.Cost{}}
 	for r := 1; r <= kind.Workers; r++ {

@@ -200,7 +200,7 @@ func (d *device) sum(bytes float64) float64 {
 	if d.link == nil || bytes == 0 {
 		return 0
 	}
-	return 2 * (d.t - 1) * (bytes/d.t/d.link.BandwidthBytesPerSecond + d.link.LatencyS)
+	return d.link.RingS(bytes, 2)
 }
 
 // UpdateS is one step of an optimizer over so many elements, on each device of a group 1/t of them: it reads

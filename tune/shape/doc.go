@@ -31,9 +31,10 @@
 // recomputed.
 //
 // gradients is the sum over the replicas. With Behind it comes in full after the step. Otherwise it overlaps the
-// last micro-batch's backward, which hides the fraction overlap of the shorter of the two. tied is the sum of a
-// shared embedding's gradients over the first and last stage. update is the time to move the optimizer's bytes,
-// divided by dp if the states are sharded.
+// last micro-batch's backward, which hides the fraction overlap of the shorter of the two. If the states are
+// sharded, the gather of the weights follows. Nothing hides it, as in package sim, unless WeightsAhead moves it
+// beside the next step's first forward. tied is the sum of a shared embedding's gradients over the first and last
+// stage. update is the time to move the optimizer's bytes, divided by dp if the states are sharded.
 //
 // # Sharding (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023)
 //

@@ -106,18 +106,28 @@ func (l *links) beside(computesS, collectiveS float64) float64 {
 // gradients returns the time of a stage's gradient sum over replicas that remains after its last backward. That
 // backward takes backwardS.
 func (l *links) gradients(stage int, parameters, backwardS float64) float64 {
-	weights := parameters * float64(kernels.ElementBytes(l.s.Precision))
 	took := 0.0
 	switch l.s.Shard {
 	case "none":
 		took = l.allReduce(stage, parameters*l.gradientBytes())
 	case "zero1":
-		took = l.gather(stage, parameters*l.gradientBytes()) + l.gather(stage, weights)
-	case "zero2":
-		took = l.gather(stage, weights)
+		took = l.gather(stage, parameters*l.gradientBytes())
 	}
-	if l.s.Behind || l.s.Shard == "zero2" {
+	if l.s.Behind {
 		return took
 	}
 	return l.beside(backwardS, took)
+}
+
+// weights is the gather of a stage's weights behind their update, where replicas divide that. Nothing hides it, but for
+// the first forward of the next step, which takes forwardS, where it goes on beside that.
+func (l *links) weights(stage int, parameters, forwardS float64) float64 {
+	if l.s.Shard != "zero1" && l.s.Shard != "zero2" {
+		return 0
+	}
+	took := l.gather(stage, parameters*float64(kernels.ElementBytes(l.s.Precision)))
+	if l.s.WeightsAhead {
+		return l.beside(forwardS, took)
+	}
+	return took
 }

@@ -20,6 +20,7 @@ func TestPlansAreTakenApart(t *testing.T) {
 		{Stages: 2, Tensor: 2, Recompute: "full"},
 		{Replicas: 4, Behind: true, Recompute: "selective"},
 		{Replicas: 2, Stages: 2, Behind: true, Shard: "zero1"},
+		{Replicas: 4, Shard: "zero1"}, // scatters are hidden, gathers of weights are not
 		{Replicas: 4, Shard: "zero3", Recompute: "full"},
 	} {
 		s.Batch, s.MicroBatch, s.Precision, s.States = 32, 1, "bf16", 2

@@ -40,7 +40,7 @@ type Parts struct {
 	GatherS       float64 `json:"gather_s"`    // collectives of zero3, or zero2's per micro-batch, that are not hidden
 	BubbleS       float64 `json:"bubble_s"`    // waits of the busiest stage, for messages too if TransfersS is 0
 	TransfersS    float64 `json:"transfers_s"` // waits that messages between stages add; only from Explain
-	GradientsS    float64 `json:"gradients_s"` // sums over replicas that are not hidden
+	GradientsS    float64 `json:"gradients_s"` // sums over replicas and gathers of weights that are not hidden
 	UpdateS       float64 `json:"update_s"`
 	FixedS        float64 `json:"fixed_s"`
 }
@@ -373,7 +373,7 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType) (gradientsS
 	for _, st := range stages {
 		w := &of[st.worker]
 		w.parameters, w.input, w.weight = w.parameters+st.parameters, w.input+st.input, w.weight+st.weight
-		w.tied += st.tied
+		w.tied, w.forward = w.tied+st.tied, w.forward+st.forward
 	}
 	t := 1.0
 	if d.Group != nil {
@@ -381,9 +381,7 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType) (gradientsS
 	}
 	lag := 0.0
 	for i, w := range of {
-		if gradients := l.gradients(i, w.parameters, w.input+w.weight) - lag; gradients > gradientsS {
-			gradientsS = gradients
-		}
+		gradientsS = max(gradientsS, l.gradients(i, w.parameters, w.input+w.weight)+l.weights(i, w.parameters, w.forward)-lag)
 		lag += w.input + w.weight
 		own := w.parameters * t
 		if s.Shard != "none" {

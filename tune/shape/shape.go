@@ -29,7 +29,10 @@ type Shape struct {
 	// GradientBytes is the size of a gradient's element while replicas sum it. It is also the size that a replica keeps
 	// if gradients are not sharded. 0 means by precision.
 	GradientBytes int `json:"gradient_bytes,omitempty"`
-	States        int `json:"optimizer_states"`
+	// WeightsAhead gathers the weights of zero1 and zero2 during the next step's first forward instead of after their
+	// update, as Megatron-Core's --overlap-param-gather does.
+	WeightsAhead bool `json:"weights_ahead,omitempty"`
+	States       int  `json:"optimizer_states"`
 	// Room makes zb-auto order computations by their times and hold at most this many micro-batches. 0 means ordering
 	// by slots.
 	Room int `json:"room,omitempty"`
@@ -231,7 +234,7 @@ func (s Shape) Device(c *cluster.Cluster) cluster.DeviceType {
 			bandwidth = l.BandwidthBytesPerSecond
 		}
 		t.Group = &cluster.Group{Size: s.Tensor, SequenceParallel: s.SequenceParallel,
-			BandwidthBytesPerSecond: bandwidth, LatencyS: l.LatencyS}
+			BandwidthBytesPerSecond: bandwidth, LatencyS: l.LatencyS, Protocols: l.Protocols}
 	}
 	return t
 }

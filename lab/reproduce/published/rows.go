@@ -196,7 +196,8 @@ func megatronCore(r row, e *Entry) {
 	e.Model.Tied = false
 	e.Shape.Stages, e.Shape.Replicas, e.Shape.Batch = r.count("pp"), r.count("dp"), r.count("global_batch")
 	e.Shape.Precision, e.Shape.SequenceParallel, e.Shape.Shard = "bf16", e.Shape.Tensor > 1, "zero1"
-	e.Shape.AsyncTensor = true // "tensor-parallel communication overlap"
+	// "gradient, parameter, tensor- and pipeline-communication overlap on" (data/README.md)
+	e.Shape.AsyncTensor, e.Shape.WeightsAhead = true, true
 	e.Open = []string{"micro_batch", "chunks", "recompute"}
 	e.StepS = flops(e.Model, e.Shape.Batch, false) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
 }

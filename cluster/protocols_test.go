@@ -1,0 +1,191 @@
+package cluster
+
+import (
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// sized is two switches of two devices, whose links reach half of 10 and 4 GB/s with messages of a megabyte.
+func sized(t *testing.T) *Cluster {
+	t.Helper()
+	c, err := Parse(strings.NewReader(`name: sized
+device_types: {d: {memory: 1GB}}
+device: d
+levels:
+  - {name: box, size: 2, bandwidth: 10GB/s, latency: 5us, half_size: 1MB,
+     protocols: {quick: {latency: 1us, share: 0.25}, bulk: {start: 6us, latency: 3us, tree_latency: 20us, share: 1}}}
+  - {name: net, size: 2, bandwidth: 4GB/s, latency: 10us, half_size: 1MB, uplinks: true,
+     protocols: {quick: {latency: 4us, share: 0.5}, bulk: {start: 8us, latency: 7us, tree_latency: 2us, share: 1}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A megabyte, as large as the half size, reaches half of the bandwidth, and nine of them 0.9. What has no bytes takes
+// the latency.
+func TestSmallMessagesReachLess(t *testing.T) {
+	c := sized(t)
+	for bytes, want := range map[int64]float64{0: 0, 1e6: 1e6 / 5e9, 9e6: 9e6 / 9e9} {
+		latency, taken := c.Transfer(0, 1, bytes)
+		if math.Abs(latency-5e-6) > 1e-15 || math.Abs(taken-want) > 1e-15 {
+			t.Errorf("%d bytes take %v + %v s, want 5e-6 + %v", bytes, latency, taken, want)
+		}
+	}
+}
+
+// Collectives take the protocol that is fastest for their bytes. Rings, by hand: two devices of a box sum b
+// bytes in two messages of b/2, quick 2 (1 us + b/2 / 2.5 GB/s), bulk 6 us + 2 (3 us + b/2 / 10 GB/s), and
+// gather them in one. Over both boxes a quarter of b at a time goes over links of 4 GB/s: four devices are
+// three hops, or in trees of two boxes one hop outside and one inside, twice.
+func TestTheFastestProtocolIsTaken(t *testing.T) {
+	c := sized(t)
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got/want-1) > 1e-9 {
+			t.Errorf("%s takes %v s, want %v", what, got, want)
+		}
+	}
+	two := []int{0, 1}
+	near("a small sum", c.AllReduceS(two, 1000), 2*(1e-6+500/2.5e9))
+	near("a large sum", c.AllReduceS(two, 1e6), 6e-6+2*(3e-6+5e5/1e10))
+	near("a small ring", c.CollectiveS(two, 1000, AllReduce), 2*(1e-6+500/2.5e9))
+	near("a small gather", c.CollectiveS(two, 1000, Gather), 1e-6+500/2.5e9)
+	near("a large gather", c.CollectiveS(two, 1e6, Gather), 6e-6+3e-6+5e5/1e10)
+	// By bulk a ring of four passes two edges inside and two outside each way; a tree one and one, of its own latencies.
+	all := []int{0, 1, 2, 3}
+	near("quick rings over boxes", c.CollectiveS(all, 1000, AllReduce), 2*(0.75*1000/2e9+4e-6+1e-6)) // as a tree
+	ring, tree := 8e-6+2*(0.75e8/4e9+2*3e-6+2*7e-6), 8e-6+2*(0.75e8/4e9+2e-6+20e-6)
+	near("bulk over boxes", c.CollectiveS(all, 1e8, AllReduce), min(ring, tree))
+	if ring > tree {
+		t.Errorf("a ring takes %v, a tree %v: the case tells nothing of rings", ring, tree)
+	}
+	near("bulk gathers go by rings", c.CollectiveS(all, 1e8, Gather), 8e-6+0.75e8/4e9+2*3e-6+2*7e-6)
+
+	g := Group{Size: 2, BandwidthBytesPerSecond: 10e9, LatencyS: 5e-6, Protocols: c.Levels[0].Protocols}
+	near("a group's small sum", g.RingS(1000, 2), 2*(1e-6+500/2.5e9))
+	near("a group's large gather", g.RingS(1e6, 1), 6e-6+3e-6+5e5/1e10)
+}
+
+// At its best a cluster's messages and sums take no longer than by any protocol, whatever their size.
+func TestAtBestNothingTakesLonger(t *testing.T) {
+	c := sized(t)
+	best := c.AtBest()
+	for _, bytes := range []int64{1, 1000, 30e3, 1e6, 1e9} {
+		for _, devices := range [][]int{{0, 1}, {0, 2}, {0, 1, 2, 3}} {
+			if got, most := best.AllReduceS(devices, bytes), c.AllReduceS(devices, bytes); got > most {
+				t.Errorf("%d bytes of %v at best %v s, else %v", bytes, devices, got, most)
+			}
+			from, to := devices[0], devices[1]
+			if got, most := best.TransferS(from, to, bytes), c.TransferS(from, to, bytes); got > most {
+				t.Errorf("%d bytes to %v at best %v s, else %v", bytes, to, got, most)
+			}
+		}
+	}
+	if plain := hall(t, "uplinks: true"); plain.AtBest() != plain {
+		t.Error("a cluster without sizes is another one at best")
+	}
+}
+
+// What a file says of sizes is written and read again, of groups too, and nonsense is refused.
+func TestProtocolsInFiles(t *testing.T) {
+	c := sized(t)
+	again, err := Parse(strings.NewReader(c.Text()))
+	if err != nil || !reflect.DeepEqual(again, c) {
+		t.Errorf("%v\n%s", err, c.Text())
+	}
+	for part, want := range map[string]string{
+		"half_size: 0MB":                                        "half_size",
+		"protocols: {ll: {latency: 1us}}":                       "share is 0; it is the part of the bandwidth",
+		"protocols: {ll: {latency: 1us, share: 1.5}}":           "share is 1.5",
+		"protocols: {ll: {latency: 1, share: 1}}":               "ll: latency",
+		"protocols: {ll: {latency: 1us, share: 1, start: 5GB}}": "ll: start",
+	} {
+		_, err := Parse(strings.NewReader("name: c\ndevice_types: {d: {memory: 1GB}}\ndevice: d\nlevels:\n" +
+			"  - {name: l, size: 2, bandwidth: 1GB/s, " + part + "}\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", part, err)
+		}
+	}
+	_, err = Parse(strings.NewReader(strings.Replace(c.Text(), "quick", "other", 1)))
+	if err == nil || !strings.Contains(err.Error(), "levels box and net have protocols [bulk other] and [bulk quick]") {
+		t.Errorf("protocols that differ: %v", err)
+	}
+}
+
+// tree is a box of two PCIe switches with two devices each, and two boxes: devices have 10 GB/s, a switch's uplink has
+// 1 GB/s, and a box's port 4.
+func tree(t *testing.T) *Cluster {
+	t.Helper()
+	c, err := Parse(strings.NewReader(`name: tree
+device_types: {d: {memory: 1GB}}
+device: d
+levels:
+  - {name: switch, size: 2, bandwidth: 10GB/s, latency: 1us}
+  - {name: box, size: 2, bandwidth: 1GB/s, latency: 2us, uplinks: true}
+  - {name: net, size: 2, bandwidth: 4GB/s, latency: 4us, uplinks: true}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Devices below one switch share its uplink, whether they send to the other switch or out of the box. A
+// message goes no faster than the narrowest link that it passes.
+func TestPCIeTreesShareUplinks(t *testing.T) {
+	c := tree(t)
+	for to, want := range map[int]float64{1: 1e9 / 10e9, 2: 1, 4: 1} {
+		if _, taken := c.Transfer(0, to, 1e9); taken != want {
+			t.Errorf("a gigabyte from 0 to %d takes %v s, want %v", to, taken, want)
+		}
+	}
+	shared := func(a, b [2]int) (n int) {
+		for _, one := range c.Links(a[0], a[1]) {
+			for _, other := range c.Links(b[0], b[1]) {
+				if one == other {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for _, of := range []struct {
+		a, b [2]int
+		want int
+	}{
+		{[2]int{0, 2}, [2]int{1, 3}, 2}, // up from one switch, down to the other
+		{[2]int{0, 2}, [2]int{1, 4}, 1}, // up from it, and then to different places
+		{[2]int{0, 4}, [2]int{2, 6}, 2}, // from two switches: the ports of both boxes
+		{[2]int{0, 1}, [2]int{1, 2}, 0}, // below a switch nothing is shared
+		{[2]int{0, 2}, [2]int{3, 1}, 0}, // up and down are apart
+	} {
+		if got := shared(of.a, of.b); got != of.want {
+			t.Errorf("%v and %v share %d links, want %d", of.a, of.b, got, of.want)
+		}
+	}
+	// All eight pass each uplink once: 7/8 of the bytes at 1 GB/s, and one of the two below each switch half of that,
+	// beside the other. Within a box it is the same uplinks.
+	bytes := 8e9
+	for _, of := range []struct {
+		devices []int
+		s       float64
+	}{
+		{[]int{0, 1, 2, 3, 4, 5, 6, 7}, 7.0/8*bytes/1e9 + 4*1e-6 + 4*4e-6},
+		{[]int{0, 2, 4, 6}, 3.0/4*bytes/0.5e9 + 4*4e-6},
+		{[]int{0, 4}, 1.0/2*bytes/0.5e9 + 2*4e-6},
+		{[]int{0, 1, 2, 3}, 3.0/4*bytes/1e9 + 2*1e-6 + 2*2e-6},
+		{[]int{0, 1}, 1.0/2*bytes/10e9 + 2*1e-6 - 1e-6},
+	} {
+		if got := c.CollectiveS(of.devices, bytes, Gather); math.Abs(got-of.s) > 1e-9 {
+			t.Errorf("a gather of %v takes %v s, want %v", of.devices, got, of.s)
+		}
+	}
+	// A ring of two of different boxes is 2 messages of half of the bytes, each over 1 GB/s uplinks.
+	if got, want := c.AllReduceS([]int{0, 4}, 2e9), 2*(4e-6+1.0); math.Abs(got-want) > 1e-9 {
+		t.Errorf("a sum of two takes %v s, want %v", got, want)
+	}
+}
