@@ -100,7 +100,7 @@ func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Swee
 	}
 	can := expresses(q.source)
 	base = shape.Shape{Batch: base.Batch, Precision: base.Precision, States: base.States, Behind: base.Behind,
-		GradientBytes: base.GradientBytes, AsyncTensor: base.AsyncTensor}
+		GradientBytes: base.GradientBytes, AsyncTensor: base.AsyncTensor, WeightsAhead: base.WeightsAhead}
 	w := shape.Sweep{Base: base, Recomputes: can.recomputes, Chunks: can.chunks}
 	if can.plain {
 		w.Stages, w.Tensors = []int{1}, []int{1}
