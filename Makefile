@@ -16,6 +16,8 @@ SHELL := /bin/bash
 NATIVE := build/libmillrace_native.so
 TEXT := build/text/kjv.txt
 export CGO_ENABLED := 1
+# Programs, tests and what tests build share compiled packages.
+export GOFLAGS := -trimpath $(GOFLAGS)
 
 .PHONY: benchmarks papers pictures gallery site demo test runs build setup setup-pytorch lint bench slow soak attack clean
 
@@ -34,8 +36,8 @@ runs: build
 
 build: setup
 	@mkdir -p bin
-	go build -trimpath -o bin/millrace ./cmd/millrace
-	go build -trimpath -o bin/millrace-lab ./cmd/millrace-lab
+	go build -o bin/millrace ./cmd/millrace
+	go build -o bin/millrace-lab ./cmd/millrace-lab
 
 setup:
 	@scripts/setup.sh
@@ -110,6 +112,7 @@ slow: build setup-pytorch
 	$(BENCH) slow --plot docs/slow.svg
 
 papers: build
+	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./lab/reproduce/...
 	bin/millrace-lab reproduce all --results lab/results/papers
 	bin/millrace-lab papers
 
@@ -125,7 +128,7 @@ site: build
 	bin/millrace-lab docs --out build/site
 
 attack: build
-	go build -trimpath -o bin/attack ./lab/attack
+	go build -o bin/attack ./lab/attack
 	bin/attack $(ATTACK)
 	$(if $(ATTACK),,MILLRACE_ATTACK=$(CURDIR)/lab/results/attack.json go test -count=1 -timeout 10m \
 	  -run TestStrangersDoNotDisturbATraining ./cmd/millrace)
@@ -142,7 +145,7 @@ soak: build
 	MILLRACE_SOAK=10000 go test -count=1 -timeout 60m ./run ./launch/rendezvous
 	MILLRACE_LATE=1 go test -count=1 -timeout 60m ./run
 	MILLRACE_SOAK=1 go test -count=1 -timeout 60m ./wire/tcp ./cmd/millrace
-	go build -trimpath -o bin/faults ./lab/faults
+	go build -o bin/faults ./lab/faults
 	@if $(NAMESPACES); then bin/faults -o build/faults.json; \
 	  else echo "faults are left out: no network namespaces can be made"; fi
 	bin/millrace-lab run -o build/soak.hashes

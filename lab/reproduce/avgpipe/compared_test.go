@@ -56,6 +56,7 @@ func TestBERTAtEqualMemory(t *testing.T) {
 // whose weights outweigh its activations. Without that limit they win both comparisons whose degrees the text prints,
 // and every speedup is on the paper's side of 1.
 func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
+	tabletest.Long(t)
 	c := comparedIn(t.Context(), t, "gnmt", world{})
 	free, err := c.held(func(avgpipe.Baseline) avgpipe.Budget { return avgpipe.Budget{} })
 	if err != nil {
@@ -85,6 +86,7 @@ func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 
 // Figure 13's order, GNMT before BERT before AWD, is there where messages block both GPUs and pipelines fill them.
 func TestUtilisationInThePapersOrder(t *testing.T) {
+	tabletest.Long(t)
 	var used []float64
 	for _, name := range []string{"gnmt", "bert", "awd-lm"} {
 		used = append(used, moreUsed(comparedIn(t.Context(), t, name, world{blocking: true, beside: true, fill: peak}).rows))
@@ -96,6 +98,7 @@ func TestUtilisationInThePapersOrder(t *testing.T) {
 
 // Figure 12 and the text beside it.
 func TestMemoryAsTheTextHasIt(t *testing.T) {
+	tabletest.Long(t)
 	found := tabletest.Run(t, "avgpipe-fig12")
 	a := found.Agreement()
 	if a.Words != (table.Count{Same: 1, Of: 2}) {

@@ -9,6 +9,7 @@ import (
 
 // Figure 18: profiling takes the minutes that the text allows, and traversal many times as long.
 func TestTuningCostsAsTheTextHasIt(t *testing.T) {
+	tabletest.Long(t)
 	found := tabletest.Run(t, "avgpipe-fig18")
 	if a := found.Agreement(); a.Bounds != (table.Count{Same: 3, Of: 3}) || a.Signs != (table.Count{Same: 3, Of: 3}) {
 		t.Errorf("%+v", a)

@@ -55,6 +55,7 @@ func TestBoards(t *testing.T) {
 // data parallelism with a smaller batch. ResNet-50 is data parallelism on 8 GPUs, and on 4 where transfers go through
 // Gloo as well.
 func TestGPUs(t *testing.T) {
+	tabletest.Long(t)
 	three := tabletest.Run(t, "bapipe-table3")
 	a := three.Agreement()
 	if a.Signs.Same != a.Signs.Of || a.Signs.Of != 16 || a.Orders.Same < a.Orders.Of-1 || a.Orders.Of != 24 ||
@@ -78,9 +79,7 @@ func TestGPUs(t *testing.T) {
 // as each other and a GPU holds what data parallelism's 32 layers hold, BaPipe's numbers of layers come within a
 // quarter of the paper's from two to three times too many.
 func TestGiants(t *testing.T) {
-	if testing.Short() {
-		t.Skip("half a minute")
-	}
+	tabletest.Long(t)
 	four := tabletest.Run(t, "bapipe-table4")
 	if a := four.Agreement(); a.Orders.Same < a.Orders.Of-1 || a.Orders.Of != 50 {
 		t.Errorf("%s", a)

@@ -196,6 +196,7 @@ func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 // All of Table 7 comes out within 10 % under one assumption. It is the memory that TensorFlow must have taken on one
 // device, for 48 layers to be the most there.
 func TestTable7WithOneReserve(t *testing.T) {
+	tabletest.Long(t)
 	found := tabletest.Run(t, "dapple-table7")
 	under, ok := found.Under(found.Rows[0].Ablations[0].Assumption)
 	if !ok || under.Agreement().Values != (table.Count{Same: 4, Of: 4}) || under.Rows[0].Values.Ours != 48 {

@@ -30,6 +30,14 @@ func Of(t *testing.T, name string, o table.Options) *table.Table {
 	return found
 }
 
+// Long skips a test that takes long, unless MILLRACE_SOAK is set, as `make papers` sets it.
+func Long(t *testing.T) {
+	t.Helper()
+	if os.Getenv("MILLRACE_SOAK") == "" {
+		t.Skip("it takes long: make papers runs it (MILLRACE_SOAK is not set)")
+	}
+}
+
 // Run runs an experiment on analytic costs and looks whether its rows are whole.
 func Run(t *testing.T, name string) *table.Table {
 	t.Helper()
