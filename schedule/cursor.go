@@ -1,20 +1,20 @@
 package schedule
 
-// Cursor walks one worker's list of a Program: prologue, body Repeat times,
-// epilogue, turning relative ids into absolute ones. A copy walks on by itself.
+// Cursor walks one worker's list of a Program: prologue, body Repeat times, epilogue. It turns relative ids into
+// absolute ones. A copy moves independently.
 type Cursor struct {
 	p      *Program
 	worker int
 	part   int // 0 prologue, 1 body, 2 epilogue, 3 the end
 	rep    int32
 	at     int
-	list   List        // of the part it is in
-	micro  int32       // how far ids of micro-batches are from the Program's start here
-	mini   int32       // and of minibatches
-	in     Instruction // the one under it, with absolute ids; whoever drives a Gate asks for it several times
+	list   List        // list of the current part
+	micro  int32       // what to add to a micro-batch id of the part to make it absolute
+	mini   int32       // the same for a minibatch id
+	in     Instruction // the current instruction, with absolute ids, kept because callers ask for it several times
 }
 
-// NewCursor begins at the first instruction of the worker's list.
+// NewCursor returns a cursor at the first instruction of the worker's list.
 func NewCursor(p *Program, worker int) Cursor {
 	c := Cursor{p: p, worker: worker}
 	c.enter(0)
@@ -23,7 +23,7 @@ func NewCursor(p *Program, worker int) Cursor {
 	return c
 }
 
-// enter puts the cursor at the beginning of a part, or of the repetition of the body that rep says.
+// enter puts the cursor at the beginning of a part. In the body it is the beginning of repetition rep.
 func (c *Cursor) enter(part int) {
 	c.part, c.at, c.list = part, 0, nil
 	var lists Part
@@ -57,14 +57,15 @@ func (c *Cursor) settle() {
 	}
 }
 
-// Head is the instruction under the cursor with absolute ids.
+// Head returns the current instruction with absolute ids, and false at the end of the list.
 func (c *Cursor) Head() (Instruction, bool) { return c.in, c.part < 3 }
 
-// Place is where the instruction under the cursor stands: in which part and where in its list, and as it is
-// written there, with the ids of the part.
+// Place returns where the current instruction is: its part, its position in that part's list, and the instruction as
+// written, with the part's ids.
 func (c *Cursor) Place() (part, at int, written Instruction) { return c.part, c.at, c.list[c.at] }
 
-// Repetition is that of the body which the cursor is in: -1 in the prologue, and Repeat in the epilogue.
+// Repetition returns the repetition of the body that the cursor is in: -1 in the prologue, and Repeat in the
+// epilogue.
 func (c *Cursor) Repetition() int {
 	switch c.part {
 	case 0:
@@ -83,7 +84,7 @@ func (c *Cursor) Advance() {
 	c.read()
 }
 
-// read takes in the instruction under the cursor.
+// read computes the current instruction.
 func (c *Cursor) read() {
 	if c.part >= 3 {
 		c.in = Instruction{}
@@ -107,7 +108,7 @@ func (p *Program) Walk(worker int, yield func(Instruction) bool) {
 	}
 }
 
-// MinibatchOf is the minibatch of the Program that an instruction works for.
+// MinibatchOf returns the minibatch of the Program that an instruction works for.
 func (p *Program) MinibatchOf(in Instruction) int {
 	if in.Kind.OfMinibatch() {
 		return int(in.Micro)

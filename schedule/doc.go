@@ -1,12 +1,13 @@
-// Package schedule is the Program: training as data, for every worker an ordered list of small instructions.
+// Package schedule defines the Program: training as data, with an ordered list of small instructions for every
+// worker.
 //
-// In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family; the text;
-// what a Program says of itself. It writes no order and proves none. Refused: text and JSON that are no
-// Program, with the line or the byte. It knows no clock and no tensor.
+// In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family, the text, and
+// answers to questions about a Program. The package generates no order and proves none. Refused: text and JSON that
+// are not a Program, with the line or the byte. It knows no clock and no tensor.
 //
 // # The packages of the room
 //
-// Each imports those above it in this list, and no other of the room:
+// Each imports only packages above it in this list, and no other package below schedule:
 //
 //	schedule              Program, Instruction, Kind, Key, Cursor, text, policies, placements, Settings
 //	schedule/machine      who may start its next instruction; sim, run and check drive it
@@ -17,12 +18,12 @@
 //	schedule/programs     Build, from a plan to a lowered Program; evaluation and checkpoint
 //	schedule/scheduletest for tests: random Programs, a replay and a clock of slots written apart, stories
 //
-// Beside each other, knowing nothing of one another: machine and lower; draw, family and exchange.
-// Only schedule, for Settings, and programs take a plan.Plan.
+// These packages do not import each other: machine and lower; draw, family and exchange. Only schedule, for
+// Settings, and programs take a plan.Plan.
 //
 // # What a Program says of itself
 //
-// A map of its methods, each under what it answers:
+// The methods of Program, by the question that they answer:
 //
 //	what stands in the lists     Walk (and Cursor) with absolute ids, Instructions, Text, WriteJSON
 //	who has which stage          WorkerOf, StagesOf, ReplicaOf, Pipelines
@@ -38,6 +39,6 @@
 //	a server's (ASP)             Served, IsServer, Loose, Trainers, TrainerOf, OtherSide: one worker has the weights,
 //	                             the others fetch them
 //
-// They need fields that check.Validate passes; Uses, Copies and Holdings need a lowered Program that
-// check.Check passes.
+// The methods need fields that pass check.Validate. Uses, Copies and Holdings need a lowered Program that passes
+// check.Check.
 package schedule

@@ -1,6 +1,6 @@
 package schedule
 
-// Holding is what one replica of a stage keeps and sends while a Program runs.
+// Holding counts what one replica of a stage keeps and sends while a Program runs.
 type Holding struct {
 	Pipeline int `json:"pipeline"`
 	Stage    int `json:"stage"`
@@ -14,12 +14,12 @@ type Holding struct {
 	// next stage, gradients to the previous one.
 	Activations int `json:"activations_sent"`
 	Gradients   int `json:"gradients_sent"`
-	// Reductions is the all-reduces over the stage's replicas.
+	// Reductions counts the all-reduces over the stage's replicas.
 	Reductions int `json:"reductions"`
 }
 
-// Holdings is a Holding of every replica, by pipeline, stage and replica. The Program is
-// lowered and passes check.Check.
+// Holdings returns the Holding of every replica, ordered by pipeline, stage and replica. The Program must be lowered
+// and pass check.Check.
 func (p *Program) Holdings() []Holding {
 	type place struct{ pipeline, stage, replica int }
 	var out []Holding

@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/internal/kind"
 )
 
-// Kind is what an instruction does; its row of the table of kinds says the rest.
+// Kind says what an instruction does. The table of kinds has the details.
 type Kind = kind.Kind
 
-// The vocabulary. B is the full backward pass; where a schedule splits it,
-// B = I + W (Qi et al., Zero Bubble Pipeline Parallelism, call our I "B").
+// The kinds. B is the full backward pass. Where a schedule splits it, B = I + W (Qi et al., Zero Bubble Pipeline
+// Parallelism, call our I "B").
 const (
 	F  = kind.F  // forward
 	B  = kind.B  // full backward
@@ -22,12 +22,12 @@ const (
 	RB = kind.RB // receive gradients from the next stage
 	AR = kind.AR // all-reduce of a stage's gradients over its replicas
 	TG = kind.TG // sum of the gradients of tied parameters over the stages that hold them
-	GN = kind.GN // global gradient norm: every stage contributes, every stage learns it
+	GN = kind.GN // global gradient norm: every stage contributes, every stage gets the result
 	U  = kind.U  // update
 	PV = kind.PV // post-validation of an update that did not wait for the gradient norm
 	CK = kind.CK // checkpoint
 	EV = kind.EV // forward of an evaluation micro-batch
-	DR = kind.DR // drain: nothing passes until every worker is here
+	DR = kind.DR // drain: no worker goes on until all have reached it
 	SG = kind.SG // send the gradients of a minibatch to the worker that holds the weights
 	RG = kind.RG // receive them there
 	SW = kind.SW // send the newest weights to a worker, for its next minibatch
@@ -35,9 +35,8 @@ const (
 	UR = kind.UR // update of a reference model, beside the worker
 )
 
-// Instruction is one thing one worker does. Micro is the micro-batch, or for
-// AR, TG, GN, U, PV, CK, DR, SG, RG, SW, RW and UR the minibatch, relative to the repetition of the
-// Program's body it stands in.
+// Instruction is one thing that one worker does. Micro is the micro-batch. For AR, TG, GN, U, PV, CK, DR, SG, RG,
+// SW, RW and UR it is the minibatch. In a Program's body it is relative to the repetition.
 type Instruction struct {
 	Stage    int32 // virtual stage
 	Micro    int32
@@ -69,7 +68,7 @@ func (in Instruction) append(b []byte) []byte {
 	return b
 }
 
-// MarshalText and UnmarshalText put the text form into JSON.
+// MarshalText and UnmarshalText use the text form in JSON.
 func (in Instruction) MarshalText() ([]byte, error) { return in.append(nil), nil }
 
 // UnmarshalText accepts what ParseInstruction accepts.
@@ -79,7 +78,7 @@ func (in *Instruction) UnmarshalText(text []byte) error {
 	return err
 }
 
-// As is the instruction as another kind.
+// As returns the same instruction with another kind.
 func (in Instruction) As(k Kind) Instruction {
 	in.Kind = k
 	return in

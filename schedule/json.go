@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Version of the JSON form.
+// Version is the version of the JSON form.
 const Version = 1
 
 type programFile struct {
@@ -16,7 +16,7 @@ type programFile struct {
 	*Program
 }
 
-// WriteJSON writes the Program as JSON with its version; instructions are in their text form.
+// WriteJSON writes the Program as JSON with its version. Instructions are in their text form.
 func (p *Program) WriteJSON(w io.Writer) error {
 	if err := json.NewEncoder(w).Encode(programFile{Version, p}); err != nil {
 		return fmt.Errorf("schedule: writing program %s: %w", p.Name, err)
@@ -24,18 +24,17 @@ func (p *Program) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// maxLists is more lists than any Program has: of workers by part, of a stage's workers by pipeline, of tied
-// stages.
+// maxLists is more lists than any Program has: of workers by part, of a stage's workers by pipeline, of tied stages.
 const maxLists = 3*MaxWorkers + (MaxPipeline+1)*(MaxStage+2)
 
-// ReadJSON reads what WriteJSON wrote. Unknown fields, other versions and anything behind
-// the Program are refused. What it accepts still has to pass check.Check.
+// ReadJSON reads what WriteJSON wrote. Unknown fields, other versions and anything after the Program are refused. An
+// accepted Program still has to pass check.Check.
 func ReadJSON(r io.Reader) (*Program, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
 		return nil, fmt.Errorf("schedule: program JSON, byte %d: %w", len(text), err)
 	}
-	if n := bytes.Count(text, []byte("[")); n > maxLists { // each takes memory, also where it is empty
+	if n := bytes.Count(text, []byte("[")); n > maxLists { // each takes memory, even an empty one
 		return nil, fmt.Errorf("schedule: program JSON has %d lists; a program has %d at most", n, maxLists)
 	}
 	f := programFile{Program: &Program{}}

@@ -1,16 +1,15 @@
 package schedule
 
-// Key names an Instruction with absolute ids in one word, for maps and for what goes between processes.
+// Key encodes an Instruction with absolute ids in one integer, for maps and for messages between processes.
 //
-// From the highest bit down it is kind 5, pipeline 6, replica 10, stage 15, micro 28, so keys of one kind
-// sort as their instructions do. Instructions that Validate accepts have keys of their own; ids of two
-// Programs both begin at 0, so whoever holds messages of several keeps an epoch beside the key. The zero
-// Key is that of 0F0, which no message has. A Key is the house's name: a carrier numbers what it moves as
-// it likes.
+// From the highest bit down its fields are kind 5, pipeline 6, replica 10, stage 15, micro 28 bits. So keys of one
+// kind sort as their instructions do. Instructions that Validate accepts have distinct keys. The ids of every
+// Program begin at 0, so code that holds messages of several Programs keeps an epoch with the key. The zero Key is
+// that of 0F0, which no message has. Keys are internal: a carrier may number its messages differently.
 type Key uint64
 
 const (
-	microBits, stageBits, replicaBits, pipelineBits = 28, 15, 10, 6 // and what is left for the kind
+	microBits, stageBits, replicaBits, pipelineBits = 28, 15, 10, 6 // the kind has the rest
 
 	stageAt    = microBits
 	replicaAt  = stageAt + stageBits
@@ -18,13 +17,13 @@ const (
 	kindAt     = pipelineAt + pipelineBits
 )
 
-// Key is the instruction's name. Fields beyond MaxMicro, MaxStage, MaxReplica and MaxPipeline have none.
+// Key returns the instruction's Key. Fields must not exceed MaxMicro, MaxStage, MaxReplica and MaxPipeline.
 func (in Instruction) Key() Key {
 	return Key(uint64(uint32(in.Micro))&MaxMicro | uint64(in.Stage)<<stageAt | uint64(in.Replica)<<replicaAt |
 		uint64(in.Pipeline)<<pipelineAt | uint64(in.Kind-F)<<kindAt)
 }
 
-// Instruction is what the key names.
+// Instruction returns the instruction that the key encodes.
 func (k Key) Instruction() Instruction {
 	return Instruction{
 		Micro: int32(k & MaxMicro), Stage: int32(k >> stageAt & MaxStage), Replica: int16(k >> replicaAt & MaxReplica),
@@ -32,5 +31,5 @@ func (k Key) Instruction() Instruction {
 	}
 }
 
-// String is the instruction's text.
+// String returns the instruction's text.
 func (k Key) String() string { return k.Instruction().String() }

@@ -1,20 +1,20 @@
 package schedule
 
-// Limits of a Program, held before anything of its size is made.
+// Limits of a Program. They are checked before memory of that size is allocated.
 const (
-	// MaxWorkers bounds the lists of a Program.
+	// MaxWorkers is the largest number of workers.
 	MaxWorkers = 1 << 14
-	// MaxInstructions bounds what the lists of a Program hold, as a file has them or a family writes them:
-	// a step of 1,024 workers with 4,096 micro-batches is half of it.
+	// MaxInstructions is the largest number of instructions in the lists of a Program, from a file or a family. A step
+	// of 1,024 workers with 4,096 micro-batches has half as many.
 	MaxInstructions = 1 << 24
-	// MaxPlayed bounds the instructions of a Program that is checked, drawn or simulated. Repetitions count one by one,
-	// and what its order implies among them.
+	// MaxPlayed is the largest number of instructions of a Program that is checked, drawn or simulated. It counts every
+	// repetition, and the instructions that lowering adds.
 	MaxPlayed = 1 << 25
-	// MaxFile bounds the bytes of a Program's file.
+	// MaxFile is the largest size of a Program's file, in bytes.
 	MaxFile = 1 << 27
 )
 
-// Instructions is how many instructions the Program has, its body as often as it is repeated.
+// Instructions returns the number of instructions of the Program, counting each repetition of its body.
 func (p *Program) Instructions() int64 {
 	n := int64(0)
 	for k, part := range []Part{p.Prologue, p.Body, p.Epilogue} {
@@ -29,6 +29,6 @@ func (p *Program) Instructions() int64 {
 	return n
 }
 
-// BucketBytes is how many bytes of gradients replicas sum at once, at least, unless a run is told otherwise.
-// Smaller layers wait for the next, because each sum costs three rounds of messages.
+// BucketBytes is the default for the least number of gradient bytes that replicas sum at once. Smaller layers wait
+// for the next, because each sum costs three rounds of messages.
 const BucketBytes = 1 << 20

@@ -1,28 +1,29 @@
 package schedule
 
-// How a Program's micro-batches make minibatches, and which update takes whose gradients. A minibatch is what one
-// update of an unreplicated stage takes: PerMinibatch micro-batches in a row. Micro-batches and minibatches count from
-// 0 over the whole Program (absolute ids); an update has the number of the last minibatch that it takes.
+// Micro-batches form minibatches, and each update uses the gradients of certain minibatches. A minibatch is what one
+// update of an unreplicated stage uses: PerMinibatch consecutive micro-batches. Micro-batches and minibatches count
+// from 0 over the whole Program (absolute ids). An update has the number of the last minibatch that it uses.
 
-// Streams says whether updates land without a flush, so that minibatches of a pipeline overlap.
+// Streams reports whether updates are made without a flush, so that minibatches of a pipeline overlap.
 func (p *Program) Streams() bool { return !p.Weights.Flushes() }
 
-// Overlaps says whether a minibatch begins before the one before it has ended: in a stream, and in pipelines that fill
-// each other's bubbles.
+// Overlaps reports whether a minibatch begins before the one before it has ended. It does in a stream, and in
+// pipelines that fill each other's bubbles.
 func (p *Program) Overlaps() bool { return p.Streams() || p.HasReference() }
 
-// PerMinibatch is the number of micro-batches in a minibatch.
+// PerMinibatch returns the number of micro-batches in a minibatch.
 func (p *Program) PerMinibatch() int { return max(1, p.MicroBatches/max(1, p.Period)) }
 
-// Minibatches is the number of minibatches that the Program trains on, the last of which may be cut short.
+// Minibatches returns the number of minibatches of the Program. The last one may be shorter.
 func (p *Program) Minibatches() int {
 	per := p.PerMinibatch()
 	return (int(p.StreamEnd()) + per - 1) / per
 }
 
-// UpdateSpan is how many micro-batches in a row one update of a stage takes: those of one minibatch. The exception is a
-// stream of one micro-batch a minibatch, where a stage of r round-robin replicas updates once for r minibatches, with
-// the mean of their gradients (PipeDream §3.2); not under ASP, which updates for each.
+// UpdateSpan returns how many consecutive micro-batches one update of a stage uses. Usually they are those of one
+// minibatch. The exception is a stream with one micro-batch per minibatch. There a stage of r round-robin replicas
+// updates once for r minibatches, with the mean of their gradients (PipeDream §3.2). ASP still updates for each
+// minibatch.
 func (p *Program) UpdateSpan(pipeline, stage int) int {
 	per := p.PerMinibatch()
 	if r := len(p.Placement[pipeline][stage]); p.Streams() && per == 1 && p.Replication == RoundRobin && !p.Served() {
@@ -31,37 +32,37 @@ func (p *Program) UpdateSpan(pipeline, stage int) int {
 	return per
 }
 
-// UpdateOf is the number of the update that takes a micro-batch's gradient: the last minibatch that the update takes.
-// At the end of a stream that may be one that never comes.
+// UpdateOf returns the number of the update that uses a micro-batch's gradient: the last minibatch that the update
+// uses. At the end of a stream that minibatch may not exist.
 func (p *Program) UpdateOf(pipeline, stage int, micro int32) int32 {
 	g := int32(p.UpdateSpan(pipeline, stage))
 	return ((micro/g+1)*g - 1) / int32(p.PerMinibatch())
 }
 
-// Covers returns the minibatches, first to end-1, whose gradients an update takes, or a collective before it. At the
-// end of a stream they are those that are left: minibatches is how many the Program has.
+// Covers returns the minibatches, first to end-1, whose gradients an update, or a collective before it, uses. At the
+// end of a stream they are the remaining ones. minibatches is the number of minibatches of the Program.
 func (p *Program) Covers(update Instruction, minibatches int) (first, end int) {
 	per := p.PerMinibatch()
 	first = max(0, (int(update.Micro)+1)*per-p.UpdateSpan(int(update.Pipeline), int(update.Stage))) / per
 	return first, min(int(update.Micro)+1, minibatches)
 }
 
-// StopUnit is the number of minibatches by whose multiples a Program may be cut short. It then ends with a whole body,
-// and no update of any stage lacks gradients.
+// StopUnit returns a number of minibatches such that a Program may be cut short at its multiples. It then ends with
+// a whole body, and no update of any stage lacks gradients.
 func (p *Program) StopUnit() int {
 	per, unit := p.PerMinibatch(), max(1, p.Period)
 	for pl, stages := range p.Placement {
 		for s := range stages {
 			unit = LeastCommonMultiple(unit, max(1, p.UpdateSpan(pl, s)/per))
 			if unit > MaxMicro {
-				return MaxMicro // a Program has no more minibatches, so it is not cut short at all
+				return MaxMicro // no Program has that many minibatches, so it is never cut short
 			}
 		}
 	}
 	return unit
 }
 
-// LeastCommonMultiple is that of two numbers above 0.
+// LeastCommonMultiple returns that of two positive numbers.
 func LeastCommonMultiple(a, b int) int {
 	g, rest := a, b
 	for rest != 0 {
@@ -70,10 +71,10 @@ func LeastCommonMultiple(a, b int) int {
 	return a / g * b
 }
 
-// StreamEnd is one more than the last micro-batch that the Program trains on.
+// StreamEnd returns 1 + the last micro-batch on which the Program trains.
 func (p *Program) StreamEnd() int32 {
 	end := int32(0)
-	// Ids in a part are relative to the repetition that it is in, or follows: the body's last is Repeat-1.
+	// Ids in a part are relative to its repetition. For the epilogue that is the last repetition of the body, Repeat-1.
 	trains := func(part Part, repetition int) {
 		for _, list := range part {
 			for _, in := range list {

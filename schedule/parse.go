@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/kind"
 )
 
-// Limits of an Instruction's fields; they let a Key name one in a word.
+// Limits of an Instruction's fields, so that a Key fits in one integer.
 const (
 	MaxMicro    = 1<<microBits - 1
 	MaxStage    = 1<<stageBits - 1
@@ -16,8 +16,8 @@ const (
 	MaxPipeline = 1<<pipelineBits - 1
 )
 
-// ParseInstruction reads the text form. Only the text that String writes is
-// accepted: no leading zeros, no spaces, no zero fields spelt out.
+// ParseInstruction reads the text form. It accepts only what String writes: no leading zeros, no spaces, no zero
+// pipeline or replica.
 func ParseInstruction(text string) (Instruction, error) {
 	bad := func(why string) (Instruction, error) {
 		return Instruction{}, fmt.Errorf("schedule: instruction %q: %s; the form is "+

@@ -2,11 +2,11 @@ package schedule
 
 import "slices"
 
-// Replicated places each of n stages on r workers of its own: stage s on workers s r to s r + r-1.
+// Replicated places each of n stages on r workers: stage s on workers s r to s r + r-1.
 func Replicated(n, r int) [][]int { return Replicas(slices.Repeat([]int{r}, n)) }
 
-// Replicas places each stage on so many workers of its own, in order: 2, 1 is workers 0, 1 and worker 2
-// (PipeDream's configuration 2-1).
+// Replicas places stage s on workers[s] workers, in order: 2, 1 gives workers 0, 1 and worker 2 (PipeDream's
+// configuration 2-1).
 func Replicas(workers []int) [][]int {
 	on := make([][]int, len(workers))
 	next := 0
@@ -39,8 +39,8 @@ func Vee(n int) [][]int {
 	return on
 }
 
-// Bidirectional places stage s of n on workers s and n-1-s: two replicas that take
-// micro-batches in turn, so that one half of them runs down the workers and the other up (Chimera).
+// Bidirectional places stage s of n on workers s and n-1-s: two replicas that take micro-batches in turn. One half
+// of the micro-batches runs down the workers and the other half up (Chimera).
 func Bidirectional(n int) [][]int {
 	on := make([][]int, n)
 	for s := range on {

@@ -6,33 +6,32 @@ import (
 	"slices"
 )
 
-// Policy says which version of the weights a forward and its backward use, and when updates land. The order of
-// instructions is another choice (package family).
+// Policy says which version of the weights a forward and its backward use, and when updates are made. The order of
+// instructions is a separate choice (package family).
 //
-// The version of a stage's weights is the number of updates that they have had, 0 before any. Below t is a minibatch,
-// counted from 0, S the number of stages, and v(t) the version that the forward of t uses; it is 0 where a formula
-// gives less.
+// The version of a stage's weights is the number of updates that they have had. Below t is a minibatch, counted from
+// 0, S the number of stages, and v(t) the version that the forward of t uses. v(t) is 0 where a formula gives less.
 type Policy string
 
 // The policies. All but Sync and Elastic belong to orders without a flush.
 const (
 	// Sync updates once per flush: every micro-batch of a step sees the same weights, v(t) = t.
 	Sync Policy = "sync"
-	// Latest uses the newest version, in the backward too, which then may not match its forward. It shows what the other
-	// policies are for.
+	// Latest uses the newest version, also in the backward, which then may not match its forward. It shows why the
+	// other policies exist.
 	Latest Policy = "latest"
 	// Stash uses the newest version in a forward, and keeps it for its backward (PipeDream §3.3, weight stashing). On
 	// stage i of a straight pipeline, counted from 0, v(t) = t-(S-i)+1, so that S-i versions are kept.
 	Stash Policy = "stash"
-	// Vertical has a minibatch use on every stage the version that the input stage had (PipeDream §3.3, vertical sync):
-	// v(t) = t-S+1.
+	// Vertical makes a minibatch use on every stage the version that the input stage had (PipeDream §3.3, vertical
+	// sync): v(t) = t-S+1.
 	Vertical Policy = "vertical"
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1 on every stage, so that
 	// w(t+1) = w(t) - lr grad f(w(t-1)), and two versions are kept.
 	DoubleBuffered Policy = "2bw"
-	// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): several pipelines on the same workers, each with
-	// weights of its own. Each is updated at its own flush, v(t) = t as under Sync, and is then pulled towards a
-	// reference model. Family elastic says towards which version of it.
+	// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): several pipelines on the same workers, each with its
+	// own weights. Each is updated at its own flush, v(t) = t as under Sync, and is then pulled towards a reference
+	// model. Family elastic defines which version of the reference.
 	Elastic Policy = "elastic"
 	// ASP is asynchronous data parallelism (PipeDream §5.2): one worker holds the weights; every other one fetches the
 	// newest, computes a minibatch, and has its update made at once. v(t) depends on the order in which updates
@@ -40,23 +39,23 @@ const (
 	ASP Policy = "asp"
 )
 
-// rule is a policy as data. A new policy is a constant above and a row of rules.
+// rule is the data of a policy. A new policy needs a constant above and a row of rules.
 type rule struct {
 	policy Policy
-	// streams: updates land without a flush, so that minibatches of a pipeline overlap.
+	// streams: updates are made without a flush, so that minibatches of a pipeline overlap.
 	streams bool
-	// forward chooses the version that a forward reads, among versions of its stage. own is the one that the
-	// minibatch's own update will change, tag the one that the input stage had for the minibatch.
+	// forward chooses the version that a forward reads, among versions of its stage. own is the version that the
+	// minibatch's own update will change, and tag the one that the input stage had for the minibatch.
 	forward func(newest, own, tag int) int
 	tagged  bool // forward reads tag
-	// needs says which update must come before a forward, counted back from the minibatch's own as 0: 1 is the one
-	// before it. 0: none must.
+	// needs is the update that must come before a forward: 1 is that of the minibatch before, 2 of the one before that.
+	// 0 means none.
 	needs int
 	// mismatches: a backward reads the newest version, not that of its forward.
 	mismatches bool
-	// accumulates: a minibatch of a stream has several micro-batches, one for each stage at least.
+	// accumulates: a minibatch of a stream has several micro-batches, at least one for each stage.
 	accumulates bool
-	// older is the most versions that a stage keeps beside the newest, however many minibatches are in flight.
+	// older is the most versions that a stage keeps in addition to the newest, however many minibatches are in flight.
 	older   int
 	updater Updater
 	// served: one worker holds the weights, and the others fetch them for each minibatch.
@@ -78,7 +77,7 @@ var rules = []rule{
 	{policy: ASP, streams: true, forward: readNewest, updater: PlainUpdate, served: true},
 }
 
-// rule returns a policy's row, and Sync's for an unknown one, which Known tells.
+// rule returns a policy's row. For an unknown policy, which Known reports, it returns Sync's.
 func (w Policy) rule() *rule {
 	for i := range rules {
 		if rules[i].policy == w {
@@ -97,33 +96,35 @@ func Policies() []Policy {
 	return all
 }
 
-// Known says whether a policy is one of Policies; the empty one is Sync.
+// Known reports whether a policy is one of Policies. The empty one means Sync.
 func (w Policy) Known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
 
-// Flushes says whether every pipeline ends a minibatch before it begins the next. One version of its weights is
-// enough then.
+// Flushes reports whether every pipeline ends a minibatch before it begins the next. Then one version of its weights
+// is enough.
 func (w Policy) Flushes() bool { return !w.rule().streams }
 
-// Synchronous says whether there is one set of weights, updated at the flush.
+// Synchronous reports whether there is one set of weights, updated at the flush.
 func (w Policy) Synchronous() bool { return w.Flushes() && !w.Averages() }
 
-// Averages says whether pipelines have weights of their own, and an iteration takes a batch for each.
+// Averages reports whether pipelines have their own weights, so that an iteration takes a batch for each.
 func (w Policy) Averages() bool { return w.rule().updater == ElasticUpdate }
 
-// Mismatches says whether a backward may use other weights than its forward did.
+// Mismatches reports whether a backward may use other weights than its forward.
 func (w Policy) Mismatches() bool { return w.rule().mismatches }
 
-// Accumulates says whether a minibatch of a stream has several micro-batches, one for each stage at least.
+// Accumulates reports whether a minibatch of a stream has several micro-batches, at least one for each stage.
 func (w Policy) Accumulates() bool { return w.rule().accumulates }
 
-// Defers says whether a family may delay an update until a forward needs it: every forward reads an older version.
+// Defers reports whether a family may delay an update until a forward needs it. It may if every forward reads an
+// older version.
 func (w Policy) Defers() bool { return w.rule().needs > 1 }
 
-// OlderVersions is how many versions a stage keeps beside the newest while inFlight minibatches are in flight.
+// OlderVersions returns how many versions a stage keeps in addition to the newest while inFlight minibatches are in
+// flight.
 func (w Policy) OlderVersions(inFlight int) int { return max(0, min(w.rule().older, inFlight-1)) }
 
-// Served says whether one worker holds the weights, and the others fetch them for each minibatch.
+// Served reports whether one worker holds the weights, and the others fetch them for each minibatch.
 func (w Policy) Served() bool { return w.rule().served }
 
-// Updater is what updates weights where a Program names no other Updater.
+// Updater returns how weights are updated if a Program needs no other Updater.
 func (w Policy) Updater() Updater { return w.rule().updater }

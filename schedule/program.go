@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Replication is how the replicas of a stage share the work.
+// Replication says how the replicas of a stage share the work.
 type Replication string
 
 // Split gives every replica a slice of each micro-batch (DAPPLE §5); RoundRobin
@@ -19,7 +19,7 @@ const (
 // List is the instructions of one worker, in the order it starts them.
 type List []Instruction
 
-// Trains says whether a list makes gradients.
+// Trains reports whether a list makes gradients.
 func (l List) Trains() bool {
 	return slices.ContainsFunc(l, func(in Instruction) bool { return in.Kind == B || in.Kind == W })
 }
@@ -27,14 +27,13 @@ func (l List) Trains() bool {
 // Part is one list per worker.
 type Part []List
 
-// Program is training as data: a prologue, a body repeated with relative ids,
-// and an epilogue. A synchronous step is a body alone; an asynchronous stream
-// has a prologue that fills the pipeline and an epilogue that drains it.
+// Program is training as data: a prologue, a body repeated with relative ids, and an epilogue. A synchronous step is
+// only a body. An asynchronous stream has a prologue that fills the pipeline and an epilogue that drains it.
 //
-// Relative ids: in repetition k of the body, micro-batch ids are MicroBatches*k and minibatch ids Period*k
-// further on. Ids in the prologue are absolute; ids in the epilogue are relative to the end of the last
-// repetition. Round robin counts within a repetition: relative micro-batch m goes to replica m mod r, so a body
-// that is to keep replicas in step over repetitions has a multiple of r.
+// Relative ids: in repetition k of the body, MicroBatches*k is added to micro-batch ids and Period*k to minibatch
+// ids. Ids in the prologue are absolute. Ids in the epilogue are relative to the end of the last repetition. Round
+// robin counts within a repetition: relative micro-batch m goes to replica m mod r. So a body needs a multiple of r
+// micro-batches if replicas are to stay in turn over repetitions.
 //
 // Its fields are those of a Program's file, and its methods pure questions, of which the package comment has the map.
 type Program struct {
@@ -47,25 +46,26 @@ type Program struct {
 	Period       int         `json:"period"`        // minibatches (updates) in one repetition
 	Repeat       int         `json:"repeat"`        // repetitions of the body
 	Weights      Policy      `json:"weights"`
-	// of weight policy elastic: the last pipeline is the reference
+	// for weight policy elastic; the last pipeline is the reference
 	Elastic   *plan.Elastic    `json:"elastic,omitempty"`
 	Recompute []plan.Recompute `json:"recompute"`      // by stage: what it keeps until its backward
 	Tied      [][]int          `json:"tied,omitempty"` // groups of stages that share a parameter
 	Clip      bool             `json:"clip,omitempty"` // updates need the global gradient norm
-	// Paired: a backward and the forward right behind it run together and end together
-	// (BaPipe's FBP-AS, §3.2.1). Lowered, both receives come first and both sends last.
+	// Paired: a backward and the forward right after it run together and end together (BaPipe's FBP-AS, §3.2.1). When
+	// lowered, both receives come first and both sends last.
 	Paired bool `json:"paired,omitempty"`
-	// DeferUpdates: updates of a stream stand in front of the first forward that needs them, not
-	// behind their gradients, so that the sum over the replicas goes on beside the next minibatch.
+	// DeferUpdates: updates of a stream come before the first forward that needs them, and not after their gradients.
+	// So the sum over the replicas goes on during the next minibatch.
 	DeferUpdates bool `json:"defer_updates,omitempty"`
 	// PostValidate: updates do not wait for the gradient norm, and are validated in the next step; see
 	// lower.Options.
 	PostValidate bool `json:"post_validate,omitempty"`
-	// Staleness, of weight policy asp, is how many minibatches a worker may be ahead of the slowest; nil: any number.
+	// Staleness, for weight policy asp, is how many minibatches a trainer may be ahead of the slowest; nil means any
+	// number.
 	Staleness *int `json:"staleness,omitempty"`
-	// InOrder, of weight policy asp: the worker that holds the weights keeps to its list, and does not take what is
-	// ready first. Of elastic averaging with the reference beside the pipelines: it is updated where the lists say. So it
-	// is where an order that has happened is replayed.
+	// InOrder makes a Program follow its lists, as in the replay of a recorded order. Under asp the server then follows
+	// its list, and does not take what is ready first. Under elastic averaging the reference beside the pipelines is
+	// then updated where the lists say.
 	InOrder  bool `json:"in_order,omitempty"`
 	Lowered  bool `json:"lowered"` // transfers, collectives and updates are in
 	Prologue Part `json:"prologue"`
@@ -73,8 +73,8 @@ type Program struct {
 	Epilogue Part `json:"epilogue"`
 }
 
-// Pipelines is how many pipelines of a Program train. The reference of elastic averaging and the weights of asp are
-// not among them.
+// Pipelines returns how many pipelines of a Program train. The reference of elastic averaging and the server's
+// weights under asp do not count.
 func (p *Program) Pipelines() int {
 	switch {
 	case p.Elastic != nil:
@@ -85,17 +85,17 @@ func (p *Program) Pipelines() int {
 	return len(p.Placement)
 }
 
-// HasReference says whether pipelines side by side are held together by a reference, which comes behind them.
+// HasReference reports whether the pipelines have a reference model, which is the last pipeline.
 func (p *Program) HasReference() bool { return p.Elastic != nil && p.Elastic.Pipelines > 1 }
 
-// IsReference says whether a pipeline is the reference.
+// IsReference reports whether a pipeline is the reference.
 func (p *Program) IsReference(pipeline int) bool {
 	return p.HasReference() && pipeline == p.Pipelines()
 }
 
-// Beside says whether the reference is updated beside the workers, by threads of its own: a pipeline's update sees
-// the newest reference that there is. With InOrder it does not: then the lists say which one.
+// Beside reports whether the reference is updated beside the workers, by threads of its own. A pipeline's update
+// then sees the newest reference. With InOrder it is false, since the lists say which version an update sees.
 func (p *Program) Beside() bool { return p.HasReference() && p.Elastic.Besides() && !p.InOrder }
 
-// PartNames are the names of a Program's parts, in order.
+// PartNames returns the names of a Program's parts, in order.
 func PartNames() [3]string { return [3]string{"prologue", "body", "epilogue"} }

@@ -2,7 +2,7 @@ package schedule
 
 import "slices"
 
-// WorkerOf is the worker that holds a replica of a stage.
+// WorkerOf returns the worker that holds a replica of a stage.
 func (p *Program) WorkerOf(pipeline, stage, replica int) int {
 	return p.Placement[pipeline][stage][replica]
 }
@@ -23,7 +23,7 @@ func (p *Program) StagesOf(worker int) [][3]int {
 	return held
 }
 
-// ReplicaOf is the replica of a stage with r replicas that has the micro-batch, under round robin.
+// ReplicaOf returns which of a stage's r replicas has the micro-batch, under round robin.
 func (p *Program) ReplicaOf(micro int32, r int) int {
 	if p.MicroBatches > 0 {
 		micro %= int32(p.MicroBatches)
@@ -54,11 +54,11 @@ func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	return dst
 }
 
-// Share says whether two replicas of different stages share rows of some micro-batch. They are replica k of a
-// stage's `here` and replica j of another stage's `there`.
+// Share reports whether two replicas of different stages share rows of some micro-batch. They are replica k of a
+// stage with `here` replicas and replica j of one with `there`.
 func (p *Program) Share(k, here, j, there int) bool {
 	if p.Replication == Split {
-		// Replica k of n holds the rows from k/n to (k+1)/n: do the two ranges meet?
+		// Replica k of n holds the rows from k/n to (k+1)/n. The result says whether the two ranges overlap.
 		return k*there < (j+1)*here && j*here < (k+1)*there
 	}
 	// A micro-batch m goes to replicas m mod here and m mod there.
@@ -68,7 +68,7 @@ func (p *Program) Share(k, here, j, there int) bool {
 	return k%there == j%there
 }
 
-// OtherEnd is the stage that a transfer comes from or goes to.
+// OtherEnd returns the stage at the other end of a transfer.
 func OtherEnd(in Instruction) int32 {
 	switch in.Kind {
 	case SF, RB:
@@ -79,7 +79,7 @@ func OtherEnd(in Instruction) int32 {
 	return -1
 }
 
-// alone is the worker on the other side of a transfer where neither side is replicated, which most are not.
+// alone returns the worker at the other end of a transfer if neither stage is replicated, which is the usual case.
 func (p *Program) alone(in Instruction, other int32) (worker int, yes bool) {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) || len(stages[other]) != 1 || len(stages[in.Stage]) != 1 {
@@ -88,7 +88,7 @@ func (p *Program) alone(in Instruction, other int32) (worker int, yes bool) {
 	return stages[other][0], true
 }
 
-// Receivers are the workers that a send goes to, itself left out; nil for other kinds.
+// Receivers returns the other workers to which a send goes; nil for other kinds.
 func (p *Program) Receivers(in Instruction) []int {
 	if !in.Kind.IsSend() {
 		return nil
@@ -96,7 +96,7 @@ func (p *Program) Receivers(in Instruction) []int {
 	return p.otherWorkers(in)
 }
 
-// Senders are the workers whose messages a receive waits for; nil for other kinds.
+// Senders returns the workers whose messages a receive waits for; nil for other kinds.
 func (p *Program) Senders(in Instruction) []int {
 	if !in.Kind.IsReceive() {
 		return nil
@@ -125,8 +125,8 @@ func (p *Program) otherWorkers(in Instruction) []int {
 	return workers
 }
 
-// Sent is the instruction that made the message of a receive. replica is the sender's, of the stage on the other
-// side.
+// Sent returns the instruction that sent a receive's message. replica is the sender's, of the stage at the other
+// end.
 func Sent(receive Instruction, replica int) Instruction {
 	sent := receive
 	sent.Stage, sent.Replica = OtherEnd(receive), int16(replica)
@@ -137,8 +137,8 @@ func Sent(receive Instruction, replica int) Instruction {
 	return sent
 }
 
-// Expected calls yield for every message that a receive waits for: the
-// sender's instruction and the worker it runs on. It allocates nothing.
+// Expected calls yield for every message that a receive waits for, with the sender's instruction and worker. It does
+// not allocate.
 func (p *Program) Expected(receive Instruction, yield func(sent Instruction, from int) bool) {
 	if ofServer(receive.Kind) {
 		yield(p.otherSide(receive))
@@ -162,10 +162,10 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 	}
 }
 
-// Recipients calls yield for every message that a send makes: the worker it goes to and
-// how much of what the sender has of the micro-batch it carries, from part lo to part hi
-// of n equal ones. Round robin sends all of it, 0 to 1 of 1; under Split a neighbour takes the
-// rows that are both the sender's and its own. It allocates nothing.
+// Recipients calls yield for every message of a send, with the worker it goes to and the part that it carries. The
+// sender's rows of the micro-batch are divided in n equal parts, and the message carries parts lo to hi. With round
+// robin it carries everything, 0 to 1 of 1. Under Split it carries the rows that both sender and receiver hold. It
+// does not allocate.
 func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
 	if ofServer(send.Kind) {
 		_, to := p.otherSide(send)
@@ -197,16 +197,15 @@ func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) boo
 	}
 }
 
-// share is which part of a sender's rows replica r of the stage on the other side takes.
-// In units of one of here x there parts of the micro-batch the sender has k there to
-// (k+1) there, the other r here to (r+1) here.
+// share returns the part of a sender's rows that replica r of the stage at the other end takes. If the micro-batch
+// is divided in here x there units, the sender has units k there to (k+1) there, and the other r here to (r+1) here.
 func (p *Program) share(send Instruction, r int, other int32) (lo, hi, n int) {
 	stages := p.Placement[send.Pipeline]
 	here, there, k := len(stages[send.Stage]), len(stages[other]), int(send.Replica)
 	return max(0, r*here-k*there), min(there, (r+1)*here-k*there), there
 }
 
-// Leader is the first member of a collective: members of the same one have the same.
+// Leader returns the first member of a collective, which is the same for all its members.
 func (p *Program) Leader(in Instruction) Instruction {
 	switch in.Kind {
 	case TG:
@@ -218,8 +217,8 @@ func (p *Program) Leader(in Instruction) Instruction {
 	return in
 }
 
-// Group is the members of a collective in rank order, and the workers they run on. A member is the instruction that
-// it issues: AR over the replicas of a stage, TG over the stages tied to it, GN over every stage of every replica.
+// Group returns the members of a collective in rank order, and their workers. A member is the instruction that it
+// issues: AR over the replicas of a stage, TG over the stages tied to it, GN over every stage of every replica.
 func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 	add := func(stage, replica int) {
 		m := in
@@ -249,8 +248,7 @@ func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 	return members, workers
 }
 
-// TiedTo is every stage that shares a parameter with this one, itself included,
-// ascending; nil if none does.
+// TiedTo returns every stage that shares a parameter with this one, including itself, ascending; nil if none does.
 func (p *Program) TiedTo(stage int) []int {
 	var stages []int
 	for _, group := range p.Tied {

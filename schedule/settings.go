@@ -8,20 +8,20 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Settings is what a family needs to write a Program.
+// Settings is the input of a family.
 type Settings struct {
 	Placement    [][]int          // stage -> workers, by replica
-	MicroBatches int              // M, of one step
+	MicroBatches int              // M, in one step
 	Warmup       []int            // K_i by stage; nil lets the family choose
-	Recompute    []plan.Recompute // by stage; nil is never
+	Recompute    []plan.Recompute // by stage; nil means never
 	Replication  Replication
 	Weights      Policy // "" is the first that the family admits: Sync, or PipeDream's Stash
-	Repeat       int    // steps; 0 is 1
-	// Elastic is the pipelines of family elastic; nil lets it choose.
+	Repeat       int    // number of steps; 0 means 1
+	// Elastic describes the pipelines of family elastic; nil lets the family choose.
 	Elastic *plan.Elastic
-	// Staleness is how many minibatches a worker of family asp may be ahead of the slowest; nil: any number.
+	// Staleness is how many minibatches a trainer of family asp may be ahead of the slowest; nil means any number.
 	Staleness *int
-	// Idle lets workers below the greatest of the placement have no stage: in Programs that do not train.
+	// Idle allows workers without a stage, in Programs that do not train.
 	Idle bool
 }
 
@@ -80,7 +80,7 @@ func (s Settings) Checked() (Settings, error) {
 	return s, s.Sized()
 }
 
-// Program is an empty Program for these settings.
+// Program returns an empty Program for these settings.
 func (s Settings) Program() *Program {
 	workers := s.Workers()
 	return &Program{
@@ -91,8 +91,8 @@ func (s Settings) Program() *Program {
 	}
 }
 
-// FromPlan is the settings that a plan asks of its schedule's family. Its devices are numbered as workers in
-// ascending order.
+// FromPlan returns the family of a plan's schedule and its settings. The plan's devices, in ascending order, are
+// workers 0, 1 and so on.
 func FromPlan(p *plan.Plan) (name string, s Settings) {
 	devices := p.Devices()
 	s = Settings{MicroBatches: p.MicroBatches, Replication: Replication(p.Replication), Weights: Policy(p.Weights),
@@ -108,14 +108,14 @@ func FromPlan(p *plan.Plan) (name string, s Settings) {
 		s.Warmup = append(s.Warmup, st.Warmup)
 		warm = warm || st.Warmup != 0
 	}
-	if !warm { // depths of some stages alone are for the family to refuse
+	if !warm { // if only some stages have depths, the family refuses them
 		s.Warmup = nil
 	}
 	return p.Schedule, s
 }
 
-// Sized refuses settings of a Program of more than MaxInstructions, as many as whole backwards make: each
-// micro-batch visits every stage, or with Split every replica, with a forward and a backward.
+// Sized refuses settings for a Program of more than MaxInstructions, counted with whole backwards. Each micro-batch
+// visits every stage, or every replica with Split, with a forward and a backward.
 func (s Settings) Sized() error {
 	visits := int64(0)
 	for _, on := range s.Placement {
@@ -136,7 +136,7 @@ func (s Settings) Sized() error {
 	return nil
 }
 
-// Workers is how many workers a placement uses.
+// Workers returns how many workers a placement uses.
 func (s Settings) Workers() int {
 	last := -1
 	for _, on := range s.Placement {

@@ -12,8 +12,8 @@ import (
 // TextHeader is the first line of the text form.
 const TextHeader = "millrace program 1"
 
-// Text writes the Program in its text form, which ParseText reads back to the same
-// Program: a line for each setting, then the lists of each part that has any.
+// Text writes the Program in its text form: a line for each setting, then the lists of each part that has any.
+// ParseText reads it back to the same Program.
 func (p *Program) Text() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, TextHeader)
@@ -76,7 +76,7 @@ func (p *Program) Text() string {
 	return b.String()
 }
 
-// written is a name as its line has it: in quotes where it would be read as something else without.
+// written returns a name as its line has it: in quotes if it would be misread without them.
 func written(name string) string {
 	quoted := strconv.Quote(name)
 	if quoted != `"`+name+`"` || strings.TrimSpace(name) != name || strings.Contains(name, "#") {
@@ -110,7 +110,7 @@ func numbers(ns []int) string {
 	return strings.Join(words, " ")
 }
 
-// clip is the beginning of a text that may be long, for an error.
+// clip returns the beginning of a text that may be long, for an error.
 func clip(s string) string {
 	if len(s) > 60 {
 		return s[:60] + "..."

@@ -11,8 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// ParseText reads the text form. What it accepts still has to pass check.Check. Errors
-// name the line.
+// ParseText reads the text form. An accepted Program still has to pass check.Check. Errors name the line.
 func ParseText(r io.Reader) (*Program, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 2*MaxFile)
@@ -35,7 +34,7 @@ func ParseText(r io.Reader) (*Program, error) {
 	return t.p, nil
 }
 
-// complete fills in fields that a file may leave out, and refuses a file without the others.
+// complete sets fields that a file may leave out, and refuses a file without the required ones.
 func (p *Program) complete() error {
 	switch {
 	case p.Workers < 1 || p.Stages < 1:
@@ -62,7 +61,7 @@ type textReader struct {
 	line  int
 	part  *Part          // whose lists are being read
 	given map[string]int // the line of each setting
-	count int            // instructions so far
+	count int            // instructions read so far
 }
 
 func (t *textReader) read(line string) error {
@@ -88,19 +87,19 @@ func (t *textReader) read(line string) error {
 	return t.setting(key, strings.TrimSpace(value))
 }
 
-// TextLine is what a line of the text form says, without its comment.
+// TextLine returns the content of a line of the text form, without its comment.
 func TextLine(line string) string {
 	line, _, _ = strings.Cut(line, "#")
 	return strings.TrimSpace(line)
 }
 
-// quotedName reads a name in quotes, which may have in it what a line cannot have otherwise.
+// quotedName reads a name in quotes, which may contain characters that a line cannot have otherwise.
 func (t *textReader) quotedName(value string) error {
 	quoted, err := strconv.QuotedPrefix(value)
 	if err != nil || TextLine(value[len(quoted):]) != "" {
 		return fmt.Errorf("name %s; what begins with a quote is a name in quotes, and nothing else", clip(value))
 	}
-	name, _ := strconv.Unquote(quoted) // a prefix that is quoted
+	name, _ := strconv.Unquote(quoted) // a quoted prefix has no error
 	return t.setting("name", name)
 }
 
@@ -180,7 +179,7 @@ func (t *textReader) setting(key, value string) error {
 	return nil
 }
 
-// sized refuses what counts stages or workers in front of how many there are.
+// sized refuses a setting that depends on the number of stages or workers before that number is given.
 func (t *textReader) sized(key string) error {
 	switch key {
 	case "tied", "recompute", "place":
@@ -288,7 +287,7 @@ func readElastic(value string) (*plan.Elastic, error) {
 	return e, e.Check()
 }
 
-// recomputed reads that list.
+// recomputed reads a list that recomputing wrote.
 func recomputed(value string, stages int) ([]plan.Recompute, error) {
 	all := make([]plan.Recompute, stages)
 	if value == "" {

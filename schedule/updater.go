@@ -6,13 +6,13 @@ type Updater string
 // The Updaters.
 const (
 	PlainUpdate     Updater = "plain"     // steps by the gradients at hand
-	DeferredUpdate  Updater = "deferred"  // by gradients that replicas sum beside the next minibatch
-	TentativeUpdate Updater = "tentative" // before the norm is known: a PV confirms it or takes it back
+	DeferredUpdate  Updater = "deferred"  // uses gradients that replicas sum during the next minibatch
+	TentativeUpdate Updater = "tentative" // before the norm is known; a PV confirms it or takes it back
 	ElasticUpdate   Updater = "elastic"   // pulled towards a reference, which moves by the mean of the steps
 )
 
-// Updater is what a Program's updates change the weights with: its policy's, unless it defers them or has
-// them validated later.
+// Updater returns how a Program's updates change the weights: as its policy says, unless updates are deferred or
+// validated later.
 func (p *Program) Updater() Updater {
 	switch {
 	case p.DeferUpdates:
@@ -25,16 +25,15 @@ func (p *Program) Updater() Updater {
 	return p.Weights.Updater()
 }
 
-// ValidatesLater says whether updates go before their gradients' norm is known. A PV in the next step confirms them
-// or rolls them back.
+// ValidatesLater reports whether updates are made before their gradients' norm is known. A PV in the next step
+// confirms them or rolls them back.
 func (p *Program) ValidatesLater() bool { return p.Updater() == TentativeUpdate }
 
-// Defers says whether updates stand behind backwards of the next minibatch, whose gradients gather apart from
-// theirs.
+// Defers reports whether updates come after backwards of the next minibatch, whose gradients gather separately.
 func (p *Program) Defers() bool { return p.Updater() == DeferredUpdate }
 
-// Settles is the kind of instruction behind which a stage's part of a minibatch stands for good: its
-// update, or what validates it.
+// Settles returns the kind of instruction that makes a stage's part of a minibatch final: its update, or the
+// validation of it.
 func (p *Program) Settles() Kind {
 	if p.ValidatesLater() {
 		return PV
@@ -42,32 +41,32 @@ func (p *Program) Settles() Kind {
 	return U
 }
 
-// UpdateWork is what an update computes, which a profile has times of.
+// UpdateWork is a kind of computation in an update, for which a profile has a time.
 type UpdateWork uint8
 
 const (
-	StepWork UpdateWork = iota // the optimizer's
-	PullWork                   // the optimizer's, and a pipeline pulled towards its reference
-	TakeWork                   // a reference takes the step of one pipeline
+	StepWork UpdateWork = iota // the optimizer's step
+	PullWork                   // the optimizer's step, and the pull of a pipeline towards its reference
+	TakeWork                   // adding one pipeline's step to a reference
 )
 
-// UpdateCost is the memory that a U or a PV takes and leaves, in copies of what its stage has. "Whole" is everything
-// that training changes: parameters, buffers, optimizer states.
+// UpdateCost is the memory that a U or a PV needs and leaves, in copies of what its stage has. "Whole" means
+// everything that training changes: parameters, buffers, optimizer states.
 type UpdateCost struct {
 	Work  UpdateWork
-	Times int // 0: it computes nothing
+	Times int // how often Work is done; 0 means no computation
 
-	// Held for a moment, above what was held before: so many times the whole stage, the parameters of its
-	// largest layer, and what its optimizer holds in a step.
+	// Held for a moment, above what was held before it: this many times the whole stage, the parameters of its largest
+	// layer, and what its optimizer needs in a step.
 	PeakWhole, PeakLayer, PeakStep int64
-	// Held from now on: so many times more the whole stage, or a model without optimizer states.
+	// Held from now on: this many more copies of the whole stage, or of a model without optimizer states.
 	Whole, Models int64
-	// KeepsGradients: those gathered stay, for the update to be made again. SetAside: it goes by gradients that
-	// were set aside, and those gathered since stay.
+	// KeepsGradients: the gathered gradients stay, so that the update can be made again. SetAside: the update uses
+	// gradients that were set aside, and those gathered since then stay.
 	KeepsGradients, SetAside bool
 }
 
-// UpdateCost is what an update or a validation costs.
+// UpdateCost returns the cost of an update or a validation.
 func (p *Program) UpdateCost(in Instruction) UpdateCost {
 	plain := UpdateCost{Work: StepWork, Times: 1, PeakStep: 1}
 	switch p.Updater() {
@@ -81,7 +80,7 @@ func (p *Program) UpdateCost(in Instruction) UpdateCost {
 		plain.SetAside = true
 	case ElasticUpdate:
 		n := p.Pipelines()
-		if p.IsReference(int(in.Pipeline)) { // beside the worker it is the same work
+		if p.IsReference(int(in.Pipeline)) { // the same work if it runs beside the worker
 			return UpdateCost{Work: TakeWork, Times: n, Models: -int64(n)}
 		}
 		// a copy of the layer before the step, and the step, left in the queue with the buffers

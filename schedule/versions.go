@@ -1,14 +1,15 @@
 package schedule
 
-// Which version of the weights each instruction of a lowered Program uses, and how many are kept. It follows from the
-// lists and the policy's rule alone: nothing is simulated.
+// Versions of the weights: which one each instruction of a lowered Program uses, and how many are kept. They follow
+// only from the lists and the policy's rule; nothing is simulated.
 
-// Use is an instruction of a worker with the version of its stage's weights: F, B, I, W and EV read it, U makes it.
+// Use is an instruction of a worker with a version of its stage's weights. F, B, I, W and EV read that version; U
+// makes it.
 type Use struct {
 	Instruction Instruction // with absolute ids
 	Version     int
-	// Frees is the version that no instruction uses after this one, -1 for none. An update that frees the version before
-	// its own may change the weights in place.
+	// Frees is the version that no instruction uses after this one; -1 means none. An update that frees the version
+	// before its own may change the weights in place.
 	Frees int
 	At    int // position in the worker's walk
 }
@@ -42,7 +43,7 @@ func (p *Program) Uses(worker int) []Use {
 	return uses
 }
 
-// uses is Uses without Frees, which is known only once all uses are.
+// uses returns the same as Uses, but without Frees, which needs all uses first.
 func (p *Program) uses(worker int) []Use {
 	type place struct {
 		pipeline int16
@@ -85,8 +86,8 @@ func (p *Program) uses(worker int) []Use {
 	return out
 }
 
-// entries returns, by micro-batch, how many micro-batches' gradients are in the input stage's weights when its forward
-// begins. Vertical sends it along as the tag.
+// entries returns, by micro-batch, how many micro-batches' gradients are in the input stage's weights when its
+// forward begins. Vertical passes this number along as the tag.
 func (p *Program) entries(pipeline int) map[int32]int {
 	tags := map[int32]int{}
 	g := p.UpdateSpan(pipeline, 0)
@@ -108,8 +109,8 @@ func (p *Program) entries(pipeline int) map[int32]int {
 	return tags
 }
 
-// Needs returns the update that must come before a forward; needs is false where the forward takes the newest version.
-// It does not say what a forward under Vertical needs, which only all lists together show (entries).
+// Needs returns the update that must come before a forward. needs is false if the forward uses the newest version.
+// Under Vertical it is incomplete: what a forward needs depends on all lists (entries).
 func (p *Program) Needs(f Instruction) (u Instruction, needs bool) {
 	back, g := int32(p.Weights.rule().needs), int32(p.UpdateSpan(int(f.Pipeline), int(f.Stage)))
 	before := (f.Micro/g-back)*g + g - 1
@@ -121,9 +122,9 @@ func (p *Program) Needs(f Instruction) (u Instruction, needs bool) {
 	return u, true
 }
 
-// Copies returns by how much each instruction changes the number of copies of weights that a worker keeps. Instructions
-// have absolute ids; those that change nothing are not in it. An update adds a copy. The version that it replaces goes
-// with the last instruction that uses it, which may be the update itself (PipeDream §4).
+// Copies returns by how much each instruction changes the number of copies of weights that a worker keeps.
+// Instructions have absolute ids; those that change nothing are left out. An update adds a copy. The replaced
+// version is freed by the last instruction that uses it, which may be the update itself (PipeDream §4).
 func (p *Program) Copies(worker int) map[Instruction]int {
 	change := map[Instruction]int{}
 	for _, u := range p.Uses(worker) {
@@ -141,7 +142,8 @@ func (p *Program) Copies(worker int) map[Instruction]int {
 	return change
 }
 
-// MostCopies is the most copies of weights that a worker keeps at a time. It begins with one for each of its stages.
+// MostCopies returns the most copies of weights that a worker keeps at a time. It begins with one for each of its
+// stages.
 func (p *Program) MostCopies(worker int) int {
 	now := len(p.StagesOf(worker))
 	most := now

@@ -6,18 +6,18 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// OutOfOrder is where the sums of a Program first do not ascend, nil where all do. A sum of floats
-// depends on its order: a stage adds the gradients of its micro-batches to what has gathered as its list
-// comes to them, so that the bits are those of one worker only where each replica of each stage
-// takes its micro-batches in ascending order in every sum. There are up to three:
+// OutOfOrder returns the first place where the sums of a Program do not ascend, or nil if all do. The result of a
+// floating-point sum depends on its order. A stage adds the gradients of its micro-batches in the order of its list.
+// So the result equals that of one worker bit by bit only if each replica takes its micro-batches in ascending order
+// in every sum. There are up to three sums:
 //
 //	B and W  what B, or the second half of a split backward, adds to the weights' gradients
 //	B and I  what the first half adds for layers that have no halves
 //	F        the running statistics of a batch norm, where the model has one (statistics)
 //
-// Uses of a tied parameter, and pipelines side by side, are sums of their own. The order within a
-// repetition, and from one to the next, is the same in all of them: two are looked at. The same holds without
-// a flush, where the bits are those of the policy's equation with ascending sums. The Program passes Check.
+// Each use of a tied parameter, and each pipeline, is a sum of its own. Every repetition has the same order, so only
+// two are looked at. Without a flush, the bits compared with are those of the policy's equation with ascending sums.
+// The Program must pass Check.
 func OutOfOrder(p *schedule.Program, statistics bool) *Error {
 	short := *p
 	short.Repeat = min(p.Repeat, 2)
@@ -57,7 +57,7 @@ func OutOfOrder(p *schedule.Program, statistics bool) *Error {
 	return nil
 }
 
-// sumsOf is the sums that a computation adds to.
+// sumsOf returns the sums that a computation adds to.
 func sumsOf(k schedule.Kind, statistics bool) []schedule.Kind {
 	switch {
 	case k == schedule.B:

@@ -9,30 +9,27 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Report is what Check proved of a Program.
+// Report is the result of Check for a valid Program.
 type Report struct {
 	Instructions    int   `json:"instructions"`
 	Messages        int   `json:"messages"`
 	PeakActivations []int `json:"peak_activations"` // by worker: micro-batches between their forward and their backward
-	// Versions is the most copies of weights each worker keeps at once: one for each of its
-	// stages under Sync and Latest, one more for every older version still in use.
+	// Versions is the most copies of weights that each worker keeps at once. Under Sync and Latest it is one for each
+	// of its stages; other policies add one for each older version still in use.
 	Versions []int `json:"versions"`
 }
 
-// checkRepeats is how many repetitions of a long body are checked: a fault in how
-// one meets the next shows between the first and the second, or the second and the
-// third once a prologue has passed.
+// checkRepeats is how many repetitions of a long body are checked. A fault between repetitions shows between the
+// first two, or between the second and third after a prologue.
 const checkRepeats = 4
 
-// Check proves, before anything runs, that a Program can run to its end: fields in
-// range, every instruction on a worker that holds its stage, everything an
-// instruction needs made before it, each micro-batch's forward and backward exactly
-// once on each stage (B, or I and then W), one update of each stage for each
-// minibatch after all its gradients, no message without a taker or across a drain, and no deadlock.
-// A compute-only Program is lowered for the purpose. Bodies repeated more than
-// four times are checked for four, and for as many more as the prologue is long, since
-// what it leaves in flight has passed by then. Without a flush every forward must also find the
-// version of the weights that the policy gives it, and the report says how many are kept.
+// Check proves, before anything runs, that a Program can run to its end. Fields are in range, and every instruction
+// is on a worker that holds its stage. Everything that an instruction needs is made before it. Each stage computes
+// each micro-batch's forward and backward exactly once (B, or I and then W). Each stage has one update for each
+// minibatch, after all its gradients. Every message is received, none across a drain, and there is no deadlock.
+// Without a flush every forward must also find the version of the weights that the policy gives it, and the report
+// says how many are kept. A compute-only Program is lowered first. Of a body repeated more than four times only four
+// repetitions are checked, and as many more as the prologue is long, until what it leaves in flight has passed.
 func Check(p *schedule.Program) (Report, error) {
 	if err := Validate(p); err != nil {
 		return Report{}, err
@@ -47,8 +44,8 @@ func Check(p *schedule.Program) (Report, error) {
 	return rep, err
 }
 
-// check also returns the Program that positions in its errors count in: lowered, and with as
-// many repetitions as are checked.
+// check also returns the Program in which positions of its errors count: lowered, with only the repetitions that are
+// checked.
 func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	q := p
 	if !p.Lowered {
@@ -79,7 +76,7 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 		if !short.Streams() {
 			copies := len(short.StagesOf(w))
 			if short.ValidatesLater() {
-				copies *= 2 // what the weights were before the update that is not validated yet
+				copies *= 2 // also the weights before the update that is not validated yet
 			}
 			rep.Versions = append(rep.Versions, copies)
 			continue
@@ -95,8 +92,8 @@ func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	return rep, &short, crossing(&short)
 }
 
-// checkedRepeats is how many repetitions of the body are checked: beside those that show a fault by
-// themselves as many as have the prologue's micro-batches.
+// checkedRepeats returns how many repetitions of the body are checked. It is checkRepeats plus as many as contain
+// the prologue's micro-batches.
 func checkedRepeats(p *schedule.Program) int {
 	n := int32(0)
 	for _, list := range p.Prologue {
@@ -109,7 +106,7 @@ func checkedRepeats(p *schedule.Program) int {
 	return min(p.Repeat, checkRepeats+(int(n)+p.MicroBatches-1)/p.MicroBatches)
 }
 
-// replay plays the Program with transfers that take no time: one that ends so cannot deadlock at any speed.
+// replay runs the Program with transfers that take no time. If it ends this way, it cannot deadlock at any speed.
 func replay(p *schedule.Program) error {
 	m, err := machine.Play(p, machine.Options{})
 	if err != nil {

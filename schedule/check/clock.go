@@ -2,7 +2,7 @@ package check
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// clock is how many instructions of each worker's list are known to have been issued.
+// clock holds, for each worker's list, how many instructions are known to have been issued.
 type clock []int32
 
 func (c clock) learn(other clock) {
@@ -11,31 +11,31 @@ func (c clock) learn(other clock) {
 	}
 }
 
-// traffic is the messages of an edge.
+// traffic counts the messages of an edge.
 type traffic struct {
 	sent  int
-	taken []int32 // places in the receiver's list at which messages were taken that the sender does not know of
-	known int     // messages that the sender knows to be taken
-	most  int     // that may lie there
-	peaks []int   // and at sends of each repetition of the body
+	taken []int32 // places in the receiver's list where it received messages, unknown to the sender
+	known int     // messages that the sender knows to be received
+	most  int     // the most messages that may wait there
+	peaks []int   // the same, at the sends of each repetition of the body
 }
 
-// carried is a message's clock, until all who take it have.
+// carried is a message's clock, kept until all receivers have taken it.
 type carried struct {
 	clock  clock
 	repeat int
 	left   int
 }
 
-// meeting is a collective that is being issued.
+// meeting is a collective that not all members have issued yet.
 type meeting struct {
 	clock       clock
 	first, last int   // repetitions in which members issue it
-	left        int   // members that have not come
-	who         []int // their workers
+	left        int   // members that have not issued it
+	who         []int // the members' workers
 }
 
-// joining is a collective whose result a worker has not waited for.
+// joining is a collective for whose result a worker has not waited yet.
 type joining struct {
 	in schedule.Instruction
 	*meeting

@@ -6,13 +6,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// crossing refuses messages whose two ends do not agree on more than their names. Each worker decides alone when it
-// passes a drain and from when on it takes an update for refused, and so both ends must decide alike.
+// crossing refuses messages whose two ends lie on different sides of a drain or of a refused update. Each worker
+// decides alone when it passes a drain and when it learns that an update is refused, so both ends must decide the
+// same.
 //
-// Every message sent in front of a drain is taken in front of it: workers that have all come to a drain then
-// know that nothing is under way. And what a worker takes in front of its first PV of a minibatch k was, if
-// it is of a later minibatch, sent in front of its sender's first PV of k: a sender that finds the update of
-// k refused sends nothing of later minibatches any more, and nobody who has yet to find that may wait for it.
+// Every message sent before a drain must be received before it, so that nothing is in flight once all workers have
+// reached the drain. For refused updates, look at the messages of minibatches later than k that a worker receives
+// before its first PV of k. They must be sent before the sender's first PV of k. A sender that finds the update of k
+// refused sends nothing of later minibatches, and no worker may then be waiting for it.
 func crossing(p *schedule.Program) error {
 	if !p.ValidatesLater() && !has(p, schedule.DR) {
 		return nil
@@ -49,10 +50,10 @@ func crossing(p *schedule.Program) error {
 	return nil
 }
 
-// side is what stands in front of an instruction in its list.
+// side is the number of drains and validations before an instruction in its list.
 type side struct {
 	drains    int
-	validated int // 1 more than the last minibatch whose update has been validated on the worker
+	validated int // 1 + the last minibatch whose update has been validated on the worker
 }
 
 // sides calls yield for every instruction of a worker, with its position, until it returns an error.
@@ -72,7 +73,7 @@ func sides(p *schedule.Program, worker int, yield func(at int, in schedule.Instr
 	return err
 }
 
-// apart says what lies between the two ends of a message, if anything that must not.
+// apart returns what lies between the two ends of a message and must not, or "".
 func apart(p *schedule.Program, receive schedule.Instruction, here, there side) string {
 	n := p.MinibatchOf(receive)
 	switch {

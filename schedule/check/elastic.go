@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// checkElastic refuses a Program whose pipelines are not those of elastic averaging.
+// checkElastic refuses a Program whose pipelines do not fit elastic averaging.
 func checkElastic(p *schedule.Program) error {
 	if p.Weights != schedule.Elastic {
 		if p.Elastic != nil {
@@ -52,8 +52,8 @@ func checkElastic(p *schedule.Program) error {
 	return nil
 }
 
-// averaged refuses an update of elastic averaging that does not find the reference it is to see. Of the reference's
-// own update it refuses one without the steps that it is to apply.
+// averaged refuses an update of elastic averaging if the reference version that it must see does not exist. It
+// refuses an update of the reference if the steps that it must apply do not exist.
 func (l *list) averaged(u schedule.Instruction) error {
 	n := l.p.Pipelines()
 	if n == 1 {
@@ -69,7 +69,7 @@ func (l *list) averaged(u schedule.Instruction) error {
 		return nil
 	}
 	if l.p.Elastic.Besides() {
-		return nil // it sees what there is, or what it saw
+		return nil // it sees the newest version, or the one that was recorded
 	}
 	reference := u
 	reference.Pipeline, reference.Micro = int16(n), u.Micro-1

@@ -9,19 +9,19 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Error is a Program that must not start: who, where, what.
+// Error says why a Program must not start, and where the fault is.
 type Error struct {
 	Program     string
 	Worker      int // -1: no single worker
 	Position    int // in the worker's list once lowered, from 0, over all parts; -1: no single place
 	Instruction schedule.Instruction
 	Why         string
-	Waits       []machine.Need // of a Program that would block: who would wait for what
-	File        string         // that it was read from, where a Source was checked
-	Lines       [3]map[int]int // of the file, by part and worker
+	Waits       []machine.Need // for a deadlock: what each worker waits for
+	File        string         // the file of the Program, if a Source was checked
+	Lines       [3]map[int]int // line in that file, by part and worker
 
-	part, at int                  // the place in the Program as it was given; -1: lowering made the instruction
-	written  schedule.Instruction // as it stands there, with the ids of its part
+	part, at int                  // the place in the Program as given; -1: lowering added the instruction
+	written  schedule.Instruction // as written there, with the ids of its part
 }
 
 func (e *Error) Error() string {
@@ -38,8 +38,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Locate finds the instruction at a position of q, which is p or p lowered, in the lists of p:
-// lowering leaves computations in their order. Instructions that lowering has put in have no place.
+// Locate finds the instruction at a position of q in the lists of p. q is p or p lowered, and lowering keeps the
+// order of computations. Instructions that lowering added have no place.
 func (e *Error) Locate(p, q *schedule.Program) {
 	e.part, e.at = -1, -1
 	if e.Worker < 0 || e.Worker >= q.Workers || e.Position < 0 {
@@ -72,8 +72,8 @@ func (e *Error) Locate(p, q *schedule.Program) {
 	}
 }
 
-// madeFor lists the kinds to look for in place of an instruction's kind: itself, or the computation that lowering added
-// a transfer for.
+// madeFor returns the kinds to look for in place of k: k itself, or the computation for which lowering added the
+// transfer.
 func madeFor(k schedule.Kind) []schedule.Kind {
 	switch k {
 	case schedule.RF, schedule.SF:
@@ -84,8 +84,8 @@ func madeFor(k schedule.Kind) []schedule.Kind {
 	return []schedule.Kind{k}
 }
 
-// place says where an error is: the line of the list where a file has lines, the part where
-// there are several, and which instruction of it.
+// place describes where an error is: the line of the list if lines are known, the part if there are several, and the
+// instruction's position.
 func (e *Error) place() string {
 	var b strings.Builder
 	if e.Worker >= 0 {
@@ -106,7 +106,7 @@ func (e *Error) place() string {
 	return b.String()
 }
 
-// lineOf is the line of the list of a worker that an error is about; 0 is none known.
+// lineOf returns the line of a worker's list; 0 means unknown.
 func (e *Error) lineOf(worker int) int {
 	part := 1
 	if e.part >= 0 && worker == e.Worker {
@@ -115,7 +115,7 @@ func (e *Error) lineOf(worker int) int {
 	return e.Lines[part][worker]
 }
 
-// in is the file of an error, for its end.
+// in returns the file of an error, as the end of its text.
 func (e *Error) in() string {
 	if e.File == "" {
 		return ""

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// Validate refuses what makes no sense instruction by instruction: counts and ids out of
-// range, instructions on a worker that does not hold their stage. It is the part of Check
-// that costs one look at each instruction; what it passes cannot make a Machine panic, but may block.
+// Validate refuses faults that show in single instructions: counts and ids out of range, and instructions on a
+// worker that does not hold their stage. It is the cheap part of Check, with one look at each instruction. A Program
+// that passes cannot make a Machine panic, but may deadlock.
 func Validate(p *schedule.Program) error {
 	if err := checkCounts(p); err != nil {
 		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: err.Error()}
@@ -51,7 +51,7 @@ func Validate(p *schedule.Program) error {
 	return nil
 }
 
-// checkCounts refuses settings of a Program that are out of range, or that do not go together.
+// checkCounts refuses settings of a Program that are out of range or contradict each other.
 func checkCounts(p *schedule.Program) error {
 	switch {
 	case p.Workers < 1 || p.Workers > schedule.MaxWorkers:
@@ -82,9 +82,9 @@ func checkCounts(p *schedule.Program) error {
 	return nil
 }
 
-// checkPlacement refuses stages without workers, and a stage of a pipeline that is twice on one.
+// checkPlacement refuses a stage without workers, and a stage of a pipeline that is twice on one worker.
 func checkPlacement(p *schedule.Program) error {
-	placed, at := make([]int, p.Workers), 0 // by worker: the last stage that was found there, counted in at
+	placed, at := make([]int, p.Workers), 0 // by worker: the number (at) of the last stage found on it
 	for pl, stages := range p.Placement {
 		if len(stages) != p.Stages {
 			return fmt.Errorf("pipeline %d places %d of %d stages", pl, len(stages), p.Stages)
@@ -109,13 +109,13 @@ func checkPlacement(p *schedule.Program) error {
 	return nil
 }
 
-// checkNumber refuses a micro-batch or minibatch that is below 0 or too large to name a message. It looks at the
-// first and the last repetition of its part. A minibatch's micro-batches are held to the same.
+// checkNumber refuses a micro-batch or minibatch number that is negative or too large for a Key. It looks at the
+// first and the last repetition of the part. For a minibatch it also checks the numbers of its micro-batches.
 func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	step, what, most := int64(p.MicroBatches), "micro-batch", int64(schedule.MaxMicro)
 	if in.Kind.OfMinibatch() {
 		step, what = int64(p.Period), "minibatch"
-		if in.Kind != schedule.DR { // whose number counts nothing that has micro-batches
+		if in.Kind != schedule.DR { // a DR's number stands for no micro-batches
 			most /= int64(p.PerMinibatch())
 		}
 	}
@@ -134,8 +134,7 @@ func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	return nil
 }
 
-// checkFields refuses an instruction that its worker has no place for. tied says which stages share a
-// parameter.
+// checkFields refuses an instruction that does not belong on its worker. tied says which stages share a parameter.
 func checkFields(p *schedule.Program, tied []bool, w int, in schedule.Instruction) error {
 	if in.Kind == schedule.DR {
 		return nil
@@ -188,7 +187,7 @@ func checkFields(p *schedule.Program, tied []bool, w int, in schedule.Instructio
 	return nil
 }
 
-// oneReplica says whether some stage has no one to sum its gradients with.
+// oneReplica reports whether some stage has only one replica, so that there is nothing to sum.
 func oneReplica(p *schedule.Program) bool {
 	return slices.ContainsFunc(p.Placement, func(stages [][]int) bool {
 		return slices.ContainsFunc(stages, func(on []int) bool { return len(on) < 2 })

@@ -7,11 +7,11 @@ import (
 )
 
 // Held refuses a Program in which a worker holds more than most micro-batches between their forward and their last
-// gradient. Those of each of the worker's stages count. The error names the forward that is one too many. The
-// Program has passed Check.
+// gradient. The micro-batches of all the worker's stages count. The error names the first forward that exceeds the
+// limit. The Program must pass Check.
 func Held(p *schedule.Program, most int) error {
 	short := *p
-	short.Repeat = checkedRepeats(p) // each is like the one in front of it from then on
+	short.Repeat = checkedRepeats(p) // later repetitions are all like the one before
 	for w := range short.Workers {
 		held, at := 0, -1
 		var wrong error

@@ -10,19 +10,19 @@ import (
 // Edge is a directed pair of workers.
 type Edge struct{ From, To int }
 
-// InFlight is the most messages that may be in flight or wait on each edge of a lowered Program. It holds in any
-// timing: with so many slots nobody ever waits for one.
+// InFlight returns the most messages that may be in flight or waiting on each edge of a lowered Program. It holds
+// for any timing: with that many slots no worker ever waits for one.
 //
-// When a worker starts the n-th send of an edge, at least those messages have been taken whose receives that
-// send waits for, directly or through others: by the order of lists, by messages, collectives and drains.
-// Nothing else need have happened, so the number is reached in some timing of workers that share no cores. A
-// run that passes instructions (machine.Local: Limit, Rollback) may wait for less, and then have more
-// messages there.
+// When a worker starts the n-th send of an edge, some messages must already have been received. They are those whose
+// receives the send waits for, directly or through other instructions: by the order of lists, messages, collectives
+// and drains. Nothing else needs to have happened, so the number is reached in some timing of workers that share no
+// cores. A run that skips instructions (machine.Local: Limit, Rollback) may wait for less, and then have more
+// messages in flight.
 //
-// Clocks follow the lists: of each worker, how far it knows every other one to be. They pass with messages,
-// collectives and drains, each at the cost of one number a worker, so the whole takes as many steps as
-// messages times workers. Only as many repetitions of the body are followed as it takes until each differs
-// from the one in front by its shift alone; every later one is then the same.
+// Each worker has a clock: how far it knows every other worker's list to be. Clocks pass along with messages,
+// collectives and drains. Each passing costs one step per worker, so the total is messages times workers.
+// Repetitions of the body are followed only until each differs from the one before by its shift only; all later ones
+// are then the same.
 func InFlight(p *schedule.Program) (map[Edge]int, error) {
 	if !p.Lowered {
 		return nil, &Error{Program: p.Name, Worker: -1, Position: -1,
@@ -47,33 +47,33 @@ func InFlight(p *schedule.Program) (map[Edge]int, error) {
 // firstRepeats is how many repetitions are followed at first.
 const firstRepeats = 8
 
-// follower is one worker's list as it is followed.
+// follower is the state of following one worker's list.
 type follower struct {
 	at      schedule.Cursor
 	issued  int32
-	repeat  int // of the body: -1 in the prologue, behind the last one in the epilogue
+	repeat  int // repetition of the body: -1 in the prologue, Repeat in the epilogue
 	clock   clock
 	joined  []joining
 	out     map[int]*traffic // by receiver
-	drained bool             // its drain is open
-	waits   bool             // it is at a drain
+	drained bool             // it has joined a drain that is still open
+	waits   bool             // it waits at a drain
 	body    int32            // instructions in one repetition
-	end     int32            // in front of the epilogue
-	clear   int              // repetitions by whose end it knows of nobody that has come to an epilogue
+	end     int32            // instructions before the epilogue
+	clear   int              // repetitions that end before it knows of any worker in its epilogue
 	print   uint64
-	prints  []uint64 // by repetition: of the clocks at its sends and at its end, less what they gain by its number
+	prints  []uint64 // by repetition: hash of the clocks at its sends and its end, with the repetition's shift removed
 }
 
-// following is a Program being followed.
+// following is the state of following a Program.
 type following struct {
 	p        *schedule.Program
 	workers  []follower
 	queue    []int // workers to look at
 	messages map[schedule.Key]*carried
 	meetings map[schedule.Instruction]*meeting
-	waiting  int // workers at the next drain
+	waiting  int // workers that wait at the next drain
 	free     []clock
-	span     int // repetitions between the two ends of a message, or of a collective, at most
+	span     int // the most repetitions between the two ends of a message or collective
 }
 
 func newFollowing(p *schedule.Program) *following {
@@ -92,7 +92,7 @@ func newFollowing(p *schedule.Program) *following {
 	return f
 }
 
-// follow walks all lists to their end.
+// follow follows all lists to their end.
 func (f *following) follow() error {
 	for len(f.queue) > 0 {
 		w := f.queue[len(f.queue)-1]
@@ -146,7 +146,7 @@ func (f *following) step(w int) bool {
 	return true
 }
 
-// enter notes that a worker comes to a repetition of the body, or behind the last.
+// enter notes that a worker reaches a repetition of the body, or its end.
 func (f *following) enter(a *follower, repeat int) {
 	for ; a.repeat < repeat; a.repeat++ {
 		if a.repeat >= 0 {
@@ -160,7 +160,7 @@ func (f *following) enter(a *follower, repeat int) {
 	}
 }
 
-// sees says whether a worker knows of one that has come to its epilogue.
+// sees reports whether a worker knows of one that has reached its epilogue.
 func (f *following) sees(a *follower) bool {
 	for v, n := range a.clock {
 		if n > f.workers[v].end {
@@ -170,11 +170,11 @@ func (f *following) sees(a *follower) bool {
 	return false
 }
 
-// behind notes that an instruction of a repetition comes behind one of another.
+// behind notes that an instruction of one repetition depends on an instruction of another.
 func (f *following) behind(repeat, other int) { f.span = max(f.span, repeat-other, other-repeat) }
 
-// mark adds a worker's clock to its print: of each other worker how far it is known to be, less what its body
-// has had instructions by now. Nothing known stays nothing.
+// mark adds a worker's clock to its print. For each other worker it adds how far that one is known to be, less the
+// body instructions so far. A worker about which nothing is known adds nothing.
 func (f *following) mark(a *follower) {
 	for v, n := range a.clock {
 		if n > 0 {
@@ -195,7 +195,7 @@ func (f *following) copied(c clock) clock {
 	return to
 }
 
-// send counts what lies on the edges of a send when it starts.
+// send counts the messages on the edges of a send when it starts.
 func (f *following) send(w int, in schedule.Instruction) {
 	a := &f.workers[w]
 	if a.repeat >= 0 && a.repeat < f.p.Repeat {
@@ -274,7 +274,7 @@ func (f *following) join(w int, in schedule.Instruction) {
 	}
 }
 
-// summed has an instruction wait for the collectives that it takes from.
+// summed makes an instruction wait for the collectives whose result it uses.
 func (f *following) summed(a *follower, in schedule.Instruction) bool {
 	if !in.Kind.OfMinibatch() {
 		return true
@@ -296,7 +296,7 @@ func (f *following) summed(a *follower, in schedule.Instruction) bool {
 	return true
 }
 
-// drain has all workers meet.
+// drain makes all workers meet.
 func (f *following) drain(w int, in schedule.Instruction) bool {
 	a := &f.workers[w]
 	if a.drained {
@@ -325,9 +325,9 @@ func (f *following) drain(w int, in schedule.Instruction) bool {
 	return false
 }
 
-// steady says whether the body has come to repeat itself before any worker reaches the epilogue. It has where as
-// many repetitions as a message or a collective spans are each the one before it, shifted. What a further one waits
-// for lies in those, so it is the same again, and what is behind them is what it was.
+// steady reports whether the body repeats itself before any worker reaches the epilogue. The check looks at as many
+// repetitions as a message or a collective spans. If each of them equals the one before, shifted, then so will every
+// later one, since it depends only on them.
 func (f *following) steady() bool {
 	clear := f.p.Repeat
 	for w := range f.workers {
@@ -346,14 +346,14 @@ func (f *following) steady() bool {
 		}
 		for _, t := range a.out {
 			if n := min(len(t.peaks), clear); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
-				return false // a receiver that its sender never hears of
+				return false // a receiver about which its sender learns nothing
 			}
 		}
 	}
 	return true
 }
 
-// most is the greatest number of messages on each edge.
+// most returns the greatest number of messages on each edge.
 func (f *following) most() map[Edge]int {
 	most := map[Edge]int{}
 	for w := range f.workers {

@@ -7,16 +7,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// list is what the instructions of one worker's list have done so far.
+// list records what the instructions of one worker's list have done so far.
 type list struct {
 	*tally
-	have       map[schedule.Instruction]bool  // RF, RB taken; F, B, I done, as seen by this worker
-	updated    map[schedule.Instruction]int32 // by stage, in an update with no number: the last one
-	settled    map[schedule.Instruction]int32 // and in what settles it
-	held, peak int                            // activations
+	have       map[schedule.Instruction]bool  // RF and RB received; F, B and I done, as seen by this worker
+	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (an update without number)
+	settled    map[schedule.Instruction]int32 // the same for the instruction that settles the update
+	held, peak int                            // activations held, and the most so far
 }
 
-// take notes the next instruction, and says why it cannot be done here or how many messages it sends.
+// take notes the next instruction. It returns how many messages it sends, or an error if it cannot be done here.
 func (l *list) take(in schedule.Instruction) (sent int, err error) {
 	if in.Kind != schedule.DR && l.have[in] {
 		return 0, errors.New("it stands in the list twice")
@@ -65,13 +65,13 @@ func (l *list) take(in schedule.Instruction) (sent int, err error) {
 	return sent, err
 }
 
-// ofStage is an instruction with no number, which stands for all of its kind on its stage.
+// ofStage returns the instruction without its number, as a key for all of its kind on its stage.
 func ofStage(in schedule.Instruction) schedule.Instruction {
 	in.Micro = 0
 	return in
 }
 
-// forward holds an F or EV to its input, and an F to the weights that it is to use.
+// forward checks that an F or EV has its input, and that an F has the weights it must use.
 func (l *list) forward(in schedule.Instruction) error {
 	if missing, ok := l.lacks(in, schedule.RF, in.Kind); ok {
 		return fmt.Errorf("its input is not here: %v must come before it", missing)
@@ -87,7 +87,7 @@ func (l *list) forward(in schedule.Instruction) error {
 	return nil
 }
 
-// backward holds a B or I to its forward and to the gradient that it starts from.
+// backward checks that a B or I has its forward and the gradient it starts from.
 func (l *list) backward(in schedule.Instruction) error {
 	if missing, ok := l.unvalidated(in); ok {
 		return fmt.Errorf("an update that is taken back is made again from the gradients that this would add to: "+
@@ -105,12 +105,12 @@ func (l *list) backward(in schedule.Instruction) error {
 	if in.Kind == schedule.B {
 		l.held--
 	}
-	l.gradient(in) // of I: that of layers without halves
+	l.gradient(in) // for I: the gradients of layers without halves
 	l.done[in]++
 	return nil
 }
 
-// weights holds a W to its other half.
+// weights checks that a W has its I.
 func (l *list) weights(in schedule.Instruction) error {
 	if !l.have[in.As(schedule.I)] {
 		return fmt.Errorf("its input gradient %v must come before it", in.As(schedule.I))
@@ -121,7 +121,7 @@ func (l *list) weights(in schedule.Instruction) error {
 	return nil
 }
 
-// sends checks that a computation that makes what is sent comes before the send; either kind will do.
+// sends checks that a computation that makes what is sent comes before the send. Either of the two kinds will do.
 func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	if !l.have[in.As(made)] && !l.have[in.As(or)] {
 		return fmt.Errorf("what it sends is not made yet: %v must come before it", in.As(made))
@@ -129,7 +129,7 @@ func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	return nil
 }
 
-// update holds a U to its gradients, its order and the validation of the one before.
+// update checks that a U has its gradients, its order and the validation of the update before.
 func (l *list) update(in schedule.Instruction) error {
 	if err := l.flushed(in); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (l *list) update(in schedule.Instruction) error {
 	return nil
 }
 
-// updateReference holds a UR to the steps that it averages and to its order.
+// updateReference checks that a UR has the steps that it averages, and its order.
 func (l *list) updateReference(in schedule.Instruction) error {
 	if err := l.averaged(in); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (l *list) updateReference(in schedule.Instruction) error {
 	return nil
 }
 
-// validate holds a PV to its update.
+// validate checks that a PV has its update.
 func (l *list) validate(in schedule.Instruction) error {
 	if !l.p.ValidatesLater() {
 		return errors.New("updates of this program wait for their norm, and are not validated later")
@@ -174,7 +174,7 @@ func (l *list) validate(in schedule.Instruction) error {
 	return nil
 }
 
-// save holds a CK to the update that it is of.
+// save checks that a CK comes after the update that it saves.
 func (l *list) save(in schedule.Instruction) error {
 	settles := in.As(l.p.Settles())
 	if last, ok := l.settled[ofStage(settles)]; l.end > 0 && (!ok || last != in.Micro) {
@@ -184,8 +184,8 @@ func (l *list) save(in schedule.Instruction) error {
 	return nil
 }
 
-// unvalidated says whether a gradient stands before the validation of the update in front of its
-// step.
+// unvalidated reports whether a gradient comes before the validation of the update in front of its step. It returns
+// the missing PV.
 func (l *list) unvalidated(in schedule.Instruction) (schedule.Instruction, bool) {
 	if !l.p.ValidatesLater() {
 		return schedule.Instruction{}, false
@@ -195,7 +195,7 @@ func (l *list) unvalidated(in schedule.Instruction) (schedule.Instruction, bool)
 	return v, v.Micro >= 0 && !l.have[v]
 }
 
-// unanswered names the first gradient that a worker's list leaves out.
+// unanswered returns the first gradient that a worker's list leaves out, or "".
 func (l *list) unanswered(w int) string {
 	var first schedule.Instruction
 	left := 0
@@ -218,9 +218,8 @@ func (l *list) unanswered(w int) string {
 	return why
 }
 
-// lacks says what a computation still needs from the neighbouring stage: the receive,
-// where any message comes from another worker, and the neighbour's own computation
-// where that is done here.
+// lacks returns what a computation still needs from the neighbouring stage. It is the receive, where a message comes
+// from another worker, and the neighbour's computation, where that is on this worker.
 func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (schedule.Instruction, bool) {
 	r := in.As(receive)
 	other := schedule.OtherEnd(r)
@@ -246,17 +245,16 @@ func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (sche
 	return schedule.Instruction{}, false
 }
 
-// stale says whether a forward stands before an update that it needs: under Sync that of
-// the minibatch before its own, under 2BW that of the one before that. What Vertical needs
-// is known only with all lists at hand, and is checked there.
+// stale reports whether a forward comes before an update that it needs. Under Sync that is the update of the
+// minibatch before its own, under 2BW the one before that. What Vertical needs depends on all lists and is checked
+// elsewhere.
 func (l *list) stale(f schedule.Instruction) (schedule.Instruction, bool) {
 	u, needs := l.p.Needs(f)
 	return u, needs && !l.have[u]
 }
 
-// gathered says whether a collective stands where it must: behind every gradient that
-// falls to its replica and behind the collectives whose result it takes, replicas first,
-// then ties, then the norm.
+// gathered checks that a collective comes after every gradient of its replica, and after the collectives whose
+// result it uses: replicas first, then ties, then the norm.
 func (l *list) gathered(in schedule.Instruction) error {
 	if err := l.summed(in); err != nil {
 		return err
@@ -270,11 +268,11 @@ func (l *list) gathered(in schedule.Instruction) error {
 	return nil
 }
 
-// summed says whether every micro-batch of the update's group that falls to this replica
-// has its gradient. The last group of a stream without a flush may be cut short.
+// summed checks that every micro-batch of this replica in the update's group has its gradient. The last group of a
+// stream without a flush may be shorter.
 func (l *list) summed(u schedule.Instruction) error {
 	if l.p.Served() {
-		return nil // one minibatch's, which have come from elsewhere
+		return nil // the gradients of one minibatch, received from a trainer
 	}
 	g := l.p.UpdateSpan(int(u.Pipeline), int(u.Stage))
 	end := (int(u.Micro) + 1) * l.p.PerMinibatch()
@@ -303,7 +301,7 @@ func (l *list) summed(u schedule.Instruction) error {
 	return nil
 }
 
-// flushed says whether an update has its gradients, and the collectives that it needs were issued.
+// flushed checks that an update has its gradients, and that the collectives it needs were issued.
 func (l *list) flushed(u schedule.Instruction) error {
 	if l.p.Weights.Averages() {
 		if err := l.averaged(u); err != nil {

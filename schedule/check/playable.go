@@ -6,8 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Playable refuses a Program of more instructions than are checked, drawn or simulated, repetitions
-// counted.
+// Playable refuses a Program with too many instructions to check, draw or simulate, counting repetitions.
 func Playable(p *schedule.Program) error {
 	n := p.Instructions()
 	switch {
@@ -23,8 +22,8 @@ func Playable(p *schedule.Program) error {
 	return nil
 }
 
-// executable refuses a training Program with instructions that have Programs of their own: what is saved or
-// evaluated is drained first, by Checkpoint and Evaluation.
+// executable refuses a training Program with instructions that belong in Programs of their own. Before a checkpoint
+// or an evaluation the run drains (programs Checkpoint and Evaluation).
 func executable(p *schedule.Program) error {
 	trains := false
 	for _, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// checkServer refuses a Program whose weights one worker holds and that is not laid out for it.
+// checkServer refuses a Program with a server whose layout does not fit one.
 func checkServer(p *schedule.Program) error {
 	if !p.Served() {
 		if p.Staleness != nil || p.InOrder && !p.Elastic.Besides() {
@@ -31,7 +31,8 @@ func checkServer(p *schedule.Program) error {
 	return nil
 }
 
-// servedHere refuses an instruction of a server's on a trainer, and the other way round, and both elsewhere.
+// servedHere refuses a server's instruction on a trainer, a trainer's on the server, and both in Programs without a
+// server.
 func servedHere(p *schedule.Program, in schedule.Instruction) error {
 	toServer := slices.Contains([]schedule.Kind{schedule.SW, schedule.RG}, in.Kind)
 	moves := toServer || slices.Contains([]schedule.Kind{schedule.RW, schedule.SG}, in.Kind)
@@ -53,7 +54,7 @@ func servedHere(p *schedule.Program, in schedule.Instruction) error {
 	return nil
 }
 
-// served says what an instruction must have in front of it where one worker holds the weights.
+// served checks that what an instruction needs is before it, in a Program with a server.
 func (l *list) served(in schedule.Instruction) error {
 	if !l.p.Served() {
 		return nil
@@ -94,14 +95,14 @@ func (l *list) served(in schedule.Instruction) error {
 	return nil
 }
 
-// ahead says whether a server in order sends weights to a trainer that is too far ahead of another one. missing is
-// the update that this other one must have had. A server that takes its strands by readiness waits by itself.
+// ahead reports whether a server in order sends weights to a trainer that is too far ahead of another one. missing
+// is the update that the other one must have had. A server that takes its strands by readiness waits by itself.
 func (l *list) ahead(in schedule.Instruction) (missing schedule.Instruction, is bool) {
 	if in.Kind != schedule.SW || !l.p.InOrder || l.p.Staleness == nil {
 		return missing, false
 	}
 	trainers, all := l.p.Trainers(), l.p.Minibatches()
-	due := int(in.Micro)/trainers - *l.p.Staleness // updates that every trainer with more to do must have had
+	due := int(in.Micro)/trainers - *l.p.Staleness // updates that every trainer with more work must have had
 	for t := 0; t < min(trainers, all) && due > 0; t++ {
 		last := min(due-1, (all-1-t)/trainers)
 		missing = in.As(schedule.U)

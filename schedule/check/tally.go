@@ -16,10 +16,10 @@ type tally struct {
 	updates   map[schedule.Instruction]int
 	validated map[schedule.Instruction]int // PV
 	saves     map[schedule.Instruction]int // CK
-	// latest is, by stage in a B with no number, the gradient of the highest micro-batch so far.
+	// latest holds the gradient of the highest micro-batch so far, by stage (as a B without number).
 	latest map[schedule.Instruction]schedule.Instruction
 	end    int32                 // one more than the last micro-batch trained on
-	hand   *schedule.Instruction // the RG whose gradients the server has in hand
+	hand   *schedule.Instruction // the RG whose gradients the server holds
 }
 
 func newTally(p *schedule.Program) *tally {
@@ -28,8 +28,8 @@ func newTally(p *schedule.Program) *tally {
 		latest: map[schedule.Instruction]schedule.Instruction{}, end: p.StreamEnd()}
 }
 
-// worker walks one list. Everything that an instruction needs on its own worker must
-// stand before it in the same list, so order alone decides, not time.
+// worker walks one list. Everything that an instruction needs on its own worker must come before it in the list, so
+// only the order counts and not time.
 func (t *tally) worker(w int, rep *Report) error {
 	l := &list{tally: t, have: map[schedule.Instruction]bool{}, updated: map[schedule.Instruction]int32{},
 		settled: map[schedule.Instruction]int32{}}
@@ -52,7 +52,7 @@ func (t *tally) worker(w int, rep *Report) error {
 	return fault
 }
 
-// messages is how many a send makes, or a receive takes.
+// messages returns how many messages a send makes, or a receive takes.
 func (t *tally) messages(in schedule.Instruction) (n int) {
 	if in.Kind.IsSend() {
 		t.p.Recipients(in, func(int, int, int, int) bool {
@@ -68,7 +68,7 @@ func (t *tally) messages(in schedule.Instruction) (n int) {
 	return n
 }
 
-// gradient notes that a stage has added a micro-batch's gradient to what has gathered.
+// gradient notes that a stage has added a micro-batch's gradient to its sum.
 func (t *tally) gradient(in schedule.Instruction) {
 	here := ofStage(in.As(schedule.B))
 	if last, ok := t.latest[here]; !ok || last.Micro < in.Micro {
@@ -76,8 +76,7 @@ func (t *tally) gradient(in schedule.Instruction) {
 	}
 }
 
-// versions checks that every forward finds the version it is to use, made and not yet
-// replaced in place.
+// versions checks that the version that every forward must use exists and has not been overwritten.
 func (t *tally) versions(w int) error {
 	current := map[[2]int32]int{}
 	for _, u := range t.p.Uses(w) {
@@ -93,25 +92,25 @@ func (t *tally) versions(w int) error {
 	return nil
 }
 
-// mine is the first micro-batch from one on that falls to an instruction's replica.
+// mine returns the first micro-batch, from micro on, that an instruction's replica computes.
 func (t *tally) mine(in schedule.Instruction, micro int) int {
 	n, all := len(t.p.Placement[in.Pipeline][in.Stage]), t.p.MicroBatches
 	if t.p.Replication == schedule.Split || n == 1 {
 		return micro
 	}
-	at := micro % all // of its repetition
+	at := micro % all // its index in the repetition
 	turn := at + ((int(in.Replica)-at)%n+n)%n
 	if turn < all {
 		return micro - at + turn
 	}
 	if int(in.Replica) >= all {
-		return math.MaxInt // it has none
+		return math.MaxInt // the replica has none
 	}
 	return micro - at + all + int(in.Replica)
 }
 
-// cause is why an update or a collective lacks a gradient. Where a computation is nowhere at all, that is what is
-// missing.
+// cause replaces an error about a missing gradient of an update or collective. If no list has the computation at
+// all, the new error names that computation.
 func (t *tally) cause(err error) error {
 	var wrong *Error
 	if !errors.As(err, &wrong) || !wrong.Instruction.Kind.OfMinibatch() {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// whole checks counts over all workers: every stage has worked on every micro-batch
-// that any stage has worked on, and updated once for each minibatch.
+// whole checks counts over all workers. Every stage must have computed every micro-batch that any stage has, and
+// updated once for each minibatch.
 func (t *tally) whole() error {
 	if err := t.everyMicro(); err != nil {
 		return err
@@ -21,8 +21,8 @@ func (t *tally) whole() error {
 	return t.everySave()
 }
 
-// everySave checks that behind a minibatch that a stage saves itself all stages do, each once: a checkpoint is whole
-// once they have.
+// everySave checks that if one stage saves after a minibatch, all stages do, each once. Only then is a checkpoint
+// complete.
 func (t *tally) everySave() error {
 	for _, in := range slices.SortedFunc(maps.Keys(t.saves), func(a, b schedule.Instruction) int {
 		return cmp.Or(cmp.Compare(a.Micro, b.Micro), cmp.Compare(a.Stage, b.Stage))
@@ -109,7 +109,7 @@ func (t *tally) everyUpdate() error {
 	}
 	expected, shared := map[place]bool{}, map[update]bool{}
 	for in := range t.updates {
-		// An update that one stage makes, every stage makes that updates as often.
+		// An update of one stage must also be made by every stage that updates as often.
 		u := update{int(in.Pipeline), t.p.UpdateSpan(int(in.Pipeline), int(in.Stage)), in.Micro}
 		if shared[u] {
 			continue
@@ -128,10 +128,10 @@ func (t *tally) everyUpdate() error {
 		}
 		pl := int(in.Pipeline)
 		if t.p.Served() {
-			pl = 1 // where the weights are
+			pl = 1 // the pipeline of the server's weights
 		}
 		if !t.p.Streams() && !trained[in.Micro] {
-			// A worker's pipelines are trained alike: a minibatch of one is one of all.
+			// The pipelines of a worker train on the same minibatches.
 			trained[in.Micro] = true
 			for other := range t.p.Placement {
 				for s := range t.p.Placement[other] {

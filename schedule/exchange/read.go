@@ -13,17 +13,16 @@ import (
 // byteOrderMark is what some editors put in front of a text.
 const byteOrderMark = "\ufeff"
 
-// Read reads a Program in whichever of its forms it is written: JSON if it begins with a
-// brace, PyTorch's CSV if its first line has an action and not our header, and our text
-// otherwise. What it accepts still has to pass Check.
+// Read reads a Program in any of its forms. It is JSON if it begins with a brace, PyTorch's CSV if its first line
+// has an action and not our header, and our text otherwise. An accepted Program still has to pass Check.
 func Read(r io.Reader) (*schedule.Program, error) {
 	in := bufio.NewReader(&bounded{from: r, left: schedule.MaxFile})
 	if mark, err := in.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
-		_, _ = in.Discard(len(byteOrderMark)) // it is there
+		_, _ = in.Discard(len(byteOrderMark)) // Peek has read it
 	}
 	begin, err := in.Peek(512)
 	if err != nil && err != io.EOF {
-		return schedule.ParseText(in) // which says what is wrong with the file
+		return schedule.ParseText(in) // its error says what is wrong with the file
 	}
 	switch {
 	case bytes.HasPrefix(bytes.TrimSpace(begin), []byte("{")):
@@ -31,13 +30,13 @@ func Read(r io.Reader) (*schedule.Program, error) {
 	case looksLikeTorch(begin):
 		return ReadTorchCSV(in)
 	case !bytes.HasPrefix(begin, []byte(schedule.TextHeader)):
-		first, _, _ := strings.Cut(string(begin), "\n") // no more of it is looked at
+		first, _, _ := strings.Cut(string(begin), "\n") // the first line is enough
 		return schedule.ParseText(strings.NewReader(first))
 	}
 	return schedule.ParseText(in)
 }
 
-// bounded reads so many bytes and fails at the next.
+// bounded reads at most left bytes and fails if there are more.
 type bounded struct {
 	from io.Reader
 	left int
@@ -51,7 +50,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// looksLikeTorch says whether some cell of the first line is an action.
+// looksLikeTorch reports whether some cell of the first line is an action.
 func looksLikeTorch(begin []byte) bool {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(begin)), "\n")
 	for cell := range strings.SplitSeq(line, ",") {

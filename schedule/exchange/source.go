@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// Source is a Program with the places of its lists in the file it was read from. Errors name the line by them.
+// Source is a Program with the line numbers of its lists in the file from which it was read. Errors use them.
 type Source struct {
 	Program *schedule.Program
 	File    string
@@ -69,8 +69,8 @@ func (s *Source) torchLines(text string) {
 	}
 }
 
-// Check is Check of the Program, and check.Held where held is above 0. held is how many micro-batches a worker may
-// hold (0 is any number); errors name lines and the file.
+// Check runs check.Check, and check.Held if held is over 0. held is the most micro-batches that a worker may hold; 0
+// means no limit. Errors name the file and line.
 func (s *Source) Check(held int) (check.Report, error) {
 	rep, err := check.Check(s.Program)
 	if err == nil && held > 0 {
@@ -84,7 +84,7 @@ func (s *Source) Check(held int) (check.Report, error) {
 	return rep, wrong
 }
 
-// Playable is Playable of the Program; errors name the file.
+// Playable runs check.Playable; errors name the file.
 func (s *Source) Playable() error {
 	err := check.Playable(s.Program)
 	var wrong *check.Error
@@ -94,8 +94,8 @@ func (s *Source) Playable() error {
 	return err
 }
 
-// TooMuch refuses a Program because a worker lacks the memory for an instruction, given with absolute ids. lowered is
-// the Program as it would run, with all repetitions.
+// TooMuch returns an error for a Program in which a worker lacks the memory for an instruction. in has absolute ids.
+// lowered is the Program as it would run, with all repetitions.
 func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Instruction, why string) error {
 	e := &check.Error{Program: s.Program.Name, Worker: worker, Position: -1, Instruction: in, Why: why, File: s.File,
 		Lines: s.lines}
@@ -113,7 +113,7 @@ func (s *Source) TooMuch(lowered *schedule.Program, worker int, in schedule.Inst
 	return e
 }
 
-// OutOfOrder is OutOfOrder of the Program, with the line and the file; nil where sums ascend.
+// OutOfOrder runs check.OutOfOrder, and adds the line and the file. It returns nil if all sums ascend.
 func (s *Source) OutOfOrder(statistics bool) error {
 	wrong := check.OutOfOrder(s.Program, statistics)
 	if wrong == nil {

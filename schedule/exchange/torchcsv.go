@@ -12,18 +12,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// PyTorch's schedule files (torch.distributed.pipelining, "compute_only"): one line of
-// comma-separated actions for each rank, each a stage, a letter and a micro-batch, F, B,
-// I and W as ours; an empty cell is a slot in which the rank waits. Two actions that
-// overlap are written "(0F7;1B3)OVERLAP_F_B". Transfers are not in it: its runtime
-// derives them, as Lower does.
+// PyTorch's schedule files (torch.distributed.pipelining, "compute_only") have one line of comma-separated actions
+// for each rank. An action is a stage, a letter and a micro-batch; F, B, I and W mean the same as here. In an empty
+// cell the rank waits. Two actions that overlap are written "(0F7;1B3)OVERLAP_F_B". Transfers are left out:
+// PyTorch's runtime derives them, as Lower does here.
 
-// WriteTorchCSV writes one step of a Program in PyTorch's form, without the slots of waiting. They do not change the
-// order. What the form cannot say is refused with the reason: a schedule that does not end with the step, weights
-// other than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal replicas. Equal
-// replicas that split each micro-batch are a mesh of data-parallel pipelines to PyTorch: the file is that of one of
-// them, and its ranks are numbered by the stages' first replicas in ascending order. Recomputation is the model's
-// business there and refused here.
+// WriteTorchCSV writes one step of a Program in PyTorch's form, without empty cells for waiting. They do not change
+// the order. What the form cannot express is refused with the reason: a schedule that does not end with the step,
+// weights other than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal
+// replicas. Equal replicas that split each micro-batch are a mesh of data-parallel pipelines in PyTorch. The file is
+// that of one of them, and its ranks are numbered by the stages' first replicas in ascending order. Recomputation
+// belongs to the model in PyTorch and is refused here.
 func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	if err := check.Validate(p); err != nil {
 		return err
@@ -60,7 +59,7 @@ func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	out := csv.NewWriter(w)
 	for _, worker := range slices.Compact(workers) {
 		var cells []string
-		var list schedule.List // a part may leave out its last lists
+		var list schedule.List // empty where a part leaves out its last lists
 		if worker < len(p.Body) {
 			list = p.Body[worker]
 		}
@@ -92,11 +91,10 @@ func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 
 func nonempty(l schedule.List) bool { return len(l) > 0 }
 
-// ReadTorchCSV reads PyTorch's form: one step, not lowered, with a worker for each line
-// and each stage on the one whose line has it. Overlapping actions become one after the
-// other, in the order written. It still has to pass Check. Refused, with the line and
-// cell: actions that move data (files saved with communication), stages on two ranks,
-// stages or lines left out.
+// ReadTorchCSV reads PyTorch's form: one step, not lowered. Each line is a worker, and each stage is on the worker
+// whose line has it. Overlapping actions become consecutive ones, in the order written. The result still has to pass
+// Check. Refused, with the line and cell: actions that move data (files saved with communication), a stage on two
+// ranks, stages or lines left out.
 func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 2*schedule.MaxFile)
@@ -165,7 +163,7 @@ func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
 	return p, nil
 }
 
-// unquoted is what a cell says, which may be written in quotes. No action has a comma or a quote in it.
+// unquoted returns the content of a cell that may be in quotes. No action contains a comma or a quote.
 func unquoted(cell string) string {
 	cell = strings.TrimSpace(cell)
 	if len(cell) > 1 && cell[0] == '"' && cell[len(cell)-1] == '"' {
@@ -174,7 +172,7 @@ func unquoted(cell string) string {
 	return cell
 }
 
-// torchActions reads a cell.
+// torchActions returns the actions of a cell.
 func torchActions(cell string) (schedule.List, error) {
 	if cell == "" {
 		return nil, nil

@@ -8,27 +8,27 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Advance forward propagation (AvgPipe §4.2, Algorithm 1): 1F1B whose stages run some forwards
-// more before their first backward, so that messages are on their way while stages compute. It is
-// the 1F1B(K_i) family with other depths, from K_i = S-i, no advance, to AFAB.
+// Advance forward propagation (AvgPipe §4.2, Algorithm 1) is 1F1B with more forwards before each stage's first
+// backward. Messages are then in flight while stages compute. It is the 1F1B(K_i) family with other depths, from K_i
+// = S-i (no advance) to AFAB.
 
-// AdvanceRule is what an advance of x forwards on the first stage is on the others.
+// AdvanceRule says how an advance of x forwards on the first stage translates to the other stages.
 type AdvanceRule string
 
 const (
-	// Graded is ceil(x (S-1-i)/(S-1)) on stage i of S, counted from 0: all of it on the first
-	// and none on the last, which has nobody to wait for. Where messages are slow the extra that
-	// hides them is a few micro-batches in all.
+	// Graded is ceil(x (S-1-i)/(S-1)) on stage i of S, counted from 0. The first stage gets all of it, and the last
+	// gets none, since it waits for no later stage. Where messages are slow, a few extra micro-batches in total hide
+	// them.
 	Graded AdvanceRule = "graded"
-	// Printed is x on every stage: what each GPU does when it runs Algorithm 1 for itself with
-	// its own K-k in place of K-1. Its deepest is AFAB.
+	// Printed is x on every stage. It results if each GPU runs Algorithm 1 for itself with its own K-k in place of K-1.
+	// At its deepest it is AFAB.
 	Printed AdvanceRule = "printed"
 )
 
-// AdvanceRules lists them.
+// AdvanceRules lists the rules.
 func AdvanceRules() []AdvanceRule { return []AdvanceRule{Graded, Printed} }
 
-// depths is K_i by stage for an advance, before clamping to M.
+// depths returns K_i by stage for an advance, before clamping to M.
 func depths(stages, advance int, rule AdvanceRule) []int {
 	k := make([]int, stages)
 	for i := range k {
@@ -42,8 +42,8 @@ func depths(stages, advance int, rule AdvanceRule) []int {
 	return k
 }
 
-// AdvanceDepths is the depths K_i of S stages, clamped to M. The first stage has so many forwards in advance of
-// 1F1B. Algorithm 1's advance_num is K_0 - 1.
+// AdvanceDepths returns the depths K_i of all stages, clamped to M. The first stage runs advance forwards more than
+// in 1F1B. Algorithm 1's advance_num is K_0 - 1.
 func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, error) {
 	if stages < 1 || microBatches < 1 || advance < 0 || advance > schedule.MaxMicro || stages > schedule.MaxStage {
 		return nil, fmt.Errorf("schedule: an advance of %d on %d stages with %d micro-batches; there must be a "+
@@ -59,19 +59,18 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 	return k, nil
 }
 
-// Advance adapts the depths while training goes on (Algorithm 1): one advance more after each
-// iteration, or each few of the same depths, while steps get faster and memory lasts, then it
-// stays. It knows no clock and no Program; a run asks it at a boundary between Programs.
+// Advance adapts the depths during training (Algorithm 1). After each iteration, or each few with the same depths,
+// it adds one advance while steps get faster and memory lasts. Then it keeps the depths. It knows no clock and no
+// Program; a run calls it at a boundary between Programs.
 //
-// Unlike the printed algorithm it drains the last backwards (the order it sets depths for
-// does), never goes beyond M, and goes back to the fastest depths it has seen once it stops;
-// and it looks Patience advances further before it does: one message that just misses its turn
-// makes a single slower step no reason to stop.
+// It differs from the printed algorithm in four ways. It drains the last backwards (the order for which it sets
+// depths does so). It never goes beyond M. When it stops, it returns to the fastest depths so far. Before it stops
+// it tries Patience more advances, since one message that just misses its turn can make a single step slower.
 type Advance struct {
 	Stages, MicroBatches int
 	Rule                 AdvanceRule // "" is Graded
-	Patience             int         // advances without a faster step before it settles; 0 is 1
-	MinGain              float64     // part of a step's time that counts as faster; below 0 is refused
+	Patience             int         // advances without a faster step before it stops; 0 means 1
+	MinGain              float64     // fraction of a step's time that counts as faster; must not be negative
 
 	now, best int
 	bestS     float64
@@ -80,7 +79,7 @@ type Advance struct {
 	settled   bool
 }
 
-// Depths is K_i for the steps to come.
+// Depths returns K_i for the next steps.
 func (a *Advance) Depths() ([]int, error) {
 	if !(a.MinGain >= 0 && a.MinGain < 1) || a.Patience < 0 {
 		return nil, fmt.Errorf("schedule: advance: a gain of %v of a step and %d advances without one; the first "+
@@ -89,8 +88,8 @@ func (a *Advance) Depths() ([]int, error) {
 	return AdvanceDepths(a.Stages, a.MicroBatches, a.now, a.Rule)
 }
 
-// Deeper is K_i with one advance more, for a caller that wants to know whether memory lasts;
-// nil where all there is is in advance already.
+// Deeper returns K_i with one advance more, so that a caller can check the memory. It returns nil if nothing deeper
+// exists.
 func (a *Advance) Deeper() []int {
 	k, err := AdvanceDepths(a.Stages, a.MicroBatches, a.now, a.Rule)
 	if err != nil {
@@ -105,8 +104,8 @@ func (a *Advance) Deeper() []int {
 	return nil
 }
 
-// Next takes the time of a step with the present depths, in seconds, and gives those of the next steps. The time is
-// a median where steps vary; memoryFits says whether there is memory for Deeper. settled says that the depths are
+// Next takes the time of a step with the present depths, in seconds, and returns the depths for the next steps. Pass
+// a median where steps vary. memoryFits says whether Deeper fits in memory. settled is true once the depths are
 // final.
 func (a *Advance) Next(stepSeconds float64, memoryFits bool) (k []int, settled bool) {
 	if !a.settled {

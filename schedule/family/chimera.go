@@ -8,13 +8,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Chimera (Li and Hoefler, SC 2021) runs two pipelines over the same p workers in opposite
-// directions, f = 1: stage s is on workers s and p-1-s, even micro-batches go down and odd
-// ones up, and the two copies of each stage sum their gradients. With forward and backward
-// of one slot each, micro-batch j of either direction runs forward on stage s in slot s + 2j
-// and backward in slot 2p-1-s + 2j; p of them make a unit, and units follow each other every
-// 2p slots. p is even, so the directions never want the same slot. Bubble ratio (p-2)/(2M+p-2)
-// for F = B and M a multiple of p; p/2+1 to p micro-batches held.
+// Chimera (Li and Hoefler, SC 2021) runs two pipelines over the same p workers in opposite directions (f = 1). Stage
+// s is on workers s and p-1-s. Even micro-batches go down and odd ones up, and the two copies of each stage sum
+// their gradients. Let forward and backward take one slot each. Then the j-th micro-batch of either direction runs
+// forward on stage s in slot s + 2j, and backward in slot 2p-1-s + 2j. p of them make a unit, and a unit starts
+// every 2p slots. p is even, so the two directions never need the same slot. For F = B and M a multiple of p the
+// bubble ratio is (p-2)/(2M+p-2), and p/2+1 to p micro-batches are held.
 func init() {
 	Register(Family{
 		Name: "chimera", Doc: "two directions over the same workers, two copies of the weights (Chimera, arXiv " +

@@ -6,10 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Plain data parallelism is one stage whose replicas take micro-batches in turn,
-// each forward followed by its backward: gradient accumulation, and batch-norm
-// statistics of whole micro-batches. With one worker it is training without any
-// parallelism, the reference that pipelines are compared with bit by bit.
+// Plain data parallelism is one stage whose replicas take micro-batches in turn, each forward followed by its
+// backward. It accumulates gradients, and takes batch-norm statistics of whole micro-batches. With one worker it is
+// training without parallelism, the reference with which pipelines are compared bit by bit.
 func init() {
 	Register(Family{
 		Name: "dp", Doc: "data parallelism: every worker holds the whole model; one worker is plain training",

@@ -7,26 +7,26 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a
-// pipeline of width 2). Every replica of the one stage works through its micro-batches and never waits
-// for the others' gradients of the minibatch that it has just done: their sum is taken beside the
-// next minibatch, and the update that it makes stands in front of the minibatch behind that one. With w(k)
-// the weights after k updates and f_k the mean loss of minibatch k over all replicas,
+// Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a pipeline of
+// width 2). Every replica of the one stage works through its micro-batches. It does not wait for the others'
+// gradients of the minibatch just done: they are summed during the next minibatch. The update with that sum comes
+// before the minibatch after that. Let w(k) be the weights after k updates and f_k the mean loss of minibatch k over
+// all replicas; then
 //
 //	w(k+1) = w(k) - lr grad f_k(w(k-1)),  w(-1) = w(0)
 //
-// which is the weight policy 2bw: a bounded staleness of one update, the same on every replica and in
-// every run, where a server that takes gradients as they come has neither. A replica may be
-// one minibatch ahead of the slowest. A minibatch has M = Settings.MicroBatches micro-batches over r
-// replicas, one for each at least; with an all-reduce of R a steady step takes
+// This is the weight policy 2bw: a staleness of exactly one update, the same on every replica and in every run. A
+// server that takes gradients as they come guarantees neither. A replica may be one minibatch ahead of the slowest.
+// A minibatch has M = Settings.MicroBatches micro-batches over r replicas, at least one for each. With an all-reduce
+// of R a steady step takes
 //
 //	max(ceil(M/r)(F+B) + U, R)
 //
-// (what of the sum goes on within the backward that makes its last gradients left out), at the price
-// of a second copy of the gradients: one is summed while the next is made. The statistics of a batch
-// norm, of which each replica gathers its own, are averaged where nothing follows: they are linear in what
-// they saw, and training does not read them. Of the weights
-// one copy is enough, because an update stands where nobody needs the version before it any more.
+// without the part of the sum that runs during the backward that makes its last gradients. The price is a second
+// copy of the gradients, since one is summed while the next is made. Each replica gathers its own batch-norm
+// statistics. They are averaged where nothing follows, which is correct because they are linear in their inputs and
+// training does not read them. One copy of the weights is enough, since an update comes only when no computation
+// needs the version before it.
 func init() {
 	Register(Family{
 		Name: "dp-async", Doc: "data parallelism that sums gradients beside the next minibatch, one update late " +
@@ -55,26 +55,27 @@ func init() {
 	})
 }
 
-// tooFew refuses fewer micro-batches than a stage has replicas.
+// tooFew returns the error for fewer micro-batches than a stage has replicas.
 func tooFew(s schedule.Settings, stage int) error {
 	return fmt.Errorf("%s for %s of stage %d; each needs one at least", terminal.Count(s.MicroBatches, "micro-batch"),
 		terminal.Count(len(s.Placement[stage]), "replica"), stage)
 }
 
-// Asynchronous data parallelism with a server (ASP; PipeDream §5.2 compares with it): of the workers of the one
-// stage the last holds the weights and updates them, each of the others has the whole model and goes its own way.
-// It takes the newest weights there are, computes a minibatch, and has its update made at once, whatever the others
-// do. With w(k) the weights after k updates and m the minibatch of the next, computed with those after v(m),
+// Asynchronous data parallelism with a server (ASP; PipeDream §5.2 compares with it). The last worker of the one
+// stage holds the weights and updates them. Each of the others is a trainer with the whole model. It takes the
+// newest weights, computes a minibatch and has its update made at once, whatever the others do. Let w(k) be the
+// weights after k updates, and m the minibatch of the next update, computed with the weights after v(m) updates;
+// then
 //
 //	w(k+1) = w(k) - lr grad f_m(w(v(m)))
 //
-// Which minibatch comes k-th, and v(m), is how it happens. Minibatch m is of trainer m mod r, as in every other
-// order, so that what each computes on does not depend on time. Settings.Staleness bounds how many minibatches a
-// trainer may be ahead of the slowest. schedule/server.go says how the Program puts it.
+// Which minibatch is the k-th, and v(m), depend on timing. Minibatch m belongs to trainer m mod r, as in every other
+// order, so each trainer's data do not depend on timing. Settings.Staleness limits how many minibatches a trainer
+// may be ahead of the slowest. schedule/server.go explains how the Program expresses this.
 //
-// With forward F, backward B, update U, and transfers of gradients and weights G and W a trainer takes F+B+G+U+W a
-// minibatch as long as the server is not asked for two at once, and r trainers do r of them in that. The server is
-// a bottleneck once r U is more.
+// Let a trainer have forward F, backward B and transfers of gradients G and weights W, and the server an update U. A
+// trainer takes F+B+G+U+W per minibatch as long as the server is free when asked, and r trainers do r minibatches in
+// that time. The server is the bottleneck once r U is more.
 func init() {
 	Register(Family{
 		Name: "asp", Doc: "asynchronous data parallelism: the last worker holds the weights, each other one takes " +
@@ -101,7 +102,7 @@ func init() {
 	})
 }
 
-// served writes what the trainers compute: in turn a minibatch each, forward and backward.
+// served writes the computations of the trainers: one minibatch each in turn, forward and backward.
 func served(s schedule.Settings) (*schedule.Program, error) {
 	on := s.Placement[0]
 	r := len(on) - 1
@@ -113,7 +114,7 @@ func served(s schedule.Settings) (*schedule.Program, error) {
 	return p, nil
 }
 
-// turns is a minibatch of each of the first so many trainers; nil of none.
+// turns returns one minibatch for each of the first trainers; nil if there are 0.
 func turns(p *schedule.Program, trainers int) schedule.Part {
 	if trainers == 0 {
 		return nil

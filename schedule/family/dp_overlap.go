@@ -7,12 +7,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Data parallelism that sums gradients beside the backward (Li et al., PyTorch Distributed,
-// VLDB 2020): the model is cut into groups of layers, stages that all lie on every worker, so
-// that nothing is sent between them. In the last backward of a step each group's all-reduce goes
-// out as soon as its gradients are whole, and the groups in front go on computing; only
-// that of the first group, and what is still queued behind the link, is waited for. With one group it
-// is plain data parallelism.
+// Data parallelism that sums gradients during the backward (Li et al., PyTorch Distributed, VLDB 2020). The model is
+// cut into groups of layers. Each group is a stage that lies on every worker, so nothing is sent between stages. In
+// the last backward of a step each group's all-reduce starts as soon as its gradients are complete, while earlier
+// groups still compute. The step waits only for the first group's all-reduce and for those still queued for the
+// link. With one group it is plain data parallelism.
 //
 // With G equal groups, M micro-batches on r workers and an all-reduce of R in all, a step takes
 //

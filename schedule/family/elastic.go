@@ -10,39 +10,36 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Elastic averaging (AvgPipe, PPoPP 2023, §3.2): N pipelines over the same workers, each with
-// weights, optimizer state and batches of its own, and a reference model that is their average.
+// Elastic averaging (AvgPipe, PPoPP 2023, §3.2) trains N pipelines over the same workers. Each has its own weights,
+// optimizer state and batches. A reference model is their average.
 //
-// Pipelines 0 to N-1 train: micro-batch m of iteration t of pipeline p is the m-th of minibatch
-// tN + p of the data. Pipeline N of the Program is the reference; it has updates alone, one
-// for each stage and iteration, on the workers that hold the stage: pN/2U7. Write x_p for the
-// weights of a pipeline, z for the reference, both on one stage, and u_p for the step that the
-// pipeline's own optimizer makes from the gradient at x_p. Then
+// Pipelines 0 to N-1 train. Micro-batch m of iteration t of pipeline p is the m-th of minibatch tN + p of the data.
+// Pipeline N of the Program is the reference. It has only updates, one for each stage and iteration, on the workers
+// that hold the stage: pN/2U7. On one stage let x_p be the weights of a pipeline and z those of the reference. Let
+// u_p be the step that the pipeline's own optimizer makes from the gradient at x_p. Then
 //
 //	p/2U7    x_p = (1-alpha) x_p + alpha z + u_p, and u_p goes into the worker's queue
 //	pN/2U7   z = z + (u_0 + ... + u_(N-1))/N, in ascending order, and the queue is empty again
 //
-// Which z: the update of iteration t of every pipeline sees the reference after exactly t
-// updates of its own, on every stage. The lists hold to that: on each worker pN/sU(t) stands
-// behind the N updates of iteration t and in front of all those of iteration t+1, and Check
-// refuses lists that do not. So z stays the average of the x_p to rounding, runs are
-// bit-equal, and the queue never holds more than N steps. A pipeline is at most an iteration ahead
-// of another. N = 1 is plain training without a reference.
+// The update of iteration t of every pipeline, on every stage, sees the reference z after exactly t updates. The
+// lists guarantee this: on each worker pN/sU(t) comes after the N updates of iteration t and before all those of
+// iteration t+1. Check refuses lists that do otherwise. So z stays the average of the x_p up to rounding, runs are
+// bit-equal, and the queue never holds more than N steps. A pipeline is at most one iteration ahead of another. N =
+// 1 is plain training without a reference.
 //
-// The paper's reference is a process of its own that applies whatever has arrived, and promises none of this. So is
-// it with plan.Beside: where the last pipeline of iteration t has updated on a worker stands pN/2UR7, which hands the
-// queue's oldest N steps to a thread beside the worker and keeps nobody waiting. Each update sees the reference
-// after as many updates as that thread has made by then (machine.Local counts them), at most t. What has happened,
-// written as pN/2U7 at these places of the lists, is a Program like any other (lower.Averaged).
+// The paper's reference is a process of its own that applies whatever has arrived, and guarantees none of this.
+// plan.Beside does the same. After the last pipeline's update of iteration t a worker has pN/2UR7. It hands the
+// queue's oldest N steps to a separate thread, and no instruction waits for it. Each update sees the reference after
+// as many updates as that thread has made by then, at most t (machine.Local counts them). A run's record, written as
+// pN/2U7 at these places of the lists, is again a Program (lower.Averaged).
 //
-// The order. Each pipeline has the list of 1F1B(K_i), depths from Settings.Warmup (advance forward
-// propagation) or S-i. They are played on stages with a forward of one, a backward of two and no
-// transfers, where a worker that is free takes, of what the pipelines have ready, what has been
-// ready longest, a backward before a forward and then the lower pipeline; so one pipeline works
-// in the bubbles of another, over the ends of iterations too. Where another preference (the
-// earlier iteration, backwards) leads to a shorter cycle, it is taken (elasticRules). A pipeline's update
-// waits for its first stage's last backward, which the gradient norm and tied stages need; and that of
-// iteration t+1 for all pipelines' of t. The cycle that these orders settle into is the body of the Program.
+// The order: each pipeline has the list of 1F1B(K_i), with depths from Settings.Warmup (advance forward propagation)
+// or S-i. The lists are simulated on stages with a forward of one slot, a backward of two and no transfers. A free
+// worker takes the computation that has been ready longest among those of all pipelines; ties go to a backward, then
+// to the lower pipeline. So one pipeline fills the bubbles of another, also across iterations. If another preference
+// (the earlier iteration, backwards) gives a shorter cycle, it is used (elasticRules). A pipeline's update waits for
+// its first stage's last backward, which the gradient norm and tied stages need. The updates of iteration t+1 wait
+// for those of iteration t in all pipelines. The cycle that these orders reach is the body of the Program.
 func init() {
 	Register(Family{
 		Name: "elastic", Doc: "pipelines with weights of their own, held together by a reference model (AvgPipe)",
@@ -77,7 +74,7 @@ func init() {
 	})
 }
 
-// defaultPipelines is the fewest that are more than plain training.
+// defaultPipelines is the smallest number of pipelines that differs from plain training.
 const defaultPipelines = 2
 
 func elasticOf(s schedule.Settings) *plan.Elastic {
@@ -87,8 +84,9 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 	return s.Elastic
 }
 
-// elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. What stands before
-// the cycle is the prologue, the cycle the body, and the last iteration, which nothing follows, the epilogue.
+// elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue is what
+// comes before the cycle, the body is the cycle, and the epilogue is the last iteration, after which nothing
+// follows.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
 	p.Elastic = s.Elastic
@@ -121,20 +119,20 @@ func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	case s.Repeat <= mostBeforeCycle+3:
 		p.Prologue, p.Body, p.Repeat = o.lists(0, s.Repeat-1), o.lists(s.Repeat-1, s.Repeat), 1
 	default:
-		// Orders that settle into no cycle of one iteration: each iteration on its own.
+		// Without a cycle of one iteration, each iteration runs separately.
 		p.Body = u.play(elasticRules[0], 1).lists(0, 1)
 	}
 	return p, nil
 }
 
-// mostBeforeCycle is after how many iterations at most an order must have come to its cycle.
+// mostBeforeCycle is the number of iterations after which an order must have reached its cycle.
 const mostBeforeCycle = 9
 
-// usuallyEnough is how many iterations show most orders' cycles.
+// usuallyEnough is a number of iterations that shows most orders' cycles.
 const usuallyEnough = 6
 
-// settled plays the order by every rule and gives the one whose cycle is shortest. start is the iteration that the
-// cycle begins with; where none comes to a cycle, the order is the first rule's.
+// settled simulates the order by every rule and returns the one with the shortest cycle. start is the iteration with
+// which the cycle begins. If no rule reaches a cycle, order is that of the first rule.
 func (u *uniform) settled(iterations int) (order *record, start int, found bool) {
 	shortest := math.MaxInt
 	for _, rule := range elasticRules {
@@ -153,27 +151,27 @@ func (u *uniform) settled(iterations int) (order *record, start int, found bool)
 			break
 		}
 		if found && shortest <= u.busiest() {
-			break // no order is shorter
+			break // no order can be shorter
 		}
 	}
 	return order, start, found
 }
 
-// started is a computation and when it began.
+// started is a computation and the slot in which it began.
 type started struct {
 	at int
 	in schedule.Instruction
 }
 
-// record is what the pipelines did: which computations each worker began when, and when iterations ended.
+// record is the result of a simulation: when each worker began which computations, and when iterations ended.
 type record struct {
 	of         *uniform
 	iterations int
 	begun      [][]started // by worker, in order
-	done       [][]int     // by pipeline and iteration: when all of it had ended; unknown before
+	done       [][]int     // by pipeline and iteration: when it had ended everywhere; unknown before
 }
 
-// cut is when iteration t has ended for all pipelines; 0 for the one before the first.
+// cut returns when iteration t has ended for all pipelines; 0 for iteration -1.
 func (o *record) cut(t int) int {
 	end := 0
 	for p := range o.of.pipelines {
@@ -184,7 +182,7 @@ func (o *record) cut(t int) int {
 	return end
 }
 
-// segment is what a worker starts between the cuts before and behind iteration t. Times count from the former.
+// segment returns what a worker starts between the ends of iterations t-1 and t. Times count from the former.
 func (o *record) segment(w, t int) []started {
 	from, to := o.cut(t-1), o.cut(t)
 	var out []started
@@ -196,8 +194,8 @@ func (o *record) segment(w, t int) []started {
 	return out
 }
 
-// cycle is the first iteration from which on each is like the next, in order and time. It is known of the iterations
-// played alone. The last of these end otherwise, and do not count.
+// cycle returns the first iteration from which on each equals the next, in order and time. Only the iterations
+// played count. The last ones end differently and are left out.
 func (o *record) cycle() (start int, found bool) {
 	same := func(t int) bool {
 		if o.cut(t)-o.cut(t-1) != o.cut(t+1)-o.cut(t) {
@@ -221,8 +219,8 @@ func (o *record) cycle() (start int, found bool) {
 	return 0, false
 }
 
-// lists writes iterations from first to before end, with the updates: a pipeline's where its
-// iteration has ended everywhere, the reference's behind those of all.
+// lists writes iterations from first to before end, with the updates. A pipeline's update comes where its iteration
+// has ended everywhere, and the reference's after those of all pipelines.
 func (o *record) lists(first, end int) schedule.Part {
 	part := make(schedule.Part, o.of.p.Workers)
 	for w := range part {
@@ -267,7 +265,7 @@ func (o *record) iteration(w, t int) schedule.List {
 	return out
 }
 
-// until is a part without what belongs to iterations behind t.
+// until returns the part without instructions of iterations after t.
 func (o *record) until(part schedule.Part, t int) schedule.Part {
 	out := make(schedule.Part, len(part))
 	for w, list := range part {

@@ -13,8 +13,8 @@ type uniform struct {
 	p         *schedule.Program
 	pipelines int
 	base      schedule.Part // one iteration of one pipeline
-	needs     [][][]spot    // by worker and position in base: what it needs of its own pipeline
-	feeds     [][]int       // by worker: the workers that its computations let go on
+	needs     [][][]spot    // by worker and position in base: what it needs from its own pipeline
+	feeds     [][]int       // by worker: the workers that wait for its computations
 }
 
 // spot is a position in the base list of a worker.
@@ -23,19 +23,19 @@ type spot struct{ worker, at int }
 // waiting is the next computation of a pipeline on a worker.
 type waiting struct {
 	pipeline, iteration int
-	since               int // when it had all that it needs
+	since               int // when everything it needs was ready
 	backward            bool
 }
 
-// elasticRule says which of two computations a free worker takes that could start at once.
+// elasticRule reports whether a free worker prefers a over b, if both could start at once.
 type elasticRule func(a, b waiting) bool
 
-// elasticRules are tried in turn; the fastest cycle counts, and the earlier rule of two as fast.
+// elasticRules are tried in turn. The fastest cycle wins; of equally fast ones the earlier rule.
 var elasticRules = []elasticRule{
-	func(a, b waiting) bool { // what has been ready longest, backwards first
+	func(a, b waiting) bool { // longest ready first, then backwards
 		return a.since < b.since || a.since == b.since && a.backward && !b.backward
 	},
-	func(a, b waiting) bool { // the earlier iteration, then what has been ready longest
+	func(a, b waiting) bool { // the earlier iteration, then longest ready
 		return a.iteration < b.iteration || a.iteration == b.iteration && a.since < b.since
 	},
 	func(a, b waiting) bool { // the earlier iteration, then backwards
@@ -45,10 +45,10 @@ var elasticRules = []elasticRule{
 	func(a, b waiting) bool { return a.backward && !b.backward },
 }
 
-// unknown in place of a time that is not known yet.
+// unknown marks a time that is not known yet.
 const unknown = -1
 
-// elasticSlots is what a computation takes.
+// elasticSlots returns how many slots a computation takes.
 func elasticSlots(k schedule.Kind) int {
 	if k == schedule.B {
 		return 2
@@ -89,7 +89,7 @@ func newUniform(p *schedule.Program, base schedule.Part) *uniform {
 	return u
 }
 
-// busiest is the most that a worker computes in an iteration of all pipelines.
+// busiest returns the most slots that a worker computes in an iteration of all pipelines.
 func (u *uniform) busiest() int {
 	most := 0
 	for _, list := range u.base {
@@ -102,21 +102,21 @@ func (u *uniform) busiest() int {
 	return most
 }
 
-// player is an execution of the pipelines that is under way.
+// player is the state of a running simulation of the pipelines.
 type player struct {
 	*uniform
 	rule       elasticRule
-	iterations int       // that there are
-	free       []int     // by worker: when it is free
+	iterations int       // how many there are
+	free       []int     // by worker: when it becomes free
 	next       [][]int   // by worker and pipeline: position in the pipeline's endless list
 	ends       [][][]int // by worker and pipeline: when each computation of that list ended
-	// by worker and pipeline: when its next computation had all that it needs; unknown before that is known
+	// by worker and pipeline: when everything that its next computation needs was ready; unknown before
 	since [][]int
 	left  [][]int // by pipeline and iteration: workers whose lists have not ended
 	record
 }
 
-// play runs so many iterations of every pipeline, and returns what was begun when.
+// play simulates this many iterations of every pipeline, and returns what began when.
 func (u *uniform) play(rule elasticRule, iterations int) *record {
 	workers := u.p.Workers
 	o := &player{
@@ -166,11 +166,11 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 	return &out
 }
 
-// soonest finds the worker that starts first, of several the lowest. It is a tree; each node has the first of the
-// workers below it.
+// soonest finds the worker that starts first, and among several the lowest. It is a tree; each node holds the first
+// of the workers below it.
 type soonest struct {
-	starts []int // by worker, and MaxInt up to a power of two
-	firsts []int // by node: 1 is the root, node k stands over 2k and 2k+1
+	starts []int // by worker, padded with MaxInt up to a power of two
+	firsts []int // by node: 1 is the root; the children of node k are 2k and 2k+1
 }
 
 func newSoonest(workers int) *soonest {
@@ -201,14 +201,14 @@ func (t *soonest) set(w, start int) {
 
 func (t *soonest) first() (worker, start int) { return t.firsts[1], t.starts[t.firsts[1]] }
 
-// choose says which pipeline's computation a worker starts next, and when. Among those that can start soonest it takes
-// the one that the rule prefers, then the lowest.
+// choose returns the pipeline whose computation a worker starts next, and when. Among those that can start soonest
+// it takes the one that the rule prefers, then the lowest.
 func (o *player) choose(w int) (pipeline, start int) {
 	start = math.MaxInt
 	var best waiting
 	n := len(o.base[w])
 	for p, since := range o.since[w] {
-		if since == unknown { // and once known, it stays
+		if since == unknown { // a known time stays
 			since = o.ready(w, p)
 			if o.since[w][p] = since; since == unknown {
 				continue
@@ -227,7 +227,7 @@ func (o *player) choose(w int) (pipeline, start int) {
 	return pipeline, start
 }
 
-// ready is when the next computation of a pipeline on a worker has all that it needs.
+// ready returns when everything that a pipeline's next computation on a worker needs is ready.
 func (o *player) ready(w, p int) int {
 	n := len(o.base[w])
 	t, i := o.next[w][p]/n, o.next[w][p]%n
@@ -263,7 +263,7 @@ func (o *player) ready(w, p int) int {
 	return at
 }
 
-// start begins a computation, and says whether its pipeline's iteration ends with it everywhere.
+// start begins a computation, and reports whether it is the last of its pipeline's iteration on all workers.
 func (o *player) start(w, p, at int) bool {
 	n := len(o.base[w])
 	t, i := o.next[w][p]/n, o.next[w][p]%n
@@ -286,7 +286,7 @@ func (o *player) start(w, p, at int) bool {
 	return true
 }
 
-// lastEnd is when an iteration of a pipeline, all of it started, has ended on every worker.
+// lastEnd returns when an iteration of a pipeline, all of it started, has ended on every worker.
 func (o *player) lastEnd(p, t int) int {
 	end := 0
 	for w, list := range o.base {

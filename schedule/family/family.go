@@ -15,56 +15,56 @@ import (
 type Family struct {
 	Name string
 	Doc  string // one line, with its source
-	// Policies are the weight policies that the order can keep; nil is Sync alone.
+	// Policies are the weight policies that the order can keep; nil means only Sync.
 	Policies []schedule.Policy
-	// Replications are how replicas of its stages may share the work; nil is both ways.
+	// Replications are the ways in which replicas of a stage may share the work; nil means both.
 	Replications []schedule.Replication
-	// Streaming: the order is for devices that compute and transfer at once
-	// (BaPipe's asynchronous execution, §3.2.1), FPGA boards among them.
+	// Streaming says that the order is for devices that compute and transfer at once, such as FPGA boards (BaPipe's
+	// asynchronous execution, §3.2.1).
 	Streaming bool
-	// Beside: what the order gains is that collectives go on beside computations, which takes
-	// somebody else than the workers' cores to carry them out.
+	// Beside says that the order gains only if collectives run during computations. Hardware other than the workers'
+	// cores must carry them out.
 	Beside bool
-	// Chunks is how many virtual stages a worker holds: 0 and 1 are one, 2 is a V or two
-	// directions, -1 is any number.
+	// Chunks is how many virtual stages a worker holds: 0 and 1 mean one, 2 means a V or two directions, -1 any number.
 	Chunks int
-	// Place is where the stages lie that the order takes on so many workers. chunks is the stages of each worker, where
-	// the family lets them choose; nil is a stage for each worker.
+	// Place returns the placement of the stages on this many workers. chunks is the number of stages of each worker, if
+	// the family lets the caller choose. A nil Place means one stage for each worker.
 	Place func(workers, chunks int) [][]int
 	// Admits says why the family cannot schedule these settings, or nil.
 	Admits func(schedule.Settings) error
-	// Warmup is the depths K_i the family gives S stages for M micro-batches before
-	// clamping; nil where the family has no such knob.
+	// Warmup returns the depths K_i of the stages before clamping to M = microBatches. It is nil if the family has no
+	// depths to choose.
 	Warmup func(stages, microBatches int) []int
-	// General names the family that this one is a choice of depths or workers of: with others it is that one.
-	// A family that takes any choice names itself; "" stands alone.
+	// General names the family of which this one is a special case, with certain depths or workers. The general family
+	// names itself; "" means that there is none.
 	General string
-	// Whole: a minibatch is one micro-batch.
+	// Whole says that a minibatch is one micro-batch.
 	Whole bool
-	// Undivided: the whole model is one stage, on however many workers.
+	// Undivided says that the whole model is one stage, on any number of workers.
 	Undivided bool
-	// Alone: a micro-batch has gone through all stages, and back, before the next one begins: there is no pipelining.
+	// Alone says that there is no pipelining: a micro-batch goes through all stages and back before the next one
+	// begins.
 	Alone bool
-	// Deepest: every stage runs all forwards of a step first, so that depths grow with M.
+	// Deepest says that every stage runs all forwards of a step first, so that depths grow with M.
 	Deepest bool
-	// Halves: backwards are split, and weight gradients put off.
+	// Halves says that backwards are split and weight gradients delayed.
 	Halves bool
-	// Generate writes the compute-only Program.
+	// Generate generates the compute-only Program.
 	Generate func(schedule.Settings) (*schedule.Program, error)
 }
 
 var families = registry.New[Family]("schedule")
 
-// Register adds a family; a name taken twice is a bug.
+// Register adds a family. Registering a name twice is a bug.
 func Register(f Family) { families.Add(f.Name, f) }
 
-// All lists the registry by name.
+// All returns all families, sorted by name.
 func All() []Family { return families.All() }
 
-// Names is what they are called.
+// Names returns the names of all families.
 func Names() []string { return families.Names() }
 
-// depthsOf is the depths K_i that a family of this package gives.
+// depthsOf returns the depths K_i of a family of this package.
 func depthsOf(family string, stages, microBatches int) []int {
 	f, err := families.Find(family)
 	if err != nil {
@@ -73,7 +73,7 @@ func depthsOf(family string, stages, microBatches int) []int {
 	return f.Warmup(stages, microBatches)
 }
 
-// aliases are the names that papers and other systems have for families of ours.
+// aliases maps names in papers and other systems to our families.
 var aliases = map[string]string{
 	"gpipe":    "afab", // Huang et al., NeurIPS 2019
 	"p_a":      "1f1b", // DAPPLE §5.3
@@ -83,7 +83,7 @@ var aliases = map[string]string{
 	"pipedream": "1f1b-rr", "avgpipe": "elastic", "zb1p": "zb-h1", "zb2p": "zb-h2", "zbv": "zb-v",
 }
 
-// Aliases are the other names that a family is found by, sorted.
+// Aliases returns the other names of a family, sorted.
 func Aliases(name string) []string {
 	var also []string
 	for alias, ours := range aliases {
@@ -95,14 +95,14 @@ func Aliases(name string) []string {
 	return also
 }
 
-// System is a training system that others published, as a family and a weight policy.
+// System is a published training system, described by a family and a weight policy.
 type System struct {
 	Name    string
 	Family  string
 	Weights schedule.Policy
 }
 
-// Systems are the pipelines that AvgPipe is compared with (PPoPP 2023, §7.1), in the paper's order.
+// Systems lists the pipelines with which AvgPipe is compared (PPoPP 2023, §7.1), in the paper's order.
 func Systems() []System {
 	return []System{
 		{"GPipe", "afab", schedule.Sync}, {"DAPPLE", "1f1b", schedule.Sync},
@@ -110,7 +110,7 @@ func Systems() []System {
 	}
 }
 
-// Lookup finds a family by name, or by the name that its paper gives it, in any case.
+// Lookup finds a family by its name or alias, ignoring case.
 func Lookup(name string) (Family, error) {
 	f, err := Named(name)
 	if err != nil {
@@ -119,17 +119,17 @@ func Lookup(name string) (Family, error) {
 	return f, nil
 }
 
-// Named is Lookup for whoever says in front of an error what it is of.
+// Named is Lookup for callers that put their own text in front of the error.
 func Named(name string) (Family, error) {
 	lower := strings.ToLower(name)
 	f, err := families.Find(cmp.Or(aliases[lower], lower))
 	if err != nil {
-		_, err = families.Find(name) // names what was asked for
+		_, err = families.Find(name) // an error with the name as given
 	}
 	return f, err
 }
 
-// Generate writes a family's Program for these settings.
+// Generate returns a family's Program for these settings.
 func Generate(name string, s schedule.Settings) (*schedule.Program, error) {
 	f, err := Lookup(name)
 	if err != nil {
@@ -152,7 +152,7 @@ func Generate(name string, s schedule.Settings) (*schedule.Program, error) {
 	return p, nil
 }
 
-// Keeps refuses a weight policy that the order cannot keep, and says what would go together.
+// Keeps refuses a weight policy that the order cannot keep, and names combinations that are possible.
 func (f Family) Keeps(w schedule.Policy) error {
 	if f.AdmitsPolicy(w) {
 		return nil
@@ -170,7 +170,7 @@ func (f Family) Keeps(w schedule.Policy) error {
 	return fmt.Errorf("%s; %s is kept by %s", text, w, inWords(others))
 }
 
-// inWords lists choices in words.
+// inWords lists choices in words, for an error.
 func inWords[T ~string](all []T) string {
 	text := ""
 	for i, one := range all {
@@ -185,8 +185,7 @@ func inWords[T ~string](all []T) string {
 	return text
 }
 
-// admits refuses policies and replications that the family does not list, and then what it
-// refuses itself.
+// admits refuses policies and replications that the family does not list, and settings that its Admits refuses.
 func (f Family) admits(s schedule.Settings) error {
 	if err := f.Keeps(s.Weights); err != nil {
 		return err
@@ -211,22 +210,22 @@ func (f Family) policies() []schedule.Policy {
 	return f.Policies
 }
 
-// DefaultPolicy is the weight policy of a Program of the family where none is named.
+// DefaultPolicy returns the weight policy that the family uses if none is named.
 func (f Family) DefaultPolicy() schedule.Policy { return f.policies()[0] }
 
-// AdmitsPolicy says whether a Program of the family may carry a weight policy.
+// AdmitsPolicy reports whether a Program of the family may have a weight policy.
 func (f Family) AdmitsPolicy(w schedule.Policy) bool { return slices.Contains(f.policies(), w) }
 
-// IsGeneral says whether the family is a general one, of which others are choices of depths or workers.
+// IsGeneral reports whether other families are special cases of this one, with certain depths or workers.
 func (f Family) IsGeneral() bool { return f.General == f.Name }
 
-// Asynchronous says whether no pipeline of the family's ever flushes.
+// Asynchronous reports whether pipelines of the family never flush.
 func (f Family) Asynchronous() bool {
 	return !slices.ContainsFunc(f.policies(), schedule.Policy.Flushes)
 }
 
-// Placement is where the family's stages lie on so many workers: one stage on each, or as the
-// order needs. chunks is how many each worker holds, where that can be chosen (Chunks < 0).
+// Placement returns where the family's stages lie on this many workers: one stage on each, or as the order needs.
+// chunks is the number of stages of each worker, where it can be chosen (Chunks < 0).
 func (f Family) Placement(workers, chunks int) [][]int {
 	if f.Place == nil {
 		return schedule.Replicated(workers, 1)
@@ -234,8 +233,8 @@ func (f Family) Placement(workers, chunks int) [][]int {
 	return f.Place(workers, chunks)
 }
 
-// placed refuses settings whose stages do not lie as the family needs. It also refuses fewer micro-batches than one
-// for each worker, where so many are needed.
+// placed refuses settings whose stages do not lie as the family needs. It also refuses fewer micro-batches than
+// workers, where each worker needs one.
 func placed(s schedule.Settings, want [][]int, how string) error {
 	if len(s.Placement) != len(want) {
 		return fmt.Errorf("%d virtual stages; %s", len(s.Placement), how)

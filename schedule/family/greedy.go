@@ -6,32 +6,31 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// greedy is a list scheduler that fills bubbles by looking for what is ready: whenever a worker is
-// free it takes the first kind of its preference that has a computation whose inputs are there.
-// Chunks' forwards and backwards take their turns as a listRule's do. A micro-batch needs room on a
-// worker: with its first forward there it takes as much as the worker's chunks, and with each last
-// gradient it gives one back. Micro-batches come to every stage in order, so that the oldest finds
-// room everywhere and nothing can get stuck where a worker has room for one, and of each stage only the next
-// computation of a kind is looked at. Times are in slots, and messages take none.
+// greedy is a list scheduler that fills bubbles with ready computations. A free worker takes the first kind in its
+// order of preference that has a computation whose inputs exist. Forwards and backwards of chunks take turns as in a
+// listRule. A micro-batch needs room on a worker. Its first forward there takes as much room as the worker has
+// chunks, and each last gradient frees one. Micro-batches come to every stage in order, so only the next computation
+// of each kind and stage is looked at. The oldest micro-batch finds room everywhere, so there is no deadlock if
+// every worker has room for one. Times are in slots, and messages take none.
 type greedy struct {
 	p       *schedule.Program
 	prefer  []schedule.Kind
-	queues  [][schedule.W + 1][][]queued // by worker, kind and chunk: what is left, in order
-	room    []int                        // by worker: chunks' activations that it may hold
-	stages  []int                        // by worker: how many it holds
+	queues  [][schedule.W + 1][][]queued // by worker, kind and chunk: what is left to do, in order
+	room    []int                        // by worker: how many chunks' activations it may hold
+	stages  []int                        // by worker: number of its stages
 	held    []int
-	entered []map[int32]bool // by worker: micro-batches that have room there
+	entered []map[int32]bool // by worker: micro-batches that have taken room there
 }
 
-// queued is a computation with its place among all of its kind on the worker.
+// queued is a computation and its position among all of its kind on the worker.
 type queued struct {
 	in schedule.Instruction
 	at int
 }
 
-// run writes the lists, and says how many slots they take; an error where nobody can go on.
+// run writes the lists, and returns how many slots they take. It returns an error if no worker can go on.
 func (g *greedy) run() (lists schedule.Part, slots int, err error) {
-	ended := map[schedule.Instruction]int{} // slot behind each computation
+	ended := map[schedule.Instruction]int{} // first slot after each computation
 	lists = make(schedule.Part, g.p.Workers)
 	free := make([]int, g.p.Workers)
 	g.held, g.entered = make([]int, g.p.Workers), make([]map[int32]bool, g.p.Workers)
@@ -80,7 +79,7 @@ func (g *greedy) run() (lists schedule.Part, slots int, err error) {
 	return lists, slots, nil
 }
 
-// pick takes what a free worker computes next off its queue.
+// pick removes from a free worker's queues what it computes next, and returns it.
 func (g *greedy) pick(w int, ended map[schedule.Instruction]int, now int) (schedule.Instruction, bool) {
 	full := g.held[w]+g.chunks(w) > g.room[w]
 	for _, k := range g.prefer {
@@ -104,10 +103,10 @@ func (g *greedy) pick(w int, ended map[schedule.Instruction]int, now int) (sched
 	return schedule.Instruction{}, false
 }
 
-// chunks is the stages that a worker holds.
+// chunks returns the number of stages of a worker.
 func (g *greedy) chunks(w int) int { return g.stages[w] }
 
-// ready says whether what a computation needs has ended.
+// ready reports whether everything that a computation needs has ended.
 func (g *greedy) ready(in schedule.Instruction, ended map[schedule.Instruction]int, now int) bool {
 	there := func(in schedule.Instruction) bool {
 		at, done := ended[in]
@@ -125,8 +124,8 @@ func (g *greedy) ready(in schedule.Instruction, ended map[schedule.Instruction]i
 	return there(in.As(schedule.F)) && (int(in.Stage) == g.p.Stages-1 || there(near))
 }
 
-// queued fills the queues of a step's computations in the order of a rule: forwards chunk by chunk
-// in groups, backwards with the chunks from the other end.
+// queued fills the queues with a step's computations in the order of a listRule: forwards chunk by chunk in groups,
+// backwards with the last chunk first.
 func (g *greedy) queued(s schedule.Settings) {
 	g.queues, g.stages = make([][schedule.W + 1][][]queued, g.p.Workers), make([]int, g.p.Workers)
 	for w := range g.queues {

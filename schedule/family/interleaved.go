@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Several chunks on each of p workers, placed in turn (Wrap), v on each:
+// Orders with v chunks on each of p workers, placed in turn (Wrap):
 //
 //	interleaved   1F1B over chunks (Narayanan et al., SC 2021): worker i runs
 //	              2(p-i-1) + (v-1)p forwards first; bubble (p-1)(F+B)/v, where F and B are of
@@ -14,7 +14,7 @@ import (
 //	bfs           all micro-batches of one chunk, then of the next (Lamy-Poirier, 2022):
 //	              the same bubble, all M v activations held, traffic in one run for each chunk
 //
-// Micro-batches go in groups of p through a worker's chunks, so interleaved needs a multiple of p.
+// Micro-batches go through a worker's chunks in groups of p, so interleaved needs a multiple of p.
 func init() {
 	admit := func(s schedule.Settings) error {
 		p := s.Workers()

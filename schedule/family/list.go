@@ -2,37 +2,36 @@ package family
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// listRule is a family of orders as data: what a worker runs first, and then, over and over, one
-// backward and one forward. It has how many forwards go first, in which order a worker's chunks take their
-// turns, and whether backwards are split and how late weight gradients come. GPipe, every 1F1B,
-// interleaving, looped breadth-first, data and model parallelism and the zero-bubble orders are
-// rules; see listed for those that fill bubbles by looking for what is ready.
+// listRule describes an order as data. A worker first runs some forwards, and then one backward and one forward in
+// turn. The rule says how many forwards go first, in which order a worker's chunks take turns, whether backwards are
+// split and how late weight gradients come. GPipe, every 1F1B, interleaving, looped breadth-first, data and model
+// parallelism and the zero-bubble orders are rules. Orders that look for ready computations use greedy or listing.
 type listRule struct {
-	// ahead is how many forwards, over all its chunks, a worker runs before its first backward.
+	// ahead returns how many forwards, over all its chunks, a worker runs before its first backward.
 	ahead func(at listPlace) int
-	// breadth takes all micro-batches of a chunk before the next chunk; otherwise chunks take turns,
-	// a group of as many micro-batches as there are workers at a time. With one chunk they are the same.
+	// breadth runs all micro-batches of a chunk before the next chunk. Otherwise chunks take turns, with a group of
+	// micro-batches at a time, one per worker. With one chunk both are the same.
 	breadth bool
-	// late, where backwards are split, is by how many of them a worker puts its weight gradients
-	// off; nil is whole backwards.
+	// late returns by how many backwards a worker delays its weight gradients, if backwards are split. nil means whole
+	// backwards.
 	late func(at listPlace) int
 }
 
-// listPlace is what a rule knows of a worker: where it stands, and what it has to do.
+// listPlace describes a worker to a rule: its position and its work.
 type listPlace struct {
 	s       schedule.Settings
-	workers int // that the chunks of each go around
-	worker  int // from 0, in the order of its first stage
-	stage   int // its first
-	chunks  int // stages that it holds
-	micros  int // that fall to it
+	workers int // how many workers the chunks go around
+	worker  int // its index from 0, in the order of the workers' first stages
+	stage   int // its first stage
+	chunks  int // how many stages it holds
+	micros  int // how many micro-batches it computes
 }
 
-// depth is a rule's forwards ahead from depths by stage.
+// depth returns a rule's number of first forwards from the depths by stage.
 func depth(at listPlace) int { return at.s.Warmup[at.stage] }
 
-// list writes the body of a Program by a rule. Stages lie on workers of their own, each replica
-// with its share of the micro-batches, or in turn on all of them (Wrap).
+// list writes the body of a Program by a rule. Each stage has its own workers, where each replica has its share of
+// the micro-batches, or stages go in turn over all workers (Wrap).
 func list(s schedule.Settings, rule listRule) *schedule.Program {
 	p := s.Program()
 	chunks := 1
@@ -50,7 +49,7 @@ func list(s schedule.Settings, rule listRule) *schedule.Program {
 	return p
 }
 
-// order is the list of one worker.
+// order returns the list of one worker.
 func (rule listRule) order(at listPlace, mine []int, replica int16) schedule.List {
 	total := at.chunks * len(mine)
 	ahead := min(rule.ahead(at), total)
@@ -62,7 +61,7 @@ func (rule listRule) order(at listPlace, mine []int, replica int16) schedule.Lis
 	add := func(kind schedule.Kind, k int) {
 		chunk, micro := rule.turn(at, k)
 		if kind != schedule.F {
-			chunk = at.chunks - 1 - chunk // backwards begin at the end of the model
+			chunk = at.chunks - 1 - chunk // backwards begin with the last chunk
 		}
 		out = append(out, schedule.Instruction{Stage: int32(chunk*at.workers + at.stage), Kind: kind,
 			Micro: int32(mine[micro]), Replica: replica})
@@ -91,8 +90,8 @@ func (rule listRule) order(at listPlace, mine []int, replica int16) schedule.Lis
 	return out
 }
 
-// turn is the chunk and the micro-batch of a worker's k-th forward. With the chunks counted from the other end they
-// are those of its k-th backward.
+// turn returns the chunk and the micro-batch of a worker's k-th forward. For the k-th backward the chunks count from
+// the other end.
 func (rule listRule) turn(at listPlace, k int) (chunk, micro int) {
 	if at.chunks == 1 {
 		return 0, k

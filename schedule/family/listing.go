@@ -8,19 +8,19 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// listing is a list scheduler for orders with split backwards. Forwards and input
-// gradients of each worker have a fixed order; a weight gradient takes the slot in which the
-// next of them cannot start: its input is not there, or the worker holds as many
-// chunks' activations as it may. Every instruction takes one slot and messages none.
+// listing is a list scheduler for orders with split backwards. Forwards and input gradients of each worker have a
+// fixed order. A weight gradient fills a slot in which the next of them cannot start. That is so if its input does
+// not exist yet, or the worker already holds as many chunks' activations as it may. Every instruction takes one
+// slot, and messages take none.
 type listing struct {
 	p     *schedule.Program
 	order []schedule.List // by worker: F and I
-	most  int             // chunks that a worker may hold from F to W
+	most  int             // how many chunks a worker may hold from F to W
 }
 
-// run writes the lists and says how many slots they take; an error where nobody can go on.
+// run writes the lists and returns how many slots they take. It returns an error if no worker can go on.
 func (l listing) run() (schedule.Part, int, error) {
-	ended := map[schedule.Instruction]int{} // slot behind each F and I
+	ended := map[schedule.Instruction]int{} // first slot after each F and I
 	out := make(schedule.Part, l.p.Workers)
 	at, held := make([]int, l.p.Workers), make([]int, l.p.Workers)
 	late := make([]schedule.List, l.p.Workers) // weight gradients that can be computed
@@ -55,7 +55,7 @@ func (l listing) run() (schedule.Part, int, error) {
 	return out, slot, nil
 }
 
-// pick is what a worker does in a slot.
+// pick returns what a worker does in a slot.
 func (l listing) pick(w int, at, held []int, late []schedule.List, ended map[schedule.Instruction]int,
 	slot int) (schedule.Instruction, bool) {
 	if at[w] < len(l.order[w]) {
@@ -79,7 +79,7 @@ func (l listing) pick(w int, at, held []int, late []schedule.List, ended map[sch
 	return in, true
 }
 
-// ready says whether what an instruction needs of its neighbour stage has ended.
+// ready reports whether everything that an instruction needs from its neighbour stage has ended.
 func (l listing) ready(in schedule.Instruction, ended map[schedule.Instruction]int, slot int) bool {
 	before := in
 	if in.Kind == schedule.F {
@@ -94,11 +94,11 @@ func (l listing) ready(in schedule.Instruction, ended map[schedule.Instruction]i
 	return done && end <= slot
 }
 
-// block is one micro-batch's forwards and input gradients over a V of p workers, repeated
-// every six slots: two chunks' F, I and W (Qi et al., Pipeline Parallelism with
-// Controllable Memory, 2024). F0 moves down the workers by step[0] slots each, F1 up
-// by step[1], I1 down by step[2], I0 up by step[3]. The waits between them are the least with
-// which no worker has two in one slot of the six; the second result is false if there are none.
+// block returns the start slots of one micro-batch's forwards and input gradients over a V of p workers. The block
+// repeats every six slots: F, I and W of two chunks (Qi et al., Pipeline Parallelism with Controllable Memory,
+// 2024). F0 moves down the workers by step[0] slots each, F1 up by step[1], I1 down by step[2], I0 up by step[3].
+// The waits between them are the smallest for which no worker has two instructions in the same one of the six slots.
+// ok is false if there are none.
 func block(p int, step [4]int) (offset [][4]int, ok bool) {
 	least := -1
 	for wait := range 6 * 6 * 6 {
@@ -126,7 +126,7 @@ func block(p int, step [4]int) (offset [][4]int, ok bool) {
 	return offset, least >= 0
 }
 
-// repeated is the order in which the workers of a V run M micro-batches of a block.
+// repeated returns the order in which the workers of a V run M micro-batches of a block.
 func repeated(offset [][4]int, micros int) []schedule.List {
 	p := len(offset)
 	out := make([]schedule.List, p)

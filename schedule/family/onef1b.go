@@ -7,16 +7,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// The 1F1B(K_i) family: stage i runs K_i forwards before its first backward, then
-// one backward and one forward in turn, then the backwards that are left. All the
-// synchronous schedules of the four papers are choices of K_i, for stages 0..S-1:
+// The 1F1B(K_i) family. Stage i runs K_i forwards before its first backward, then one backward and one forward in
+// turn, then the remaining backwards. All synchronous schedules of the four papers are choices of K_i, for stages
+// 0..S-1:
 //
 //	afab   K_i = M                 GPipe; AvgPipe's advance forward at its deepest
 //	1f1b   K_i = S-i               DAPPLE P_A (§5.3), BaPipe 1F1B-SNO
 //	pb     K_i = 2(S-i)-1          DAPPLE P_B (§5.3)
 //	so     K_i = 2(S-i)            BaPipe 1F1B-SO (Table II)
 //
-// all clamped to M. With Settings.Warmup any other valid K_i.
+// All are clamped to M. Settings.Warmup may give any other valid K_i.
 func init() {
 	for _, d := range []struct {
 		name, doc string
@@ -48,8 +48,8 @@ func init() {
 	}
 }
 
-// admitOneF1B refuses depths that deadlock: stage i+1 cannot start its K_(i+1)-th
-// forward while stage i, having run fewer, waits for a backward.
+// admitOneF1B refuses depths that deadlock. If stage i has run fewer forwards than K_(i+1), it waits for a backward
+// while stage i+1 waits for its K_(i+1)-th forward.
 func admitOneF1B(s schedule.Settings) error {
 	owner := map[int]int{}
 	for i, on := range s.Placement {
@@ -77,8 +77,8 @@ func admitOneF1B(s schedule.Settings) error {
 func oneF1B(s schedule.Settings) (*schedule.Program, error) {
 	p := list(s, listRule{ahead: depth})
 	if s.Replication == schedule.RoundRobin && unequal(s.Placement) {
-		// Depths are counted by replica, and which micro-batches they cover differs from stage
-		// to stage: the rule on K_i is not enough, so the order itself is played.
+		// Depths count micro-batches of a replica, and stages may cover different ones. The rule on K_i is then not
+		// enough, so Check simulates the order itself.
 		p.Name = "1f1b"
 		if _, err := check.Check(p); err != nil {
 			return nil, fmt.Errorf("these depths do not suit stages of unequal replicas: %w", err)
@@ -96,7 +96,7 @@ func unequal(placement [][]int) bool {
 	return false
 }
 
-// microsOf is the micro-batches of a step that replica r of n works on, ascending.
+// microsOf returns the micro-batches of a step that replica r of n computes, ascending.
 func microsOf(s schedule.Settings, n, r int) []int {
 	if s.Replication == schedule.Split {
 		n, r = 1, 0

@@ -10,14 +10,13 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// RegisterProgram makes a Program that somebody has written a family of its own name. It can then be planned for,
-// simulated and run like any other. The family has the Program's placement, micro-batches and weights; a body alone
-// is repeated as often as there are steps, and a stream runs for those numbers of minibatches that its prologue,
-// whole repetitions of its body and its epilogue make.
+// RegisterProgram registers a Program from outside as a family under its own name. It can then be planned for,
+// simulated and run like any other. The family has the Program's placement, micro-batches and weights. A Program
+// with only a body is repeated once for each step. A stream runs only for numbers of minibatches that its prologue,
+// whole repetitions of its body and its epilogue add up to.
 //
-// Transfers, collectives and updates that stand where Lower puts them may be in it or not; a
-// Program that has them elsewhere is refused, as is one that does not pass Check or has a
-// family's name.
+// Transfers, collectives and updates may be left out, or be where Lower would put them. A Program that has them
+// elsewhere is refused. So is one that does not pass Check or has the name of a family.
 func RegisterProgram(p *schedule.Program) error {
 	f, err := Of(p)
 	if err == nil {
@@ -26,7 +25,7 @@ func RegisterProgram(p *schedule.Program) error {
 	return err
 }
 
-// Of is the family that RegisterProgram registers.
+// Of returns the family that RegisterProgram registers.
 func Of(p *schedule.Program) (Family, error) {
 	if _, err := check.Check(p); err != nil {
 		return Family{}, err
@@ -84,7 +83,7 @@ func Of(p *schedule.Program) (Family, error) {
 	}, nil
 }
 
-// bare is the Program without what Lower adds.
+// bare returns the Program without what Lower adds.
 func bare(p *schedule.Program) (*schedule.Program, error) {
 	if !p.Lowered {
 		return p, nil
@@ -100,7 +99,7 @@ func bare(p *schedule.Program) (*schedule.Program, error) {
 		}
 		*part = lists
 	}
-	if p.PostValidate { // its first step is the prologue; whether updates are validated later is the plan's to say
+	if p.PostValidate { // its first step is the prologue; the plan says whether updates are validated later
 		out.Prologue, out.Body, out.Epilogue = nil, out.Prologue, nil
 		out.Repeat, out.PostValidate = p.Repeat+1, false
 	}

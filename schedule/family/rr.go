@@ -8,16 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// PipeDream's order (§3.2): a stream of minibatches without a flush. Every replica of
-// the input stage admits NOAM = ceil(workers / replicas of the input stage) minibatches,
-// and from then on every worker alternates strictly between one backward and one forward.
-// Minibatch m belongs to replica m mod r of a stage, forward and backward. Stage i of S
-// begins with K_i = ceil(workers of stages i..S-1 / its replicas) forwards, which is
-// NOAM on the input stage, S-i on a straight pipeline, and what its runtime counts.
+// PipeDream's order (§3.2) is a stream of minibatches without a flush. Every replica of the input stage admits NOAM
+// = ceil(workers / replicas of the input stage) minibatches. From then on every worker alternates strictly between
+// one backward and one forward. Minibatch m belongs to replica m mod r of a stage, forward and backward. Stage i of
+// S begins with K_i forwards, K_i = ceil(workers of stages i..S-1 / replicas of stage i), as in PipeDream's runtime.
+// This is NOAM on the input stage, and S-i on a straight pipeline.
 //
-// Settings.MicroBatches is the micro-batches of a minibatch: 1 in PipeDream; more where
-// gradients are aggregated over several, as PipeDream-2BW does, which needs one for
-// each stage at least. Settings.Repeat is how many minibatches the stream has.
+// Settings.MicroBatches is the number of micro-batches of a minibatch. It is 1 in PipeDream. It is more where
+// gradients are summed over several, as in PipeDream-2BW, which needs at least one for each stage. Settings.Repeat
+// is the number of minibatches of the stream.
 func init() {
 	Register(Family{
 		Name: "1f1b-rr", Doc: "a stream without flush, strict alternation, replicas in turn (PipeDream §3.2, " +
@@ -42,8 +41,8 @@ func init() {
 	})
 }
 
-// NOAM is the depths of PipeDream's start-up by stage: for each replica, how many
-// minibatches it runs forward before its first backward.
+// NOAM returns the depths of PipeDream's start-up by stage: how many minibatches each replica runs forward before
+// its first backward.
 func NOAM(placement [][]int) []int {
 	k := make([]int, len(placement))
 	behind := 0
@@ -72,10 +71,9 @@ func admitRoundRobin(s schedule.Settings) error {
 	return nil
 }
 
-// roundRobin writes the stream as prologue, body and epilogue. The whole list of a
-// replica is its first K forwards, then backward and forward in turn. The body is so many
-// micro-batches that minibatches and turns of every stage come out even; the prologue
-// is the list up to the same micro-batch on every stage, so that bodies fit together.
+// roundRobin writes the stream as prologue, body and epilogue. The whole list of a replica is its first K forwards,
+// then backward and forward in turn. The body has enough micro-batches for whole minibatches, and a whole number of
+// turns on every stage. The prologue ends at the same micro-batch on every stage, so that bodies fit together.
 func roundRobin(s schedule.Settings) (*schedule.Program, error) {
 	depths := s.Warmup
 	if depths == nil {
@@ -91,8 +89,7 @@ func roundRobin(s schedule.Settings) (*schedule.Program, error) {
 	return p, err
 }
 
-// streamed writes the lists of an alternation of these depths, with a prologue of so many cycles at
-// least.
+// streamed writes the lists of an alternation of these depths. The prologue has at least this many cycles.
 func streamed(s schedule.Settings, depths []int, cycles int) (*schedule.Program, error) {
 	cycle, fill := s.MicroBatches, 0
 	for i, on := range s.Placement {
@@ -137,10 +134,10 @@ type alternation struct {
 	depth    int
 }
 
-// list is the part of the replica's list with the forwards from micro-batch `from` to before `to`. It begins with
-// the first such forward. Behind each forward past the depth stands the backward that makes room for the next one.
-// At the end of the stream of total micro-batches, the backwards that are left follow. Ids are those of the stream
-// less shift, which is added to from and to.
+// list returns the part of the replica's list with the forwards from micro-batch `from` to before `to`. It begins
+// with the first such forward. After each forward past the depth comes the backward that makes room for the next
+// one. At the end of a stream of total micro-batches come the remaining backwards. Ids are those of the stream less
+// shift, which is added to from and to.
 func (a alternation) list(from, to, shift, total int) schedule.List {
 	var out schedule.List
 	add := func(kind schedule.Kind, micro int) {

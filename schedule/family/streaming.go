@@ -13,9 +13,8 @@ import (
 //	fbp-as    K_i = 2(S-i)-1 forwards, then each backward together with the next forward,
 //	          so that 2(S-i) micro-batches are held; needs bandwidth 2a/(F+B)
 //
-// Both take (M+S-1)(F+B) on uniform stages. A pair takes F+B, either alone F or B
-// (FPDeep). Where a device computes one thing at a time the pair is the two in turn, with
-// both outputs sent at its end.
+// Both take (M+S-1)(F+B) on uniform stages. A pair takes F+B; F or B without a partner takes only its own time
+// (FPDeep). On a device that computes one thing at a time, the two run in turn and both outputs are sent at the end.
 func init() {
 	Register(Family{
 		Name: "1f1b-as", Doc: "one forward, one backward on devices that transfer while they compute (BaPipe 1F1B-AS)",

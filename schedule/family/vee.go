@@ -6,19 +6,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Orders on a V: worker i of p holds virtual stages i and 2p-1-i, and backwards are split
-// (Qi et al., Pipeline Parallelism with Controllable Memory, 2024; a is the activations of
-// one micro-batch in both of a worker's chunks):
+// Orders on a V, with split backwards: worker i of p holds virtual stages i and 2p-1-i (Qi et al., Pipeline
+// Parallelism with Controllable Memory, 2024). a is the activations of one micro-batch in both of a worker's chunks:
 //
 //	zb-v     p a, the same on every worker; no bubble inside a worker's span where F = I = W
 //	v-half   floor((p+2)/2) a, at most half of 1F1B's bubble
 //	v-min    floor((p+4)/3) a, about two thirds of it
 //
-// zb-v follows the pattern that its authors give: worker i runs 2(p-i)-1 forwards down,
-// i pairs of forwards up and down, p-i times forward up and backward, and then all of F, B of
-// the first chunk and F, B of the second in turn. The other two are a building block
-// repeated every six slots with weight gradients where they fit: of the blocks listed
-// here the one that takes the fewest slots within the memory.
+// zb-v follows the pattern of its authors. Worker i runs 2(p-i)-1 forwards down, i pairs of forwards up and down,
+// and p-i times forward up and backward. Then it runs in turn all of F and B of the first chunk, and F and B of the
+// second. The other two repeat a building block every six slots, with weight gradients where they fit. Of the blocks
+// listed here, the one that takes the fewest slots within the memory is used.
 func init() {
 	onVee := func(workers, _ int) [][]int { return schedule.Vee(workers) }
 	admit := func(s schedule.Settings) error {
@@ -48,18 +46,18 @@ func init() {
 	})
 }
 
-// steps are the blocks that are tried: slots from one worker to the next for F0, F1, I1, I0.
-// The more slots, the longer activations live and the less waits for whom.
+// steps lists the blocks to try: slots from one worker to the next for F0, F1, I1 and I0. With more slots
+// activations live longer and workers wait less.
 var steps = [][4]int{
 	{1, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 1, 2}, {2, 1, 2, 1}, {2, 2, 1, 3}, {1, 3, 1, 3}, {1, 3, 3, 1},
 	{1, 4, 1, 3}, {1, 4, 2, 3}, {2, 4, 2, 4}, {4, 2, 4, 2},
 }
 
-// blocks is the shortest listing of a building block within so many micro-batches' activations.
+// blocks returns the shortest listing of a building block that fits in this many micro-batches' activations.
 func blocks(s schedule.Settings, memory func(workers int) int) (*schedule.Program, error) {
 	prog := s.Program()
 	p := prog.Workers
-	// Enough micro-batches to show the steady state and both ends choose the block.
+	// A trial with enough micro-batches for the steady state and both ends chooses the block.
 	trial := min(s.MicroBatches, 4*p)
 	var best [][4]int
 	fewest := 0
@@ -84,7 +82,7 @@ func blocks(s schedule.Settings, memory func(workers int) int) (*schedule.Progra
 	return prog, nil
 }
 
-// zeroBubbleV writes ZB-V for at least 2p micro-batches and leaves out those there are not.
+// zeroBubbleV writes ZB-V for at least 2p micro-batches, and leaves out those beyond MicroBatches.
 func zeroBubbleV(s schedule.Settings) (*schedule.Program, error) {
 	prog := s.Program()
 	p := prog.Workers

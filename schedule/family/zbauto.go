@@ -6,16 +6,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// zb-auto is the greedy heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, §3.1) as
-// a list scheduler: a free worker runs an input gradient if one is ready, else a forward if it has
-// room, else a weight gradient. Settings.Warmup is its room by stage, K_i micro-batches held from
-// their forward to their weight gradient; without, 2S-1 on each, with which equal times
-// leave no bubble in a steady step. S is ZB-H1's memory, and anything between is a trade that neither
-// of the two handcrafted orders offers.
+// zb-auto is the greedy heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, §3.1) as a list
+// scheduler. A free worker runs an input gradient if one is ready, else a forward if it has room, else a weight
+// gradient. Settings.Warmup is its room by stage: K_i micro-batches held from their forward to their weight
+// gradient. The default is 2S-1 on each stage, which leaves no bubble in a steady step if all times are equal. S is
+// the memory of ZB-H1; a room between S and 2S-1 is a trade-off that neither handcrafted order offers.
 //
-// Stages lie anywhere, several on a worker too (Wrap, Vee); a worker's room is then the greatest of
-// its stages' K_i, times as many chunks. F, I and W count as equal here, where the paper's
-// search has measured times.
+// Stages may lie anywhere, also several on a worker (Wrap, Vee). A worker's room is then the greatest K_i of its
+// stages, times its number of chunks. F, I and W count as equal here; the paper's search uses measured times.
 func init() {
 	Register(Family{
 		Name: "zb-auto", Doc: "a list scheduler that fills bubbles with weight gradients (arXiv 2401.10241 §3.1)",

@@ -7,18 +7,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// These orders put weight gradients off to fill bubbles (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024).
-// They are for stages 0..S-1 and B = I + W:
+// These orders delay weight gradients to fill bubbles (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024).
+// Stages are 0..S-1, and B = I + W:
 //
 //	zb-h1   K_i = S-i: bubble (S-1)(F+I-W), S held on every stage
 //	zb-h2   K_i = 2(S-i)-1: bubble (S-1)(F+I-2W), 2S-1 held on every stage; 0 where the
 //	        three are equal
 //
-// while neither is negative. Stage i runs K_i forwards first and puts weight gradients off by
-// K_0-K_i micro-batches, so that every stage holds K_0; Settings.Warmup may choose other
-// depths. The paper's H2 lets stages update before they know the gradient norm and takes
-// the update back if need be; here an update without clipping waits for nobody, and one with
-// clipping waits for the norm.
+// if neither is negative. Stage i runs K_i forwards first and delays weight gradients by K_0-K_i micro-batches, so
+// that every stage holds K_0. Settings.Warmup may choose other depths. The paper's H2 lets stages update before they
+// know the gradient norm and takes the update back if necessary. Here an update without clipping does not wait, and
+// one with clipping waits for the norm.
 func init() {
 	for _, d := range []struct {
 		name, doc, depths, general string

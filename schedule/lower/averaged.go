@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Averaged is a lowered Program of elastic averaging whose reference, beside the pipelines, keeps to a recorded
-// order. seen says, of each pipeline's update on each stage, how many updates the reference had had. The reference's
-// own stand in the lists, each in front of the first update that saw it. It refuses an order that is not one of this
-// Program's updates, or that no run of it can have.
+// Averaged returns a Program of elastic averaging that replays a recorded order. p is lowered, with the reference
+// beside the pipelines. seen says for each pipeline's update on each stage how many updates the reference had had.
+// In the result each update of the reference is in the lists, before the first update that saw it. Averaged refuses
+// an order that does not have this Program's updates, or that no run can have.
 func Averaged(p *schedule.Program, seen []schedule.Seen) (*schedule.Program, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("schedule: the recorded order of %d updates beside a reference: %s", len(seen),

@@ -2,8 +2,8 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// collectives is what an update needs besides its stage's own gradients. One takes the result of the other, in this
-// order: the sum over the replicas, the sum over the stages that share a parameter, the norm of all.
+// collectives returns what an update needs in addition to its stage's own gradients. Each takes the result of the
+// one before: the sum over the replicas, the sum over the stages that share a parameter, the norm over all stages.
 func collectives(p *schedule.Program, u schedule.Instruction) schedule.List {
 	var chain schedule.List
 	if len(p.Placement[u.Pipeline][u.Stage]) > 1 {
@@ -18,18 +18,18 @@ func collectives(p *schedule.Program, u schedule.Instruction) schedule.List {
 	return chain
 }
 
-// updateOf is the update that takes a gradient.
+// updateOf returns the update that uses a gradient.
 func updateOf(p *schedule.Program, gradient schedule.Instruction) schedule.Instruction {
 	u := gradient.As(schedule.U)
 	u.Micro = p.UpdateOf(int(u.Pipeline), int(u.Stage), gradient.Micro)
 	return u
 }
 
-// isGradient says whether a computation adds to the gradients of weights.
+// isGradient reports whether a computation adds to the gradients of weights.
 func isGradient(in schedule.Instruction) bool { return in.Kind == schedule.B || in.Kind == schedule.W }
 
-// behindGradients puts what put returns for an update behind the last gradient that the update takes. It stands
-// behind that gradient's send, too, for each group of micro-batches.
+// behindGradients inserts the list that put returns for an update after the last gradient of the update. It comes
+// after that gradient's send too. It does this for each group of micro-batches.
 func behindGradients(p *schedule.Program, list schedule.List,
 	put func(u schedule.Instruction) schedule.List) schedule.List {
 	var out schedule.List
@@ -40,7 +40,7 @@ func behindGradients(p *schedule.Program, list schedule.List,
 			continue
 		}
 		for j+1 < len(list) && list[j+1].Kind == schedule.SB {
-			j++ // the neighbour waits for the gradient
+			j++ // the send goes first, since the neighbour waits for the gradient
 			out = append(out, list[j])
 		}
 		if closes(p, in) {
@@ -50,7 +50,7 @@ func behindGradients(p *schedule.Program, list schedule.List,
 	return out
 }
 
-// closes says whether a gradient is the last of its group on its replica.
+// closes reports whether a gradient is the last of its group on its replica.
 func closes(p *schedule.Program, in schedule.Instruction) bool {
 	g := int32(p.UpdateSpan(int(in.Pipeline), int(in.Stage)))
 	step := int32(1)

@@ -2,8 +2,8 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addDeferred lowers the updates of a stream that puts them off: the sum over the replicas goes on beside the
-// next minibatch, and what takes it stands in front of the first forward that needs it.
+// addDeferred lowers the updates of a stream that delays them. The sum over the replicas goes on during the next
+// minibatch. The update that uses it comes before the first forward that needs it.
 func addDeferred(p *schedule.Program) error {
 	if err := groupsMeet(p); err != nil {
 		return err
@@ -21,9 +21,9 @@ func addDeferred(p *schedule.Program) error {
 	return nil
 }
 
-// deferred puts the updates of one list where the forwards are that need them: in front of the first
-// forward of a minibatch the update of the minibatch before the one before it. begins says that the stream
-// does so with the list: its first two minibatches need none.
+// deferred inserts the updates of one list before the forwards that need them. The first forward of minibatch k
+// comes after the update of minibatch k-2. begins says that the list begins the stream, whose first two minibatches
+// need no update.
 func deferred(p *schedule.Program, list schedule.List, begins bool) schedule.List {
 	var out schedule.List
 	type place struct {
@@ -46,7 +46,7 @@ func deferred(p *schedule.Program, list schedule.List, begins bool) schedule.Lis
 	return out
 }
 
-// afterSum is the update of a minibatch on the stage of an instruction. In front are the collectives that take the
+// afterSum returns the update of a minibatch on the stage of an instruction, after the collectives that use the
 // replicas' sum.
 func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) schedule.List {
 	u := at.As(schedule.U)
@@ -54,8 +54,9 @@ func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) sch
 	return append(collectives(p, u)[1:], u)
 }
 
-// lastDeferred is the updates that no forward needs, at the end of a worker's last list: of the last two
-// minibatches, or of the only one. end counts as the list's ids do, all is the minibatches of the stream.
+// lastDeferred returns the updates that no forward needs, for the end of a worker's last list. They are those of the
+// last two minibatches, or of the only one. end counts like the list's ids; all is the number of minibatches of the
+// stream.
 func lastDeferred(p *schedule.Program, worker int, end int32, all int) schedule.List {
 	var out schedule.List
 	per := int32(p.PerMinibatch())

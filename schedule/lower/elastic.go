@@ -2,10 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addElastic lowers one list of family elastic, in which the updates stand already: a
-// stage's first collective goes right behind the last gradient of its minibatch, where
-// nobody waits for it, the others in front of its update, which stands where all workers'
-// first ones can be complete.
+// addElastic lowers one list of family elastic, which already has the updates. A stage's first collective comes
+// right after the last gradient of its minibatch, where no worker waits for it. The others come before its update,
+// where the first collectives of all workers can be complete.
 func addElastic(p *schedule.Program, list schedule.List) schedule.List {
 	list = behindGradients(p, list, func(u schedule.Instruction) schedule.List {
 		chain := collectives(p, u)

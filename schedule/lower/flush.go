@@ -6,15 +6,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// addFlush ends a synchronous step on one worker, also on a replica that had no micro-batch
-// to work on. A stage's first collective goes right behind its last gradient, where nothing waits for
-// it; the others end the list before the updates, those of all stages kind by kind. Where
-// a worker holds several stages, one that waited sooner could keep back a collective that the
-// others wait for.
+// addFlush ends a synchronous step on one worker, also on a replica without a micro-batch. A stage's first
+// collective comes right after its last gradient, where no instruction waits for it. The other collectives come at
+// the end of the list, before the updates. They are ordered by kind over all stages of the worker. Otherwise a
+// worker with several stages could wait in one collective and hold up another that other workers wait for.
 func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List {
 	var idle, sums, norms, updates schedule.List
 	last := lastGradients(list)
-	behind := make(map[int]schedule.Instruction, len(last)) // by place: the first collective that goes there
+	behind := make(map[int]schedule.Instruction, len(last)) // by position: the first collective that goes there
 	for _, h := range p.StagesOf(worker) {
 		u := schedule.Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2]), Kind: schedule.U}
 		updates = append(updates, u)
@@ -46,13 +45,13 @@ func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List
 	return slices.Concat(out, sums, norms, updates)
 }
 
-// stageOf is an instruction's stage on its replica, as a key.
+// stageOf returns an instruction's stage and replica, as a key.
 func stageOf(in schedule.Instruction) schedule.Instruction {
 	in.Kind, in.Micro = 0, 0
 	return in
 }
 
-// lastGradients is the place behind the last gradient of each stage, and behind its sends.
+// lastGradients returns the position after the last gradient of each stage and its sends.
 func lastGradients(list schedule.List) map[schedule.Instruction]int {
 	last := map[schedule.Instruction]int{}
 	for i, in := range list {
@@ -62,7 +61,7 @@ func lastGradients(list schedule.List) map[schedule.Instruction]int {
 	}
 	for stage, at := range last {
 		for at < len(list) && list[at].Kind == schedule.SB {
-			at++ // the neighbour waits for the gradient; nobody waits for the collective yet
+			at++ // the send goes first, since the neighbour waits for the gradient
 		}
 		last[stage] = at
 	}

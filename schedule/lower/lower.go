@@ -7,18 +7,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Options is what the passes need beside the Program.
+// Options are the inputs of the passes other than the Program.
 type Options struct {
 	Tied [][]int // groups of stages that share a parameter
 	Clip bool    // the update needs the global gradient norm
-	// PostValidate lets updates go before the norm is known and validates them in the next step; it
-	// changes nothing without Clip.
+	// PostValidate lets updates go before the norm is known, and validates them in the next step. It has no effect
+	// without Clip.
 	PostValidate bool
 }
 
-// Lower adds to a compute-only Program everything that its order implies:
-// transfers around the boundaries, the collectives of a flush, and updates. The
-// argument is left as it is.
+// Lower returns a compute-only Program with everything that its order implies: transfers at the boundaries, the
+// collectives of a flush, and updates. p is not changed.
 func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 	if p.Lowered {
 		return nil, fmt.Errorf("schedule: program %s is lowered already", p.Name)
@@ -48,8 +47,8 @@ func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 	return &out, nil
 }
 
-// addUpdates adds what updates need, and the updates themselves where the family has not. The weight policy says where
-// they stand.
+// addUpdates adds what updates need, and the updates themselves if the family has not. The weight policy decides
+// where they come.
 func addUpdates(p *schedule.Program) error {
 	switch {
 	case p.Served():
@@ -74,11 +73,11 @@ func addUpdates(p *schedule.Program) error {
 	return nil
 }
 
-// trains says whether a step makes gradients: an evaluation or a checkpoint has none, and no update.
+// trains reports whether a step makes gradients. An evaluation or a checkpoint has none, and no update.
 func trains(p *schedule.Program) bool { return slices.ContainsFunc(p.Body, schedule.List.Trains) }
 
-// CheckTies refuses ties that no program can sum: of stages that are not there, of one stage with
-// itself, or one stage in two groups, whose sums would have other members on either side.
+// CheckTies refuses ties that cannot be summed: a stage that does not exist, a stage tied to itself, or a stage in
+// two groups.
 func CheckTies(p *schedule.Program) error {
 	group := map[int]int{}
 	for g, stages := range p.Tied {

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Recorded is a lowered Program of weight policy asp in which the server keeps to an order that has happened: the
-// updates one after the other, and which weights each minibatch was computed with. It refuses an order that is not
-// one of this Program's minibatches, or that no run of it can have.
+// Recorded returns a lowered Program of weight policy asp whose server follows a recorded order. The order lists the
+// updates, and with which weights each minibatch was computed. Recorded refuses an order that does not have this
+// Program's minibatches, or that no run can have.
 func Recorded(p *schedule.Program, order []schedule.Applied) (*schedule.Program, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("schedule: the recorded order of %d updates: %s", len(order), fmt.Sprintf(format, args...))
@@ -21,8 +21,8 @@ func Recorded(p *schedule.Program, order []schedule.Applied) (*schedule.Program,
 	if n := p.Minibatches(); n != len(order) {
 		return nil, bad("the program has %d minibatches", n)
 	}
-	last := make([]int, p.Trainers()) // by trainer: the updates up to its own last one
-	own := make([]int, p.Trainers())  // its next minibatch
+	last := make([]int, p.Trainers()) // by trainer: the number of updates up to its own last one
+	own := make([]int, p.Trainers())  // by trainer: its next minibatch
 	for i := range own {
 		own[i] = i
 	}
@@ -44,7 +44,7 @@ func Recorded(p *schedule.Program, order []schedule.Applied) (*schedule.Program,
 	return inOrder(p, order), nil
 }
 
-// inOrder writes every list out, the server's in the given order.
+// inOrder writes out every list, the server's in the given order.
 func inOrder(p *schedule.Program, order []schedule.Applied) *schedule.Program {
 	out := *p
 	out.InOrder, out.Repeat, out.Body, out.Epilogue = true, 0, nil, nil

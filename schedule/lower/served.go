@@ -2,9 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addServed lowers the lists of one part of a Program whose weights one worker holds (schedule, ASP): trainers fetch
-// weights in front of a forward and give gradients away behind its backward, and the server answers each in turn.
-// How its strands mix is settled by readiness, or by Recorded.
+// addServed lowers the lists of one part of a Program with a server (see schedule, ASP). Trainers fetch weights
+// before a forward and send gradients after its backward, and the server has an instruction for each. How its
+// strands mix is decided by readiness, or by Recorded.
 func addServed(p *schedule.Program, part schedule.Part) {
 	if part == nil {
 		return
@@ -14,7 +14,7 @@ func addServed(p *schedule.Program, part schedule.Part) {
 		most = max(most, len(part[w]))
 	}
 	server := p.WorkerOf(1, 0, 0)
-	for turn := 0; turn < most; turn++ { // a minibatch of each trainer, and then the next of each
+	for turn := 0; turn < most; turn++ { // one minibatch of each trainer per turn
 		for _, w := range p.Placement[0][0] {
 			if turn < len(part[w]) && part[w][turn].Kind == schedule.F {
 				at := schedule.Instruction{Pipeline: 1, Micro: part[w][turn].Micro}
@@ -28,13 +28,13 @@ func addServed(p *schedule.Program, part schedule.Part) {
 	}
 }
 
-// update is what a server does with the gradients of a minibatch.
+// update returns what a server does with the gradients of a minibatch.
 func update(p *schedule.Program, at schedule.Instruction) schedule.List {
 	list := append(schedule.List{at.As(schedule.RG)}, collectives(p, at)...)
 	return append(list, at.As(schedule.U))
 }
 
-// fetching is a trainer's list with what it fetches and gives away.
+// fetching returns a trainer's list with its receives of weights and sends of gradients.
 func fetching(list schedule.List) schedule.List {
 	var out schedule.List
 	for _, in := range list {

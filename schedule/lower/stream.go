@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// addStream lowers the updates of an order without a flush: after the last gradient of each group of micro-batches come
-// the collectives and the update of that stage, and at the end of the stream the update by the rest. Forwards after an
-// update may use its result, so nothing is put off.
+// addStream lowers the updates of an order without a flush. After the last gradient of each group of micro-batches
+// come the collectives and the update of that stage. The remaining gradients are used by an update at the end of the
+// stream. Nothing is delayed, since forwards after an update may use its result.
 func addStream(p *schedule.Program) error {
 	if err := groupsMeet(p); err != nil {
 		return err
@@ -26,8 +26,7 @@ func addStream(p *schedule.Program) error {
 	return nil
 }
 
-// lastLists is the part that ends the Program, and one more than the last micro-batch, counted as its ids
-// are.
+// lastLists returns the part that ends the Program, and 1 + its last micro-batch, counted like its ids.
 func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	if len(p.Epilogue) > 0 {
 		return p.Epilogue, p.StreamEnd() - int32(p.Repeat*p.MicroBatches)
@@ -35,8 +34,8 @@ func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	return p.Body, p.StreamEnd()
 }
 
-// leftOver is the updates at the end of a worker's last list for groups that the stream does not fill. It has those
-// that no gradient of this replica closed. end counts as the list's ids do.
+// leftOver returns the updates at the end of a worker's last list for groups that the stream does not fill. These
+// are the groups that no gradient of this replica closed. end counts like the list's ids.
 func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 	var out schedule.List
 	for _, held := range p.StagesOf(worker) {
@@ -48,7 +47,7 @@ func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 			Kind: schedule.B}
 		closed := false
 		r := len(p.Placement[held[0]][held[1]])
-		// Only the last r of a group can close it.
+		// Only one of the last r micro-batches of a group can close it.
 		for at.Micro = max(end/g*g, (end/g+1)*g-int32(r)); at.Micro < end; at.Micro++ {
 			mine := p.Replication == schedule.Split || p.ReplicaOf(at.Micro, r) == held[2]
 			closed = closed || mine && closes(p, at)
@@ -61,9 +60,9 @@ func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 	return out
 }
 
-// groupsMeet refuses collectives over stages that update after different numbers of minibatches. PipeDream
-// has each stage update for itself and says nothing of weights that stages share: copies that step at
-// different times, by means over other minibatches, would not be one weight.
+// groupsMeet refuses collectives over stages that update after different numbers of minibatches. In PipeDream each
+// stage updates by itself, and the paper does not cover weights that stages share. Copies that update at different
+// times, with means over different minibatches, would not stay equal.
 func groupsMeet(p *schedule.Program) error {
 	meet := func(stages []int, what string) error {
 		for pl := range p.Placement {

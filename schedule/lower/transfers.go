@@ -2,8 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addTransfers puts each receive right before the instruction that needs the message, and each send right after its
-// maker. So nothing else waits for the message. A pair counts as one instruction: its receives, the two, its sends.
+// addTransfers puts each receive right before the instruction that needs the message, and each send right after the
+// instruction that makes it. So nothing else waits for the message. A pair counts as one instruction: receives, both
+// computations, sends.
 func addTransfers(p *schedule.Program, list schedule.List) schedule.List {
 	out := make(schedule.List, 0, 2*len(list))
 	for i := 0; i < len(list); i++ {
@@ -21,7 +22,7 @@ func addTransfers(p *schedule.Program, list schedule.List) schedule.List {
 	return out
 }
 
-// transfers is the receive that a computation needs and the send it makes, if any.
+// transfers returns the receive that a computation needs and the send it makes, if any.
 func transfers(p *schedule.Program, in schedule.Instruction) (before, after schedule.List) {
 	receive, send := schedule.Kind(0), schedule.Kind(0)
 	switch in.Kind {

@@ -6,36 +6,33 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Post-validation (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §4). An update with clipping needs
-// the norm of all stages' gradients, which is known only when the last of them has its own: waiting for it
-// pulls all stages level at the end of every step, and a zero-bubble order loses what it has won. So each
-// stage updates as if the norm were within its bound, goes on with the next step's forwards, and validates
-// when the norm is there:
+// Post-validation (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §4). An update with clipping needs the
+// norm of all stages' gradients, which is known only when the last stage has its gradients. Waiting for it makes all
+// stages end a step together, and a zero-bubble order loses its gain. So each stage updates as if the norm were
+// within its bound, goes on with the next step's forwards, and validates when the norm is known:
 //
-//	sGNk   gives the stage's part of the norm, right behind its last gradient; waits for nobody
-//	sUk    the update, unclipped, into a new version; the old weights and optimizer state and the
-//	       gradients are kept
-//	sPVk   in front of the stage's first gradient of step k+1, or sooner (seeInTime): waits for the norm.
-//	       Within the bound, what was kept is let go. Otherwise, and every stage comes to the same verdict, the
-//	       update is taken back and made again from the kept gradients, clipped, and step k+1
-//	       begins anew on every stage from its first instruction: forwards done and messages sent
-//	       with the weights taken back are thrown away.
+//	sGNk   gives the stage's part of the norm, right after its last gradient, and does not wait
+//	sUk    makes the update, unclipped, as a new version; the old weights and optimizer state and
+//	       the gradients are kept
+//	sPVk   waits for the norm, before the stage's first gradient of step k+1 or sooner (seeInTime).
+//	       If the norm is within the bound, it frees what was kept. Otherwise every stage reaches
+//	       the same result: it takes the update back and makes it again from the kept gradients,
+//	       clipped. Step k+1 then begins again on every stage from its first instruction; forwards
+//	       done and messages sent with the old weights are thrown away.
 //
-// So a step's weights are those of an update that waited, bit for bit; where norms are seldom over their
-// bound, nothing is waited for as long as the norm takes no longer than a stage's first forwards. The paper
-// passes partial sums from stage to stage and the whole back; here the norm is one collective.
+// So a step's weights are equal, bit for bit, to those of an update that waited. If norms seldom exceed their bound,
+// and the norm takes no longer than a stage's first forwards, nothing waits. The paper passes partial sums from
+// stage to stage and the total back; here the norm is one collective.
 //
-// Simulations are of runs in which no update is taken back. One that is throws away what each stage had done
-// of step k+1 before its sPVk, which is forwards in front of its first gradient and no more, and step k+1
-// then begins as behind an update that waited: with the norm known, all stages level and the pipeline empty.
-// run counts what was done for nothing as part of that step.
+// Simulations assume that no update is taken back. Otherwise the work of step k+1 before each stage's sPVk is lost,
+// which is only forwards before its first gradient. Step k+1 then begins as after an update that waited: the norm is
+// known, and the pipeline is empty. run counts the lost work as part of that step.
 //
-// The Program says the first step by itself (nothing is validated in it), then the others, and at the end the
-// validation of the last update. Check holds it to that: every update validated once, before the stage's next
-// gradient and next update.
+// In the Program the first step is separate, since nothing is validated in it. The other steps follow, and at the
+// end the validation of the last update. Check enforces this: every update is validated once, before the stage's
+// next gradient and next update.
 
-// validateLater turns a flushed Program whose body is a step into one whose updates are validated in
-// the step behind.
+// validateLater changes a flushed Program whose body is a step, so that each update is validated in the next step.
 func validateLater(p *schedule.Program) {
 	first := p.Body
 	later := make(schedule.Part, len(first))
@@ -66,8 +63,8 @@ func validateLater(p *schedule.Program) {
 	p.PostValidate = true
 }
 
-// beforeGradients is where a list has the stage's first gradient, or what it receives for it; of a
-// replica without one, its first collective or its update.
+// beforeGradients returns the position of the stage's first gradient, or of the receive for it. For a replica
+// without one it is its first collective or its update.
 func beforeGradients(list schedule.List, of schedule.Instruction) int {
 	at := slices.IndexFunc(list, func(in schedule.Instruction) bool {
 		if in.Stage != of.Stage || in.Pipeline != of.Pipeline || in.Replica != of.Replica {
@@ -82,9 +79,9 @@ func beforeGradients(list schedule.List, of schedule.Instruction) int {
 	return max(0, at)
 }
 
-// seeInTime moves a worker's first validation in front of the first receive whose message is sent behind the
-// sender's: where the update is taken back there, that message never comes. Moving one can make another's
-// messages late, so it goes on until none is; at worst all stand at the beginning of the step.
+// seeInTime moves a worker's first validation before the first receive whose message is sent after the sender's
+// validation. If the update is taken back there, that message never comes. One move can make another worker's
+// messages late, so it repeats until none is. In the worst case all validations end up at the beginning of the step.
 func seeInTime(p *schedule.Program, step schedule.Part) {
 	isPV := func(in schedule.Instruction) bool { return in.Kind == schedule.PV }
 	for moved := true; moved; {

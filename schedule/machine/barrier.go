@@ -2,18 +2,18 @@ package machine
 
 import "fmt"
 
-// Barrier counts workers at a drain and releases it when all are there. Whoever leads several processes keeps
-// one, and is told numbers alone.
+// Barrier counts workers at a drain and releases it when all have reached it. The leader of several processes keeps
+// one and needs only the counts.
 type Barrier struct {
 	workers int
-	drain   int // the one to be released next
-	here    int // workers at it
+	drain   int // the next drain to release
+	here    int // workers that have reached it
 }
 
-// NewBarrier makes the barrier of so many workers.
+// NewBarrier makes a barrier for this many workers.
 func NewBarrier(workers int) *Barrier { return &Barrier{workers: workers} }
 
-// Reach adds workers that are at a drain, and says whether that releases it. Drains of a Program count from
+// Reach adds workers that have reached a drain, and reports whether that releases it. Drains of a Program count from
 // 0.
 func (b *Barrier) Reach(drain, workers int) (released bool, err error) {
 	switch {

@@ -6,14 +6,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Chain puts Needs in the order in which one worker waits for another.
+// Chain orders Needs so that each worker waits for the next one.
 //
-// Each is followed by one that it waits for, until the chain comes back to itself (closed: then it holds the
-// circle alone) or comes to a worker that waits for nobody here, because the one it needs has ended or
-// computes. It begins with the first worker of the first circle there is, or with the first in the list.
+// The chain ends when it comes back to a worker in it; closed is then true and the chain is only that circle. It
+// also ends at a worker that waits for none of the others, because the one it needs has ended or computes. It begins
+// with the first worker of the first circle, or with the first in the list if there is no circle.
 func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 	byWorker := byWorker(waits)
-	open := map[int]bool{} // workers from which no chain comes back to itself
+	open := map[int]bool{} // workers known not to lie on a circle
 	for _, start := range waits {
 		links, at := []Need{start}, map[int]int{start.Worker: 0}
 		for !open[start.Worker] {
@@ -37,7 +37,7 @@ func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 	return chain, false
 }
 
-// Circle is a closed chain in one line.
+// Circle writes a closed chain in one line.
 func Circle(chain []Need) string {
 	var b strings.Builder
 	for _, n := range chain {
@@ -46,7 +46,7 @@ func Circle(chain []Need) string {
 	return b.String() + "and so on round"
 }
 
-// Order is all Needs, each followed by one that it waits for where that has not been said yet.
+// Order returns all Needs, each followed by one that it waits for, if that one is not listed yet.
 func Order(p *schedule.Program, waits []Need) []Need {
 	left := byWorker(waits)
 	var ordered []Need
@@ -70,8 +70,8 @@ func byWorker(waits []Need) map[int]Need {
 	return by
 }
 
-// waitedFor is the wait of a worker that n waits for. Of a collective that is a member which may not have
-// come to it: rather one that waits for something else than one that waits for another sum.
+// waitedFor returns the Need of a worker that n waits for. For a collective it is a member that may not have joined
+// it. A member that waits for something else is preferred to one that waits for another sum.
 func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 	switch n.Lack {
 	case Message, Slot, Ahead:

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Pools say which workers share processors. A worker that is in none has a processor of its own.
+// Pools say which workers share processors. A worker in no pool has its own processor.
 type Pools []Pool
 
-// Pool is workers that share so many processors.
+// Pool is a set of workers that share this many processors.
 type Pool struct {
 	Cores   int
-	Workers []int // nil: all that a Process has
+	Workers []int // nil means all workers of a Process
 }
 
-// Share is one pool for all workers of a Process; 0 is none.
+// Share returns one pool for all workers of a Process, or no pool if cores is 0.
 func Share(cores int) Pools {
 	if cores == 0 {
 		return nil
@@ -22,7 +22,8 @@ func Share(cores int) Pools {
 	return Pools{{Cores: cores}}
 }
 
-// Scarce is the pools in which some of so many workers in all ever wait: those with fewer cores than workers.
+// Scarce returns the pools in which a worker may have to wait: those with fewer cores than workers. workers is the
+// total number of workers.
 func (p Pools) Scarce(workers int) Pools {
 	return slices.DeleteFunc(slices.Clone(p), func(q Pool) bool {
 		if q.Workers == nil {
@@ -32,7 +33,7 @@ func (p Pools) Scarce(workers int) Pools {
 	})
 }
 
-// Tokens is how many processors there are in all pools.
+// Tokens returns the number of processors in all pools.
 func (p Pools) Tokens() int {
 	n := 0
 	for _, q := range p {
@@ -54,13 +55,13 @@ func (p Pools) check() error {
 // CorePool hands out the processors that workers share, first come first served.
 type CorePool struct {
 	free  []int    // processors, in the order in which they became free
-	queue []int    // workers that stand for one
-	by    []tenure // by worker, as far as one has joined
+	queue []int    // workers that wait for a processor
+	by    []tenure // by worker, as far as workers have joined
 }
 
-// tenure is a worker's token, if it holds one, and what its last one named.
+// tenure says whether a worker holds a token, and the processor of its last one.
 type tenure struct {
-	holds, held bool // now; ever
+	holds, held bool // holds one now; has ever held one
 	processor   int
 }
 
@@ -76,7 +77,7 @@ func NewCorePool(cores int) *CorePool {
 	return c
 }
 
-// Join has a worker stand in the queue, or gives it a token at once where a processor is free.
+// Join puts a worker in the queue, or gives it a token at once if a processor is free.
 func (c *CorePool) Join(worker int) (processor int, now bool) {
 	for worker >= len(c.by) {
 		c.by = append(c.by, tenure{})
@@ -91,7 +92,8 @@ func (c *CorePool) Join(worker int) (processor int, now bool) {
 	return c.give(worker), true
 }
 
-// Return takes a worker's token back, and says which worker has it now, if one stood in the queue.
+// Return takes a worker's token back. It passes the token to the first worker in the queue, if any, and returns that
+// worker.
 func (c *CorePool) Return(worker int) (next, processor int, passed bool) {
 	if worker >= len(c.by) || !c.by[worker].holds {
 		panic(fmt.Sprintf("machine: worker %d returns a core that it does not have", worker))
@@ -106,14 +108,15 @@ func (c *CorePool) Return(worker int) (next, processor int, passed bool) {
 	return next, c.give(next), true
 }
 
-// Leave has a worker stand no longer.
+// Leave removes a worker from the queue.
 func (c *CorePool) Leave(worker int) {
 	if at := slices.Index(c.queue, worker); at >= 0 {
 		c.queue = slices.Delete(c.queue, at, at+1)
 	}
 }
 
-// give gives a worker a token: its last processor if that is free, or the one that has been free for longest.
+// give gives a worker a token: for its last processor if that is free, or else for the one that has been free
+// longest.
 func (c *CorePool) give(worker int) (processor int) {
 	at, t := 0, &c.by[worker]
 	if t.held {

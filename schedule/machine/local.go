@@ -7,11 +7,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Options are what workers are given beside a Program.
+// Options say what workers have in addition to a Program.
 type Options struct {
 	Cores Pools // processors that workers share
-	Ahead int   // how many computations may be issued and not done when the next one is issued; 0 with Cores
-	Slots int   // most messages that lie with an edge's receiver; 0: no bound
+	Ahead int   // how many computations may be issued and not done when the next is issued; 0 with Cores
+	Slots int   // the most untaken messages on an edge; 0 means no limit
 }
 
 func (o Options) check() error {
@@ -25,23 +25,23 @@ func (o Options) check() error {
 	return o.Cores.check()
 }
 
-// never is a minibatch that no Program has.
+// never is a minibatch number that no Program has.
 const never = math.MaxInt
 
-// Local is one worker's list: where it is, what has arrived, what is issued and not done. It has a method for each
+// Local is one worker's list: its position, what has arrived, what is issued and not done. It has a method for each
 // transition and each question of the package's contract, and works out what the head lacks from its parts.
 type Local struct {
 	o       Options
 	worker  int
 	p       *schedule.Program
 	head    head
-	need    Need // of the head, besides a core, where it is known
-	known   bool // nothing has happened since need was worked out
-	ready   bool // Poll has called the head so
+	need    Need // what the head needs, except a core; valid if known
+	known   bool // nothing has happened since need was computed
+	ready   bool // Poll has reported the head as ready
 	running bool // the head is started
 
 	begun      begun
-	arrived    map[schedule.Key]struct{} // messages not yet taken
+	arrived    map[schedule.Key]struct{} // messages that have arrived and are not yet taken
 	open       open
 	slots      slots
 	drains     drains
@@ -55,11 +55,11 @@ type Local struct {
 type head struct {
 	at    schedule.Cursor
 	in    schedule.Instruction
-	more  bool      // there is one
-	takes []message // where it is a receive
+	more  bool      // false at the end of the list
+	takes []message // if it is a receive: its messages
 }
 
-// begun has the greatest minibatch and micro-batch that a worker has begun; -1 for none.
+// begun holds the greatest minibatch and micro-batch that a worker has begun; -1 means none.
 type begun struct{ mini, micro int32 }
 
 // add notes an instruction that begins.
@@ -73,26 +73,26 @@ func (b *begun) add(in schedule.Instruction) {
 	}
 }
 
-// drains is which DR instructions a worker has come to: those released are let through.
+// drains counts the DR instructions that a worker has passed, and those released.
 type drains struct {
 	passed, released int
-	counted          bool // the worker, as one at a drain
+	counted          bool // the worker has been counted at its current drain
 }
 
-// token is a worker's token of a core, and its place in the queue for one: it never has both.
+// token is a worker's token of a core, or its place in the queue for one. A worker never has both.
 type token struct {
-	core   int  // processor that it names, or none
+	core   int  // the token's processor, or none
 	used   bool // its computation has started
-	stands bool // in the queue: the worker lacks a core alone, as Process.look has found
+	stands bool // in the queue: the worker lacks only a core
 }
 
-// slots is the slots that a worker has taken of its edges, by the worker that has them: never more than there are.
+// slots holds the slots that a worker has taken on its edges, by receiver.
 type slots struct {
-	most  int // of an edge; 0: no bound
+	most  int // slots of an edge; 0 means no limit
 	taken []int
 }
 
-// full is the first receiver of a send to which no slot is free.
+// full returns the first receiver of a send with no free slot.
 func (s *slots) full(p *schedule.Program, in schedule.Instruction) (peer int, is bool) {
 	if s.most == 0 {
 		return 0, false
@@ -106,7 +106,7 @@ func (s *slots) full(p *schedule.Program, in schedule.Instruction) (peer int, is
 	return peer, is
 }
 
-// take takes those of a send.
+// take takes the slots of a send.
 func (s *slots) take(p *schedule.Program, in schedule.Instruction) {
 	if s.most > 0 {
 		p.Recipients(in, func(to, _, _, _ int) bool {
@@ -116,12 +116,12 @@ func (s *slots) take(p *schedule.Program, in schedule.Instruction) {
 	}
 }
 
-// none is the processor of a worker without a token.
+// none is the processor number of a worker without a token.
 const none = -1
 
-// message is one that a receive takes.
+// message is one message that a receive takes.
 type message struct {
-	key  schedule.Key // of its send
+	key  schedule.Key // of the send
 	from int
 }
 
@@ -135,8 +135,8 @@ func NewLocal(p *schedule.Program, worker int, o Options) (*Local, error) {
 	return l, l.Load(p)
 }
 
-// Load starts a Program, the first or, once the list has ended with nothing open, the next one. Messages that
-// have arrived and were not taken survive: only the next Program's can come behind the end of a list.
+// Load starts a Program: the first, or the next one once the list has ended with nothing open. Messages that have
+// arrived and were not taken stay; after the end of a list they can only belong to the next Program.
 func (l *Local) Load(p *schedule.Program) error {
 	if err := l.mayLoad(p); err != nil {
 		return err
@@ -171,13 +171,13 @@ func (l *Local) mayLoad(p *schedule.Program) error {
 	return nil
 }
 
-// Head is the next instruction, with absolute ids; false when the list has ended.
+// Head returns the next instruction, with absolute ids, and false when the list has ended.
 func (l *Local) Head() (schedule.Instruction, bool) { return l.head.in, l.head.more }
 
-// Open is how much the worker has issued that is not done.
+// Open returns how many instructions of the worker are issued and not done.
 func (l *Local) Open() int { return l.open.count() }
 
-// Begun is the greatest minibatch that it has started an instruction of; -1 for none.
+// Begun returns the greatest minibatch of which it has started an instruction; -1 if none.
 func (l *Local) Begun() int {
 	begun := int(l.begun.mini)
 	if l.begun.micro >= 0 { // minibatches ascend with their micro-batches
@@ -186,7 +186,7 @@ func (l *Local) Begun() int {
 	return begun
 }
 
-// Poll says what the head still needs; Need.Ready means that it may start now.
+// Poll returns what the head still needs. Need.Ready means that it may start now.
 func (l *Local) Poll() Need {
 	n := Need{Worker: l.worker, At: l.head.in}
 	switch {
@@ -206,7 +206,7 @@ func (l *Local) Poll() Need {
 	return n
 }
 
-// needs is what the head needs besides a core. It is worked out once between two transitions.
+// needs returns what the head needs, except a core. It is computed once between two transitions.
 func (l *Local) needs() *Need {
 	if !l.known {
 		l.need, l.known = Need{Worker: l.worker, At: l.head.in}, true
@@ -215,7 +215,7 @@ func (l *Local) needs() *Need {
 	return &l.need
 }
 
-// lacks notes what an instruction needs besides a core, once those in front of it have been issued.
+// lacks sets what an instruction needs, except a core, once all before it have been issued.
 func (l *Local) lacks(n *Need) {
 	switch in := n.At; in.Kind {
 	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
@@ -245,7 +245,7 @@ func (l *Local) lacks(n *Need) {
 	}
 }
 
-// lacksMessage notes the first message that a receive takes and that is not here.
+// lacksMessage sets the first message of a receive that has not arrived.
 func (l *Local) lacksMessage(n *Need) {
 	takes := l.head.takes
 	if n.At != l.head.in {
@@ -260,17 +260,16 @@ func (l *Local) lacksMessage(n *Need) {
 	}
 }
 
-// AwaitsSum says whether an update, collective, PV or CK waits until a collective issued in front of it is
-// complete.
+// AwaitsSum reports whether an update, collective, PV or CK waits for a collective issued before it.
 func AwaitsSum(p *schedule.Program, in, collective schedule.Instruction) bool {
 	if in.Kind == schedule.U && collective.Kind == schedule.GN && p.ValidatesLater() ||
 		(in.Kind == schedule.U || in.Kind == schedule.GN) && collective.Micro > in.Micro {
-		return false // its PV waits for the norm; a later update waits for a later sum
+		return false // its PV waits for the norm, and a later update for a later sum
 	}
 	return in.Kind == schedule.CK || collective.Stage == in.Stage && collective.Pipeline == in.Pipeline
 }
 
-// Start begins the head, which Poll has called ready.
+// Start begins the head, which Poll has reported as ready.
 func (l *Local) Start() {
 	if !l.ready {
 		panic(fmt.Sprintf("machine: Start of worker %d at %v, which Poll has not called ready", l.worker, l.head.in))
@@ -292,7 +291,7 @@ func (l *Local) Start() {
 	}
 }
 
-// Issued says that the worker's own time on its head is over; done that it is Done as well.
+// Issued says that the worker's own time on its head is over. done says that the head is Done as well.
 func (l *Local) Issued(done bool) {
 	if !l.running {
 		panic(fmt.Sprintf("machine: worker %d has issued something that it had not started", l.worker))
@@ -314,7 +313,7 @@ func (l *Local) Issued(done bool) {
 	l.look()
 }
 
-// Done says that an instruction that was issued is complete.
+// Done says that an issued instruction is complete.
 func (l *Local) Done(in schedule.Instruction) {
 	if !l.open.end(in) {
 		panic(fmt.Sprintf("machine: worker %d is done with %v, which it has not issued", l.worker, in))
@@ -323,14 +322,14 @@ func (l *Local) Done(in schedule.Instruction) {
 	l.changed()
 }
 
-// Arrive says that a message is there: in is its sender's SF or SB.
+// Arrive says that a message has arrived. in is its sender's SF or SB.
 func (l *Local) Arrive(in schedule.Instruction) {
 	l.arrived[in.Key()] = struct{}{}
 	l.strands.arrive(in.Key())
 	l.changed()
 }
 
-// Credit gives back a slot of the edge to a worker.
+// Credit gives back a slot of the edge to worker to.
 func (l *Local) Credit(to int) {
 	if l.slots.most == 0 {
 		return
@@ -342,7 +341,8 @@ func (l *Local) Credit(to int) {
 	l.changed()
 }
 
-// AtDrain says whether the worker is at a drain that is not released, with nothing open, and at which.
+// AtDrain returns the drain that the worker has reached. at is false unless that drain is not released and nothing
+// is open.
 func (l *Local) AtDrain() (drain int, at bool) {
 	return l.drains.passed, l.head.more && !l.running && l.head.in.Kind == schedule.DR &&
 		l.drains.passed >= l.drains.released && l.Open() == 0
@@ -354,8 +354,8 @@ func (l *Local) Release() {
 	l.drains.counted, l.known = false, false
 }
 
-// wants says whether the worker lacks a core and nothing else for its next computation: all receives directly
-// in front of it have arrived.
+// wants reports whether the worker lacks only a core for its next computation. All receives directly before it must
+// have arrived.
 func (l *Local) wants() bool {
 	if !l.head.more || l.running || !l.head.in.Kind.IsReceive() && !l.head.in.Kind.IsCompute() {
 		return false
@@ -385,7 +385,7 @@ func (l *Local) wants() bool {
 	}
 }
 
-// keeps says whether the worker's token stays with it.
+// keeps reports whether the worker keeps its token.
 func (l *Local) keeps() bool {
 	switch {
 	case l.running || len(l.open.behind) > 0:

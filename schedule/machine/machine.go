@@ -2,8 +2,8 @@ package machine
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// Gate is what a player of whole Programs asks and tells; Machine is the real one. Lists of workers
-// are those worth polling again, in a slice that the next call reuses.
+// Gate is what a player of whole Programs uses; Machine is the real one. The methods that return a list return
+// workers to poll again. The next call reuses the slice.
 type Gate interface {
 	Poll(worker int) Need
 	Start(worker int)
@@ -15,7 +15,7 @@ type Gate interface {
 	Sees(worker int, stage int32) int
 }
 
-// Machine is all workers of a Program with their CorePools and their Barrier.
+// Machine is all workers of a Program with their CorePools and a Barrier.
 type Machine struct {
 	*Process
 	barrier *Barrier
@@ -52,17 +52,17 @@ func (m *Machine) Done(worker int, in schedule.Instruction) []int {
 	return m.release(m.Process.Done(worker, in))
 }
 
-// Limit has every worker pass instructions of minibatch n and later.
+// Limit makes every worker pass the instructions of minibatch n and later.
 func (m *Machine) Limit(n int) []int { return m.release(m.Process.Limit(n)) }
 
-// release lets a drain through once every worker is at it.
+// release lets a drain through once every worker has reached it.
 func (m *Machine) release(wake []int) []int {
 	drain, workers, all := m.AtDrain()
 	if !all {
 		return wake
 	}
 	if released, err := m.barrier.Reach(drain, workers); err != nil || !released {
-		panic(err) // the Barrier counts what AtDrain has counted
+		panic(err) // the Barrier counts the same workers as AtDrain
 	}
 	return m.Release()
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Lack is what an instruction can lack.
+// Lack is a kind of thing that an instruction can lack.
 type Lack uint8
 
 // What a worker may wait for.
@@ -14,30 +14,29 @@ const (
 	Nothing    Lack = iota // it may start
 	Message                // For has not arrived from Peer
 	Collective             // For is not complete
-	Device                 // For is issued and not done, as are as many as may be
+	Device                 // For is issued and not done, and no more may be issued
 	Slot                   // the edge to Peer has no free slot
 	Core                   // all cores are taken
 	Drain                  // not every worker is here with nothing open
 	Held                   // a stop is being agreed on
-	Running                // the worker has started it
+	Running                // the worker has already started it
 	Ended                  // the list has ended
-	Ahead                  // the worker that it would send weights to is as far ahead of Peer as it may be
+	Ahead                  // sending the weights would let a trainer get too far ahead of Peer
 )
 
 // Need is what keeps a worker from starting its next instruction.
 type Need struct {
 	Worker int
-	At     schedule.Instruction // what it would start
+	At     schedule.Instruction // the instruction it would start
 	Lack   Lack
 	For    schedule.Instruction // the message, collective or computation
-	Peer   int                  // the worker that a message comes from, or whose slots are taken
+	Peer   int                  // the worker from which a message comes, or whose slots are taken
 }
 
-// Ready says whether nothing is lacking.
+// Ready reports whether nothing is lacking.
 func (n Need) Ready() bool { return n.Lack == Nothing }
 
-// Blocker is the short text that a Timeline keeps: an instruction, "core", "slot", "drain", "stop" or
-// "staleness".
+// Blocker returns the short text for a Timeline: an instruction, "core", "slot", "drain", "stop" or "staleness".
 func (n Need) Blocker() string {
 	switch n.Lack {
 	case Message, Collective, Device:
@@ -56,13 +55,13 @@ func (n Need) Blocker() string {
 	return ""
 }
 
-// String is a sentence for a stall report.
+// String returns a sentence for a stall report.
 func (n Need) String() string { return n.Told(byNumber) }
 
 // byNumber calls a worker by its number.
 func byNumber(worker int) string { return fmt.Sprintf("worker %d", worker) }
 
-// Told is the sentence with workers called as name says.
+// Told returns that sentence, with the names of workers that name returns.
 func (n Need) Told(name func(worker int) string) string {
 	why := ""
 	switch n.Lack {

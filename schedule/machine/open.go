@@ -6,16 +6,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// open has the instructions that a worker has started or issued and that are not done.
+// open holds the instructions that a worker has started or issued and that are not done.
 type open struct {
 	joined []schedule.Instruction // collectives
-	behind []schedule.Instruction // computations, in their order
+	behind []schedule.Instruction // computations, in order
 	sends  int
 }
 
 func (o *open) count() int { return len(o.joined) + len(o.behind) + o.sends }
 
-// start adds an instruction that begins, if anybody waits for it to be done.
+// start adds an instruction that begins, if some instruction may wait until it is done.
 func (o *open) start(in schedule.Instruction) {
 	switch {
 	case in.Kind.IsCompute():
@@ -27,10 +27,10 @@ func (o *open) start(in schedule.Instruction) {
 	}
 }
 
-// undo takes the computation that began last, which is done.
+// undo removes the computation that began last, which is done.
 func (o *open) undo() { o.behind = o.behind[:len(o.behind)-1] }
 
-// end takes an instruction that is done, and says whether it was there.
+// end removes an instruction that is done, and reports whether it was in open.
 func (o *open) end(in schedule.Instruction) bool {
 	was := o.count()
 	switch {
@@ -51,14 +51,14 @@ func without(list []schedule.Instruction, in schedule.Instruction) []schedule.In
 	return list
 }
 
-// lacksDevice notes that more computations are not done than so many.
+// lacksDevice notes that more than ahead computations are not done.
 func (o *open) lacksDevice(n *Need, ahead int) {
 	if len(o.behind) > ahead {
 		n.Lack, n.For = Device, o.behind[0]
 	}
 }
 
-// lacksSum notes the first collective that an instruction takes from and that is not complete.
+// lacksSum notes the first incomplete collective whose result an instruction uses.
 func (o *open) lacksSum(n *Need, p *schedule.Program) {
 	for _, c := range o.joined {
 		if AwaitsSum(p, n.At, c) {

@@ -6,8 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Limit has the worker pass every instruction of minibatch n and later. None of those may have begun
-// anywhere.
+// Limit makes the worker pass every instruction of minibatch n and later. No worker may have begun one of them.
 func (l *Local) Limit(n int) {
 	if l.Begun() >= n {
 		panic(fmt.Sprintf("machine: worker %d is to pass minibatch %d and has begun minibatch %d", l.worker, n,
@@ -19,8 +18,7 @@ func (l *Local) Limit(n int) {
 	}
 }
 
-// Hold has instructions of minibatch n and later wait. It ends when Limit says where to stop, or when Hold is called
-// with another n.
+// Hold makes instructions of minibatch n and later wait. It ends with a call of Limit, or of Hold with another n.
 func (l *Local) Hold(n int) {
 	l.passing.held, l.ready = n, false
 	l.changed()
@@ -35,12 +33,12 @@ func (l *Local) Rollback(k int) {
 	l.passing.rollback(k, l.worker)
 }
 
-// Dropping says whether the head is a receive whose messages are thrown away.
+// Dropping reports whether the head is a receive whose messages are thrown away.
 func (l *Local) Dropping() bool {
 	return l.head.more && l.head.in.Kind.IsReceive() && l.passing.drops(l.head.in)
 }
 
-// Messages calls yield for every message that the head, a receive, takes: its sender's instruction and the
+// Messages calls yield for every message that the head, a receive, takes. It passes the sender's instruction and the
 // sender.
 func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
 	for _, m := range l.head.takes {
@@ -50,7 +48,7 @@ func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
 	}
 }
 
-// look passes what lies behind a limit and notes the head.
+// look moves past instructions that are passed and sets the head.
 func (l *Local) look() {
 	if l.strands.all == nil {
 		for in, more := l.head.at.Head(); more && l.passing.passes(in); in, more = l.head.at.Head() {
@@ -68,7 +66,7 @@ func (l *Local) look() {
 	l.head.in, l.head.more, l.head.takes = schedule.Instruction{}, false, l.head.takes[:0]
 }
 
-// note makes what the cursor is at the head.
+// note makes the cursor's instruction the head.
 func (l *Local) note() {
 	l.ready, l.known = false, false
 	h := &l.head
@@ -78,13 +76,13 @@ func (l *Local) note() {
 	}
 }
 
-// passing is what of its list a worker moves on without, or waits in front of: from some minibatch on everything but
-// drains. Those numbers only fall in a Program, held apart.
+// passing says which instructions of its list a worker passes, and which must wait: all from some minibatch on,
+// except drains. Within a Program these numbers only fall, except held.
 type passing struct {
 	p           *schedule.Program
-	held, limit int  // minibatches from here on wait, are passed
-	undone      int  // minibatches from here on are passed, their dropped messages taken
-	some        bool // anything is
+	held, limit int  // minibatches from here on wait; from here on are passed
+	undone      int  // minibatches from here on are passed, and their dropped messages received
+	some        bool // whether anything is passed
 	dropped     map[schedule.Key]struct{}
 }
 
@@ -92,17 +90,17 @@ func passesNothing(p *schedule.Program) passing {
 	return passing{p: p, held: never, limit: never, undone: never}
 }
 
-// holds says whether an instruction waits for Limit.
+// holds reports whether an instruction waits for Limit.
 func (s *passing) holds(in schedule.Instruction) bool {
 	return s.held != never && in.Kind != schedule.DR && s.p.MinibatchOf(in) >= s.held
 }
 
-// drops says whether a receive's messages are thrown away.
+// drops reports whether a receive's messages are thrown away.
 func (s *passing) drops(receive schedule.Instruction) bool {
 	return s.p.MinibatchOf(receive) >= s.undone
 }
 
-// rollback makes a worker skip what comes after minibatch k, and receive and drop what was sent of it.
+// rollback makes a worker pass what comes after minibatch k, and receive and drop what was sent of it.
 func (s *passing) rollback(k, worker int) {
 	if s.undone <= k+1 {
 		return // this is another stage's PV of the same minibatch
@@ -124,8 +122,7 @@ func (s *passing) rollback(k, worker int) {
 	}
 }
 
-// drop notes messages of minibatches behind k from one worker to another. They are those sent in front of the first
-// PV of k.
+// drop notes messages of minibatches after k from one worker to another, namely those sent before the first PV of k.
 func (s *passing) drop(from, worker, k int) {
 	s.p.Walk(from, func(in schedule.Instruction) bool {
 		if in.Kind.IsSend() && s.p.MinibatchOf(in) > k {
@@ -162,7 +159,7 @@ func (s *passing) messages(in schedule.Instruction, yield func(sent schedule.Ins
 	})
 }
 
-// passes says whether the worker moves on without doing an instruction.
+// passes reports whether the worker moves on without doing an instruction.
 func (s *passing) passes(in schedule.Instruction) bool {
 	if !s.some || in.Kind == schedule.DR {
 		return false

@@ -2,12 +2,12 @@ package machine
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// Play runs a Program as far as it goes, with transfers, collectives and computations that take no time.
+// Play runs a Program as far as it can go, with transfers, collectives and computations that take no time.
 //
-// What is possible at all happens, whatever the order in which workers are looked at: a worker's next
-// instruction waits for messages, slots and collectives and never for the absence of one, each of which one
-// worker alone takes. What a server does for one trainer holds up no other but for a while (strands). So a Program
-// whose lists end here ends at any speed, and one that stops here, as Waits of the Machine then says, stops at any.
+// The result does not depend on the order in which workers are looked at. A worker's next instruction waits for
+// messages, slots and collectives, never for the absence of one, and only one worker takes each of them. A server's
+// work for one trainer delays other trainers only for a while (strands). So a Program whose lists end here ends at
+// any speed, and one that stops here stops at any speed. Waits of the Machine then says why.
 func Play(p *schedule.Program, o Options) (*Machine, error) {
 	m, err := New(p, o)
 	if err != nil {
@@ -31,12 +31,12 @@ type player struct {
 	m      *Machine
 	p      *schedule.Program
 	queue  []int // workers to look at
-	at     int   // the one that is looked at
+	at     int   // the worker that is looked at
 	joined map[schedule.Instruction]*meeting
 	froms  []int
 }
 
-// meeting is a collective that some members have come to.
+// meeting is a collective that only some members have joined.
 type meeting struct {
 	members []schedule.Instruction
 	workers []int
@@ -45,7 +45,7 @@ type meeting struct {
 
 func (x *player) look(workers []int) {
 	for _, w := range workers {
-		if w != x.at { // it is polled until it can do no more
+		if w != x.at { // x.at is polled anyway until it can do no more
 			x.queue = append(x.queue, w)
 		}
 	}
@@ -90,15 +90,15 @@ func (x *player) execute(w int) {
 	}
 }
 
-// LeastSlots is the fewest slots an edge with which a Program runs to its end; 0 where no number is enough.
+// LeastSlots returns the smallest number of slots per edge with which a Program runs to its end, or 0 if no number
+// is enough.
 //
-// More slots never hurt: what has been sent and taken with fewer can be with more. A Program needs more than
-// one where workers in a circle send before they take: what all of them send before the first of it is taken
-// must fit, n messages on each edge of the circle and one in the hands of each worker. So 1F1B with depths K
-// needs half of the greatest K_i - K_i+1, rounded up, and one at least; looped BFS of M micro-batches on W
-// workers the whole part of M/W. One slot is enough for the other families of one stage a worker, for dp and
-// Chimera, two for those that cross the same workers several times (interleaved, ZB-V, elastic averaging of
-// two pipelines).
+// More slots never hurt. A Program needs more than one slot where workers in a circle send before they receive. All
+// that they send before the first message is taken must fit: n messages on each edge of the circle and one in the
+// hands of each worker. So 1F1B with depths K needs half of the greatest K_i - K_i+1, rounded up, and at least 1.
+// Looped BFS of M micro-batches on W workers needs M/W, rounded down. One slot is enough for the other families with
+// one stage per worker, for dp and for Chimera. Two are enough for those that cross the same workers several times
+// (interleaved, ZB-V, elastic averaging of two pipelines).
 func LeastSlots(p *schedule.Program) (int, error) {
 	ends := func(slots int) (bool, error) {
 		m, err := Play(p, Options{Slots: slots})
@@ -118,7 +118,7 @@ func LeastSlots(p *schedule.Program) (int, error) {
 		}
 		enough *= 2
 	}
-	few := enough / 2 // too few, or none
+	few := enough / 2 // too few, or 0
 	for enough-few > 1 {
 		middle := (few + enough) / 2
 		ok, err := ends(middle)
@@ -134,8 +134,8 @@ func LeastSlots(p *schedule.Program) (int, error) {
 	return enough, nil
 }
 
-// CheckSlots refuses a Program that would block for ever with so many slots an edge: a StallError says who
-// would wait for whom.
+// CheckSlots refuses a Program that would deadlock with this many slots per edge. A StallError then says which
+// worker waits for which.
 func CheckSlots(p *schedule.Program, slots int) error {
 	m, err := Play(p, Options{Slots: slots})
 	if err != nil {

@@ -10,17 +10,16 @@ import (
 
 // Process is the Locals of one process's workers and the CorePools that they share.
 //
-// Methods that say what has happened return the workers that are worth polling again, in a slice that the
-// next call reuses.
+// Methods that report an event return the workers to poll again. The next call reuses the slice.
 type Process struct {
 	workers []int
 	locals  []*Local    // by worker; nil for those of other processes
-	cores   []*CorePool // by worker; nil for those with a core of their own
-	drained int         // workers that are at a drain
+	cores   []*CorePool // by worker; nil for those with their own core
+	drained int         // number of workers at a drain
 	wake    []int
 }
 
-// NewProcess makes the Locals of some workers of a Program; nil is all of them.
+// NewProcess makes the Locals of some workers of a Program; nil means all.
 func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -50,7 +49,7 @@ func NewProcess(p *schedule.Program, workers []int, o Options) (*Process, error)
 	return s, nil
 }
 
-// share gives a pool's workers a CorePool, those of other processes left out.
+// share gives a pool's workers in this process a CorePool.
 func (s *Process) share(pool Pool) error {
 	mine := pool.Workers
 	if mine == nil {
@@ -86,16 +85,16 @@ func (s *Process) Load(p *schedule.Program) error {
 	return nil
 }
 
-// Local is a worker's own part. Whoever drives a Process does not call its transitions.
+// Local returns a worker's Local. A driver of a Process must not call its transitions.
 func (s *Process) Local(worker int) *Local { return s.locals[worker] }
 
-// Poll says what a worker's head still needs.
+// Poll returns what a worker's head still needs.
 func (s *Process) Poll(worker int) Need { return s.locals[worker].Poll() }
 
-// Start begins a worker's head, which Poll has called ready.
+// Start begins a worker's head, which Poll has reported as ready.
 func (s *Process) Start(worker int) { s.locals[worker].Start() }
 
-// Issued says that a worker's own time on its head is over; done that it is Done as well.
+// Issued says that a worker's own time on its head is over. done says that the head is Done as well.
 func (s *Process) Issued(worker int, done bool) []int {
 	s.locals[worker].Issued(done)
 	return s.after(worker)
@@ -112,7 +111,7 @@ func (s *Process) Done(worker int, in schedule.Instruction) []int {
 	return s.after(worker)
 }
 
-// Arrive says that a message is there for a worker: in is its sender's SF or SB.
+// Arrive says that a message for a worker has arrived. in is its sender's SF or SB.
 func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	l := s.locals[worker]
 	l.Arrive(in)
@@ -122,7 +121,7 @@ func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	return s.after(worker)
 }
 
-// Credit gives a worker a slot of its edge to another worker back.
+// Credit gives back to a worker a slot of its edge to another worker.
 func (s *Process) Credit(worker, to int) []int {
 	l := s.locals[worker]
 	l.Credit(to)
@@ -132,13 +131,13 @@ func (s *Process) Credit(worker, to int) []int {
 	return s.after(worker)
 }
 
-// Processor is which processor of its pool a worker's token names; false where it has none.
+// Processor returns the processor of a worker's token, and false if it has none.
 func (s *Process) Processor(worker int) (processor int, has bool) {
 	core := s.locals[worker].token.core
 	return core, core != none
 }
 
-// Begun is the greatest minibatch that any of the workers has begun; -1 for none.
+// Begun returns the greatest minibatch that any of the workers has begun; -1 if none.
 func (s *Process) Begun() int {
 	begun := -1
 	for _, w := range s.workers {
@@ -147,7 +146,7 @@ func (s *Process) Begun() int {
 	return begun
 }
 
-// Hold has instructions of minibatch n and later wait for Limit.
+// Hold makes instructions of minibatch n and later wait for Limit.
 func (s *Process) Hold(n int) []int {
 	for _, w := range s.workers {
 		s.locals[w].Hold(n)
@@ -155,7 +154,7 @@ func (s *Process) Hold(n int) []int {
 	return s.all()
 }
 
-// Limit has every worker pass instructions of minibatch n and later; see Local.Limit.
+// Limit makes every worker pass the instructions of minibatch n and later; see Local.Limit.
 func (s *Process) Limit(n int) []int {
 	for _, w := range s.workers {
 		s.locals[w].Limit(n)
@@ -163,8 +162,8 @@ func (s *Process) Limit(n int) []int {
 	return s.all()
 }
 
-// AtDrain says at which drain every worker is, with nothing open; false while some is not. Whoever drives a
-// Process asks after Load, Issued, Done and Limit, and tells its Barrier.
+// AtDrain returns the drain at which all workers are, with nothing open; all is false if some is not. A driver of a
+// Process must call it after Load, Issued, Done and Limit, and tell its Barrier.
 func (s *Process) AtDrain() (drain, workers int, all bool) {
 	if len(s.workers) == 0 || s.drained < len(s.workers) {
 		return 0, 0, false
@@ -181,7 +180,7 @@ func (s *Process) Release() []int {
 	return s.all()
 }
 
-// Ended says whether every list has ended with nothing open.
+// Ended reports whether every list has ended with nothing open.
 func (s *Process) Ended() bool {
 	for _, w := range s.workers {
 		if l := s.locals[w]; l.head.more || l.Open() > 0 {
@@ -191,7 +190,7 @@ func (s *Process) Ended() bool {
 	return true
 }
 
-// Waits says what each worker waits for that is neither running nor done.
+// Waits returns what each worker waits for, without workers that run or have ended.
 func (s *Process) Waits() []Need {
 	var needs []Need
 	for _, w := range s.workers {
@@ -202,7 +201,7 @@ func (s *Process) Waits() []Need {
 	return needs
 }
 
-// Left is a message that arrived and that nobody took: the first by worker and name.
+// Left returns a message that arrived and was never taken: the first by worker and name.
 func (s *Process) Left() (worker int, in schedule.Instruction, found bool) {
 	for _, w := range s.workers {
 		if box := s.locals[w].arrived; len(box) > 0 {
@@ -221,15 +220,15 @@ func (s *Process) all() []int {
 	return s.wake
 }
 
-// after looks at a worker to which something has happened.
+// after looks at a worker after an event.
 func (s *Process) after(worker int) []int {
 	s.wake = append(s.wake[:0], worker)
 	s.look(worker)
 	return s.wake
 }
 
-// look has a worker return its token or stand for one, and counts it at a drain. One that runs keeps its
-// token, and does not stand for one.
+// look makes a worker return its token or queue for one, and counts it at a drain. A running worker keeps its token,
+// and does not queue.
 func (s *Process) look(w int) {
 	l, cores := s.locals[w], s.cores[w]
 	if cores != nil && !l.running {
@@ -253,7 +252,7 @@ func (s *Process) look(w int) {
 	s.count(l)
 }
 
-// count counts a worker that has come to a drain.
+// count counts a worker that has reached a drain.
 func (s *Process) count(l *Local) {
 	if _, at := l.AtDrain(); at && !l.drains.counted {
 		l.drains.counted = true

@@ -2,7 +2,8 @@ package machine
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// references counts, by stage, the updates of a reference beside a Program's pipelines; nil where there is none.
+// references counts, by stage, the updates of a reference beside a Program's pipelines. It is nil if there is no
+// such reference.
 type references []int
 
 func referencesOf(p *schedule.Program) references {
@@ -12,15 +13,15 @@ func referencesOf(p *schedule.Program) references {
 	return make([]int, p.Stages)
 }
 
-// moved notes that what was issued beside the worker is complete, an update of the reference among it.
+// moved notes that something issued beside the worker is complete; an update of the reference is counted.
 func (r references) moved(in schedule.Instruction) {
 	if in.Kind == schedule.UR {
 		r[in.Stage]++
 	}
 }
 
-// Sees is how many updates of this Program a stage's reference beside the pipelines has had. An update that starts
-// now is pulled towards that version.
+// Sees returns how many updates of this Program a stage's reference beside the pipelines has had. An update that
+// starts now is pulled towards that version.
 func (l *Local) Sees(stage int32) int {
 	if l.references == nil {
 		return 0
@@ -28,5 +29,5 @@ func (l *Local) Sees(stage int32) int {
 	return l.references[stage]
 }
 
-// Sees is Local's of one of the workers.
+// Sees returns Local.Sees of one of the workers.
 func (s *Process) Sees(worker int, stage int32) int { return s.locals[worker].Sees(stage) }

@@ -7,12 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// StallError says that a Program cannot go on although nobody has failed, and who waits for what.
+// StallError says that a Program cannot go on although nothing has failed, and what each worker waits for.
 type StallError struct {
 	Room    string // that played it: "sim", "run", "schedule"
 	Program string
 	How     string // "stalls at 3 s"
-	Waits   []Wait // each followed by one that it waits for, as far as there is one
+	Waits   []Wait // each followed by one that it waits for, if possible
 }
 
 // Wait is what one worker waits for, in words.
@@ -21,8 +21,8 @@ type Wait struct {
 	Text string
 }
 
-// NewStall is the error of a Program that stops where it is, with the waits put in order. tell is how each is said;
-// nil is as it says itself.
+// NewStall returns the error for a Program that stops where it is, with the waits put in order. tell gives the text
+// of each wait; nil means Need.String.
 func NewStall(room, how string, p *schedule.Program, waits []Need, tell func(Need) string) *StallError {
 	if tell == nil {
 		tell = Need.String

@@ -6,22 +6,22 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// strands is what a server does for its trainers, each in its order. The head is of one of them, whose cursor then lags
-// behind Local's until the instruction has ended.
+// strands holds what a server does for its trainers, in a fixed order for each trainer. The head belongs to one
+// strand. That strand's cursor stays behind Local's until the instruction has ended.
 type strands struct {
 	p    *schedule.Program
-	all  []strand       // by trainer; nil: the worker keeps to its list
-	turn int            // the strand that the head is of
-	came []schedule.Key // messages that have arrived for them, in their order
+	all  []strand       // by trainer; nil: the worker follows its list
+	turn int            // the strand of the head
+	came []schedule.Key // messages that have arrived for the strands, in order
 }
 
 // strand is what a server does for one trainer.
 type strand struct {
-	at   schedule.Cursor // in the whole list: at an instruction of the strand, or behind the last
-	done int             // updates
+	at   schedule.Cursor // in the whole list: at the strand's next instruction, or at the end
+	done int             // number of updates
 }
 
-// strandsOf is those of a worker that takes its instructions by readiness.
+// strandsOf returns the strands of a loose worker.
 func strandsOf(p *schedule.Program, worker int) strands {
 	s := strands{p: p}
 	if p.Loose(worker) {
@@ -34,7 +34,7 @@ func strandsOf(p *schedule.Program, worker int) strands {
 	return s
 }
 
-// settle moves past what is of other strands.
+// settle moves past instructions of other strands.
 func (s *strand) settle(p *schedule.Program, trainer int) {
 	for {
 		in, more := s.at.Head()
@@ -45,21 +45,21 @@ func (s *strand) settle(p *schedule.Program, trainer int) {
 	}
 }
 
-// arrive notes that a message is there.
+// arrive notes that a message has arrived.
 func (s *strands) arrive(key schedule.Key) {
 	if s.all != nil {
 		s.came = append(s.came, key)
 	}
 }
 
-// took notes that a message is no longer there.
+// took notes that a message was taken.
 func (s *strands) took(key schedule.Key) {
 	if at := slices.Index(s.came, key); at >= 0 {
 		s.came = slices.Delete(s.came, at, at+1)
 	}
 }
 
-// ended puts the strand that an instruction was of behind it.
+// ended moves the strand of an ended instruction past it.
 func (s *strands) ended(in schedule.Instruction, behind schedule.Cursor) {
 	if s.all == nil {
 		return
@@ -71,9 +71,9 @@ func (s *strands) ended(in schedule.Instruction, behind schedule.Cursor) {
 	one.settle(s.p, s.turn)
 }
 
-// choose says which strand a worker goes on with: the rest of an update that it has begun, or else weights that
-// a trainer waits for and may have, or else the gradients that came first. Where nothing is ready it is the first that
-// is left, if any is.
+// choose returns the strand with which a worker goes on: the rest of an update that it has begun, else weights that
+// a trainer waits for and may have, else the gradients that came first. If nothing is ready it is the first strand
+// with instructions left; any is false if there is none.
 func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer int, any bool) {
 	first := -1
 	var receives []int
@@ -111,8 +111,8 @@ func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer 
 	return first, first >= 0
 }
 
-// ahead says whether a trainer's next minibatch would be farther ahead of another trainer than the Program's
-// staleness. slower is that other worker. A trainer that has no more to do holds nobody back.
+// ahead reports whether a trainer's next minibatch would be farther ahead of another trainer than the Program's
+// staleness allows. slower is that other trainer's worker. A trainer without more work holds no other back.
 func (s *strands) ahead(in schedule.Instruction, passing *passing) (slower int, is bool) {
 	if s.all == nil || s.p.Staleness == nil || in.Kind != schedule.SW {
 		return 0, false
@@ -127,8 +127,7 @@ func (s *strands) ahead(in schedule.Instruction, passing *passing) (slower int, 
 	return 0, false
 }
 
-// changed notes that something has happened that the head may have waited for. A loose worker then looks for what
-// is ready.
+// changed notes an event for which the head may have waited. A loose worker then looks for what is ready.
 func (l *Local) changed() {
 	l.known = false
 	if l.strands.all != nil && !l.running {
@@ -136,7 +135,7 @@ func (l *Local) changed() {
 	}
 }
 
-// may makes a strand's next instruction the head, and says whether it could start.
+// may makes a strand's next instruction the head, and reports whether it could start.
 func (l *Local) may(trainer int) bool {
 	l.turn(trainer)
 	return l.needs().Lack == Nothing && !l.passing.holds(l.head.in)

@@ -8,15 +8,13 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of the
-// stages behind it. Without a backward pass nothing else holds the first stage back, and
-// everything it has sent would lie in memory. A drain costs the pipeline's fill,
-// (stages - 1) of so many micro-batches.
+// EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of later stages. Without
+// backward passes nothing else holds the first stage back, and all that it has sent would fill memory. A drain costs
+// the time to fill the pipeline: (stages - 1) micro-batches.
 const EvaluationWindow = 4
 
-// Evaluation is a lowered Program that passes n micro-batches forward through the
-// stages and updates nothing. Replicas share them in turn. All workers drain every
-// EvaluationWindow micro-batches.
+// Evaluation returns a lowered Program that passes n micro-batches forward through the stages and updates nothing.
+// Replicas take them in turn. All workers drain every EvaluationWindow micro-batches.
 func Evaluation(placement [][]int, n int) (*schedule.Program, error) {
 	s, err := schedule.Settings{Placement: placement, MicroBatches: n, Idle: true}.Checked()
 	if err != nil {
@@ -53,7 +51,7 @@ func drain(p *schedule.Program, number int) {
 	}
 }
 
-// Checkpoint is a lowered Program that saves every stage of the placement once nothing is in flight. The first
+// Checkpoint returns a lowered Program that saves every stage of the placement once nothing is in flight. The first
 // replica of each stage saves.
 func Checkpoint(placement [][]int) (*schedule.Program, error) {
 	s, err := schedule.Settings{Placement: placement, MicroBatches: 1, Idle: true}.Checked()
@@ -68,8 +66,7 @@ func Checkpoint(placement [][]int) (*schedule.Program, error) {
 	return bracketed(p, 1)
 }
 
-// bracketed lowers p and puts a drain before and after it on every worker, the last one with
-// this number.
+// bracketed lowers p and puts a drain before and after it on every worker. last is the number of the final drain.
 func bracketed(p *schedule.Program, last int) (*schedule.Program, error) {
 	out, err := lower.Lower(p, lower.Options{})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // Damage is a way to spoil a Program.
 type Damage string
 
-// The ways. Some leave it another valid one: Replay says which.
+// The kinds of damage. Some leave another valid Program; Replay tells.
 const (
 	Drop      Damage = "drop"
 	Double    Damage = "double"
@@ -23,8 +23,8 @@ const (
 
 var damages = []Damage{Drop, Double, Swap, Move, Renumber, Extra, Elsewhere, Cross}
 
-// Corrupt is a copy of a Program with random damage to one of its parts. Programs without an
-// instruction come back as they are.
+// Corrupt returns a copy of a Program with random damage to one of its parts. Programs without instructions are
+// returned unchanged.
 func Corrupt(choose Choose, p *schedule.Program) (*schedule.Program, Damage) {
 	bad := *p
 	bad.Prologue, bad.Body, bad.Epilogue = clone(p.Prologue), clone(p.Body), clone(p.Epilogue)

@@ -6,12 +6,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Drawn has rapid choose, which finds the simplest choices that fail.
+// Drawn returns a Choose that uses rapid, which finds the simplest failing choices.
 func Drawn(t *rapid.T) Choose {
 	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 }
 
-// Depths are valid ones, K_i: M at most, never growing.
+// Depths returns valid depths K_i: at most M, and never growing.
 func Depths(choose Choose, stages, microBatches int) []int {
 	k := make([]int, stages)
 	limit := microBatches
@@ -22,9 +22,8 @@ func Depths(choose Choose, stages, microBatches int) []int {
 	return k
 }
 
-// Replicas places stages on one to three workers each: as many on every stage where replicas take
-// micro-batches in turn, since depths hold for each chain of replicas there; any number where they split
-// them.
+// Replicas places each stage on one to three workers. Where replicas take micro-batches in turn, every stage has the
+// same number, since depths then apply to each chain of replicas. Where replicas split them, the numbers may differ.
 func Replicas(choose Choose, stages int) ([][]int, schedule.Replication) {
 	how := []schedule.Replication{schedule.Split, schedule.RoundRobin}[choose(2)]
 	n, worker := 1+choose(3), 0

@@ -16,10 +16,9 @@ type Span struct {
 	Start, End float64
 }
 
-// Grid draws spans as papers do, a row for each worker and a column for each slot of
-// time: a box begins with its text, goes on as "=", and "." is a slot with nothing in it. With
-// boxes that begin and end between slots it is a picture, not a measure: of two boxes in
-// one slot the longer one there is drawn.
+// Grid draws spans as papers do, with a row for each worker and a column for each slot of time. A box begins with
+// its text and goes on as "="; "." is an empty slot. Boxes that begin and end between slots are only approximate: of
+// two boxes in one slot, the one that is longer in that slot is drawn.
 func Grid(workers int, spans []Span, slot float64) (string, error) {
 	end := 0.0
 	for _, s := range spans {

@@ -10,8 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Order is what a story's command asks of a family: family, stages, micro, replicas, repeat, split, staleness and
-// depths k.
+// Order reads a story's command: family, stages, micro, replicas, repeat, split, staleness and depths k.
 func Order(t *testing.T, d *datadriven.TestData) (family string, s schedule.Settings) {
 	stages, replicas := 1, 1
 	s.MicroBatches, s.Repeat = 1, 1
@@ -43,7 +42,7 @@ func Order(t *testing.T, d *datadriven.TestData) (family string, s schedule.Sett
 	return family, s
 }
 
-// Lists is a Program's body without its settings.
+// Lists returns a Program's body without its settings.
 func Lists(p *schedule.Program) string {
 	_, body, _ := strings.Cut(p.Text(), "\nbody\n")
 	return body

@@ -1,13 +1,12 @@
-// Package scheduletest is what tests of Programs share: Programs, and other ways to play them.
+// Package scheduletest has what tests of Programs share: random Programs, and independent ways to play them.
 //
-// In: a source of choices, from rapid or a seeded generator, and what the Programs may have. Out:
-// compute-only Programs that run to their end, each written down from a random execution: step by
-// step some worker does something whose inputs are there. That run is the proof that the
-// order can be kept. Refused: nothing; what the choices lead into a dead end is drawn again.
+// In: a source of choices, from rapid or a seeded generator, and limits of the Programs. Out: compute-only Programs
+// that run to their end. Each is the record of a random execution, in which step by step some worker does something
+// whose inputs exist. That execution proves that the order is possible. Refused: nothing; if the choices lead to a
+// dead end, it draws again.
 //
-// Besides: random damage to valid Programs (Corrupt); a replay of the rules that shares no code with check or
-// the machine (Replay); a clock that counts slots, against which sim is held (Draw); stories in testdata
-// (Stories).
+// It also has random damage to valid Programs (Corrupt), a replay of the rules that shares no code with check or the
+// machine (Replay), a clock that counts slots, with which sim is compared (Draw), and stories in testdata (Stories).
 package scheduletest
 
 import (
@@ -22,7 +21,7 @@ import (
 // rand's IntN.
 type Choose func(n int) int
 
-// Options bound what random Programs have. Zero values are 1 or none.
+// Options limit random Programs. Zero values mean 1 or none.
 type Options struct {
 	Workers      int  // at most
 	Chunks       int  // stages that a worker holds, at most
@@ -32,21 +31,21 @@ type Options struct {
 	Ascending    bool // each stage takes micro-batches in order, forward and backward
 	Whole        bool // no split backwards
 	Policies     []schedule.Policy
-	// Replications are how replicas share micro-batches; nil is both ways.
+	// Replications are the ways in which replicas may share micro-batches; nil means both.
 	Replications []schedule.Replication
 }
 
-// Everything is options that let a small Program have all there is.
+// Everything returns options that allow a small Program to have every feature.
 func Everything() Options {
 	return Options{Workers: 5, Chunks: 3, Replicas: 3, MicroBatches: 6, Minibatches: 3,
 		Policies: []schedule.Policy{schedule.Sync, schedule.Latest, schedule.Stash, schedule.Vertical,
 			schedule.DoubleBuffered}}
 }
 
-// attempts is how often a dead end is drawn again before replicas, which alone lead there, are given up.
+// attempts is how often Random draws again after a dead end. Then it gives up replicas, the only cause of dead ends.
 const attempts = 20
 
-// Random draws a compute-only Program. check.Check passes it.
+// Random draws a compute-only Program that passes check.Check.
 func Random(choose Choose, o Options) *schedule.Program {
 	for range attempts {
 		if p := attempt(choose, o); p != nil {
@@ -67,7 +66,7 @@ func Random(choose Choose, o Options) *schedule.Program {
 	return p
 }
 
-// attempt draws one; nil is a dead end.
+// attempt draws one Program; nil means a dead end.
 func attempt(choose Choose, o Options) *schedule.Program {
 	up := func(most int) int { return 1 + choose(max(1, most)) }
 	p := &schedule.Program{Name: "random", Workers: up(o.Workers), Weights: schedule.Sync,
@@ -98,7 +97,7 @@ func attempt(choose Choose, o Options) *schedule.Program {
 		return nil
 	}
 	if _, err := check.Check(p); err != nil {
-		return nil // an update in the stream that waits in a circle, or a version that is not there yet
+		return nil // an update in the stream waits in a circle, or a version does not exist yet
 	}
 	return p
 }
@@ -145,17 +144,17 @@ func place(choose Choose, p *schedule.Program, o Options) {
 	p.Body = make(schedule.Part, p.Workers)
 }
 
-// execution is a Program being made up as it runs.
+// execution is a Program that is written while it runs.
 type execution struct {
 	choose       Choose
 	p            *schedule.Program
 	o            Options
 	done         map[schedule.Instruction]bool
-	halves       []bool // by stage: backwards are split
-	forwardFirst int    // of 8: how often a forward goes before a backward, where both could
+	halves       []bool // by stage: whether backwards are split
+	forwardFirst int    // of 8 times, how often a forward goes before a backward if both could
 }
 
-// run writes the body: as long as something is left, one of the workers that can do something does.
+// run writes the body. As long as something is left, a worker that can do something does it.
 func (x *execution) run() bool {
 	left := 0
 	for s, on := range x.p.Placement[0] {
@@ -190,11 +189,11 @@ func (x *execution) run() bool {
 	return true
 }
 
-// possible is every computation whose inputs are there and that is not done.
+// possible returns every computation that is not done and whose inputs exist.
 func (x *execution) possible() (forwards, backwards []schedule.Instruction) {
 	for s, on := range x.p.Placement[0] {
 		for r := range on {
-			var open [schedule.W + 1]bool // in ascending order only the first of each kind may go
+			var open [schedule.W + 1]bool // kinds already returned; in ascending order only the first may go
 			for m := range x.p.MicroBatches {
 				if !x.mine(s, m, r) {
 					continue
@@ -229,12 +228,12 @@ func (x *execution) kinds(stage int) []schedule.Kind {
 	return []schedule.Kind{schedule.F, schedule.B}
 }
 
-// mine says whether a replica has a part in a micro-batch.
+// mine reports whether a replica has a part in a micro-batch.
 func (x *execution) mine(stage, micro, replica int) bool {
 	return x.p.Replication == schedule.Split || micro%len(x.p.Placement[0][stage]) == replica
 }
 
-// ready says whether an instruction's inputs are there.
+// ready reports whether an instruction's inputs exist.
 func (x *execution) ready(in schedule.Instruction) bool {
 	own := func(k schedule.Kind) schedule.Instruction {
 		i := in
@@ -250,8 +249,8 @@ func (x *execution) ready(in schedule.Instruction) bool {
 	return x.done[own(schedule.F)] && (int(in.Stage) == x.p.Stages-1 || x.all(in, in.Stage+1, schedule.B, schedule.I))
 }
 
-// fresh says whether the version of the weights is there that 2BW gives a forward: the last
-// minibatch but one has all its gradients here.
+// fresh reports whether the version of the weights exists that 2BW gives a forward. The last minibatch but one must
+// have all its gradients here.
 func (x *execution) fresh(f schedule.Instruction) bool {
 	if x.p.Weights != schedule.DoubleBuffered {
 		return true
@@ -273,7 +272,7 @@ func (x *execution) fresh(f schedule.Instruction) bool {
 	return true
 }
 
-// all says whether every replica of a stage that shares rows with in has done a or b.
+// all reports whether every replica of a stage that shares rows with in has done a or b.
 func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Replay runs a lowered Program of one pipeline the slow way and says what is wrong with it, or nil. It goes by the
-// meaning of each instruction alone. Whole lists are walked for every rule and nothing is shared with check.Check or
-// the Machine but the Program's fields and who sends to whom. What can happen happens at once: lists wait for
-// messages, never for the absence of one, so that every order of execution comes to the same end.
+// Replay runs a lowered Program of one pipeline in a slow and simple way. It returns what is wrong with it, or nil.
+// It uses only the meaning of each instruction. It walks whole lists for every rule, and shares nothing with
+// check.Check or the Machine except the Program's fields and who sends to whom. What can happen happens at once.
+// Since lists never wait for the absence of a message, every order of execution has the same result.
 func Replay(p *schedule.Program) error {
 	r := &replay{p: p, stages: p.Placement[0], per: max(1, p.MicroBatches/max(1, p.Period))}
 	for w := range p.Workers {
@@ -62,8 +62,8 @@ type replay struct {
 	end    int     // of the stream
 	lists  []schedule.List
 	at     []int
-	made   []map[schedule.Instruction]bool // by worker: what it has executed
-	box    []map[schedule.Instruction]bool // by worker: messages there, by the sender's instruction
+	made   []map[schedule.Instruction]bool // by worker: instructions it has executed
+	box    []map[schedule.Instruction]bool // by worker: messages that have arrived, by the sender's instruction
 }
 
 func as(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
@@ -71,7 +71,7 @@ func as(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 	return in
 }
 
-// step says whether an instruction can be done now; an error is one that stands where it never may.
+// step reports whether an instruction can be done now. An error means that it may never be at this place.
 func (r *replay) step(w int, in schedule.Instruction) (bool, error) {
 	have := r.made[w]
 	switch in.Kind {
@@ -115,7 +115,7 @@ func (r *replay) step(w int, in schedule.Instruction) (bool, error) {
 	return true, nil
 }
 
-// neighbours are the replicas of another stage that share rows with in's.
+// neighbours returns the replicas of another stage that share rows with in's replica.
 func (r *replay) neighbours(in schedule.Instruction, stage int32) []int {
 	if stage < 0 || int(stage) >= len(r.stages) {
 		return nil
@@ -141,8 +141,8 @@ func (r *replay) mine(in schedule.Instruction) bool {
 	return r.p.Replication == schedule.Split || r.turn(int(in.Micro), n) == int(in.Replica)
 }
 
-// input says whether what a computation needs from a neighbouring stage is here: received, or,
-// of a stage on the same worker, computed.
+// input checks that what a computation needs from a neighbouring stage is here. It is received, or computed if that
+// stage is on the same worker.
 func (r *replay) input(w int, in schedule.Instruction, receive schedule.Kind, stage int32, a, b schedule.Kind) error {
 	for _, j := range r.neighbours(in, stage) {
 		if r.stages[stage][j] != w {
@@ -160,7 +160,7 @@ func (r *replay) input(w int, in schedule.Instruction, receive schedule.Kind, st
 	return nil
 }
 
-// receive takes the messages of a receive, once all have come.
+// receive takes the messages of a receive, once all have arrived.
 func (r *replay) receive(w int, in schedule.Instruction) (bool, error) {
 	kind, stage := schedule.SF, in.Stage-1
 	if in.Kind == schedule.RB {
@@ -188,7 +188,7 @@ func (r *replay) receive(w int, in schedule.Instruction) (bool, error) {
 	return true, nil
 }
 
-// group is how many micro-batches an update of a stage covers.
+// group returns how many micro-batches an update of a stage covers.
 func (r *replay) group(stage int32) int {
 	if n := len(r.stages[stage]); r.p.Weights != schedule.Sync && r.per == 1 && r.p.Replication == schedule.RoundRobin {
 		return n
@@ -207,7 +207,7 @@ func updates(have map[schedule.Instruction]bool, in schedule.Instruction) int {
 	return n
 }
 
-// version says whether the weights are there that the policy gives a forward.
+// version checks that the weights that the policy gives a forward exist.
 func (r *replay) version(have map[schedule.Instruction]bool, f schedule.Instruction) error {
 	need := 0
 	switch g := r.group(f.Stage); r.p.Weights {
@@ -224,7 +224,7 @@ func (r *replay) version(have map[schedule.Instruction]bool, f schedule.Instruct
 	return nil
 }
 
-// entry is how many micro-batches are in the input stage's weights when a micro-batch enters.
+// entry returns how many micro-batches are in the input stage's weights when a micro-batch enters.
 func (r *replay) entry(micro int) int {
 	for replica, w := range r.stages[0] {
 		count := 0
@@ -244,8 +244,8 @@ func (r *replay) entry(micro int) int {
 	return 0
 }
 
-// flush is an update or a collective: every gradient of its group is here, and the collectives
-// before it in the chain are issued here and complete.
+// flush handles an update or a collective. Every gradient of its group must exist, and the collectives before it
+// must be issued here and complete.
 func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instruction) (bool, error) {
 	if !r.wanted(in) {
 		return false, fmt.Errorf("no gradient is of it")
@@ -296,7 +296,7 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 	return true, nil
 }
 
-// wanted says whether some micro-batch's gradient goes into an update of this number.
+// wanted reports whether some micro-batch's gradient goes into an update of this number.
 func (r *replay) wanted(u schedule.Instruction) bool {
 	g := r.group(u.Stage)
 	for m := range r.end {
@@ -307,7 +307,7 @@ func (r *replay) wanted(u schedule.Instruction) bool {
 	return false
 }
 
-// complete says what is left undone at the end.
+// complete returns an error for what is left undone at the end.
 func (r *replay) complete() error {
 	for w, list := range r.lists {
 		if r.at[w] < len(list) {

@@ -11,13 +11,13 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Slots is how many slots of time each kind takes in a drawing that has no costs.
+// Slots says how many slots of time each kind takes in a drawing without costs.
 type Slots struct {
 	F, B, I, W, U, EV int
 	Transfer          int // between two workers
 }
 
-// UnitSlots is the drawing of most papers: a backward takes as long as two forwards.
+// UnitSlots is used in most papers' drawings: a backward takes as long as two forwards.
 var UnitSlots = Slots{F: 1, B: 2, I: 1, W: 1, EV: 1}
 
 func (s Slots) of(k schedule.Kind) int {
@@ -42,11 +42,11 @@ func (s Slots) of(k schedule.Kind) int {
 type Drawing struct {
 	Spans   []Span
 	Slots   int
-	Busy    int // slots in which a worker computed, over all workers
+	Busy    int // slots in which workers computed, summed over all workers
 	Workers int
 }
 
-// Bubble is 1 - busy / (workers x slots).
+// Bubble returns 1 - busy / (workers x slots).
 func (d *Drawing) Bubble() float64 {
 	if d.Slots == 0 {
 		return 0
@@ -54,7 +54,7 @@ func (d *Drawing) Bubble() float64 {
 	return 1 - float64(d.Busy)/float64(d.Workers*d.Slots)
 }
 
-// String is the grid, one column a slot.
+// String returns the grid, with one column per slot.
 func (d *Drawing) String() string {
 	text, err := Grid(d.Workers, d.Spans, 1)
 	if err != nil {
@@ -63,8 +63,8 @@ func (d *Drawing) String() string {
 	return text
 }
 
-// Draw plays a Program slot by slot. A compute-only one is lowered first. A Program that
-// does not pass Check is refused.
+// Draw plays a Program slot by slot. A compute-only Program is lowered first. A Program that does not pass Check is
+// refused.
 func Draw(p *schedule.Program, s Slots) (*Drawing, error) {
 	for _, n := range []int{s.F, s.B, s.I, s.W, s.U, s.EV, s.Transfer} {
 		if n < 0 {
@@ -102,7 +102,7 @@ type drawing struct {
 	m      *machine.Machine
 	s      Slots
 	now    int
-	until  []int // by worker: when what it runs ends, +1; 0 where it runs nothing
+	until  []int // by worker: 1 + the end of what it runs; 0 if it runs nothing
 	coming []arrival
 	joined map[schedule.Instruction]int
 }
@@ -120,7 +120,7 @@ func (d *drawing) arrive(a arrival) {
 	}
 }
 
-// step does all that can be done in this slot and moves to the next moment something ends.
+// step does everything possible in this slot and moves to the next time at which something ends.
 func (d *drawing) step() bool {
 	for moved := true; moved; {
 		moved = false

@@ -10,7 +10,7 @@ func (r *replay) tied(stage int32) bool {
 	return slices.ContainsFunc(r.p.Tied, func(g []int) bool { return slices.Contains(g, int(stage)) })
 }
 
-// chain is the collectives that a stage's update needs, in order.
+// chain returns the collectives that a stage's update needs, in order.
 func (r *replay) chain(stage int32) []schedule.Kind {
 	var out []schedule.Kind
 	if len(r.stages[stage]) > 1 {
@@ -27,7 +27,7 @@ func (r *replay) chain(stage int32) []schedule.Kind {
 
 func isSum(k schedule.Kind) bool { return k == schedule.AR || k == schedule.TG || k == schedule.GN }
 
-// all says whether every member of a collective has come to it.
+// all reports whether every member of a collective has reached it.
 func (r *replay) all(in schedule.Instruction) bool {
 	for s, on := range r.stages {
 		if in.Kind == schedule.AR && s != int(in.Stage) || in.Kind == schedule.TG && !r.together(in.Stage, s) {
@@ -44,7 +44,7 @@ func (r *replay) all(in schedule.Instruction) bool {
 	return true
 }
 
-// together says whether two stages are in one tied group.
+// together reports whether two stages are in one tied group.
 func (r *replay) together(a int32, b int) bool {
 	return slices.ContainsFunc(r.p.Tied, func(g []int) bool {
 		return slices.Contains(g, int(a)) &&
