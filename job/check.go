@@ -10,13 +10,13 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// count is a number of things that a key says.
+// count is the value of a key that counts something.
 type count struct {
 	key string
 	n   int
 }
 
-// checkCounts refuses numbers of things that are none, or beyond what there may be.
+// checkCounts refuses counts that are too small or too large.
 func (j *Job) checkCounts() error {
 	for _, c := range []struct {
 		count
@@ -80,7 +80,7 @@ func (j *Job) checkChoices() error {
 	return nil
 }
 
-// checkTogether refuses settings that mean nothing without others.
+// checkTogether refuses settings that have no meaning without others.
 func (j *Job) checkTogether() error {
 	elastic := ""
 	if j.Plan.Elastic.Averaging != "" {

@@ -8,29 +8,29 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// givens is which settings somebody has set, by key, and what each is called where that was.
+// givens records which settings were given, by key, and the name under which each was given.
 type givens struct {
-	called map[string]string // --lr, or train.rate.base in job.yaml; empty where it is the key
-	nested bool              // by a file of groups, in which a setting that is missing would be called by its path
+	called map[string]string // --lr, or train.rate.base in job.yaml; empty if it is the key itself
+	nested bool              // given by a nested file; missing settings are then named by their paths
 }
 
-// Given says whether somebody has set a key, such as batch or rate.base, to whatever value.
+// Given reports whether a key, such as batch or rate.base, was given any value.
 func (g *givens) Given(key string) bool {
 	_, given := g.called[key]
 	return given
 }
 
-// Give notes that a key is set.
+// Give notes that a key is given.
 func (g *givens) Give(key string) { g.giveAs(key, "") }
 
-// TakeBack notes that keys are not set, whose values are zero again.
+// TakeBack notes that keys are no longer given. The caller must have set their values to zero.
 func (g *givens) TakeBack(keys ...string) {
 	for _, key := range keys {
 		delete(g.called, key)
 	}
 }
 
-// giveAs notes that a key is set by a flag or a file, where it is called so.
+// giveAs notes that a key is given by a flag or a file, under the name called.
 func (g *givens) giveAs(key, called string) {
 	if g.called == nil {
 		g.called = map[string]string{}
@@ -40,8 +40,8 @@ func (g *givens) giveAs(key, called string) {
 	}
 }
 
-// giveAll notes the settings of a file, keys within another; one without a value is not set. A nested file's are
-// called by their paths.
+// giveAll notes the settings of a file, with keys inside within. A key without a value is not given. Settings of a
+// nested file are named by their paths.
 func (g *givens) giveAll(within, file string, nested bool, settings map[string]any) {
 	g.nested = g.nested || nested && file != ""
 	for name, value := range settings {
@@ -59,8 +59,8 @@ func (g *givens) giveAll(within, file string, nested bool, settings map[string]a
 	}
 }
 
-// Called is a key as whoever has set it knows it: by the flag, or as it stands in the job file and which. A key that
-// nobody has set is called as it would be in that file.
+// Called returns the name of a key for messages: the flag, or the name in the job file and which file. A key that
+// was not given has the name that it would have in that file.
 func (g *givens) Called(key string) string {
 	if called := g.called[key]; called != "" {
 		return called
@@ -79,7 +79,7 @@ func (g *givens) wrong(key string, value any, right string) error {
 	return fmt.Errorf("%s is %v; give %s", g.Called(key), value, right)
 }
 
-// inField names the setting that optim refuses as the job's user has given it.
+// inField names the setting that optim refuses in the way in which it was given.
 func (g *givens) inField(within string, err error) error {
 	var field *optim.FieldError
 	if errors.As(err, &field) {

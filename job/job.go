@@ -1,14 +1,14 @@
-// Package job is what a user asks of millrace in one file: model, data, machine, plan, how to
-// train, what to save, where to write.
+// Package job is what a user asks of millrace in one file: model, data, machine, plan, training, checkpoints,
+// output.
 //
-// In: a YAML file, and settings by name from a command line, which win. Out: a Job with
-// every default filled in. Refused: unknown keys, quoting the line, and values that
-// cannot be; the schema that editors complete from is Schema.
+// In: a YAML file, and settings by name from a command line, which override the file. Out: a Job with every default
+// filled in. Refused: unknown keys, with the line, and impossible values. Schema returns the schema from which
+// editors complete keys.
 //
-// A file is nested, a group of settings under each key ("plan: {batch: 32}"). It may also be flat, all settings beside
-// each other ("batch: 32"), as files were before there were groups; one that is both is refused. A setting's key is
-// what the flat form calls it, whatever the file: short, and no other's. Where it stands in the nested form is its
-// path. Given, Called and messages go by keys; whoever has written a path in a file reads that.
+// A file is nested, with a group of settings under each key ("plan: {batch: 32}"). It may also be flat, with all
+// settings on one level ("batch: 32"), as older files are. A file that mixes both is refused. A setting's key is its
+// name in the flat form: short and unique. Its path is its place in the nested form. Given, Called and errors use
+// keys; users who have written a path in a file see that path in messages.
 package job
 
 import (
@@ -36,22 +36,22 @@ type Job struct {
 	givens `json:"-" yaml:"-"`
 }
 
-// Model is what is trained.
+// Model is the model to train.
 type Model struct {
 	Name     string         `json:"name,omitempty" yaml:"name" flat:"model"`
 	Settings map[string]any `json:"settings,omitempty" yaml:"settings"`
-	// Freeze is patterns of parameters that do not learn.
+	// Freeze holds patterns of parameters that do not learn.
 	Freeze []string `json:"freeze,omitempty" yaml:"freeze"`
 	Init   string   `json:"init,omitempty" yaml:"init"`
 
-	frozen bool // a flag has named patterns of Freeze, which wins over those of a file
+	frozen bool // a flag has given Freeze, which replaces that of a file
 }
 
-// Data is what it learns from, and in which order.
+// Data is the data to learn from, and their order.
 type Data struct {
 	Source    string `json:"source,omitempty" yaml:"source" flat:"data"`
 	Tokenizer string `json:"tokenizer,omitempty" yaml:"tokenizer"`
-	// TrainPart is which part of the rows of arrays trains; 0 is data's default.
+	// TrainPart is the fraction of an array's rows used for training; 0 means the default of package data.
 	TrainPart float64 `json:"train_part,omitempty" yaml:"train_part"`
 	Seed      uint64  `json:"seed,omitempty" yaml:"seed"`
 }
@@ -65,7 +65,7 @@ type Machine struct {
 	Cores            int    `json:"cores,omitempty" yaml:"cores"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty" yaml:"threads_per_worker"`
 	Precision        string `json:"precision,omitempty" yaml:"precision"`
-	// Tensor is the devices of a tensor-parallel group; several are tried by a sweep.
+	// Tensor is the number of devices of a tensor-parallel group. A sweep may try several.
 	Tensor           []int  `json:"tensor,omitempty" yaml:"tensor"`
 	SequenceParallel bool   `json:"sequence_parallel,omitempty" yaml:"sequence_parallel"`
 	Wire             string `json:"wire,omitempty" yaml:"wire"`
@@ -73,7 +73,8 @@ type Machine struct {
 	Collectives      string `json:"collectives,omitempty" yaml:"collectives"`
 }
 
-// Plan has the samples of a step, and the settings of the plan that are fixed. The planner searches for the others.
+// Plan holds the samples of a step, and those settings of the plan that are fixed. The planner searches for the
+// others.
 type Plan struct {
 	Batch        int      `json:"batch,omitempty" yaml:"batch"`
 	Stages       int      `json:"stages,omitempty" yaml:"stages"`
@@ -94,11 +95,11 @@ type Plan struct {
 	Elastic      Elastic  `json:"elastic,omitzero" yaml:"elastic"`
 	Advance      string   `json:"advance,omitempty" yaml:"advance"`
 	BatchNorm    string   `json:"batch_norm,omitempty" yaml:"batch_norm"`
-	// PostValidate has plans with a flush validate their updates in the next step.
+	// PostValidate makes plans with a flush validate their updates in the next step.
 	PostValidate bool `json:"post_validate,omitempty" yaml:"post_validate"`
 }
 
-// Elastic is pipelines side by side, which a reference holds together (AvgPipe).
+// Elastic describes parallel pipelines with a common reference model (AvgPipe).
 type Elastic struct {
 	Pipelines int     `json:"pipelines,omitempty" yaml:"pipelines"`
 	Alpha     float64 `json:"alpha,omitempty" yaml:"alpha"`
@@ -106,7 +107,7 @@ type Elastic struct {
 	Reference string  `json:"reference,omitempty" yaml:"reference"`
 }
 
-// Train is how long the model learns, by which steps, and how often it is evaluated.
+// Train says how long the model learns, with which steps, and how often it is evaluated.
 type Train struct {
 	Steps     int            `json:"steps,omitempty" yaml:"steps"`
 	Optimizer optim.Settings `json:"optimizer,omitzero" yaml:"optimizer"`
@@ -118,7 +119,7 @@ type Train struct {
 	Replay    string         `json:"replay,omitempty" yaml:"replay"`
 }
 
-// Save is checkpoints: when they are written, how many are kept, and which one a run goes on from.
+// Save says when checkpoints are written, how many are kept, and from which one a run continues.
 type Save struct {
 	Every          int    `json:"every,omitempty" yaml:"every" flat:"save_every"`
 	Mode           string `json:"mode,omitempty" yaml:"mode" flat:"save_mode"`
@@ -127,7 +128,7 @@ type Save struct {
 	ResumeAveraged bool   `json:"resume_averaged,omitempty" yaml:"resume_averaged"`
 }
 
-// Output is where a run writes, and who may look on.
+// Output says where a run writes, and who may watch it.
 type Output struct {
 	Folder    string `json:"folder,omitempty" yaml:"folder" flat:"out"`
 	Overwrite bool   `json:"overwrite,omitempty" yaml:"overwrite"`
@@ -136,40 +137,41 @@ type Output struct {
 	TokenFile string `json:"token_file,omitempty" yaml:"token_file"`
 }
 
-// The SaveModes: nothing is in flight as a checkpoint is written, or each stage writes its own behind its last update.
+// The SaveModes. SaveDrained writes a checkpoint when nothing is in flight. With SaveStage each stage writes its own
+// part after its last update.
 const (
 	SaveDrained = "drain"
 	SaveStage   = "stage"
 )
 
-// PerSlice is the BatchNorm under which statistics are of slices of micro-batches.
+// PerSlice is the BatchNorm setting with statistics over slices of micro-batches.
 const PerSlice = "per_slice"
 
-// The Collectives say who sums gradients over replicas: millrace itself in rank order, which leaves the same bits
-// anywhere, or Gloo, to a bound. Left out it is Ordered.
+// The Collectives: Ordered sums gradients over replicas in millrace, in rank order, which gives the same bits
+// everywhere. Native uses Gloo, with results equal up to a bound. The default is Ordered.
 const (
 	Ordered = "ordered"
 	Native  = "native"
 )
 
-// The RateScales set the rate of several pipelines from one that was chosen for a single one. `millrace-lab bench
-// curves` measures what they come to, in epochs to a target.
+// The RateScales derive the learning rate of several pipelines from one chosen for a single pipeline. `millrace-lab
+// bench curves` measures the epochs to a target that result.
 //
-// ScaleByPipelines multiplies the rate by the number of pipelines, each of which takes as large a batch as one
-// did: the reference moves by the mean of their steps. That is a batch so many times as large, with what this
-// costs where batches were not small.
+// ScaleByPipelines multiplies the rate by the number of pipelines. It is for pipelines that each take as large a
+// batch as the single one. The reference moves by the mean of their steps. So this acts like a larger batch, with
+// its drawbacks if batches were not small.
 //
-// ScaleSplit is for pipelines of which each takes an N-th of the batch, so that an iteration learns from as many
-// samples as a step of one did. The mean of N steps in proportion to gradients is the step of the whole batch, at
-// the same rate. With Adam, or where gradients are clipped, a step is about as long whatever the batch; the mean
-// of N whose noise points elsewhere is shorter by up to the root of N, which the rate is multiplied by. Alpha is
-// one and a half over N.
+// ScaleSplit is for pipelines that each take 1/N of the batch, so that an iteration uses as many samples as a step
+// did. If steps are proportional to gradients, the mean of N steps is the step of the whole batch, at the same rate.
+// With Adam, or with clipped gradients, a step has about the same length for any batch. The mean of N steps with
+// different noise is shorter by a factor of up to the root of N, so the rate is multiplied by that root. Alpha is
+// 1.5/N.
 const (
 	ScaleByPipelines = "pipelines"
 	ScaleSplit       = "split"
 )
 
-// RateFactor is what the RateScale multiplies the rate by for so many pipelines; one pipeline trains as ever.
+// RateFactor returns the factor of the rate under the RateScale with this many pipelines. It is 1 for one pipeline.
 func (t *Train) RateFactor(pipelines int) float64 {
 	switch {
 	case pipelines > 1 && t.RateScale == ScaleByPipelines:
@@ -180,8 +182,8 @@ func (t *Train) RateFactor(pipelines int) float64 {
 	return 1
 }
 
-// AlphaOf is the part of the reference that each of so many pipelines takes over: as given, the RateScale's, or the
-// paper's 1/N.
+// AlphaOf returns the fraction of the reference that each pipeline takes over: the given value, the RateScale's, or
+// the paper's 1/N.
 func (j *Job) AlphaOf(pipelines int) float64 {
 	switch n := float64(max(pipelines, 1)); {
 	case j.Plan.Elastic.Alpha != Auto:
@@ -193,31 +195,31 @@ func (j *Job) AlphaOf(pipelines int) float64 {
 	}
 }
 
-// Values of Bind. Left out, workers are bound where no other run on this machine has bound its own.
+// The values of Bind. By default workers are bound unless another run on this machine has bound its own.
 const (
 	BindAlways = "always"
 	BindNever  = "never"
 )
 
-// AutoAdvance is the Advance that adapts while training goes on.
+// AutoAdvance is the Advance that adapts during training.
 const AutoAdvance = "auto"
 
-// PrintedAdvance adapts as AutoAdvance does, by as many forwards on every stage: AvgPipe's Algorithm 1 as each GPU
-// runs it for itself.
+// PrintedAdvance adapts like AutoAdvance, by the same number of forwards on every stage. This is AvgPipe's Algorithm
+// 1 when each GPU runs it for itself.
 const PrintedAdvance = "printed"
 
-// Advances says whether forwards in advance adapt while training goes on.
+// Advances reports whether forwards in advance adapt during training.
 func (p *Plan) Advances() bool { return p.Advance == AutoAdvance || p.Advance == PrintedAdvance }
 
-// Auto in place of a number leaves it to millrace, where 0 says something else. A job that was given
-// this very number is refused, as those below 0 are.
+// Auto in place of a number means that millrace chooses, for settings where 0 has another meaning. A Job that was
+// given this very number is refused, as numbers below 0 are.
 const Auto = math.MinInt32
 
-// mostWorkers is beyond what one machine runs, and within what a plan is found for.
+// mostWorkers is more workers than one machine runs, and few enough to find a plan for.
 const mostWorkers = 4096
 
-// Default is a Job with the settings that need no thought. Optimizer, rate and data depend on
-// the model and are filled by Complete.
+// Default returns a Job with the defaults that do not depend on other settings. Optimizer, rate and data depend on
+// the model, and Complete fills them in.
 func Default() Job {
 	return Job{
 		Data:    Data{Seed: 1},
@@ -290,7 +292,7 @@ func (j *Job) Complete() error {
 	return nil
 }
 
-// MemoryBytes is the memory limit of each worker; 0 is none. The Job must be complete.
+// MemoryBytes returns the memory limit of each worker; 0 means no limit. The Job must be complete.
 func (m *Machine) MemoryBytes() int64 {
 	if m.MemoryLimit == "" {
 		return 0
@@ -302,7 +304,7 @@ func (m *Machine) MemoryBytes() int64 {
 	return n
 }
 
-// SettingsText says with which settings the model is built, by name: "context 64, layers 3"; empty where none is given.
+// SettingsText returns the settings of the model, by name: "context 64, layers 3". It is empty if none is given.
 func (m *Model) SettingsText() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.Settings)) {

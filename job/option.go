@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Option is a setting by its name on the command line.
+// Option is a setting that can be given on the command line.
 type Option struct {
 	Name, Doc string
-	Short     string // a letter that stands for the name, where a verb has no other use of it
+	Short     string // one letter for the name, if the verb does not use it otherwise
 	Bool      bool
-	Bare      string // what it is where it is given without a value; empty: it needs one
+	Bare      string // the value if it is given without one; empty means that it needs a value
 	Set       func(j *Job, value string) error
 }
 
-// keys of options that the flat form of a job file calls otherwise, but for dashes.
+// keys maps options to their keys, where the two differ by more than dashes.
 var keys = map[string]string{
 	"set":          "settings",
 	"optimizer":    "optimizer.kind",
@@ -26,7 +26,7 @@ var keys = map[string]string{
 	"lr-scale":     "rate_scale",
 }
 
-// Key is the key of the option's setting.
+// Key returns the key of the option's setting.
 func (o Option) Key() string { return keyOf(o.Name) }
 
 func keyOf(name string) string {
@@ -36,7 +36,7 @@ func keyOf(name string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// noted has options note in the job that they were given.
+// noted makes options note in the job that they were given.
 func noted(options []Option) []Option {
 	for i, o := range options {
 		options[i].Set = func(j *Job, v string) error {
@@ -58,10 +58,10 @@ func whole(doc, name string, at func(*Job) *int) Option {
 	}}
 }
 
-// atLeastOne says which values are right for numbers that the planner otherwise chooses.
+// atLeastOne describes the right values of numbers that the planner otherwise chooses.
 const atLeastOne = "a whole number, 1 or more, or leave it out"
 
-// fixed is a whole number of 1 at least, which the planner chooses where it is left out.
+// fixed returns an option for a whole number of at least 1, which the planner chooses if it is left out.
 func fixed(doc, name string, at func(*Job) *int) Option {
 	o := whole(doc, name, at)
 	set := o.Set
@@ -108,8 +108,7 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 	}}
 }
 
-// ModelOptions name the model; PlanOptions what a plan depends on beside it; TrainOptions
-// the rest.
+// ModelOptions name the model. PlanOptions are what a plan depends on in addition; TrainOptions are the rest.
 var (
 	ModelOptions = noted([]Option{
 		word("built-in name (see: millrace model ls), .yaml file or PyTorch network", "model",
@@ -118,7 +117,7 @@ var (
 		{Name: "freeze", Doc: "parameters that do not learn: layers, names or globs, with commas",
 			Set: func(j *Job, v string) error {
 				if !j.Model.frozen {
-					j.Model.Freeze, j.Model.frozen = nil, true // flags win over a file
+					j.Model.Freeze, j.Model.frozen = nil, true // flags replace a file's patterns
 				}
 				j.Model.Freeze = append(j.Model.Freeze, strings.Split(v, ",")...)
 				return nil
@@ -178,7 +177,7 @@ var (
 		truth("with --clip: update before the norm is known, and check it later", "post-validate",
 			func(j *Job) *bool { return &j.Plan.PostValidate }),
 	})
-	// ElasticOptions are AvgPipe's: elastic averaging, and forwards in advance.
+	// ElasticOptions are for AvgPipe: elastic averaging, and forwards in advance.
 	ElasticOptions = noted([]Option{
 		word("forwards in advance of 1F1B on the first stage; train takes auto, printed", "advance",
 			func(j *Job) *string { return &j.Plan.Advance }),
@@ -201,7 +200,7 @@ var (
 		word("inline (workers update it) or beside (threads of its own do)", "reference",
 			func(j *Job) *string { return &j.Plan.Elastic.Reference }),
 	})
-	// ClusterOptions choose other hardware than this machine; what trains is held against it.
+	// ClusterOptions choose hardware other than this machine; a training run is compared with it.
 	ClusterOptions = noted([]Option{
 		word("cluster to plan for: a file or a preset (see: millrace cluster ls)", "cluster",
 			func(j *Job) *string { return &j.Machine.Cluster }),

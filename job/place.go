@@ -9,18 +9,18 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// place is where a setting stands.
+// place says where a setting is.
 type place struct {
 	key  string // in the flat form
 	path string // in the nested form
-	at   []int  // of the field in a Job
+	at   []int  // index of the field in a Job
 }
 
-// places is all settings, in the order of Job's groups.
+// places lists all settings, in the order of Job's groups.
 var places = placesIn(reflect.TypeFor[Job](), "", nil)
 
-// placesIn collects the settings of a group, which is a struct of this package. One of another's is a setting, of
-// which parts may be set.
+// placesIn collects the settings of a group, which is a struct of this package. A struct of another package is a
+// single setting, whose parts may be set.
 func placesIn(group reflect.Type, within string, at []int) (all []place) {
 	for i := range group.NumField() {
 		f := group.Field(i)
@@ -46,7 +46,7 @@ func isGroup(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[Job]().PkgPath()
 }
 
-// pathOf is where the nested form has a key of the flat one, such as rate.base: in train.rate.base.
+// pathOf returns the path of a flat key in the nested form; rate.base gives train.rate.base.
 func pathOf(key string) string {
 	first, rest, parts := strings.Cut(key, ".")
 	for _, p := range places {
@@ -60,7 +60,7 @@ func pathOf(key string) string {
 	return key
 }
 
-// keyOfPath is pathOf's inverse; empty where a path is a group, or nothing.
+// keyOfPath is the inverse of pathOf. It returns "" if a path is a group or unknown.
 func keyOfPath(path string) string {
 	for _, p := range places {
 		if p.path == path {
@@ -73,8 +73,8 @@ func keyOfPath(path string) string {
 	return ""
 }
 
-// Suggest is the path that a key may have been meant for which the nested form does not have where it stands; empty
-// where none is near. The flat form's keys and the names of flags are known, too.
+// Suggest returns the path that a user may have meant by a key that does not exist at its place; "" if none is
+// similar. It also knows the flat form's keys and the names of flags.
 func (j *Job) Suggest(key string) string {
 	paths := map[string]string{}
 	var names []string

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
-// Read lays a job file over j. Unknown keys are errors that quote the line.
+// Read reads a job file into j, on top of what j has. Unknown keys are errors that quote the line.
 func (j *Job) Read(path string) error {
 	if ext := filepath.Ext(path); ext == ".mr" || ext == ".pt2" {
 		return fmt.Errorf("job: %s: %s", path, isModel(path))
@@ -28,11 +28,11 @@ func (j *Job) Read(path string) error {
 	return nil
 }
 
-// isModel refuses a model where a job belongs.
+// isModel returns the error text for a model file given as a job.
 func isModel(path string) string { return "it is a model, not a job; give it with --model " + path }
 
-// Settings is what the text of a job file says, by key, whatever form it has. A key that is no setting stands there as
-// it is written, and no value is looked at: the file may be another version's.
+// Settings returns the settings in the text of a job file, by key, for either form. Unknown keys are returned as
+// written, and values are not checked, since the file may be from another version.
 func Settings(text []byte) (map[string]any, error) {
 	said := map[string]any{}
 	if err := strictyaml.Decode(text, &said); err != nil && !errors.Is(err, io.EOF) {
@@ -44,12 +44,12 @@ func Settings(text []byte) (map[string]any, error) {
 	return flattened("", said, map[string]any{}), nil
 }
 
-// decode lays a text over j; file is what it was read from, empty where it is no file's.
+// decode reads a text into j, on top of what j has. file is the text's file, or "" if it has none.
 func (j *Job) decode(text []byte, file string) error {
 	var said map[string]any
 	err := strictyaml.Decode(text, &said)
 	if errors.Is(err, io.EOF) {
-		return nil // an empty file asks for nothing
+		return nil // an empty file sets nothing
 	}
 	if err != nil {
 		return err
@@ -81,8 +81,8 @@ const (
 	nested  // a group of settings
 )
 
-// formOf is the form that a key of the outermost mapping has. model, data and plan are keys of either: with a mapping
-// behind it each is a group, with nothing neither.
+// formOf returns the form of a key of the outermost mapping. model, data and plan are keys in both forms. With a
+// mapping as its value each is a group; without a value it is neither.
 func formOf(key string, value any) int {
 	setting, group := keyOfPath(pathOf(key)) == key, false
 	for _, p := range places {
@@ -98,7 +98,8 @@ func formOf(key string, value any) int {
 	return unknown
 }
 
-// isNested says whether a text has any group, or no setting: what is unknown in it is held against groups then.
+// isNested reports whether a text has a group, or no setting at all. Unknown keys in it are then compared with
+// groups.
 func isNested(said map[string]any) bool {
 	settings := false
 	for key, value := range said {
@@ -112,7 +113,7 @@ func isNested(said map[string]any) bool {
 	return !settings
 }
 
-// oneForm refuses a text with groups that has settings beside them.
+// oneForm refuses a text that mixes groups and flat settings.
 func oneForm(text []byte, said map[string]any) error {
 	keys := strictyaml.Keys(text)
 	for _, k := range keys {
@@ -130,7 +131,7 @@ func oneForm(text []byte, said map[string]any) error {
 	return nil
 }
 
-// decodeFlat lays a text in the flat form over j: it is read into a struct that has all settings beside each other.
+// decodeFlat reads a text in the flat form into j, through a struct that has all settings on one level.
 func (j *Job) decodeFlat(text []byte) error {
 	own := reflect.ValueOf(j).Elem()
 	fields := make([]reflect.StructField, len(places))
@@ -151,7 +152,7 @@ func (j *Job) decodeFlat(text []byte) error {
 	return nil
 }
 
-// flattened puts the settings of groups beside each other. What is no setting keeps its path.
+// flattened puts the settings of groups on one level. Unknown keys keep their paths.
 func flattened(within string, said, into map[string]any) map[string]any {
 	for name, value := range said {
 		path := within + name

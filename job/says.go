@@ -1,6 +1,6 @@
 package job
 
-// groupsSay is what the schema says of every group, by path.
+// groupsSay holds the schema's description of every group, by path.
 var groupsSay = map[string]string{
 	"model":        "what is trained",
 	"data":         "what it learns from, and in which order",
@@ -12,7 +12,7 @@ var groupsSay = map[string]string{
 	"output":       "where the run writes, and who may look on",
 }
 
-// says is what the schema says of every setting, by key.
+// says holds the schema's description of every setting, by key.
 var says = map[string]string{
 	"model":    "a built-in model (mlp, convnet, gpt, llama, lstm) or the path of a .yaml file or a PyTorch network",
 	"settings": "settings of the built-in model, like layers: 8",

@@ -7,7 +7,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Schema is the JSON schema of a job file in the nested form.
+// Schema returns the JSON schema of a job file in the nested form.
 func Schema() ([]byte, error) {
 	s, err := jsonschema.For[Job](nil)
 	if err != nil {
@@ -19,7 +19,7 @@ func Schema() ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// describe has a schema say what its settings and groups are.
+// describe adds the descriptions of settings and groups to a schema.
 func describe(s *jsonschema.Schema, within string) {
 	for name, property := range s.Properties {
 		path := within + name

@@ -10,20 +10,20 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// fill gives a number its usual value where nobody has said another.
+// fill sets a number to its usual value, unless it was given.
 func fill[T int | float64](j *Job, key string, at *T, usual T) {
 	if *at == Auto && !j.Given(key) {
 		*at = usual
 	}
 }
 
-// anyModel is how models are trained of which nothing is known: files, networks of PyTorch, and built-in
-// models that begin with values of others' training, which a larger rate would undo. The first steps of AdamW
-// are as long as the rate allows whatever the gradients are (Kingma and Ba, Adam, §2.1), and at the full rate a
-// transformer's loss jumps by half within the first ten of them, with every implementation: so it rises to that.
+// anyModel holds the training settings for models about which nothing is known: files, PyTorch networks, and
+// built-in models that start from pretrained values, which a larger rate would destroy. The first steps of AdamW are
+// as long as the rate allows, whatever the gradients are (Kingma and Ba, Adam, §2.1). At the full rate a
+// transformer's loss rises by half within the first ten steps, with every implementation. So the rate warms up.
 var anyModel = model.Training{Optimizer: optim.AdamW, Rate: 3e-4, Warmup: 20}
 
-// anyRates is the same by optimizers whose rates are alike, where one of them is asked for.
+// anyRates holds the same for a requested optimizer. Optimizers with similar rates share an entry.
 var anyRates = map[string]model.Training{
 	optim.AdamW: anyModel,
 	optim.SGD:   {Optimizer: optim.SGD, Rate: 0.05},
@@ -31,7 +31,7 @@ var anyRates = map[string]model.Training{
 	optim.LARS: {Optimizer: optim.LARS, Rate: 4, Warmup: 20},
 }
 
-// likeRates is the optimizer that stands for those whose rates mean the same.
+// likeRates returns the optimizer whose entry in anyRates applies to kind.
 func likeRates(kind string) string {
 	switch kind {
 	case optim.Adam:
@@ -42,7 +42,7 @@ func likeRates(kind string) string {
 	return kind
 }
 
-// usual is how the job's model is trained where neither the job nor a checkpoint says otherwise.
+// usual returns the training settings of the job's model, for what neither the job nor a checkpoint gives.
 func (j *Job) usual() model.Training {
 	if t := model.TrainingOf(j.Model.Name); t.Optimizer != "" && j.Model.Init == "" {
 		return t
@@ -56,7 +56,7 @@ func (j *Job) completeOptimizer() error {
 	switch isSet := o.Momentum != Auto && o.Momentum != 0; {
 	case o.Kind != "":
 	case isSet || o.Nesterov:
-		o.Kind = optim.SGD // which alone has any
+		o.Kind = optim.SGD // the only one with momentum
 	default:
 		o.Kind = j.usual().Optimizer
 	}
@@ -70,7 +70,7 @@ func (j *Job) completeOptimizer() error {
 	fill(j, "optimizer.beta2", &o.Beta2, usual.Beta2)
 	fill(j, "optimizer.epsilon", &o.Epsilon, usual.Epsilon)
 	fill(j, "optimizer.trust", &o.Trust, usual.Trust)
-	half := 0 // of the steps: what came before is far from where training ends
+	half := 0 // of the steps: earlier weights are far from the final ones
 	if usual.AverageFrom > 0 {
 		half = max(usual.AverageFrom, j.Train.Steps/2)
 	}
@@ -90,7 +90,7 @@ func (j *Job) completeRate() error {
 	}
 	usual := j.usual()
 	if kind := likeRates(j.Train.Optimizer.Kind); kind != likeRates(usual.Optimizer) {
-		usual = anyRates[kind] // a rate of one says nothing of the other
+		usual = anyRates[kind] // rates of different optimizers are not comparable
 	}
 	warmup := usual.Warmup
 	fill(j, "rate.base", &r.Base, usual.Rate)
@@ -111,11 +111,11 @@ func (j *Job) completeRate() error {
 	return j.inField("rate", err)
 }
 
-// Learning says how the job's model is trained by so many pipelines, and what of that is the model's default. The Job
-// must be complete.
+// Learning describes how the job's model is trained with this many pipelines, and which settings are the model's
+// defaults. The Job must be complete.
 func (j *Job) Learning(pipelines int) string { return j.Train.Learned(pipelines) + j.byDefault() }
 
-// Learned says how the job's model is trained by so many pipelines. The Job must be complete.
+// Learned describes how the job's model is trained with this many pipelines. The Job must be complete.
 func (t *Train) Learned(pipelines int) string {
 	text := t.Optimizer.Kind
 	if t.Optimizer.Momentum != 0 {
@@ -143,7 +143,7 @@ func (t *Train) Learned(pipelines int) string {
 	return text
 }
 
-// byDefault says which of optimizer, rate and warm-up nobody has given.
+// byDefault names which of optimizer, rate and warm-up were not given.
 func (j *Job) byDefault() string {
 	var given, left []string
 	for _, key := range []struct{ name, word string }{

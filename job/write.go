@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Write writes the job as a file in the nested form, which Read takes over Default. Settings that are Default's stand
-// there too, so that two files can be compared.
+// Write writes the job as a file in the nested form, which Read reads on top of Default. Settings equal to Default's
+// are written too, so that two files can be compared.
 func (j *Job) Write(path string) error {
 	text, err := textOf(groups(j.besides(Job{})))
 	if err != nil {
@@ -22,12 +22,12 @@ func (j *Job) Write(path string) error {
 	return document.WriteText(path, text)
 }
 
-// Text is the job as Parse reads it. What [Job.Complete] filled in is given there, so that a process that reads it has
-// every setting of this one. It refuses text that is no UTF-8, which no file can hold.
+// Text returns the job as text for Parse. It contains what [Job.Complete] filled in, so that a process that reads it
+// has every setting of this one. It refuses text that is not UTF-8, which a file cannot hold.
 func (j *Job) Text() (string, error) { return textOf(groups(j.Keys())) }
 
 func textOf(keys map[string]any) (string, error) {
-	text, err := json.MarshalIndent(keys, "", "  ") // which is YAML
+	text, err := json.MarshalIndent(keys, "", "  ") // JSON is also YAML
 	if err != nil {
 		return "", fmt.Errorf("job: %w", err)
 	}
@@ -37,7 +37,7 @@ func textOf(keys map[string]any) (string, error) {
 	return string(text) + "\n", nil
 }
 
-// Parse is the complete job that a text says, as Text writes it.
+// Parse returns the complete job of a text that Text wrote.
 func Parse(text string) (*Job, error) {
 	j := Default()
 	if err := j.decode([]byte(text), ""); err != nil {
@@ -46,10 +46,11 @@ func Parse(text string) (*Job, error) {
 	return &j, j.Complete()
 }
 
-// Keys are the settings that are given, or differ from Default, by key. Parts of one, as the rate has, are below it.
+// Keys returns the settings that were given or differ from Default, by key. Parts of a setting, such as those of the
+// rate, are nested in it.
 func (j *Job) Keys() map[string]any { return j.besides(Default()) }
 
-// besides is the settings that are given, or differ from another job's.
+// besides returns the settings that were given or differ from another job's.
 func (j *Job) besides(other Job) map[string]any {
 	keys := map[string]any{}
 	own, usual := reflect.ValueOf(*j), reflect.ValueOf(other)
@@ -59,7 +60,7 @@ func (j *Job) besides(other Job) map[string]any {
 	return keys
 }
 
-// said puts a value under its name among keys where it differs from another, or somebody has given its key.
+// said adds a value to keys under name if it differs from usual, or if its key was given.
 func (j *Job) said(key string, value, usual reflect.Value, name string, keys map[string]any) {
 	if value.Kind() == reflect.Struct {
 		parts := map[string]any{}
@@ -96,12 +97,12 @@ func groups(keys map[string]any) map[string]any {
 	return all
 }
 
-// isAuto says whether a number is left to millrace.
+// isAuto reports whether millrace chooses a number.
 func isAuto(v reflect.Value) bool {
 	return v.CanInt() && v.Int() == Auto || v.CanFloat() && v.Float() == Auto
 }
 
-// firstOther is a text among values that is no UTF-8; empty where all are.
+// firstOther returns the first text among the values that is not UTF-8, or "".
 func firstOther(keys map[string]any) string {
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		texts := []string{name}

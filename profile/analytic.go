@@ -12,27 +12,26 @@ import (
 	"github.com/millrace-ml/millrace/profile/kernels"
 )
 
-// Analysis is what an analytic profile is asked for.
+// Analysis says what an analytic profile should contain.
 type Analysis struct {
 	Sizes     []int  // of micro-batches, in samples
 	Optimizer string // its name
-	States    int    // copies of the parameters that it keeps
-	// OnChip keeps parameters in memory on the chip, on device types that have any. As far as a stage's parameters fit
-	// there, they do not pass through memory (BaPipe, section 4.3).
+	States    int    // copies of the parameters that the optimizer keeps
+	// OnChip keeps parameters in on-chip memory, on device types that have it. Parameters of a stage that fit there use
+	// no memory bandwidth (BaPipe, section 4.3).
 	OnChip bool
-	// Board is what is assumed of FPGA boards. Roofline takes them for devices as all others are, which do one
-	// layer at a time, forward or backward, and pass what it reads and writes through memory.
+	// Board holds assumptions about FPGA boards. Roofline treats boards like all other devices: one layer at a time,
+	// forward or backward, with everything read from and written to memory.
 	Board    board.Settings
 	Roofline bool
-	// Recurrent has layers whose state's weights are too large for a cache read them once a
-	// position, which decides how slow small micro-batches are: for tuning their size. Without
-	// it every size is about as efficient, as the published planners take it, which scale one
-	// measured size.
+	// Recurrent makes recurrent layers whose state weights exceed the cache read them once per position. That slows
+	// down small micro-batches, and matters for tuning their size. Without it every size is about as efficient as any
+	// other. The published planners assume that, as they scale one measured size.
 	Recurrent bool
-	// Precision is one of cluster.Precisions; "" is f32. Of 16 bits and of fp8 the optimizer keeps 32-bit weights
-	// beside (Micikevicius et al., Mixed Precision Training, 2018, section 3.1).
+	// Precision is one of cluster.Precisions; "" means f32. With 16 bits or fp8 the optimizer also keeps 32-bit weights
+	// (Micikevicius et al., Mixed Precision Training, 2018, section 3.1).
 	Precision string
-	// Selective computes the scores of attention again in the backward (Korthikanti et al., 2022, section 5).
+	// Selective recomputes attention scores in the backward (Korthikanti et al., 2022, section 5).
 	Selective bool
 }
 
@@ -42,18 +41,17 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 	return Analyze(m, types, Analysis{Sizes: sizes, Optimizer: optimizer, States: states})
 }
 
-// Analyze is the profile of a model on device types that are described, not measured: the
-// roofline (Williams, Waterman and Patterson, CACM 52(4), 2009). A layer takes the longer
-// of its FLOPs over the speed its kind reaches and its bytes over the memory bandwidth
-// that is reached (Efficiency); bytes are what it reads and writes once: inputs, outputs and
-// parameters, and in the backward pass those again with as many gradients. Batch norm and
-// the activation behind a convolution pass over its output again, in kernels of their
-// own. An update reads and writes parameters, gradients and the optimizer's copies.
+// Analyze returns the profile of a model on device types that are described and not measured. It uses the roofline
+// model (Williams, Waterman and Patterson, CACM 52(4), 2009). A layer takes the longer of two times. One is its
+// FLOPs over the speed that its kind reaches. The other is its bytes over the memory bandwidth reached (Efficiency).
+// Bytes are what it reads and writes once: inputs, outputs and parameters, and in the backward pass the same again
+// and as many gradients. Batch norm and the activation after a convolution pass over its output again, in kernels of
+// their own. An update reads and writes parameters, gradients and the optimizer's copies.
 //
-// A device type with cluster.Kernels takes what package profile/kernels says instead, and its backward has halves.
-// Boards compute as package board says, unless Roofline.
+// A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards
+// use package board, unless Roofline is set.
 //
-// Refused: device types without a peak or a memory bandwidth; without kernels, other precisions than f32.
+// Refused: device types without a peak or a memory bandwidth, and precisions other than f32 without kernels.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
 	p := Describe(m)
 	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States
@@ -112,13 +110,13 @@ func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*
 	return p, p.Validate()
 }
 
-// byKernels adds the costs of all layers on a device type that is described kernel by kernel.
+// byKernels adds the costs of all layers on a device type that has kernels.
 func (p *Profile) byKernels(m *model.Model, name string, d cluster.DeviceType, a Analysis) error {
 	o := kernels.Options{Precision: a.Precision, Selective: a.Selective}
 	e := kernels.ElementBytes(a.Precision)
 	for i := range p.Layers {
 		layer := &p.Layers[i]
-		outside := int64(0) // what it reads
+		outside := int64(0) // bytes that the layer reads from outside
 		for k, from := range layer.From {
 			if from >= 0 {
 				outside += p.Layers[from].perSample(e)
@@ -160,7 +158,7 @@ func (p *Profile) byKernels(m *model.Model, name string, d cluster.DeviceType, a
 	return nil
 }
 
-// perSample is the bytes of a layer's output for one sample, at e bytes a number.
+// perSample returns the bytes of a layer's output for one sample, with e bytes per number.
 func (l *Layer) perSample(e int64) int64 {
 	n := l.WholeOutputBytes
 	for _, elements := range l.FloatOutputs {
@@ -169,7 +167,7 @@ func (l *Layer) perSample(e int64) int64 {
 	return n
 }
 
-// roofline is the cost of layer i for a micro-batch of n samples. One that is frozen has no backward.
+// roofline returns the cost of layer i for a micro-batch of n samples. A frozen layer has no backward.
 func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64, onChip, recurrent, frozen bool) Cost {
 	l := &m.Layers[i]
 	in, parameters := int64(0), 4*l.ParameterElements()
@@ -222,7 +220,7 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 	}
 }
 
-// onBoard has a layer take what it does on a board.
+// onBoard replaces a layer's times by those on a board.
 func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip, frozen bool) {
 	switch {
 	case !a.Roofline:
@@ -238,8 +236,8 @@ func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip,
 	}
 }
 
-// passing is the bytes of parameters that a layer reads: all of them, but for a table only
-// the rows that its tokens name, which its output counts already.
+// passing returns the bytes of parameters that a layer reads. For an embedding it is 0: only the rows of its tokens
+// are read, and its output already counts them.
 func passing(l *model.Layer) int64 {
 	if l.Kind == "embedding" {
 		return 0
@@ -247,15 +245,14 @@ func passing(l *model.Layer) int64 {
 	return 4 * l.ParameterElements()
 }
 
-// cacheBytes is the second-level cache of a V100 (NVIDIA, Tesla V100 GPU architecture, 2017):
-// what is smaller stays there from one position to the next. Larger caches of later GPUs
-// would hold larger layers; no device's description has its own yet.
+// cacheBytes is the second-level cache of a V100 (NVIDIA, Tesla V100 GPU architecture, 2017). Smaller weights stay
+// there from one position to the next. Later GPUs have larger caches, but no device description has its cache size
+// yet.
 const cacheBytes = 6 << 20
 
-// rereading is the bytes of parameters that a recurrent layer reads again: one position after
-// the other needs the weights of the state, forward and for the gradient of the input; the
-// gradient of the weights is one product over all positions. At small micro-batches this
-// decides: a sample more costs nothing.
+// rereading returns the bytes of parameters that a recurrent layer reads again. Each position needs the weights of
+// the state, forward and for the gradient of the input. The gradient of the weights is one product over all
+// positions. With small micro-batches this time dominates, and one sample more costs nothing.
 func rereading(l *model.Layer) int64 {
 	if l.Kind != "lstm" {
 		return 0
@@ -272,8 +269,8 @@ func rereading(l *model.Layer) int64 {
 	return bytes * int64(l.Outputs[0].Shape[0]-1)
 }
 
-// passes counts how often the output of a convolution passes through memory again: read and
-// written for its activation, and for batch norm read twice and written once.
+// passes returns how often the output of a convolution passes through memory again: read and written for its
+// activation, and for batch norm read twice and written once.
 func passes(l *model.Layer) int64 {
 	if l.Kind != "conv2d" {
 		return 0

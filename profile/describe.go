@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Describe is the part of a profile that a description alone gives.
+// Describe returns the part of a profile that follows from the model's description alone.
 func Describe(m *model.Model) *Profile {
 	p := &Profile{Version: Version, Model: m.Name, ModelID: m.ID()}
 	readers := frozenReaders(m)
@@ -49,7 +49,7 @@ func Describe(m *model.Model) *Profile {
 		}
 		p.Layers = append(p.Layers, layer)
 	}
-	for i := range p.Layers[:len(p.Layers)-1] { // the last has a backward: it makes the loss
+	for i := range p.Layers[:len(p.Layers)-1] { // the last layer makes the loss and has a backward
 		l := &p.Layers[i]
 		l.NoGradient = !slices.ContainsFunc(m.Layers[i].Params, func(q model.Param) bool { return q.Learned() }) &&
 			!slices.ContainsFunc(l.From, func(from int) bool { return from >= 0 && !p.Layers[from].NoGradient })
@@ -57,7 +57,7 @@ func Describe(m *model.Model) *Profile {
 	return p
 }
 
-// frozenReaders is how many layers read what nobody changes, by its owner's full name for it.
+// frozenReaders returns how many layers read each frozen tensor, by its owner's full name for it.
 func frozenReaders(m *model.Model) map[string]int {
 	readers := map[string]int{}
 	for _, l := range m.Layers {
@@ -72,7 +72,7 @@ func frozenReaders(m *model.Model) map[string]int {
 	return readers
 }
 
-// ownerOf is the layer that owns a parameter by its full name.
+// ownerOf returns the layer that owns a parameter, given its full name.
 func ownerOf(m *model.Model, full string) int {
 	for i, l := range m.Layers {
 		for k, p := range l.Params {

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Divided is the profile of layers in pieces: each piece is a layer that makes its part of the features (BaPipe,
-// §3.3.2; model.Model.Divide). parts has one list for each layer of p; a list adds up to 1, or is empty of last
-// layers, which are left out. Of a layer whose Features are known pieces are whole features.
+// Divided returns the profile with layers divided into pieces. Each piece is a layer that makes its part of the
+// features (BaPipe, §3.3.2; model.Model.Divide). parts has one list for each layer of p. A list adds up to 1; empty
+// lists at the end leave out the last layers. If a layer's Features are known, pieces are whole features.
 //
-// A piece reads the whole input that its layer reads, and computes its part. One in front of the last holds and sends
-// its part of the output and no more. The last also reads what the others made, and has the layer's whole output and
-// all that the layer saves; whoever reads the layer reads it. So what crosses a boundary inside a layer, there and
-// back, is the layer's input and what has been made of its output so far. A piece shares what its layer shares;
-// whoever shares a parameter of a divided layer shares it with the last piece.
+// A piece reads its layer's whole input and computes its part. A piece before the last holds and sends only its part
+// of the output. The last piece also reads what the others made, and has the layer's whole output and all that the
+// layer saves. Readers of the layer read the last piece. So what crosses a boundary inside a layer, in both
+// directions, is the layer's input and the output made so far. A piece shares the parameters that its layer shares.
+// Layers that share a parameter of a divided layer share it with the last piece.
 func (p *Profile) Divided(parts [][]float64) *Profile {
 	last := make([]int, len(p.Layers)) // the last piece of each layer
 	at := -1
@@ -57,7 +57,7 @@ func (p *Profile) Divided(parts [][]float64) *Profile {
 	return &divided
 }
 
-// ends is where the parts of a layer end, the whole being 1.
+// ends returns where the parts of a layer end; the whole layer is 1.
 func (l *Layer) ends(parts []float64) []float64 {
 	ends, sum := make([]float64, len(parts)), 0.0
 	for i, part := range parts {
@@ -73,7 +73,7 @@ func (l *Layer) ends(parts []float64) []float64 {
 	return ends
 }
 
-// piece is the part of layer l from before to end.
+// piece returns the part of layer l from before to end.
 func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 	share := func(n int64) int64 { return PartBytes(n, end) - PartBytes(n, before) }
 	part := end - before
@@ -81,14 +81,14 @@ func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 		*n = share(*n)
 	}
 	layer.FrozenShared = slices.Clone(layer.FrozenShared)
-	for i := range layer.FrozenShared { // a part of it is nobody's other part
+	for i := range layer.FrozenShared { // each part has its own share of it
 		s := &layer.FrozenShared[i]
 		s.Name, s.Bytes = fmt.Sprintf("%s behind %g", s.Name, before), share(s.Bytes)
 	}
 	layer.ScaleUpdates(part, part, part)
 	if end < 1 {
-		layer.BufferBytes = 0                               // statistics are of what is behind the product
-		layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // its costs say
+		layer.BufferBytes = 0                               // statistics belong to what comes after the product
+		layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // the costs hold the sizes
 	}
 	layer.Costs = make([]Cost, len(p.Layers[l].Costs))
 	for i, c := range p.Layers[l].Costs {
@@ -97,11 +97,11 @@ func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 	return layer
 }
 
-// PartBytes is how many of n bytes the first part of a layer has. Pieces add up to the whole, and what a
-// double cannot say of their parts moves no byte.
+// PartBytes returns how many of n bytes the first part of a layer has. Pieces add up to the whole; rounding errors
+// of part do not change it.
 func PartBytes(n int64, part float64) int64 { return int64(math.Floor(float64(n)*part + 1e-6)) }
 
-// inputBytes is what a layer reads of other layers at the device and size of one of its costs.
+// inputBytes returns what a layer reads from other layers, at the device and size of one of its costs.
 func (p *Profile) inputBytes(l int, at *Cost) int64 {
 	bytes := int64(0)
 	for _, from := range p.Layers[l].From {
@@ -117,8 +117,8 @@ func (p *Profile) inputBytes(l int, at *Cost) int64 {
 	return bytes
 }
 
-// piece is the cost of a part of a layer: share is how many of so many bytes it has. Copying the model's inputs is done
-// in full by every piece.
+// piece returns the cost of a part of a layer. share returns the part's share of some bytes. Every piece copies the
+// model's inputs in full.
 func (c Cost) piece(input int64, part float64, share func(int64) int64, last bool) Cost {
 	whole, feedS := c.owned(), c.FeedS
 	c = whole.times(part)
@@ -136,15 +136,15 @@ func (c Cost) piece(input int64, part float64, share func(int64) int64, last boo
 	return c
 }
 
-// beyond is the bytes that a part of a layer has of n: all up to kept, and its share of the others.
+// beyond returns the bytes of n that a part of a layer has: all up to kept, and its share of the rest.
 func beyond(kept, n int64, share func(int64) int64) int64 {
 	kept = min(kept, n)
 	return kept + share(n-kept)
 }
 
-// isJoined has a cost be that of a piece in front of the last. It holds its part of the output. What a product takes
-// for a moment goes by its input as much as by its output. Its backward adds the gradient of the input to that which
-// the pieces behind it have made of it, which takes as much again for a moment.
+// isJoined makes a cost that of a piece before the last. The piece holds its part of the output. The temporary
+// memory of a product depends on its input as much as on its output. Its backward adds its gradient of the input to
+// the gradient from the later pieces, which takes as much memory again for a moment.
 func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	c.SavedBytes = c.OutputBytes
 	c.ForwardPeakBytes = c.OutputBytes + max(0, whole.ForwardPeakBytes-whole.OutputBytes)
@@ -159,9 +159,9 @@ func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	}
 }
 
-// joins has a cost be that of the last piece. It holds all that the layer saves, its own part beside that while it
-// joins, and in a backward for a moment the gradient of the whole output in parts; what waits for the weights' half of
-// that holds all of it.
+// joins makes a cost that of the last piece. It holds all that the layer saves, and its own part as well while it
+// joins the parts. During a backward it holds the gradient of the whole output in parts for a moment. What waits for
+// the weights' half holds all of it.
 func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {
 	c.ForwardPeakBytes = whole.ForwardPeakBytes + c.OutputBytes
 	c.OutputBytes, c.SavedBytes = whole.OutputBytes, whole.SavedBytes
@@ -176,7 +176,7 @@ func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {
 	c.PendingBytes, c.PendingInputBytes = whole.PendingBytes, whole.PendingInputBytes
 }
 
-// halves says what the halves of a piece's backward hold for a moment.
+// halves sets what the halves of a piece's backward hold for a moment.
 func (c *Cost) halves(whole *Cost, input, firstInput, kept int64, share func(int64) int64) {
 	h := whole.HalvesPeakBytes
 	if h == nil {

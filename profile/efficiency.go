@@ -2,13 +2,12 @@ package profile
 
 import "github.com/millrace-ml/millrace/cluster"
 
-// Memory is the kind under which a device type's table has the fraction of its memory
-// bandwidth that is reached.
+// Memory is the kind for the fraction of its memory bandwidth that a device type reaches.
 const Memory = "memory"
 
-// fractions is the part of its peak that a device reaches in layers of a kind: ONE constant
-// for each device type and kind, the same for every model, so that no model is fitted to
-// its own answer. A cluster file's efficiency stands above it.
+// fractions holds the fraction of its peak that a device reaches in layers of a kind. It is ONE constant for each
+// device type and kind, the same for every model, so that no model is fitted to its own answer. A cluster file's
+// efficiency overrides it.
 //
 // V100, single precision, from public per-layer measurements on that GPU:
 //
@@ -27,27 +26,27 @@ const Memory = "memory"
 //	                    scaled it from a measurement of 18 cells)
 //	memory              VGG-16's activations: 13.9 GB in 23.5 ms (PipeDream's repository)
 //
-// No public measurement by layer is at hand for the other GPUs: they reach a V100's
-// fractions of their own peaks. Boards reach all of theirs, as in BaPipe's simulator
-// (section 3.1: compute power and memory bandwidth, nothing else).
+// For other GPUs no public per-layer measurement was found: they are assumed to reach a V100's fractions of their
+// own peaks. Boards reach their whole peaks, as in BaPipe's simulator (section 3.1: compute power and memory
+// bandwidth, nothing else).
 var fractions = map[string]map[string]float64{
 	gpu: {
 		"conv2d": 1.08, "dense": 0.64, "head": 0.64, "lstm": 0.60, "attention_to": 0.20,
 		"encoder_attention": 0.55, "attention": 0.55, "mlp": 0.55, "relative_attention": 0.29, "amoeba_cell": 0.23,
 		Memory: 0.66,
-		"":     0.64, // kinds that compute little: their bytes decide
+		"":     0.64, // kinds with little computation; their time depends on their bytes
 	},
 	fpga: {"": 1, Memory: 1},
 }
 
-// The tables: by a device type's name where it was measured, else by what it is.
+// The tables: by name for a measured device type, otherwise by kind of device.
 const (
 	gpu  = "v100"
 	fpga = "fpga"
 )
 
-// Efficiency is the fraction of a device type's peak that layers of a kind reach (or, for
-// Memory, of its memory bandwidth): what the description says, else this package's constant.
+// Efficiency returns the fraction of a device type's peak that layers of a kind reach (or, for Memory, of its memory
+// bandwidth). It is the description's value, or else this package's constant.
 func Efficiency(name string, d cluster.DeviceType, kind string) float64 {
 	if f, ok := d.Efficiency[kind]; ok {
 		return f

@@ -12,12 +12,12 @@ var files = document.Store[Profile]{
 	Decode:  document.Versioned("profile", Version, "write it again with: millrace profile", (*Profile).Validate),
 }
 
-// Read reads a profile file. Unknown fields, other versions and truncated files are
-// refused, so that nothing is lost by reading and writing again.
+// Read reads a profile file. It refuses unknown fields, other versions and truncated files, so that reading and
+// writing again loses nothing.
 func Read(path string) (*Profile, error) { return files.Read(path) }
 
 // Decode reads the JSON form.
 func Decode(r io.Reader) (*Profile, error) { return files.From(r) }
 
-// Write writes the JSON form to a file, whole or not at all.
+// Write writes the JSON form to a file, either the whole file or nothing.
 func (p *Profile) Write(path string) error { return files.Write(path, p) }

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// SourceJoined is the Source of profiles that were joined of several sources.
+// SourceJoined is the Source of a profile joined from profiles with different sources.
 const SourceJoined = "joined"
 
-// Part is a profile to be joined with others.
+// Part is a profile to join with others.
 type Part struct {
-	Name    string // how errors call it: its file
+	Name    string // its name in errors: the file
 	Profile *Profile
 }
 
-// Join is one profile of the device types of several of the same model.
+// Join returns one profile with the device types of several profiles of the same model.
 //
-// Nothing of any is lost: what is of a machine stands by its device type in Machines. The order of the parts, and
-// whether some of them were joined before, make no difference.
+// Nothing is lost: what belongs to one machine is in Machines, by device type. The result does not depend on the
+// order of the parts, or on whether some of them were joined before.
 //
-// Refused: other models, layers, optimizers or threads per worker; a device type that two parts have other figures
-// of; costs that hold on any device; device types that have no micro-batch size in common.
+// Refused: different models, layers, optimizers or threads per worker; a device type with different numbers in two
+// parts; costs that hold on any device; device types that have no micro-batch size in common.
 func Join(parts ...Part) (*Profile, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("profile: there is nothing to join")
@@ -73,7 +73,7 @@ func Join(parts ...Part) (*Profile, error) {
 	return out, out.Validate()
 }
 
-// take adds what a profile says of a device type.
+// take adds a profile's data of a device type.
 func (p *Profile) take(from *Profile, device string) {
 	p.Machines = append(p.Machines, from.On(device))
 	for i := range from.Layers {
@@ -93,7 +93,7 @@ func costsOn(l *Layer, device string) []Cost {
 	return own
 }
 
-// bare is layers without what is of a device type.
+// bare returns the layers without the data of device types.
 func bare(layers []Layer) []Layer {
 	out := slices.Clone(layers)
 	for i := range out {
@@ -102,7 +102,7 @@ func bare(layers []Layer) []Layer {
 	return out
 }
 
-// fits refuses a part that is not of the same model and way of training as another.
+// fits refuses a part whose model or way of training differs from another part's.
 func fits(a, b Part) error {
 	p, q := a.Profile, b.Profile
 	refuse := func(what string, has, want any) error {
@@ -179,7 +179,7 @@ func (p *Profile) sizesInCommon() error {
 	return nil
 }
 
-// Renamed is the profile with another name for its device type.
+// Renamed returns the profile with another name for its only device type.
 func (p *Profile) Renamed(device string) (*Profile, error) {
 	types := p.DeviceTypes()
 	if len(types) != 1 {

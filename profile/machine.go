@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Machine describes one device type's machine besides the costs of layers.
+// Machine describes one device type's machine, apart from the costs of layers.
 type Machine struct {
 	Device string `json:"device"`
 	Source string `json:"source"`
-	// The rest is as in Profile.
+	// The other fields are the same as in Profile.
 	Engine      string      `json:"engine,omitempty"`
 	Concurrency int         `json:"concurrency,omitempty"`
 	PaceSpread  float64     `json:"pace_spread,omitempty"`
@@ -17,7 +17,7 @@ type Machine struct {
 	Transfer    *Transfer   `json:"transfer,omitempty"`
 }
 
-// On is what a profile says of a device type's machine.
+// On returns what a profile says about a device type's machine.
 func (p *Profile) On(device string) Machine {
 	if at := p.machine(device); at >= 0 {
 		return p.Machines[at]
@@ -26,13 +26,13 @@ func (p *Profile) On(device string) Machine {
 		PaceSpread: p.PaceSpread, PassSpread: p.PassSpread, Transfer: p.Transfer}
 }
 
-// DeviceUpdate is what one update of a layer takes on a device type.
+// DeviceUpdate is the time of one update of a layer on a device type.
 type DeviceUpdate struct {
 	Device string `json:"device"`
 	UpdateTimes
 }
 
-// UpdatesOn is what one update of the layer's parameters takes on a device type.
+// UpdatesOn returns the time of one update of the layer's parameters on a device type.
 func (l *Layer) UpdatesOn(device string) UpdateTimes {
 	for i := range l.Updates {
 		if l.Updates[i].Device == device {
@@ -42,7 +42,7 @@ func (l *Layer) UpdatesOn(device string) UpdateTimes {
 	return l.UpdateTimes
 }
 
-// ScaleUpdates multiplies each of the layer's times of updates, on every device type.
+// ScaleUpdates multiplies each of the layer's update times, on every device type.
 func (l *Layer) ScaleUpdates(plain, pulled, reference float64) {
 	l.UpdateTimes.Scale(plain, pulled, reference)
 	l.Updates = slices.Clone(l.Updates)
@@ -55,7 +55,7 @@ func (p *Profile) machine(device string) int {
 	return slices.IndexFunc(p.Machines, func(m Machine) bool { return m.Device == device })
 }
 
-// validateMachines refuses a joined profile whose machines are not those of its costs.
+// validateMachines refuses a joined profile whose machines do not match its costs.
 func (p *Profile) validateMachines() error {
 	if len(p.Machines) == 0 {
 		return nil
@@ -84,7 +84,7 @@ func (p *Profile) validateMachines() error {
 	return nil
 }
 
-// validateUpdates refuses updates by device type that are not those of the layer's costs.
+// validateUpdates refuses updates by device type that do not match the layer's costs.
 func (l *Layer) validateUpdates() error {
 	if err := times(l.UpdateTimes.named()...); err != nil || len(l.Updates) == 0 {
 		return err

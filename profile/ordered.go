@@ -2,8 +2,8 @@ package profile
 
 import "fmt"
 
-// CheckOrder refuses an order that is no topological order of the profile's layers:
-// order[i] is the layer at position i, each once, every layer after those it reads.
+// CheckOrder refuses an order that is not a topological order of the profile's layers. order[i] is the layer at
+// position i. Each layer must be in it once, after those it reads.
 func (p *Profile) CheckOrder(order []int) error {
 	if len(order) != len(p.Layers) {
 		return fmt.Errorf("profile: the order has %d layers; %s has %d", len(order), p.Model, len(p.Layers))
@@ -36,9 +36,8 @@ func (p *Profile) CheckOrder(order []int) error {
 	return nil
 }
 
-// Ordered is the profile with its layers in another topological order, as a plan gives
-// it: layer i of the result is layer order[i] of p. An empty order is p itself. The
-// costs are shared with p.
+// Ordered returns the profile with its layers in another topological order, as a plan gives it: layer i of the
+// result is layer order[i] of p. For an empty order it returns p itself. The result shares its costs with p.
 func (p *Profile) Ordered(order []int) (*Profile, error) {
 	if len(order) == 0 {
 		return p, nil

@@ -7,14 +7,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// Packing is how fast a machine writes numbers of 32 bits in a format, and makes them of it again.
+// Packing is how fast a machine converts 32-bit numbers to a format and back.
 type Packing struct {
 	Format               packing.Format `json:"format"`
 	PackBytesPerSecond   float64        `json:"pack_bytes_per_s"` // of the numbers, not of what stands for them
 	UnpackBytesPerSecond float64        `json:"unpack_bytes_per_s"`
 }
 
-// PackingIn is what a machine takes for a format, if anybody has measured it.
+// PackingIn returns a machine's rates for a format. known is false if they were not measured.
 func (t *Transfer) PackingIn(f packing.Format) (p Packing, known bool) {
 	if t == nil {
 		return Packing{}, false
@@ -26,7 +26,7 @@ func (t *Transfer) PackingIn(f packing.Format) (p Packing, known bool) {
 	return t.Packing[at], true
 }
 
-// checkPacking refuses rates that are none.
+// checkPacking refuses rates that are not valid.
 func (t *Transfer) checkPacking() error {
 	for _, p := range t.Packing {
 		if f, err := packing.Named(string(p.Format)); err != nil || !f.Packs() {
@@ -40,8 +40,8 @@ func (t *Transfer) checkPacking() error {
 	return nil
 }
 
-// Packed is the profile where OutputBytes are what crosses a boundary in a format. Nothing else changes; what a stage
-// holds of its outputs is in SavedBytes.
+// Packed returns the profile with OutputBytes as they cross a boundary in a format. Nothing else changes, since
+// SavedBytes says what a stage holds of its outputs.
 func (p *Profile) Packed(f packing.Format) *Profile {
 	if !f.Packs() {
 		return p
@@ -58,7 +58,7 @@ func (p *Profile) Packed(f packing.Format) *Profile {
 	return &q
 }
 
-// packed is the bytes of a layer's outputs for a micro-batch, in a format.
+// packed returns the bytes of a layer's outputs for a micro-batch, in a format.
 func (l *Layer) packed(c *Cost, f packing.Format) int64 {
 	rows := int64(max(c.MicroBatch, 1))
 	if l.FloatOutputs == nil && l.WholeOutputBytes == 0 {
@@ -71,11 +71,11 @@ func (l *Layer) packed(c *Cost, f packing.Format) int64 {
 	return rows * n
 }
 
-// Selective is the profile where backwards compute the scores of attention again, and forwards do not save them.
-// While a layer's backward runs they are there once (Korthikanti et al., Reducing Activation Recomputation in Large
+// Selective returns the profile in which backwards recompute attention scores and forwards do not save them. While a
+// layer's backward runs, its scores exist once (Korthikanti et al., Reducing Activation Recomputation in Large
 // Transformer Models, 2022, section 5).
 //
-// Refused: profiles that do not say what scores take, as measured ones.
+// Refused: profiles that do not say what scores cost, such as measured ones.
 func (p *Profile) Selective() (*Profile, error) {
 	known := false
 	q := *p

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/profile/board"
 )
 
-// AnyDevice is the device type of costs that hold for every one: an imported profile was
-// measured on one GPU, and its planners take every device to be that GPU.
+// AnyDevice is the device type of costs that hold on every device. An imported profile was measured on one GPU, and
+// its planners assume that every device is that GPU.
 const AnyDevice = "any"
 
-// costsOf is the device type whose costs stand for a device's.
+// costsOf returns the device type whose costs are used for a device.
 func (p *Profile) costsOf(device string) string {
 	named := func(name string) bool {
 		return len(p.Layers) > 0 && slices.ContainsFunc(p.Layers[0].Costs, func(c Cost) bool {
@@ -25,15 +25,16 @@ func (p *Profile) costsOf(device string) string {
 	return device
 }
 
-// Covers says whether there are costs for a device type.
+// Covers reports whether there are costs for a device type.
 func (p *Profile) Covers(device string) bool { return len(p.Sizes(device)) > 0 }
 
-// Sizes lists the micro-batch sizes that every layer has a cost for on a device type, ascending; not those of Slices.
+// Sizes returns the micro-batch sizes for which every layer has a cost on a device type, ascending, without those of
+// Slices.
 func (p *Profile) Sizes(device string) []int {
 	return slices.DeleteFunc(p.known(device), func(size int) bool { return slices.Contains(p.Slices, size) })
 }
 
-// known is those sizes and those of slices.
+// known returns the same sizes, including those of Slices.
 func (p *Profile) known(device string) []int {
 	if len(p.Layers) == 0 {
 		return nil
@@ -58,7 +59,7 @@ func (p *Profile) known(device string) []int {
 	return sizes
 }
 
-// DeviceTypes lists the device types that the profile has costs for.
+// DeviceTypes returns the device types for which the profile has costs.
 func (p *Profile) DeviceTypes() []string {
 	var types []string
 	for _, c := range p.Layers[0].Costs {
@@ -69,12 +70,12 @@ func (p *Profile) DeviceTypes() []string {
 	return types
 }
 
-// MissingError is a cost that a profile does not have.
+// MissingError reports a cost that a profile does not have.
 type MissingError struct {
 	Model, Device string
 	MicroBatch    int
 	Have          []int
-	Devices       []string // those that it has costs for
+	Devices       []string // device types that have costs
 }
 
 func (e *MissingError) Error() string {
@@ -91,13 +92,13 @@ func (e *MissingError) Error() string {
 		e.Model, e.MicroBatch, e.Device, e.Have, e.MicroBatch)
 }
 
-// At is every layer's cost at a micro-batch size. Between two measured sizes costs are
-// interpolated linearly, and interpolated says so; outside of them they are refused.
+// At returns every layer's cost at a micro-batch size. Between two measured sizes it interpolates linearly and sets
+// interpolated. Outside of them it returns an error.
 //
-// An imported profile has one size: that of the minibatch it was measured with. For others
-// its times and bytes are scaled in proportion to the samples, down and up, as the
-// published planners do; interpolated says so then too, and Basis in words. That takes
-// small micro-batches to be as efficient as large ones, which no device is.
+// An imported profile has one size: the minibatch with which it was measured. For other sizes its times and bytes
+// are scaled in proportion to the samples, up or down, as the published planners do. interpolated is then true too,
+// and Basis explains it. This assumes that small micro-batches are as efficient as large ones, which is true on no
+// device.
 func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, err error) {
 	have := p.known(device)
 	if p.scales(device, have) && size >= 1 {
@@ -146,7 +147,7 @@ func between(a, b Cost, size int) Cost {
 	return c
 }
 
-// Again is what the layer's forward and backward take where it is computed once more before its backward.
+// Again returns the times of the layer's forward and backward when the forward is recomputed before the backward.
 func (c *Cost) Again() (forwardS, backwardS float64) {
 	if c.BareForwardS == nil || c.AgainS == nil {
 		return c.ForwardS, c.ForwardS + c.BackwardS
@@ -154,7 +155,7 @@ func (c *Cost) Again() (forwardS, backwardS float64) {
 	return *c.BareForwardS, *c.AgainS
 }
 
-// OnBoard is layer l of costs as a part of a stage on a board.
+// OnBoard returns layer l of costs as a part of a stage on a board.
 func (p *Profile) OnBoard(costs []Cost, l int) board.Sum {
 	c := &costs[l]
 	sum := board.Sum{ForwardS: c.ForwardS, BackwardS: c.BackwardS,
@@ -165,12 +166,12 @@ func (p *Profile) OnBoard(costs []Cost, l int) board.Sum {
 	return sum
 }
 
-// OfBoards says whether any of the costs are of a board.
+// OfBoards reports whether any of the costs are those of a board.
 func OfBoards(costs []Cost) bool {
 	return slices.ContainsFunc(costs, func(c Cost) bool { return c.Board != nil })
 }
 
-// StillBytes is the layer's bytes besides trained parameters, their gradients and states.
+// StillBytes returns the layer's bytes other than trained parameters, their gradients and states.
 func (l *Layer) StillBytes() int64 {
 	n := l.BufferBytes + l.FrozenBytes
 	for _, shared := range l.FrozenShared {
@@ -179,11 +180,11 @@ func (l *Layer) StillBytes() int64 {
 	return n
 }
 
-// CutBytes is what crosses the cut behind a layer: the outputs of every layer at or
-// before it that a later layer reads.
+// CutBytes returns what crosses the cut after a layer: the outputs of every layer at or before it that a later layer
+// reads.
 func (p *Profile) CutBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, false) }
 
-// GradientBytes is the part of CutBytes for which gradients come back over the cut.
+// GradientBytes returns the part of CutBytes for which gradients come back over the cut.
 func (p *Profile) GradientBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, true) }
 
 func (p *Profile) crossing(costs []Cost, cut int, gradients bool) int64 {

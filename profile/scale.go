@@ -5,16 +5,16 @@ import (
 	"math"
 )
 
-// SourceImported is the Source of profiles that were read from another planner's file.
+// SourceImported is the Source of profiles read from another planner's file.
 const SourceImported = "imported"
 
-// scales says whether costs for other micro-batch sizes are made in proportion.
+// scales reports whether costs for other micro-batch sizes are scaled in proportion.
 func (p *Profile) scales(device string, have []int) bool {
 	return len(have) == 1 && p.On(device).Source == SourceImported
 }
 
-// Basis says in one sentence what the costs for a micro-batch size rest on where they were
-// not measured at that size; it is empty where they were, and where At refuses.
+// Basis explains in one sentence how the costs for a micro-batch size were derived. It is empty if they were
+// measured at that size, and if At refuses the size.
 func (p *Profile) Basis(device string, size int) string {
 	have := p.Sizes(device)
 	if _, made, err := p.At(device, size); err != nil || !made {
@@ -27,7 +27,7 @@ func (p *Profile) Basis(device string, size int) string {
 	return fmt.Sprintf("costs for %d samples are interpolated between measured sizes %v", size, have)
 }
 
-// scaled is every layer's cost at one size made for another in proportion.
+// scaled returns every layer's cost, scaled in proportion from one size to another.
 func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 	device = p.costsOf(device)
 	times := float64(to) / float64(from)
@@ -54,7 +54,7 @@ func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 	return costs, nil
 }
 
-// times is a cost for so many times the samples.
+// times returns the cost for x times the samples.
 func (c Cost) times(x float64) Cost {
 	c = c.owned()
 	for _, s := range c.seconds() {

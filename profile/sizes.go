@@ -1,7 +1,7 @@
 package profile
 
-// sizes is where a cost keeps its sizes in bytes, which all depend on the micro-batch: those that every cost
-// has first. Whoever writes to them makes those behind pointers the cost's own before (owned).
+// sizes returns pointers to the sizes in bytes of a cost, which all depend on the micro-batch. Those that every cost
+// has come first. Some point to memory that costs may share, so call owned before writing.
 func (c *Cost) sizes() []*int64 {
 	all := []*int64{&c.OutputBytes, &c.SavedBytes, &c.WorkspaceBytes, &c.ForwardPeakBytes, &c.BackwardPeakBytes,
 		&c.FirstBackwardPeakBytes, &c.Scores.Bytes}
@@ -16,8 +16,8 @@ func (c *Cost) sizes() []*int64 {
 	return all
 }
 
-// seconds is where a cost keeps its times, which all depend on the micro-batch: those that every cost has
-// first. Whoever writes to them makes those behind pointers the cost's own before (owned).
+// seconds returns pointers to the times of a cost, which all depend on the micro-batch. Those that every cost has
+// come first. Some point to memory that costs may share, so call owned before writing.
 func (c *Cost) seconds() []*float64 {
 	all := []*float64{&c.ForwardS, &c.BackwardS, &c.FeedS, &c.Scores.AgainS}
 	for _, s := range []*float64{c.BackwardInputS, c.BackwardWeightS, c.BareForwardS, c.AgainS} {
@@ -31,7 +31,7 @@ func (c *Cost) seconds() []*float64 {
 	return all
 }
 
-// owned is a cost that shares no size and no time with c.
+// owned returns a copy that shares no size and no time with c.
 func (c Cost) owned() Cost {
 	for _, s := range []**float64{&c.BackwardInputS, &c.BackwardWeightS, &c.BareForwardS, &c.AgainS} {
 		if *s != nil {
@@ -52,8 +52,8 @@ func (c Cost) owned() Cost {
 	return c
 }
 
-// WithSizes is c with every size in bytes worked out from its own and another cost's of the same layer. What
-// one of the two does not know is not known.
+// WithSizes returns c with every size in bytes computed by of, from its own and the same size of another cost of the
+// layer. A size that one of the two lacks is missing in the result.
 func (c Cost) WithSizes(other *Cost, of func(own, others int64) int64) Cost {
 	c, o := c.owned(), *other
 	c.PendingBytes, o.PendingBytes = both(c.PendingBytes, o.PendingBytes)
@@ -66,7 +66,7 @@ func (c Cost) WithSizes(other *Cost, of func(own, others int64) int64) Cost {
 	return c
 }
 
-// WithTimes is WithSizes of times.
+// WithTimes does the same as WithSizes for times.
 func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost {
 	c, o := c.owned(), *other
 	c.BackwardInputS, o.BackwardInputS = both(c.BackwardInputS, o.BackwardInputS)
@@ -81,7 +81,8 @@ func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost 
 	return c
 }
 
-// Slowed is c where forwards take so many times as long, and backwards, what they compute again included.
+// Slowed returns c with its forwards and backwards multiplied by these factors. Recomputation in a backward counts
+// as backward.
 func (c Cost) Slowed(forward, backward float64) Cost {
 	c = c.owned()
 	if all := c.ForwardS + c.BackwardS; c.Board != nil && all > 0 {
@@ -103,7 +104,7 @@ func (c Cost) Slowed(forward, backward float64) Cost {
 	return c
 }
 
-// both is two values if neither is missing, else none.
+// both returns the two values if neither is nil, and otherwise two nils.
 func both[T any](a, b *T) (*T, *T) {
 	if a == nil || b == nil {
 		return nil, nil

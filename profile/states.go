@@ -6,14 +6,13 @@ import (
 	"slices"
 )
 
-// State is one place where a pipeline may cut a model's graph: everything up to an
-// antichain of layers is before the cut. Values are cumulative: what a stage between two
-// states takes is the difference of theirs.
+// State is one place where a pipeline may cut a model's graph: an antichain of layers, with everything up to it
+// before the cut (its closure). Values are cumulative. The cost of a stage between two states is the difference of
+// their values.
 type State struct {
-	// Antichain is the layers whose outputs cross the cut, ascending: the last layers
-	// before it (no one of which comes after another) and, as PipeDream's optimizer
-	// augments them, every layer before one of those that some layer outside that one's
-	// own history reads.
+	// Antichain is the layers whose outputs cross the cut, ascending. First, it holds the last layers before the cut,
+	// none of which comes after another. Second, as in PipeDream's optimizer, it holds every earlier layer of one of
+	// these that a layer outside that one's history reads.
 	Antichain []int
 
 	ComputeS        float64 // forward and backward of the closure, in seconds
@@ -22,42 +21,42 @@ type State struct {
 	OutputBytes     int64   // outputs of the antichain's layers
 }
 
-// States is the antichain states of a profile's graph, in a topological order: a state
-// comes after all whose closure is inside its own. The last closure is the whole model.
+// States holds the antichain states of a profile's graph, in a topological order: a state comes after all states
+// whose closure is inside its own. The last closure is the whole model.
 type States struct {
 	List []State
-	// SlackS and SlackParameterBytes bound what compression may cost: a stage between two
-	// states that were dropped takes at most so much more, in seconds of compute and in
-	// bytes of parameters, between two that were kept. Zero: nothing is lost.
+	// SlackS and SlackParameterBytes bound the loss by compression. Take a stage between two states, some of which were
+	// dropped. Between two kept states, it takes at most this much more, in seconds of compute and in bytes of
+	// parameters. 0 means that nothing is lost.
 	SlackS              float64
 	SlackParameterBytes int64
 
 	segments []segment
-	of       []int32  // the segment of each state
-	offset   []int    // where its closure's bits begin
-	bits     []uint64 // closures, each the part inside its segment
+	of       []int32  // segment of each state
+	offset   []int    // index of the first bit of each state's closure
+	bits     []uint64 // closures, only the part inside their segment
 }
 
-// Limits that StatesOf and CompressedStates state when they refuse.
+// Limits at which StatesOf and CompressedStates refuse a graph.
 const (
-	// MaxStates is how many antichain states are listed.
+	// MaxStates is the largest number of listed antichain states.
 	MaxStates = 1 << 20
-	// maxAntichains bounds the layers over all antichains: 256 MiB.
+	// maxAntichains is the largest total number of layers in all antichains: 256 MiB.
 	maxAntichains = 1 << 25
-	// maxSegment bounds the layers between two that everything passes through; which of
-	// them come before which takes its square in bits.
+	// maxSegment is the largest number of layers between two layers through which everything passes. The table of which
+	// comes before which needs its square in bits.
 	maxSegment = 1 << 14
-	// maxAbsorbed bounds the layers that absorption may keep in one segment.
+	// maxAbsorbed is the largest number of layers that absorption may keep in one segment.
 	maxAbsorbed = 1 << 9
-	// maxClosureWords bounds the closures' bits: 512 MiB.
+	// maxClosureWords is the largest total size of the closures: 512 MiB.
 	maxClosureWords = 1 << 26
 )
 
-// TooManyStatesError is a graph with more states than are listed.
+// TooManyStatesError reports a graph that exceeds one of the limits.
 type TooManyStatesError struct {
 	Model string
 	Limit int
-	What  string // what there are more of
+	What  string // what exceeds the limit
 }
 
 func (e *TooManyStatesError) Error() string {
@@ -65,12 +64,11 @@ func (e *TooManyStatesError) Error() string {
 		"single layers", e.Model, e.Limit, e.What)
 }
 
-// StatesOf lists all antichain states of a profile's graph as PipeDream's and DAPPLE's
-// published optimizers do: beginning with layer 0 alone, each state followed by those
-// that one more layer, with all it depends on, makes of it, where the layer reads one of
-// the state's augmented antichain. costs is one entry for each layer, as from p.At.
+// StatesOf lists all antichain states of a profile's graph, as PipeDream's and DAPPLE's published optimizers do. It
+// begins with layer 0 alone. A state is followed by those that add one more layer with all it depends on. That layer
+// must read a layer of the state's augmented antichain. costs has one entry for each layer, as from p.At.
 //
-// It refuses graphs in pieces, and more than MaxStates states.
+// It refuses graphs that are not connected, and more than MaxStates states.
 func StatesOf(p *Profile, costs []Cost) (*States, error) {
 	g, err := newGraph(p, costs)
 	if err != nil {
@@ -79,8 +77,7 @@ func StatesOf(p *Profile, costs []Cost) (*States, error) {
 	return g.states(make([]bool, len(p.Layers)), MaxStates)
 }
 
-// Before says whether state i is a strict ancestor of state j: its closure is inside
-// that of j, so that a stage can run from one to the other.
+// Before reports whether the closure of state i is strictly inside that of j. A stage can then run from i to j.
 func (s *States) Before(i, j int) bool {
 	if s.of[i] != s.of[j] {
 		return s.of[i] < s.of[j]
@@ -98,11 +95,12 @@ func (s *States) Before(i, j int) bool {
 	return true
 }
 
-// Segment numbers the parts of the graph between layers that everything passes through:
-// states of a part are Before all states of later ones, and the list has them part by part.
+// Segment returns the segment of state i. Segments are the parts of the graph between layers through which
+// everything passes. States of a segment are Before all states of later ones, and the list has them segment by
+// segment.
 func (s *States) Segment(i int) int { return int(s.of[i]) }
 
-// Layers lists the closure of state i, ascending: the layers before the cut.
+// Layers returns the closure of state i, ascending: the layers before the cut.
 func (s *States) Layers(i int) []int {
 	seg := s.segments[s.of[i]]
 	layers := make([]int, seg.first, seg.last+1)
@@ -117,9 +115,9 @@ func (s *States) Layers(i int) []int {
 	return layers
 }
 
-// Order is a topological order of all layers in which each state of a chain ends a run. The chain is for example the
-// cuts of a plan, and the order what plan.Plan.Order holds. ends is how many layers the closure of each state has.
-// Each state must be Before the next; layers that no state holds come last.
+// Order returns a topological order of all layers in which each state of a chain ends a run. The chain is for
+// example the cuts of a plan, and the order then is plan.Plan.Order. ends is the number of layers in the closure of
+// each state. Each state must be Before the next. Layers that no state holds come last.
 func (s *States) Order(chain []int) (order, ends []int) {
 	last := s.segments[len(s.segments)-1].last
 	taken := make([]bool, last+1)
@@ -139,13 +137,13 @@ func (s *States) Order(chain []int) (order, ends []int) {
 	return order, ends
 }
 
-// segment is the layers from one that everything passes through, without it, to the next.
+// segment is the layers after one layer through which everything passes, up to and including the next such layer.
 // All states of one segment come before all of the next.
 type segment struct{ first, last int }
 
 func (s segment) words() int { return (s.last-s.first)/64 + 1 }
 
-// graph is a profile's layers with what each reads and who reads it, each once.
+// graph holds a profile's layers, with the layers that each reads and that read it, each once.
 type graph struct {
 	profile    *Profile
 	costs      []Cost
@@ -173,15 +171,14 @@ func newGraph(p *Profile, costs []Cost) (*graph, error) {
 	return g, nil
 }
 
-// segments cuts the graph behind each layer that every other one comes before or after,
-// unless the layer behind it is absorbed into it. Where that would join more than
-// maxAbsorbed layers, the layer behind is absorbed no more.
+// segments cuts the graph after each layer that every other layer comes before or after, unless the next layer is
+// absorbed into it. If that would join more than maxAbsorbed layers, the next layer is no longer absorbed.
 //
-// Layer k is such a layer exactly if each earlier layer has a reader up to k (then a path
-// from it ends in k) and each later one reads a layer from k on.
+// Layer k is such a layer exactly if each earlier layer has a reader at or before k (then a path from it ends in k),
+// and each later one reads a layer from k on.
 func (g *graph) segments(absorbed []bool) []segment {
 	n := len(g.pred)
-	// reads[k] is the least, over layers behind k, of the last layer that each reads.
+	// reads[k] is the minimum, over the layers after k, of the last layer that each reads.
 	reads := make([]int, n)
 	least := n
 	for k := n - 1; k >= 0; k-- {
@@ -193,7 +190,7 @@ func (g *graph) segments(absorbed []bool) []segment {
 		least = min(least, last)
 	}
 	var out []segment
-	first, read := 0, -1 // read is the most, over earlier layers, of the first reader of each
+	first, read := 0, -1 // read is the maximum, over earlier layers, of each one's first reader
 	for k := range n {
 		passed := read <= k && reads[k] >= k
 		joined := len(g.succ[k]) == 1 && absorbed[g.succ[k][0]]

@@ -7,56 +7,51 @@ import (
 	"sort"
 )
 
-// FewStates is how many states CompressedStates keeps at most where it can: a dynamic
-// program over all pairs of them takes well under a second.
+// FewStates is the number of states to which CompressedStates reduces a graph if it can. A dynamic program over all
+// pairs of them takes well under a second.
 const FewStates = 2048
 
-// CompressedStates lists the antichain states that a plan needs. Up to FewStates of them
-// are all kept, and the optimum of every objective is that of StatesOf. Where there are
-// more, layers are absorbed, cheapest first, until no more than FewStates are left.
+// CompressedStates lists the antichain states that a plan needs. Up to FewStates of them are all kept, and the
+// optimum of every objective is that of StatesOf. If there are more, layers are absorbed, cheapest first, until at
+// most FewStates are left.
 //
-// A layer z may be absorbed if no other layer reads what it reads, and it writes no more
-// bytes than it reads (an activation behind its convolution; a concatenation). States
-// that hold all that an absorbed z reads but not z are dropped. For every other state D
-// let f(D) be D, and for dropped ones D with the absorbed layers added until none is
-// missing.
+// A layer z may be absorbed if no other layer reads what it reads, and it writes no more bytes than it reads (an
+// activation after its convolution; a concatenation). A state is dropped if it holds all that an absorbed z reads
+// but not z. For a kept state D let f(D) be D. For a dropped one let f(D) be D with the absorbed layers added until
+// none is missing.
 //
-// Why that costs no more than is stated, for every objective that never falls when a
-// stage's compute or parameters grow, or a cut's OutputBytes, and that need not use every
-// device:
-//   - f(D) is a state: z reads a layer of D, so that D with z is one that follows D.
+// The cost is bounded by the two slacks for every objective that does not fall when a stage's compute or parameters,
+// or a cut's OutputBytes, grow, and that need not use every device. The proof:
+//   - f(D) is a state: z reads a layer of D, so D with z is a state that follows D.
 //   - f keeps inclusion: what z reads is in every larger state too. So the cuts of a plan,
-//     D1 inside D2 inside ..., become cuts f(D1) inside f(D2) inside ..., where a stage
-//     may become empty and is left out. f of the whole model is the whole model.
-//   - No cut carries more: what z reads is read by z alone, so that in D it is in the
-//     antichain itself and in D with z it is gone from it. z augments the antichain with
-//     nothing new, for what it comes after is what the layers it reads come after, and
-//     they themselves, whose only reader it is. So OutputBytes changes by what z writes
-//     less what z reads, at most, and that is not above 0.
-//   - A stage between D1 and D2 has f(D2) less f(D1) to do, which is at most f(D2) less D2
-//     more than before. f(D2) less D2 is absorbed layers that hang, through absorbed layers
-//     alone, on a last layer of f(D2). SlackS and SlackParameterBytes are the most that
-//     any kept state's last layers can owe that way.
+//     D1 inside D2 inside ..., become cuts f(D1) inside f(D2) inside .... A stage may become
+//     empty and is then left out. f of the whole model is the whole model.
+//   - No cut carries more. Only z reads what z reads. So these layers are in the antichain
+//     itself in D, and no longer in it in D with z. z adds nothing new to the augmented
+//     antichain. It comes after the layers that it reads, whose only reader it is, and after
+//     what they come after. So OutputBytes grows at most by what z writes less what z reads,
+//     which is not above 0.
+//   - A stage between D1 and D2 now computes f(D2) less f(D1), which is at most f(D2) less D2
+//     more than before. f(D2) less D2 is absorbed layers that lead, through absorbed layers
+//     only, to a last layer of f(D2). SlackS and SlackParameterBytes are the most that this
+//     can be for the last layers of any kept state.
 //
-// So the optimum over the kept states is exact where both slacks are 0, as when only
-// layers without time and parameters were absorbed, and otherwise at most what it would be
-// if every stage of an optimal plan over all states took SlackS and SlackParameterBytes
-// more. It says nothing of objectives that limit memory by ActivationBytes, for
-// absorbed activations move to an earlier stage, nor of those in which devices that a plan
-// cannot use well must still be used.
+// So if both slacks are 0, the optimum over the kept states is exact. That is so if only layers without time and
+// parameters were absorbed. Otherwise take an optimal plan over all states, and add SlackS and SlackParameterBytes
+// to each of its stages: the optimum over the kept states is at most that. There is no bound for two kinds of
+// objectives. One limits memory by ActivationBytes, since absorbed activations move to an earlier stage. The other
+// must use devices that a plan cannot use well.
 //
-// The bound is wide, what is lost is little: of Inception-v3's 221,564 states 1,928 are
-// kept, and PipeDream's bottleneck on 16 devices over them is 0.06 % above that over 7,901
-// at 10 Gbit/s, 0.6 % at 25.
+// The real loss is far below the bound. Of Inception-v3's 221,564 states 1,928 are kept. On 16 devices PipeDream's
+// bottleneck over them is 0.06 % above that over 7,901 states at 10 Gbit/s, and 0.6 % at 25 Gbit/s.
 //
-// It refuses what StatesOf refuses, and graphs of which absorbing leaves more than
-// MaxStates states.
+// It refuses what StatesOf refuses, and graphs that still have more than MaxStates states after absorbing.
 func CompressedStates(p *Profile, costs []Cost) (*States, error) {
 	return CompressedStatesTo(p, costs, FewStates)
 }
 
-// CompressedStatesTo is CompressedStates with another number than FewStates: more keep
-// closer to the optimum, and cost a planner their square.
+// CompressedStatesTo is CompressedStates with few in place of FewStates. With more states the result is closer to
+// the optimum, and a planner needs time proportional to their square.
 func CompressedStatesTo(p *Profile, costs []Cost, few int) (*States, error) {
 	g, err := newGraph(p, costs)
 	if err != nil {
@@ -116,8 +111,8 @@ func (g *graph) absorbable() []int {
 
 func (g *graph) seconds(l int) float64 { return g.costs[l].ForwardS + g.costs[l].BackwardS }
 
-// slack works out what the states may owe. owedS[l] is the time of l and of what hangs on
-// it, where l is absorbed: layers before it that are absorbed into it.
+// slack computes the slacks of the states. owedS[l] is the time of layer l, and of the earlier layers absorbed into
+// it, if l is absorbed; otherwise 0.
 func (g *graph) slack(s *States, absorbed []bool) {
 	owedS, owedBytes := make([]float64, len(absorbed)), make([]int64, len(absorbed))
 	for z := range absorbed {

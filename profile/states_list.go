@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// lister lists the states of one graph, segment by segment. absorbed layers never come
-// behind a cut that all of what they read is before (see CompressedStates).
+// lister lists the states of one graph, segment by segment. An absorbed layer is never after a cut if all that it
+// reads is before the cut (see CompressedStates).
 type lister struct {
 	*graph
 	absorbed []bool
 	limit    int
 	out      *States
-	listed   int // layers over all antichains
+	listed   int // total layers in all antichains
 
-	open []int // layers before the segment that a layer in or behind it reads
+	open []int // layers before the segment that a layer in or after it reads
 
-	// Of the segment at hand:
+	// For the current segment:
 	seg    segment
-	past   [][]uint64 // what each layer comes after, inside the segment
-	extras [][]int    // what augments an antichain that holds the layer
+	past   [][]uint64 // by layer: the layers of the segment before it
+	extras [][]int    // by layer: what it adds to the augmented antichain
 	marked []int      // the last visit that listed a layer
 	visit  int
 }
@@ -57,7 +57,7 @@ func (g *graph) states(absorbed []bool, limit int) (*States, error) {
 	return l.out, nil
 }
 
-// enter works out what comes before what inside a segment.
+// enter computes which layers of a segment come before which.
 func (l *lister) enter(seg segment) error {
 	size := seg.last - seg.first + 1
 	if size > maxSegment {
@@ -97,8 +97,8 @@ func (l *lister) enter(seg segment) error {
 	return nil
 }
 
-// readOutside says whether layer p, an ancestor of the segment's i-th layer, has readers outside. Outside are all
-// layers but the i-th and its ancestors.
+// readOutside reports whether layer p, an ancestor of the segment's i-th layer, has a reader other than the i-th
+// layer and its ancestors.
 func (l *lister) readOutside(p, i int) bool {
 	if l.lastReader(p) > l.seg.last {
 		return true
@@ -125,7 +125,7 @@ func (l *lister) leave() {
 	})
 }
 
-// lastReader is the last layer that reads layer m, or -1; readers are listed ascending.
+// lastReader returns the last layer that reads layer m, or -1. Readers are listed in ascending order.
 func (l *lister) lastReader(m int) int {
 	if readers := l.succ[m]; len(readers) > 0 {
 		return readers[len(readers)-1]
@@ -133,8 +133,8 @@ func (l *lister) lastReader(m int) int {
 	return -1
 }
 
-// search finds the closures inside the segment, smallest first, beginning behind the
-// antichain before it, or with layer 0 where there is none.
+// search finds the closures inside the segment, smallest first. It begins after the antichain before the segment, or
+// with layer 0 if there is none.
 func (l *lister) search(start []int) ([][]uint64, error) {
 	words := l.seg.words()
 	index := map[string]bool{}
@@ -199,10 +199,9 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	return found, nil
 }
 
-// absorb adds the absorbed layers of which all that they read is inside, where closure is
-// one that lacks none with more layers added. What an absorbed layer reads nothing else
-// reads, so that it is the one reader of what was added last; and some of it lies in its
-// own segment, for segments does not cut before an absorbed layer.
+// absorb adds the absorbed layers whose inputs are all inside. closure is a closure that lacked none, with more
+// layers added. Only the absorbed layer reads its inputs, so it is the only reader of one that was just added. Some
+// of its inputs lie in its own segment, since segments does not cut before an absorbed layer.
 func (l *lister) absorb(closure, before []uint64) {
 	for w := range closure {
 		for added := closure[w] &^ before[w]; added != 0; added &= added - 1 {
@@ -219,7 +218,7 @@ func (l *lister) absorb(closure, before []uint64) {
 	}
 }
 
-// reads says whether all that layer z reads is before the segment or in the closure.
+// reads reports whether everything that layer z reads is before the segment or in the closure.
 func (l *lister) reads(closure []uint64, z int) bool {
 	for _, from := range l.pred[z] {
 		if at := from - l.seg.first; at >= 0 && closure[at/64]>>(at%64)&1 == 0 {
@@ -229,7 +228,7 @@ func (l *lister) reads(closure []uint64, z int) bool {
 	return true
 }
 
-// antichain is the augmented antichain of a closure, ascending.
+// antichain returns the augmented antichain of a closure, ascending.
 func (l *lister) antichain(closure []uint64) []int {
 	var out []int
 	l.visit++
@@ -253,7 +252,7 @@ func (l *lister) antichain(closure []uint64) []int {
 	return out
 }
 
-// isLast says whether no layer of the closure reads one of it.
+// isLast reports whether no layer of the closure reads layer m.
 func (l *lister) isLast(closure []uint64, m int) bool {
 	for _, reader := range l.succ[m] {
 		if at := reader - l.seg.first; reader <= l.seg.last && closure[at/64]>>(at%64)&1 != 0 {

@@ -2,10 +2,11 @@ package profile
 
 import "fmt"
 
-// Stretch is what one layer takes for a micro-batch, and what it would take at the device's peak, in seconds.
+// Stretch is the time of one layer for a micro-batch, and its time at the device's peak, in seconds.
 type Stretch struct{ NowS, PeakS float64 }
 
-// Phi is the part of the device's peak at which it computes for so many seconds of the layer, 0 to 1.
+// Phi returns the fraction of the device's peak, 0 to 1, at which the device computes if the layer takes forS
+// seconds.
 func (s Stretch) Phi(forS float64) float64 {
 	if forS <= s.PeakS {
 		return 1
@@ -13,10 +14,10 @@ func (s Stretch) Phi(forS float64) float64 {
 	return s.PeakS / forS
 }
 
-// Stretches is the time of a run of layers on a device, for a micro-batch of size samples. forward and backward are
-// both layer by layer, in the layers' order. A layer's peak is its best profiled size: what a sample takes there,
-// times the samples. So the peak is what this device was measured to reach in this very layer, not what its maker
-// says: on a CPU core nothing counts occupancy.
+// Stretches returns the times of a run of layers on a device, for a micro-batch of size samples. forward and
+// backward each list the layers in order. A layer's peak is its best profiled size: the time of a sample there,
+// times the samples. So the peak is what this device reached in this layer when measured, not what its maker states.
+// A CPU core has no counter for its occupancy.
 //
 // Refused: layers that are not the profile's; sizes and devices that At refuses.
 func (p *Profile) Stretches(device string, first, last, size int) (forward, backward []Stretch, err error) {

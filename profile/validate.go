@@ -7,29 +7,29 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// MaxLayers bounds what a file may ask of planners.
+// MaxLayers is the largest number of layers in a file.
 const MaxLayers = 100_000
 
-// What a profile may say at most, so that no sum over layers, micro-batches and versions overflows: a time is
-// thirty years, and all layers together hold a petabyte.
+// The largest values in a profile, so that no sum over layers, micro-batches and versions overflows. A time is at
+// most thirty years, and all layers together hold at most a petabyte.
 const (
 	mostS     = 1e9
 	mostBytes = 1e15
-	mostRate  = 1e18 // bytes a second of a link
+	mostRate  = 1e18 // bytes per second of a link
 	leastRate = 1e-3
-	// mostSize is the samples of a micro-batch: more than a plan's, of which analytic profiles also have
-	// multiples.
+	// mostSize is the most samples of a micro-batch. It is larger than in a plan, since analytic profiles also have
+	// multiples of a plan's sizes.
 	mostSize = 1 << 30
-	// mostCounted bounds what is counted on one machine: workers, threads, copies that an optimizer keeps.
+	// mostCounted is the largest count on one machine: workers, threads, copies that an optimizer keeps.
 	mostCounted = 1 << 16
 )
 
-// wrong is a value that no measurement gives.
+// wrong returns the error for an impossible value.
 func wrong(field string, v any, want string) error {
 	return fmt.Errorf("%s is %v; it must be %s", field, v, want)
 }
 
-// times refuses seconds that are negative, no number or more than mostS. Fields that are nil are not known.
+// times refuses seconds that are negative, not a number or more than mostS. A nil field is unknown.
 func times(fields ...named) error {
 	for _, f := range fields {
 		if f.value != nil && !(*f.value >= 0 && *f.value <= mostS) {
@@ -44,7 +44,7 @@ type named struct {
 	value *float64
 }
 
-// Validate refuses values that no measurement gives, naming the layer and the field.
+// Validate refuses impossible values. Its error names the layer and the field.
 func (p *Profile) Validate() error {
 	if err := names.Check(p.Model); err != nil {
 		return fmt.Errorf("profile: the model has %w", err)
@@ -58,7 +58,7 @@ func (p *Profile) Validate() error {
 	if err := p.validateMachine(); err != nil {
 		return fmt.Errorf("profile: %s: %w", p.Model, err)
 	}
-	held := 0.0 // by all layers so far, each at its largest size, with its optimizer's copies
+	held := 0.0 // by all layers so far, each at its largest size, with the optimizer's copies
 	for i := range p.Layers {
 		l := &p.Layers[i]
 		own, err := l.validate(i, p.OptimizerStates)
@@ -75,7 +75,7 @@ func (p *Profile) Validate() error {
 	return nil
 }
 
-// validateMachine checks what is not about a layer.
+// validateMachine checks the fields that do not belong to a layer.
 func (p *Profile) validateMachine() error {
 	for _, n := range []counted{{"optimizer_states", p.OptimizerStates}, {"threads_per_worker", p.ThreadsPerWorker}} {
 		if err := n.check(); err != nil {
@@ -88,7 +88,7 @@ func (p *Profile) validateMachine() error {
 	return p.validateMachines()
 }
 
-// counted is a number of things on one machine.
+// counted is the number of some things on one machine.
 type counted struct {
 	field string
 	value int
@@ -101,11 +101,10 @@ func (n counted) check() error {
 	return nil
 }
 
-// mostSpread is the largest Profile.PaceSpread that is read: a worker who takes so many times as long as the
-// mean stands still.
+// mostSpread is the largest accepted Profile.PaceSpread. A worker that much slower than the mean has stopped.
 const mostSpread = 100.0
 
-// validMachine refuses what no machine was measured to do.
+// validMachine refuses values that cannot be measured on a machine.
 func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Transfer) error {
 	if p := passes; p != nil && !(p.Below >= 0 && p.Below <= 1 && p.Above >= 0 && p.Above <= mostS && p.Passes > 0) {
 		return wrong("pass_spread", fmt.Sprintf("%+v", *p), "parts of the middle pass, 0 at least, of 1 pass at least")
@@ -134,7 +133,7 @@ func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Tr
 		named{"transfer: receive_s", &t.ReceiveS})
 }
 
-// validate is Validate of layer i, and the most bytes that it holds with so many copies of its parameters.
+// validate checks layer i. It returns the most bytes that the layer holds with this many copies of its parameters.
 func (l *Layer) validate(i, states int) (bytes float64, err error) {
 	if err := names.Check(l.Name); err != nil {
 		return 0, err

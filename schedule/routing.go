@@ -79,7 +79,7 @@ func OtherEnd(in Instruction) int32 {
 	return -1
 }
 
-// alone returns the worker at the other end of a transfer if neither stage is replicated, which is the usual case.
+// alone returns the worker at the other end of a transfer if neither stage is replicated. That is the usual case.
 func (p *Program) alone(in Instruction, other int32) (worker int, yes bool) {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) || len(stages[other]) != 1 || len(stages[in.Stage]) != 1 {
@@ -162,7 +162,7 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 	}
 }
 
-// Recipients calls yield for every message of a send, with the worker it goes to and the part that it carries. The
+// Recipients calls yield for every message of a send, with the receiving worker and the part that it gets. The
 // sender's rows of the micro-batch are divided in n equal parts, and the message carries parts lo to hi. With round
 // robin it carries everything, 0 to 1 of 1. Under Split it carries the rows that both sender and receiver hold. It
 // does not allocate.

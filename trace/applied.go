@@ -6,9 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Staleness is how many updates were made between the weights that gradients were computed with and the update by them:
-// the median over all updates, and the most; nothing where Applied says nothing. All is updates from the training's
-// first on, or those behind a checkpoint, whose first goes by the weights that were there.
+// Staleness returns the median and the greatest staleness over all updates, or 0 if Applied is empty. An update's
+// staleness is the number of updates between the weights with which its gradients were computed and itself. all
+// begins with the training's first update, or with the first after a checkpoint, which uses the checkpoint's
+// weights.
 func Staleness(all []Applied) (median float64, most int) {
 	if len(all) == 0 {
 		return 0, 0
@@ -22,8 +23,8 @@ func Staleness(all []Applied) (median float64, most int) {
 	return stats.Median(stale), most
 }
 
-// Behind is how many steps the references that pipelines saw were behind their own: the median over all updates, and
-// the most; nothing where Seen says nothing.
+// Behind returns by how many steps the references that pipelines saw were behind: the median and the most over all
+// updates. It is 0 if Seen is empty.
 func Behind(all []Seen) (median float64, most int) {
 	if len(all) == 0 {
 		return 0, 0

@@ -13,14 +13,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Bounds of a file: what it unpacks to, and the events, samples and marks in it.
+// Limits of a file: its unpacked size, and its number of events, samples and marks.
 const (
 	maxFileBytes = 1 << 30
 	maxRows      = 1 << 23
 )
 
-// Write writes the Timeline as JSON, one event a line so that two of them can be
-// compared with diff. It refuses what Read would refuse.
+// Write writes the Timeline as JSON with one event per line, so that diff can compare two of them. It refuses what
+// Read would refuse.
 func (t *Timeline) Write(w io.Writer) error {
 	if n := t.objects(); n > maxRows {
 		return fmt.Errorf("trace: the Timeline has %d events, samples, marks and lists; a file has %d at most: keep fewer "+
@@ -31,8 +31,8 @@ func (t *Timeline) Write(w io.Writer) error {
 	}
 	head := *t
 	head.Events, head.Memory = []Event{}, nil
-	// encoding/json would put everything on one line. So it writes the head with no events
-	// and no memory, and the rows go in by hand where these two fields stand.
+	// encoding/json would put everything on one line. So the head is encoded without events and memory, and their rows
+	// are written by hand in the place of these two fields.
 	whole, err := json.Marshal(&head)
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)
@@ -59,13 +59,14 @@ func (t *Timeline) Write(w io.Writer) error {
 	return nil
 }
 
-// objects is how many objects and lists the JSON of a Timeline has, itself and its lists of rows included.
+// objects returns the number of objects and lists in the JSON of a Timeline. It includes the Timeline itself and its
+// lists of rows.
 func (t *Timeline) objects() int {
 	return 12 + len(t.Processes) + len(t.Places) + len(t.Stragglers) + len(t.Events) + len(t.Memory) +
 		len(t.Steps) + 2*len(t.Computed) + len(t.Losses) + len(t.Evaluations)
 }
 
-// room passes on what a file may have.
+// room passes on at most the number of bytes that a file may have.
 type room struct {
 	to   io.Writer
 	left int64
@@ -101,8 +102,8 @@ var files = document.Store[Timeline]{
 	Encode: func(w io.Writer, t *Timeline, path string) error { return t.writeTo(w, strings.HasSuffix(path, ".gz")) },
 }
 
-// Read reads a Timeline that Write wrote, plain or gzipped. It looks at the first bytes, not at a name. It refuses
-// what Validate refuses, unknown fields, and anything after the end.
+// Read reads a Timeline that Write wrote, plain or gzipped. It looks at the first bytes, not at the file's name. It
+// refuses what Validate refuses, unknown fields, and anything after the end.
 func Read(r io.Reader) (*Timeline, error) { return files.From(r) }
 
 func decode(text []byte) (*Timeline, error) {
@@ -135,7 +136,7 @@ func decode(text []byte) (*Timeline, error) {
 	return &t, nil
 }
 
-// readError says where the JSON of a text went wrong and, for the usual case, why.
+// readError says where the JSON of a text is wrong and, in the usual case, why.
 func readError(err error, text []byte) error {
 	var syntax *json.SyntaxError
 	var wrong *json.UnmarshalTypeError
@@ -165,7 +166,7 @@ func (t *Timeline) writeTo(w io.Writer, zip bool) error {
 	if !zip {
 		return t.Write(w)
 	}
-	// No name and no time in the header: the same Timeline gives the same bytes.
+	// The header has no name and no time, so that the same Timeline gives the same bytes.
 	z := gzip.NewWriter(w)
 	if err := t.Write(z); err != nil {
 		return err

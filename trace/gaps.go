@@ -10,28 +10,28 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Cause is the kind of thing a worker waited for.
+// Cause is a kind of reason for which a worker waited.
 type Cause string
 
 // The causes of a gap, in the order reports list them.
 const (
-	WaitInput    Cause = "input"    // an earlier stage had not computed what comes next
-	WaitGradient Cause = "gradient" // a later stage had not computed its backward
-	WaitTransfer Cause = "transfer" // it had been computed, and was on its way
-	WaitMessage  Cause = "message"  // which of these the clocks of two processes cannot tell
+	WaitInput    Cause = "input"    // an earlier stage had not computed the input yet
+	WaitGradient Cause = "gradient" // a later stage had not computed its backward yet
+	WaitTransfer Cause = "transfer" // the message had been computed and was on its way
+	WaitMessage  Cause = "message"  // one of the three above; the clocks of two processes cannot tell which
 	WaitReduce   Cause = "reduce"   // a collective: gradients of replicas, tied gradients, the norm
 	WaitCore     Cause = "core"     // other workers held every core
-	WaitDrain    Cause = "drain"    // the others were not at the drain yet
-	Saving       Cause = "saving"   // it wrote a checkpoint
-	Between      Cause = "between"  // nothing is recorded: time between two instructions
-	Finished     Cause = "finished" // the worker had done all it had to; others had not
+	WaitDrain    Cause = "drain"    // other workers had not reached the drain yet
+	Saving       Cause = "saving"   // the worker wrote a checkpoint
+	Between      Cause = "between"  // nothing was recorded between two instructions
+	Finished     Cause = "finished" // the worker had done all its work; others had not
 )
 
-// Causes is every cause, in the order reports list them.
+// Causes lists every cause, in the order of reports.
 var Causes = []Cause{WaitInput, WaitGradient, WaitTransfer, WaitMessage, WaitReduce, WaitCore, WaitDrain, Saving,
 	Between, Finished}
 
-// Label is the cause in a few words.
+// Label describes the cause in a few words.
 func (c Cause) Label() string {
 	switch c {
 	case WaitInput:
@@ -63,15 +63,16 @@ type Gap struct {
 	EndS   float64 `json:"end_s"`
 	Before string  `json:"before,omitempty"` // the instruction that ended the gap; empty at the end
 	Cause  Cause   `json:"cause"`
-	// Blocker is the instruction waited for, with its worker; empty and -1 where there is none.
+	// Blocker is the instruction for which the worker waited, and BlockerWorker its worker. They are "" and -1 if there
+	// is none.
 	Blocker       string `json:"blocker,omitempty"`
 	BlockerWorker int    `json:"blocker_worker"`
 	Why           string `json:"why"` // a sentence that says it with names and times
 }
 
-// AllGaps is, by worker, every gap from the Timeline's first moment to its last, with its reason: the longest
-// recorded wait inside it, the blocking instruction looked up, so that the sentence can tell a stage that was
-// still computing from a message on its way. Use Step or Window first for the gaps of one step.
+// AllGaps returns, by worker, every gap of the Timeline with its reason. The reason comes from the longest recorded
+// wait inside the gap. The blocking instruction is looked up, so that the sentence can tell a stage that was still
+// computing from a message on its way. For the gaps of one step, use Step or Window first.
 func AllGaps(t *Timeline) [][]Gap {
 	r := newResolver(t)
 	all := make([][]Gap, t.Workers)
@@ -81,13 +82,13 @@ func AllGaps(t *Timeline) [][]Gap {
 	return all
 }
 
-// resolver finds events by what they are.
+// resolver finds events by instruction.
 type resolver struct {
 	t            *Timeline
 	startS, endS float64
-	last         *Event              // the first of those that end last; nil without events
-	own          [][]*Event          // by worker: all of its events by start
-	byText       map[string][]*Event // every event of that text
+	last         *Event              // the first of the events that end last; nil without events
+	own          [][]*Event          // by worker: all of its events, by start
+	byText       map[string][]*Event // every event of an instruction's text
 }
 
 func newResolver(t *Timeline) *resolver {
@@ -112,7 +113,7 @@ func newResolver(t *Timeline) *resolver {
 	return r
 }
 
-// negligible is a length of time that is rounding, not a gap: clocks count nanoseconds.
+// negligible is a time that is only rounding and not a gap, in seconds; clocks count nanoseconds.
 const negligible = 2e-9
 
 func (r *resolver) gaps(worker int) []Gap {
@@ -124,7 +125,7 @@ func (r *resolver) gaps(worker int) []Gap {
 			continue
 		}
 		if e.StartS-from > negligible {
-			// Events before the gap cannot explain later gaps either: waits only moves on.
+			// Events before this gap cannot explain later gaps either, so waits only moves forward.
 			for waits < len(events) && events[waits].StartS < from {
 				waits++
 			}
@@ -141,8 +142,8 @@ func (r *resolver) gaps(worker int) []Gap {
 	return out
 }
 
-// explain says why nothing was computed from start to end; next ended the gap, and later
-// is the worker's events that start in it or after it.
+// explain says why nothing was computed from start to end. next is the event that ended the gap. later is the
+// worker's events that start in the gap or after it.
 func (r *resolver) explain(worker int, start, end float64, next *Event, later []*Event) Gap {
 	g := Gap{Worker: worker, StartS: start, EndS: end, Cause: Between, BlockerWorker: -1}
 	if next != nil {
@@ -156,7 +157,7 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 		if e.StartS > end {
 			break
 		}
-		// A transfer waits on its own lane while the worker goes on: it explains nothing here.
+		// A transfer waits on its own lane while the worker goes on, so it does not explain the gap.
 		if e.BlockedBy != "" && !kind.Of(e.Kind).Issued() {
 			if d := min(e.StartS, end) - max(e.ReadyS, start); d > longest {
 				longest, wait = d, e
@@ -183,7 +184,7 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 	return g
 }
 
-// finished names the worker that the end of the Timeline waited for.
+// finished returns a sentence that names the worker for which the end of the Timeline waited.
 func (r *resolver) finished(worker int, start float64) string {
 	if r.last == nil || r.last.EndS <= start+negligible+r.t.WithinS(worker, r.last.Worker) {
 		return "the worker had done all it had to"
@@ -191,7 +192,7 @@ func (r *resolver) finished(worker int, start float64) string {
 	return fmt.Sprintf("the worker had done all it had to; worker %d was still at %s", r.last.Worker, r.last.Instruction)
 }
 
-// resolve fills the cause, the blocker and the sentence from the event that waited.
+// resolve sets the cause, the blocker and the sentence, from the event that waited.
 func (r *resolver) resolve(g *Gap, wait *Event) {
 	waited := terminal.Duration(min(wait.StartS, g.EndS) - max(wait.ReadyS, g.StartS))
 	switch wait.BlockedBy {
@@ -235,8 +236,8 @@ func (r *resolver) resolve(g *Gap, wait *Event) {
 	}
 }
 
-// weights explains a wait for the newest weights: the gradients in front of them were on their way to the worker that
-// holds them, were taken there, or they on their way back.
+// weights explains a wait for the newest weights. The gradients were on their way to the server, the server was
+// using them, or the new weights were on their way back.
 func (r *resolver) weights(g *Gap, wait *Event, blocker *Event, waited string) {
 	g.Cause = WaitTransfer
 	g.Why = fmt.Sprintf("%s waited %s for the newest weights", reader(g, wait), waited)
@@ -246,8 +247,8 @@ func (r *resolver) weights(g *Gap, wait *Event, blocker *Event, waited string) {
 	}
 }
 
-// message explains a wait for activations or gradients: was the other stage still
-// computing, or was the message on its way?
+// message explains a wait for activations or gradients: the other stage was still computing, or the message was on
+// its way.
 func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited string) {
 	what := "activations"
 	g.Cause = WaitInput
@@ -291,7 +292,7 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 	g.Why += fmt.Sprintf(": %s was done at %s", source.Instruction, terminal.Duration(source.EndS-r.startS))
 }
 
-// reader is whom the wait held up: the receive is only a door, the compute behind it waits.
+// reader returns what the wait held up: for a receive, the computation after it.
 func reader(g *Gap, wait *Event) string {
 	if kind.Of(wait.Kind).Receives && g.Before != "" {
 		return g.Before
@@ -299,8 +300,8 @@ func reader(g *Gap, wait *Event) string {
 	return wait.Instruction
 }
 
-// maker is the compute event whose result a send carries: 0SF3 carries what 0F3 (or 0EV3)
-// made, 1SB2 what 1B2 (or 1I2) made.
+// maker returns the compute event whose result a send carries: 0SF3 carries the result of 0F3 (or 0EV3), 1SB2 that
+// of 1B2 (or 1I2).
 func (r *resolver) maker(text string, f Fields) *Event {
 	kinds := []string{"F", "EV"}
 	if f.Kind == "SB" || f.Kind == "SG" {
@@ -314,7 +315,7 @@ func (r *resolver) maker(text string, f Fields) *Event {
 	return nil
 }
 
-// find is the event of that text that ended last before the wait was over, or the first one.
+// find returns the event of that text that ended last before the wait was over, or the first one.
 func (r *resolver) find(text string, wait *Event) *Event {
 	var best *Event
 	for _, e := range r.byText[text] {
@@ -326,7 +327,7 @@ func (r *resolver) find(text string, wait *Event) *Event {
 	return best
 }
 
-// poolOf is the Pool that a worker is in; nil where it is in none.
+// poolOf returns the Pool of a worker, or nil.
 func (t *Timeline) poolOf(worker int) *Pool {
 	for i := range t.Pools {
 		if slices.Contains(t.Pools[i].Workers, worker) {
@@ -336,7 +337,7 @@ func (t *Timeline) poolOf(worker int) *Pool {
 	return nil
 }
 
-// holders names who computed while the worker waited for a core.
+// holders names the workers that computed while this worker waited for a core.
 func (r *resolver) holders(g *Gap, wait *Event) string {
 	at := (max(wait.ReadyS, g.StartS) + min(wait.StartS, g.EndS)) / 2
 	var names []string
@@ -345,7 +346,7 @@ func (r *resolver) holders(g *Gap, wait *Event) string {
 		if w == g.Worker || pool != nil && !slices.Contains(pool.Workers, w) {
 			continue
 		}
-		// The last event that starts before at; a few steps back for transfers beside it.
+		// Look at the last event that starts before at, and at a few before it, since transfers may be in between.
 		k, _ := slices.BinarySearchFunc(events, at, func(e *Event, at float64) int { return compare(e.StartS, at) })
 		for i := k - 1; i >= 0 && i > k-16; i-- {
 			if e := events[i]; e.Lane == Compute && IsBusy(e.Kind) && e.StartS <= at && e.EndS > at {

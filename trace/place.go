@@ -2,8 +2,8 @@ package trace
 
 import "fmt"
 
-// OnClock puts all times, of a process with a clock of its own, on another: t becomes t (1 + drift) + offsetS.
-// What was not before something else on the one clock is not on the other.
+// OnClock converts all times from a process's own clock to another clock: t becomes t (1 + drift) + offsetS. The
+// order of events stays the same.
 func (t *Timeline) OnClock(offsetS, drift float64) {
 	pace := 1 + drift
 	for i := range t.Events {
@@ -18,7 +18,7 @@ func (t *Timeline) OnClock(offsetS, drift float64) {
 	}
 }
 
-// Process is that of a worker, by number; 0 where the Timeline does not say.
+// Process returns the process of a worker; 0 if the Timeline does not say.
 func (t *Timeline) Process(worker int) int {
 	if len(t.Places) == 0 {
 		return 0
@@ -26,7 +26,7 @@ func (t *Timeline) Process(worker int) int {
 	return t.Places[worker].Process
 }
 
-// Where is where a worker was: "rank 1 on host b", or nothing where there is one process and no name of a host.
+// Where says where a worker was: "rank 1 on host b". It is "" if there is one process and no host name.
 func (t *Timeline) Where(worker int) string {
 	if len(t.Places) == 0 {
 		return ""
@@ -34,7 +34,7 @@ func (t *Timeline) Where(worker int) string {
 	return t.NameOf(t.Places[worker].Process)
 }
 
-// NameOf is what to call a process.
+// NameOf returns a name for a process in texts.
 func (t *Timeline) NameOf(process int) string {
 	host := t.Processes[process].Host
 	switch {
@@ -46,8 +46,8 @@ func (t *Timeline) NameOf(process int) string {
 	return fmt.Sprintf("rank %d on host %s", process, host)
 }
 
-// WithinS is the most by which times of two workers may be wrong beside each other: no order of events that are
-// nearer can be claimed. It is 0 in one process, which has one clock.
+// WithinS returns the largest error of the difference between times of two workers, in seconds. For events closer
+// than that, the order is unknown. It is 0 within a process, which has one clock.
 func (t *Timeline) WithinS(a, b int) float64 {
 	if one, other := t.Process(a), t.Process(b); one != other {
 		return t.Processes[one].ErrorS + t.Processes[other].ErrorS
@@ -55,7 +55,7 @@ func (t *Timeline) WithinS(a, b int) float64 {
 	return 0
 }
 
-// ErrorS is the largest error, in seconds, of the difference between times on any two workers.
+// ErrorS returns the largest error, in seconds, of the difference between times of any two workers.
 func (t *Timeline) ErrorS() float64 {
 	most, second := 0.0, 0.0
 	for _, p := range t.Processes {

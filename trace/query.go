@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// Busy is how long each worker computed between startS and endS, by worker, in
-// seconds. Compute events of one worker do not overlap, so it is a sum.
+// Busy returns how long each worker computed between startS and endS, in seconds. Compute events of one worker do
+// not overlap, so it is a sum.
 func (t *Timeline) Busy(startS, endS float64) []float64 {
 	return t.busyIn([]window{{startS, endS}})[0]
 }
@@ -16,8 +16,8 @@ func (t *Timeline) Busy(startS, endS float64) []float64 {
 // window is a part of a Timeline's time.
 type window struct{ startS, endS float64 }
 
-// busyIn is Busy of windows, none of which begins before the one in front of it has ended. It is one pass over the
-// events however many windows there are.
+// busyIn returns Busy for each of several windows, which must be in order and not overlap. It needs one pass over
+// the events for any number of windows.
 func (t *Timeline) busyIn(windows []window) (busy [][]float64) {
 	for range windows {
 		busy = append(busy, make([]float64, t.Workers))
@@ -35,8 +35,8 @@ func (t *Timeline) busyIn(windows []window) (busy [][]float64) {
 	return busy
 }
 
-// StepBusy is how long each worker computed in each step, [step mark][worker], in seconds. It is from Computed, else
-// from events; zeros for a step that has neither. It is one pass over the events however many steps there are.
+// StepBusy returns how long each worker computed in each step, as [step mark][worker], in seconds. It takes
+// Computed, or else the events, or else zeros. It needs one pass over the events for any number of steps.
 func (t *Timeline) StepBusy() [][]float64 {
 	steps := make([][]float64, len(t.Steps))
 	at := make(map[int]int, len(t.Steps))
@@ -58,8 +58,8 @@ func (t *Timeline) StepBusy() [][]float64 {
 	return steps
 }
 
-// Bubble is 1 - sum(busy) / (workers x length): the part of the workers' time between
-// startS and endS in which they did not compute. 0 for an empty window.
+// Bubble returns 1 - sum(busy) / (workers x length): the fraction of the workers' time between startS and endS in
+// which they did not compute. It is 0 for an empty window.
 func (t *Timeline) Bubble(startS, endS float64) float64 {
 	if endS <= startS || t.Workers == 0 {
 		return 0
@@ -71,7 +71,7 @@ func (t *Timeline) Bubble(startS, endS float64) float64 {
 	return 1 - sum/(float64(t.Workers)*(endS-startS))
 }
 
-// Extent is when the first event or step begins and the last one ends.
+// Extent returns when the first event or step begins and when the last one ends.
 func (t *Timeline) Extent() (startS, endS float64) {
 	first := true
 	stretch := func(a, b float64) {
@@ -89,8 +89,8 @@ func (t *Timeline) Extent() (startS, endS float64) {
 	return startS, endS
 }
 
-// Settled is the steps after the first skip ones, whose caches and threads are warm.
-// A Timeline with no more than skip steps gives all it has.
+// Settled returns the steps after the first skip ones, when caches and threads are warm. If there are no more than
+// skip steps, it returns all.
 func (t *Timeline) Settled(skip int) []StepMark {
 	if skip < len(t.Steps) && skip > 0 {
 		return t.Steps[skip:]
@@ -98,9 +98,8 @@ func (t *Timeline) Settled(skip int) []StepMark {
 	return t.Steps
 }
 
-// StepTimes is what each of the last n steps takes, in seconds: from its start to its end, or
-// in a stream, whose steps overlap, from the end of the step before it, which leaves out the
-// first of several.
+// StepTimes returns how long each of the last n steps takes, in seconds, from its start to its end. In a stream,
+// whose steps overlap, it is the time from the end of the step before; the first of several is then left out.
 func (t *Timeline) StepTimes(n int) []float64 {
 	steps := t.Steps[max(0, len(t.Steps)-n):]
 	var took []float64
@@ -115,9 +114,9 @@ func (t *Timeline) StepTimes(n int) []float64 {
 	return took
 }
 
-// Nearest is the settled step with kept events whose time is nearest to the given one, in seconds. A long run keeps
-// the events of few steps, and a step without events cannot be drawn. Of two equally near it is the earlier; false
-// where no step is marked.
+// Nearest returns the settled step with kept events whose time is nearest to tookS, and that time itsS, in seconds.
+// A long run keeps the events of few steps, and a step without events cannot be drawn. Of two equally near it takes
+// the earlier. ok is false if there is none.
 func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
 	steps, took := t.Settled(skip), t.Took(skip)
 	kept := map[int]bool{}
@@ -132,7 +131,7 @@ func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64
 	return step, itsS, ok
 }
 
-// Kept is the settled steps whose events are in the Timeline.
+// Kept returns the settled steps whose events are in the Timeline.
 func (t *Timeline) Kept(skip int) []StepMark {
 	has := map[int]bool{}
 	for i := range t.Events {
@@ -149,13 +148,12 @@ func (t *Timeline) Kept(skip int) []StepMark {
 	return out
 }
 
-// OfStep says whether an event is computing that belongs to a training step: an
-// evaluation is after one.
+// OfStep reports whether an event is a computation of a training step. An evaluation is not; it comes after one.
 func OfStep(e *Event) bool {
 	return e.Lane == Compute && IsBusy(e.Kind) && e.Kind != "EV"
 }
 
-// Mark is the mark of a step.
+// Mark returns the mark of a step.
 func (t *Timeline) Mark(step int) (StepMark, error) {
 	for _, s := range t.Steps {
 		if s.Step == step {
@@ -169,11 +167,10 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 		StepNumber(t.Steps[0].Step), StepNumber(t.Steps[len(t.Steps)-1].Step))
 }
 
-// Window is the part of a Timeline between startS and endS, with times counted from
-// startS. Events that reach out of it are cut at its edges (a worker may begin the next step
-// while another ends this one), memory starts with what was held just before startS, and
-// peaks are those of the whole Timeline, as are stragglers. Losses and evaluations of steps that end outside are
-// left out.
+// Window returns the part of a Timeline between startS and endS, with times counted from startS. Events that cross
+// its edges are cut there, since a worker may begin the next step while another ends this one. Memory starts with
+// what was held just before startS. Peaks and stragglers are those of the whole Timeline. Losses and evaluations of
+// steps that end outside are left out.
 func (t *Timeline) Window(startS, endS float64) *Timeline {
 	if endS < startS {
 		endS = startS
@@ -185,7 +182,7 @@ func (t *Timeline) Window(startS, endS float64) *Timeline {
 		if e.EndS < startS || e.StartS > endS {
 			continue
 		}
-		// What only touches the window from outside has no part in it.
+		// An event outside that only touches the window does not count.
 		if e.EndS > e.StartS && (e.EndS == startS || e.StartS == endS) {
 			continue
 		}
@@ -242,7 +239,7 @@ func (t *Timeline) memoryWindow(startS, endS float64) []MemorySample {
 	return append(out, inside...)
 }
 
-// Step is one step cut out of a Timeline; see Window.
+// Step returns one step cut out of a Timeline; see Window.
 func (t *Timeline) Step(step int) (*Timeline, error) {
 	m, err := t.Mark(step)
 	if err != nil {
@@ -251,8 +248,8 @@ func (t *Timeline) Step(step int) (*Timeline, error) {
 	return t.Window(m.StartS, m.EndS), nil
 }
 
-// Sort puts events in order of start, then worker, lane, end and text, and memory samples in order of time. The same
-// run written by several workers then gives the same file.
+// Sort orders events by start, then worker, lane, end and text, and memory samples by time. So the same run written
+// by several workers gives the same file.
 func (t *Timeline) Sort() {
 	slices.SortStableFunc(t.Events, func(a, b Event) int {
 		switch {
@@ -285,12 +282,10 @@ func compare[T float64 | Lane | string](a, b T) int {
 	return 0
 }
 
-// Merge puts Timelines of the same run into one: each part was written by the workers
-// of one process, on the same clock (OnClock puts a part there first where it was not).
-// A step runs from the earliest start to the latest end that any part marks; losses and
-// evaluations are taken from the first part that has them for a step.
-// Where workers are, and who was a straggler, the first part says for all.
-// It refuses parts that disagree on workers, stages, model or source.
+// Merge combines Timelines of the same run, each written by the workers of one process. All must use the same clock;
+// OnClock converts one to it. A step runs from the earliest start to the latest end that any part marks. Losses and
+// evaluations of a step come from the first part that has them. The workers' places and stragglers come from the
+// first part. Merge refuses parts that disagree on workers, stages, model or source.
 func Merge(parts ...*Timeline) (*Timeline, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("trace: nothing to merge: want at least one Timeline")
@@ -326,7 +321,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 			steps[s.Step] = len(out.Steps)
 			out.Steps = append(out.Steps, s)
 		}
-		for _, c := range p.Computed { // a worker is in one part, and 0 in the others
+		for _, c := range p.Computed { // each worker is in one part and has 0 in the others
 			if k, seen := computed[c.Step]; seen {
 				out.Computed[k].BusyS = highest(out.Computed[k].BusyS, c.BusyS)
 				continue
@@ -355,7 +350,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 	return &out, nil
 }
 
-// highest is the larger of each pair; a missing list counts as zeros.
+// highest returns the larger of each pair; a missing list counts as zeros.
 func highest[T int | int64 | float64](a, b []T) []T {
 	if len(a) < len(b) {
 		a = append(slices.Clone(a), make([]T, len(b)-len(a))...)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Rounded says by how much rounding to fewer bits changed what a stage sent.
+// Rounded says how much rounding to fewer bits changed what a stage sent.
 type Rounded struct {
 	Stage    int     `json:"stage"` // that sends
 	Kind     string  `json:"kind"`  // SF: activations; SB: gradients
@@ -16,7 +16,7 @@ type Rounded struct {
 	Beyond   int64   `json:"beyond"`   // numbers that the format is too small for, and that became its largest
 }
 
-// JoinRounded is what two parts of a run say together, in the order of the stages.
+// JoinRounded combines the records of two parts of a run, ordered by stage.
 func JoinRounded(a, b []Rounded) []Rounded {
 	all := slices.Clone(a)
 	for _, r := range b {
@@ -34,7 +34,7 @@ func JoinRounded(a, b []Rounded) []Rounded {
 	return all
 }
 
-// checkRounded refuses differences that are none.
+// checkRounded refuses differences that are not valid.
 func (t *Timeline) checkRounded() error {
 	for i, r := range t.Rounded {
 		right := finite(r.Absolute) && finite(r.Relative) && min(r.Absolute, r.Relative, float64(r.Beyond)) >= 0

@@ -13,8 +13,8 @@ type Fields struct {
 	Kind                            string
 }
 
-// ParseFields takes an instruction's text apart. It says false where the text has
-// another shape; it does not know which kinds exist.
+// ParseFields splits an instruction's text into its parts. It returns false if the text has another form. It does
+// not check whether the kind exists.
 func ParseFields(text string) (Fields, bool) {
 	var f Fields
 	ok := true
@@ -51,9 +51,9 @@ func ParseFields(text string) (Fields, bool) {
 	return f, true
 }
 
-// IsBusy says whether an event of this kind is work that the worker itself does:
-// what counts as busy in a bubble. Transfers, waits, drains and checkpoints do not.
+// IsBusy reports whether an event of this kind is work of the worker itself. Only such work counts as busy in a
+// bubble; transfers, waits, drains and checkpoints do not.
 func IsBusy(letters string) bool { return kind.Of(letters).Computes }
 
-// Plain is the kind in words, for a reader who has not seen the vocabulary.
+// Plain returns the kind in words, for readers who do not know the abbreviations.
 func Plain(letters string) string { return kind.Of(letters).Plain }

@@ -1,21 +1,18 @@
-// Package trace is the record that sim and run both write: the Timeline.
+// Package trace defines the Timeline, the record that both sim and run write.
 //
-// In: events as they happen, on a virtual or a real clock. Out: a value that
-// can be saved as versioned JSON, compared and drawn. Refused: files of
-// another version, events that end before they start, workers out of range,
+// In: events as they happen, on a virtual or a real clock. Out: a value that can be saved as versioned JSON,
+// compared and drawn. Refused: files of another version, events that end before they start, workers out of range,
 // times that are not numbers.
 //
-// A run in several processes says which worker was where, and how well their clocks agree. All times are on one
-// clock; where two processes' are nearer than the error, no order of them is claimed.
+// A run in several processes records where each worker was, and how exactly the processes' clocks agree. All times
+// are on one clock. If times of two processes are closer than the error, their order is unknown.
 //
-// Questions a Timeline answers by itself: how long each worker computed and what
-// part of a step was bubble, which step is the median one, what a step looks
-// like cut out, and for each gap on a worker what it was waiting for (AllGaps).
-// It knows no other room: an instruction is kept as its text,
-// and what a kind of instruction is, it reads in internal/kind.
+// A Timeline can compute how long each worker computed and what part of a step was bubble, find the median step, cut
+// out a step, and say for each gap of a worker why it waited (AllGaps). The package does not depend on schedule. It
+// stores an instruction as its text, and looks up its kind in internal/kind.
 //
-// Steps count from 0 here, in memory and in the JSON form, and wherever this code computes. Whatever a person or
-// another tool reads counts them from 1: StepNumber and StepIndex convert, at the edge.
+// Steps count from 0 here, in memory and in the JSON form, and wherever code computes. In what a person or another
+// tool reads they count from 1. StepNumber and StepIndex convert between the two.
 package trace
 
 import (
@@ -26,15 +23,15 @@ import (
 	"github.com/millrace-ml/millrace/internal/kind"
 )
 
-// Version of the JSON form.
+// Version is the version of the JSON form.
 const Version = 1
 
-// StepNumber is what a step is called wherever it is read: the first one is step 1.
+// StepNumber returns the number of a step in texts: the first step is step 1.
 //
-// Behind step 400 so many are done, as a checkpoint's name says.
+// After step 400, 400 steps are done, as a checkpoint's name says.
 func StepNumber(index int) int { return index + 1 }
 
-// StepIndex is the step that a StepNumber calls so.
+// StepIndex returns the index of the step with this StepNumber.
 func StepIndex(number int) int { return number - 1 }
 
 // Event is one instruction on one worker. Times are seconds since the Timeline began.
@@ -48,29 +45,29 @@ type Event struct {
 	StartS      float64 `json:"start_s"`
 	EndS        float64 `json:"end_s"`
 	Bytes       int64   `json:"bytes,omitempty"`
-	// BlockedBy is what the event waited for between ReadyS and StartS: an instruction's
-	// text, ByCore, ByLink, ByDrain, or empty where it did not wait.
+	// BlockedBy is what the event waited for between ReadyS and StartS: an instruction's text, ByCore, ByLink or
+	// ByDrain. It is empty if the event did not wait.
 	BlockedBy string `json:"blocked_by,omitempty"`
 }
 
-// What an event can wait for, beside an instruction.
+// What an event can wait for, other than an instruction.
 const (
-	ByCore  = "core"  // as many workers as there are cores were computing
+	ByCore  = "core"  // all cores were computing for other workers
 	ByLink  = "link"  // another transfer was on the link
-	ByDrain = "drain" // the others had not come to the drain yet
+	ByDrain = "drain" // other workers had not reached the drain yet
 )
 
 // Lane is the part of a worker that an event occupies.
 type Lane = kind.Lane
 
-// A worker computes, and moves data beside that.
+// A worker computes, and moves data at the same time.
 const (
 	Compute = kind.Compute
 	Comm    = kind.Comm
 	Beside  = kind.Beside
 )
 
-// MemorySample is what a worker holds at a moment.
+// MemorySample is the bytes that a worker holds at some time.
 type MemorySample struct {
 	Worker int     `json:"worker"`
 	AtS    float64 `json:"at_s"`
@@ -96,15 +93,15 @@ type Loss struct {
 	Value float64 `json:"value"`
 }
 
-// Applied is an update by the gradients of one step. They were computed with the weights behind Version updates of
-// the training. What it is stale by is its own number less Version.
+// Applied is an update with the gradients of one step. They were computed with the weights after Version updates of
+// the training. The update's staleness is its own number less Version.
 type Applied struct {
 	Step    int `json:"step"`
 	Version int `json:"version"`
 }
 
 // Seen is a pipeline's update on a stage in a step of elastic averaging, with the reference beside the pipelines.
-// The reference that it was pulled towards had had Version updates of the training.
+// The pipeline was pulled towards the reference after Version of its updates.
 type Seen struct {
 	Step     int `json:"step"`
 	Stage    int `json:"stage"`
@@ -112,24 +109,23 @@ type Seen struct {
 	Version  int `json:"version"`
 }
 
-// Evaluation is what a held-out set said of the weights after Step.
+// Evaluation is the result on held-out data with the weights after Step.
 type Evaluation struct {
 	Step    int     `json:"step"`
 	Loss    float64 `json:"loss"`              // mean over the samples
 	Correct int     `json:"correct,omitempty"` // predictions that were right, of Samples
-	// Samples is the predictions made: samples, or tokens for language models; 0 where the model does not count
-	// which were right.
+	// Samples is the number of predictions: samples, or tokens for language models. It is 0 if the model does not count
+	// correct predictions.
 	Samples int `json:"samples"`
-	// Reported is what an imported model yields behind its loss, by name: means over the samples, nil for what was no
-	// finite number.
+	// Reported holds what an imported model returns in addition to its loss, by name: means over the samples. nil
+	// stands for a value that was not a finite number.
 	Reported map[string]*float64 `json:"reported,omitempty"`
-	// Apart is how far the reference of several pipelines was from the average of its
-	// pipelines: the largest difference of any parameter over the largest value on its stage. Nil
-	// where there is no reference.
+	// Apart says how far the reference of several pipelines was from the average of its pipelines. It is the largest
+	// difference of any parameter, divided by the largest value on its stage. nil means that there is no reference.
 	Apart *float64 `json:"reference_apart,omitempty"`
 }
 
-// Accuracy is the part of the predictions that was right, from 0 to 1.
+// Accuracy returns the fraction of correct predictions, from 0 to 1.
 func (e Evaluation) Accuracy() float64 {
 	if e.Samples <= 0 {
 		return 0
@@ -137,7 +133,7 @@ func (e Evaluation) Accuracy() float64 {
 	return float64(e.Correct) / float64(e.Samples)
 }
 
-// Said is what was Reported, for readers, with a comma in front of each.
+// Said returns the Reported values as text, each after a comma.
 func (e Evaluation) Said() string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
@@ -150,8 +146,7 @@ func (e Evaluation) Said() string {
 	return text
 }
 
-// Straggler is a worker that computed slower than its profile says in many steps. The others were not as slow by
-// theirs.
+// Straggler is a worker that computed slower than its profile says in many steps, and slower than the others did.
 type Straggler struct {
 	Worker int     `json:"worker"`
 	From   int     `json:"from"`   // the first of these steps
@@ -160,10 +155,11 @@ type Straggler struct {
 	Others float64 `json:"others"` // the same of the others
 }
 
-// Process is one of those that a run's workers were in.
+// Process is one of the processes of a run.
 type Process struct {
 	Host string `json:"host,omitempty"`
-	// A time t of its own clock is t (1 + Drift) + OffsetS on process 0's, within ErrorS seconds.
+	// A time t of the process's own clock is t (1 + Drift) + OffsetS on process 0's clock. The error is at most ErrorS
+	// seconds.
 	OffsetS float64 `json:"offset_s,omitempty"`
 	Drift   float64 `json:"drift,omitempty"` // seconds a second
 	ErrorS  float64 `json:"error_s,omitempty"`
@@ -175,7 +171,7 @@ type Place struct {
 	Device  int `json:"device"` // of the process
 }
 
-// Pool is workers that share so many cores.
+// Pool is a set of workers that share this many cores.
 type Pool struct {
 	Cores   int   `json:"cores"`
 	Workers []int `json:"workers"`

@@ -10,11 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// MaxWorkers bounds what a file may claim, so that a short file cannot ask for much memory.
+// MaxWorkers is the largest number of workers in a file, so that a short file cannot ask for much memory.
 const MaxWorkers = 1 << 20
 
-// Validate says what is wrong with a Timeline: the first field that is, its value and
-// what would be right.
+// Validate returns an error for the first wrong field of a Timeline, with its value and what would be right.
 func (t *Timeline) Validate() error {
 	if t.Version != Version {
 		return fmt.Errorf("trace: version is %d, this millrace reads version %d", t.Version, Version)
@@ -40,7 +39,7 @@ func (t *Timeline) Validate() error {
 	return cmp.Or(t.checkMemory(), t.checkSteps(), t.checkEvaluations())
 }
 
-// checkMemory checks what workers held: the samples, and the most of each.
+// checkMemory checks the memory samples and the peaks of each worker.
 func (t *Timeline) checkMemory() error {
 	for i, m := range t.Memory {
 		switch {
@@ -61,7 +60,7 @@ func (t *Timeline) checkMemory() error {
 	return nil
 }
 
-// checkSteps checks what is known of steps: when they were, who computed in them, what they lost and who was slow.
+// checkSteps checks the marks of steps, busy times, losses and stragglers.
 func (t *Timeline) checkSteps() error {
 	for i, s := range t.Steps {
 		if !finite(s.StartS) || !finite(s.EndS) || s.EndS < s.StartS {
@@ -102,7 +101,7 @@ func (t *Timeline) checkSteps() error {
 	return nil
 }
 
-// checkEvaluations checks what evaluations found.
+// checkEvaluations checks the results of evaluations.
 func (t *Timeline) checkEvaluations() error {
 	for i, e := range t.Evaluations {
 		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {
@@ -119,10 +118,10 @@ func (t *Timeline) checkEvaluations() error {
 	return nil
 }
 
-// longestHost is what the name of a host may have, in bytes, as in the domain name system.
+// longestHost is the longest name of a host, in bytes, as in the domain name system.
 const longestHost = 253
 
-// CheckHost refuses the name of a host that no Timeline can have.
+// CheckHost refuses a host name that no Timeline can have.
 func CheckHost(name string) error {
 	if len(name) > longestHost || names.Shown(name) != name || strings.ContainsAny(name, "\n\t") {
 		return fmt.Errorf("the host's name %.40q of %d bytes; want %d at most, none of which is obeyed and not shown", name,
@@ -131,7 +130,7 @@ func CheckHost(name string) error {
 	return nil
 }
 
-// checkPlaces looks at processes and at who is in them.
+// checkPlaces checks the processes and which workers are in them.
 func (t *Timeline) checkPlaces() error {
 	want := t.Workers
 	if len(t.Processes) == 0 {
@@ -181,7 +180,7 @@ func (t *Timeline) checkEvent(e *Event) error {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// checkPools refuses workers that share cores and are none, or share those of two pools.
+// checkPools refuses pools with workers that do not exist or are in two pools.
 func (t *Timeline) checkPools() error {
 	seen := map[int]bool{}
 	for i, p := range t.Pools {

@@ -1,30 +1,30 @@
-// Package board says what a layer takes on an FPGA board that computes as FPDeep's boards do.
+// Package board computes the time of a layer on an FPGA board like those of FPDeep.
 //
-// In: a layer's description, a board's slices, clock and memories. Out: a Cost, which the analytic profile keeps,
-// and Sums of costs, which say how long a stage takes. Refused: settings that it does not know.
+// In: a layer's description, and a board's slices, clock and memories. Out: a Cost for the analytic profile, and
+// Sums of costs, which give the time of a stage. Refused: unknown settings.
 //
 // BaPipe simulates the profile of a board "according to DNN configurations and hardware constraints include
-// computing power and memory bandwidth", on FPDeep's architecture (§3.1). It does not print that simulator. What
-// follows is put together from these sentences:
+// computing power and memory bandwidth", on FPDeep's architecture (§3.1). The paper does not print that simulator.
+// The rules below are derived from these sentences:
 //
-//	engines   A board computes FP, and the two halves of BP (errors, gradients of weights), in engines of their
-//	          own, which share its DSP slices in proportion to their operations; all three work at once under FBP
-//	          (BaPipe §3.2.1; FPDeep, arXiv:1901.01007). Where only one of them has work it has all slices, or
-//	          Table I's F and B alone would not be F and B.
+//	engines   A board computes FP and the two halves of BP (errors, gradients of weights) in separate engines. They
+//	          share its DSP slices in proportion to their operations; under FBP all three work at once (BaPipe
+//	          §3.2.1; FPDeep, arXiv:1901.01007). If only one of them has work, it has all slices. Otherwise the
+//	          F and B of Table I would not be the times of F and B alone.
 //	slices    "The minimum size of micro-batch to fully utilize DSP resources of FPGA by FP only or parallel FP/BP
-//	          is different" (§3.2.1). At one position of a layer's output each weight is multiplied once a sample:
-//	          so many products do not wait for each other, and no more slices can work. Of p products a sample and
-//	          position, s slices need ceil(b p / s) cycles for b samples. A third of the slices is full three
-//	          times as early: FBP needs a third of the samples.
-//	features  Layers hand rows on as they come, and features wait for their backward on the chip: FPDeep reduces
+//	          is different" (§3.2.1). At one position of a layer's output each weight is multiplied once per
+//	          sample. These products do not wait for each other, and no more slices than products can work. With
+//	          p products per sample and position, s slices need ceil(b p / s) cycles for b samples. A third of
+//	          the slices is fully used with a third of the samples, so FBP needs only a third.
+//	features  Layers pass rows on as they come, and features wait on the chip for their backward: FPDeep reduces
 //	          storage "to the point where only on-chip memory is used for the convolution layers" (its abstract).
 //	weights   In memory (DDR), or on the chip as far as they fit: "weights of each stage are stored in on-chip
-//	          memory as much as possible" (§4.3). What is not on the chip is read once forward and once for the
-//	          errors, and its gradients are written once, for each micro-batch. Memory works beside the slices of
-//	          a whole stage: the next layer's weights come while a layer computes.
+//	          memory as much as possible" (§4.3). For each micro-batch, weights in memory are read once forward
+//	          and once for the errors, and their gradients are written once. Memory works in parallel with the
+//	          slices of a whole stage: the next layer's weights are read while a layer computes.
 //
-// In equations, for a layer of w weights whose pass needs W products a sample, a micro-batch of b samples, a
-// clock f and s slices that each multiply and add once a cycle:
+// In equations, for a layer of w weights whose pass needs W products per sample, a micro-batch of b samples, a clock
+// f and s slices that each multiply and add once per cycle:
 //
 //	pass(s)  = W/p ceil(b p / s) / f
 //	F        = pass_F(D)                     all D slices
@@ -33,7 +33,7 @@
 //	memory   = w bytes / DDR forward, 2 w bytes / DDR backward
 //	stage    = max(sum of passes, sum of memory)
 //
-// What is assumed and not said by either paper is a Setting, so that it can be switched: p, and where features wait.
+// Assumptions that neither paper states are Settings, so that they can be switched: p, and where features wait.
 package board
 
 import (
@@ -47,22 +47,23 @@ import (
 
 // Settings are assumptions about a board.
 type Settings struct {
-	// Lanes is which products of a layer do not wait for each other; "" is Weights.
+	// Lanes says which products of a layer do not wait for each other; "" means Weights.
 	Lanes string
-	// Features is where they wait for their backward: Chip, or Memory, through which they pass twice; "" is Chip.
+	// Features says where features wait for their backward: Chip, or Memory, through which they pass twice. "" means
+	// Chip.
 	Features string
 }
 
-// What Settings can say.
+// The values of Settings.
 const (
-	Weights  = "weights"  // those of all weights at a position: channels in x channels out x kernel
-	Channels = "channels" // channels in x channels out; the kernel is gone through
-	All      = "all"      // those of all positions too: as many as there are slices
+	Weights  = "weights"  // all weights at a position: channels in x channels out x kernel
+	Channels = "channels" // channels in x channels out; the kernel is processed in sequence
+	All      = "all"      // the products of all positions too, so that all slices can work
 	Chip     = "chip"
 	Memory   = "memory"
 )
 
-// Check refuses settings that are not known.
+// Check refuses unknown settings.
 func (s Settings) Check() error {
 	for _, f := range []struct {
 		name, value string
@@ -75,19 +76,19 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Cost is what a layer takes of a micro-batch on a board, in seconds.
+// Cost is the time of a layer for a micro-batch on a board, in seconds.
 type Cost struct {
 	PairedS float64 `json:"paired_s"` // forward of one micro-batch and backward of another, at once
-	// ForwardMemoryS and BackwardMemoryS are how long what passes through memory takes, beside whatever the
-	// stage computes. Weights that stay on the chip are none of it.
+	// ForwardMemoryS and BackwardMemoryS are the times of memory traffic, in parallel to the stage's computations.
+	// Weights that stay on the chip do not count.
 	ForwardMemoryS  float64 `json:"forward_memory_s"`
 	BackwardMemoryS float64 `json:"backward_memory_s"`
-	// OnChip says that weights stay on the chip as far as a stage's fit there.
+	// OnChip says that a stage's weights stay on the chip as far as they fit.
 	OnChip bool `json:"weights_on_chip,omitempty"`
 }
 
-// Of is a layer's passes over a micro-batch of n samples, in seconds: forward and backward alone, and beside each
-// other. onChip leaves its weights out of what passes through memory.
+// Of returns the times of a layer's passes over a micro-batch of n samples, in seconds: forward and backward alone,
+// and both together. onChip leaves its weights out of the memory traffic.
 func (s Settings) Of(l *model.Layer, d cluster.DeviceType, n int64, onChip bool) (forwardS, backwardS float64, c Cost) {
 	e := engines{board: d.FPGA, lanes: s.lanes(l), samples: float64(n)}
 	F, E, G := float64(l.ForwardFLOPs)/2, float64(l.InputFLOPs)/2, float64(l.WeightFLOPs)/2
@@ -105,18 +106,18 @@ func (s Settings) Of(l *model.Layer, d cluster.DeviceType, n int64, onChip bool)
 	return forwardS, backwardS, c
 }
 
-// WordsRate is how many bytes a second pass between a board's chip memory and its slices: a number of 4 bytes for each
-// slice in each cycle, as updates of weights on the chip need.
+// WordsRate returns the bytes per second between a board's on-chip memory and its slices: 4 bytes per slice and
+// cycle. Updates of weights on the chip need it.
 func WordsRate(d cluster.DeviceType) float64 { return 4 * float64(d.FPGA.DSPSlices) * d.FPGA.ClockHz }
 
-// lanes is the products of a sample that do not wait for each other; 0 is no bound.
+// lanes returns how many products of a sample do not wait for each other; 0 means no limit.
 func (s Settings) lanes(l *model.Layer) float64 {
 	if s.Lanes == All {
 		return 0
 	}
 	n := int64(0)
 	for _, p := range l.Params {
-		if len(p.Shape) < 2 || !p.Learned() { // biases and batch norm's add and scale
+		if len(p.Shape) < 2 || !p.Learned() { // biases, and batch norm's scale and shift
 			continue
 		}
 		each := model.Tensor{Shape: p.Shape}.Elements()
@@ -128,15 +129,15 @@ func (s Settings) lanes(l *model.Layer) float64 {
 	return float64(n)
 }
 
-// engines are a board's slices at work on a layer.
+// engines is a board's slices at work on a layer.
 type engines struct {
 	board   *cluster.FPGA
 	lanes   float64
 	samples float64
 }
 
-// takeS is how long passes of so many products a sample take side by side, seconds: the longest of them, each on its
-// share of the slices.
+// takeS returns how long passes with these products per sample take side by side, in seconds. It is the longest of
+// them, each on its share of the slices.
 func (e engines) takeS(products ...float64) float64 {
 	all, longest := 0.0, 0.0
 	for _, w := range products {

@@ -2,14 +2,14 @@ package board
 
 import "github.com/millrace-ml/millrace/cluster"
 
-// Sum is layers of a stage together, for one micro-batch. Sums add up, and are taken off each other.
+// Sum is the times of several layers of a stage for one micro-batch. Sums can be added and subtracted.
 type Sum struct {
-	ForwardS, BackwardS float64 // alone
+	ForwardS, BackwardS float64 // each alone
 	Cost
 	WeightBytes float64
 }
 
-// Plus is s and so many times o: 1, -1, or the part of a layer that a stage has.
+// Plus returns s plus times o. times is 1, -1, or the part of a layer that a stage has.
 func (s Sum) Plus(o Sum, times float64) Sum {
 	s.ForwardS += times * o.ForwardS
 	s.BackwardS += times * o.BackwardS
@@ -21,8 +21,8 @@ func (s Sum) Plus(o Sum, times float64) Sum {
 	return s
 }
 
-// Times are a stage's forward and backward alone and the two of different micro-batches at once, in seconds, on a
-// device. Weights beyond the chip pass through memory, once forward and twice backward.
+// Times returns a stage's times on a device, in seconds: its forward and its backward alone, and both together for
+// different micro-batches. Weights that do not fit on the chip pass through memory, once forward and twice backward.
 func (s Sum) Times(d cluster.DeviceType) (forwardS, backwardS, pairedS float64) {
 	spill := 0.0
 	if s.OnChip && d.MemoryBandwidthBytesPerSecond > 0 {

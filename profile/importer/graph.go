@@ -14,12 +14,12 @@ type node struct {
 	forwardS, backwardS float64
 	output, saved       int64
 	parameters          int64
-	from                []int // what it reads, each once
+	from                []int // the nodes that it reads, each once
 	readers             int
 	input, unused       bool // removed
 }
 
-// graph is a file's nodes in its order.
+// graph holds a file's nodes, in the file's order.
 type graph struct {
 	path  string
 	nodes []node
@@ -32,7 +32,7 @@ func newGraph(path string) *graph {
 	return &graph{path: path, index: map[string]int{}, edges: map[[2]int]bool{}}
 }
 
-// errorf is an error in a line of the file.
+// errorf returns an error that names a line of the file.
 func (g *graph) errorf(line int, format string, args ...any) error {
 	return fmt.Errorf("importer: %s:%d: %s", g.path, line, fmt.Sprintf(format, args...))
 }
@@ -46,8 +46,8 @@ func (g *graph) connect(from, to int) {
 	}
 }
 
-// order is a topological order of the nodes that were not removed: always the first in the
-// file of those that may come next.
+// order returns a topological order of the nodes that were not removed. Of the nodes that may come next it always
+// takes the first in the file.
 func (g *graph) order() ([]int, error) {
 	missing := make([]int, len(g.nodes))
 	readers := make([][]int, len(g.nodes))
@@ -91,7 +91,7 @@ func (g *graph) order() ([]int, error) {
 
 func (g *graph) removed(n int) bool { return g.nodes[n].input || g.nodes[n].unused }
 
-// cycle names nodes of one cycle. Each node that misses something reads one that does.
+// cycle names the nodes of one cycle. Each node with missing inputs reads one that also has missing inputs.
 func (g *graph) cycle(missing []int) string {
 	at := slices.IndexFunc(missing, func(m int) bool { return m > 0 })
 	seen := map[int]int{}
@@ -116,9 +116,9 @@ func (g *graph) cycle(missing []int) string {
 	return strings.Join(append(names, names[0]), " -> ")
 }
 
-// removeUnplanned takes out what PipeDream's and DAPPLE's optimizers take out: sources
-// that are inputs, by the first letters of their description and in that case, then
-// sinks that only unpack a tuple.
+// removeUnplanned removes the nodes that PipeDream's and DAPPLE's optimizers remove. First it removes sources that
+// are inputs, recognized by the first letters of their description (in that case). Then it removes sinks that only
+// unpack a tuple.
 func (g *graph) removeUnplanned() {
 	var inputs, unused []string
 	for n := range g.nodes {

@@ -1,16 +1,15 @@
 // Package importer reads other planners' profiles: PipeDream's and DAPPLE's graph.txt and
 // Piper's JSON.
 //
-// In: a file, its format, and how many samples its times are for, which no format says.
-// Out: a profile whose layers are the graph's nodes in a topological order, layer 0 the
-// first source in the file, with notes of what was left out or had to be assumed. Refused,
-// with the file and the line or node: cyclic graphs, times that are negative or no numbers,
-// ids given twice, edges to nodes that are not there, files without nodes, and more nodes
-// than a profile has layers.
+// In: a file, its format, and the number of samples for which its times hold, which no format says. Out: a profile
+// whose layers are the graph's nodes in a topological order, with notes about what was left out or assumed. Layer 0
+// is the first source in the file. Refused, with the file and the line or node: cyclic graphs, times that are
+// negative or not numbers, duplicate ids, edges to unknown nodes, files without nodes, and more nodes than a profile
+// may have layers.
 //
-// Units: PipeDream's and DAPPLE's times are milliseconds for one minibatch, their sizes
-// bytes for one minibatch. Piper's times are seconds in its BERT file and milliseconds in
-// its others, though nothing in them says so: Options.TimeUnit does.
+// Units: PipeDream's and DAPPLE's times are milliseconds for one minibatch, their sizes bytes for one minibatch.
+// Piper's times are seconds in its BERT file and milliseconds in its other files. The files do not say so, so
+// Options.TimeUnit does.
 package importer
 
 import (
@@ -29,23 +28,23 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Formats lists the formats that are read.
+// Formats lists the formats that Read accepts.
 var Formats = []string{"pipedream", "dapple", "piper"}
 
-// Options is what a file does not say of itself.
+// Options give what a file does not contain.
 type Options struct {
 	Format string // one of Formats
-	Batch  int    // samples that the file's times and activations are for
-	// Device is the device type that the costs hold for; empty is profile.AnyDevice.
+	Batch  int    // samples for which the file's times and activations hold
+	// Device is the device type of the costs; empty means profile.AnyDevice.
 	Device string
-	// TimeUnit is that of Piper's times, "s" (also "") or "ms". The text formats have ms.
+	// TimeUnit is the unit of Piper's times: "s" (also "") or "ms". The text formats use ms.
 	TimeUnit string
 }
 
-// maxBatch bounds the samples, as in plans.
+// maxBatch is the largest number of samples, as in plans.
 const maxBatch = 1<<28 - 1
 
-// Read reads a profile from a file and says what was left out or assumed.
+// Read reads a profile from a file, and returns notes about what was left out or assumed.
 func Read(path string, o Options) (*profile.Profile, []string, error) {
 	text, err := document.Read(path, document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +57,7 @@ func Read(path string, o Options) (*profile.Profile, []string, error) {
 	return Decode(path, text, o)
 }
 
-// Decode reads a profile from a file's text; errors name the path.
+// Decode reads a profile from a file's text. Errors name the path.
 func Decode(path string, text []byte, o Options) (*profile.Profile, []string, error) {
 	if !slices.Contains(Formats, o.Format) {
 		return nil, nil, fmt.Errorf("importer: %w", registry.None("format", o.Format, Formats))
@@ -134,7 +133,7 @@ func (g *graph) profile(o Options) (*profile.Profile, error) {
 	return p, nil
 }
 
-// bytes reads a size: whole bytes, though files write them as decimals and round them.
+// bytes reads a size in whole bytes. Files write sizes as decimals, so it is rounded.
 func bytes(x float64) (int64, bool) {
 	if !(x >= 0) || x > 1<<60 {
 		return 0, false

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// piperFile has the fields of Piper's JSON that are read. The others are its planner's settings.
+// piperFile has the fields of Piper's JSON that are read. The others are settings of its planner.
 type piperFile struct {
 	Nodes []struct {
 		ID    *int   `json:"id"`
@@ -30,13 +30,12 @@ type piperFile struct {
 	} `json:"edges"`
 }
 
-// slowInSeconds is a sum of times above which a file is more likely in milliseconds.
+// slowInSeconds is a sum of times above which a file probably uses milliseconds.
 const slowInSeconds = 20
 
-// readPiper reads Piper's JSON: of each node the costs without tensor parallelism ("1")
-// and without recomputation ("vanilla"). Its time is of forward and backward together,
-// and is split 1 to 2, as two of the three matrix products of a layer are the backward's.
-// A node writes what the largest of its edges carries.
+// readPiper reads Piper's JSON. Of each node it takes the costs without tensor parallelism ("1") and without
+// recomputation ("vanilla"). A node's time is that of forward and backward together. It is split 1 to 2, since two
+// of the three matrix products of a layer belong to the backward. A node's output is the largest of its edges.
 func readPiper(path string, text []byte, unit string) (*graph, error) {
 	scale := map[string]float64{"": 1, "s": 1, "ms": 1e-3}[unit]
 	if scale == 0 {
@@ -82,7 +81,7 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 	return g, nil
 }
 
-// decodePiper reads a file of bounded size, and says in which line it is wrong; 0 where that is no line's.
+// decodePiper reads a file of bounded size. line is the line of an error, or 0 if no line is known.
 func decodePiper(text []byte) (f piperFile, line int, err error) {
 	if err := document.Bounded(text, document.MaxObjects); err != nil {
 		return f, 0, err
@@ -101,7 +100,7 @@ func decodePiper(text []byte) (f piperFile, line int, err error) {
 	return f, line, err
 }
 
-// readNodes gives a graph the file's nodes, says where each id is and adds up the times, in seconds.
+// readNodes adds the file's nodes to a graph. It returns the index of each id and the total time, in seconds.
 func (f *piperFile) readNodes(g *graph, scale float64) (index map[int]int, total float64, err error) {
 	index = map[int]int{}
 	for i, n := range f.Nodes {
@@ -146,7 +145,7 @@ func (f *piperFile) readNodes(g *graph, scale float64) (index map[int]int, total
 	return index, total, nil
 }
 
-// readEdges joins a graph's nodes, and says which of them have edges that carry different bytes.
+// readEdges adds the edges, and returns the nodes whose edges carry different numbers of bytes.
 func (f *piperFile) readEdges(g *graph, index map[int]int) (uneven map[int]bool, err error) {
 	uneven = map[int]bool{}
 	for i, e := range f.Edges {

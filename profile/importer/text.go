@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// maxNodes bounds the nodes, inputs included, before anything is worked out of them.
+// maxNodes is the largest number of nodes, including inputs. It is checked before the graph is built.
 const maxNodes = 200_000
 
-// readText reads the text form: a line for each node,
+// readText reads the text form. It has a line for each node,
 //
 //	id -- description -- forward_compute_time=F, backward_compute_time=B, activation_size=A, parameter_size=P
 //
-// with A a number or a list [a; b; c] and perhaps ` -- stage_id=K` behind, and a line for
-// each edge, a tab and `id -- id`. DAPPLE's form differs in two things: blank lines are
-// passed over, and an edge may begin with a space or a tab.
+// where A is a number or a list [a; b; c], and ` -- stage_id=K` may follow. It has a line for each edge: a tab and
+// `id -- id`. DAPPLE's form differs in two ways: blank lines are skipped, and an edge may begin with a space or a
+// tab.
 func readText(path, text string, dapple bool) (*graph, error) {
 	g := newGraph(path)
 	type wanted struct {
@@ -70,7 +70,7 @@ func readText(path, text string, dapple bool) (*graph, error) {
 	return g, nil
 }
 
-// addNode reads the line of a node. Descriptions may hold commas and parentheses.
+// addNode reads the line of a node. Descriptions may contain commas and parentheses.
 func (g *graph) addNode(number int, line string) error {
 	fields := strings.Split(line, " -- ")
 	if len(fields) < 3 || len(fields) > 4 || len(fields) == 4 && !strings.HasPrefix(fields[3], "stage_id=") {
@@ -131,7 +131,7 @@ func (g *graph) addNode(number int, line string) error {
 	return nil
 }
 
-// amount reads a number, 0 or more, or, as a list, the sum of several.
+// amount reads a number of at least 0, or the sum of a list if list is true.
 func amount(text string, list bool) (float64, bool) {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(text, "["); ok && list {

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Options is how layers are computed.
+// Options say how layers are computed.
 type Options struct {
 	Precision string // cluster.Precisions; "" is f32
-	// Selective computes the scores of attention again in the backward (Korthikanti et al., 2022, section 5).
+	// Selective recomputes attention scores in the backward (Korthikanti et al., 2022, section 5).
 	Selective bool
 }
 
-// ElementBytes is the bytes of an activation or of a weight in a precision.
+// ElementBytes returns the bytes of an activation or a weight in a precision.
 func ElementBytes(precision string) int64 {
 	switch precision {
 	case "f16", "bf16", "fp8":
@@ -25,10 +25,10 @@ func ElementBytes(precision string) int64 {
 	return 4
 }
 
-// Sixteen says whether a precision trains 16-bit weights beside 32-bit ones of the optimizer's.
+// Sixteen reports whether a precision trains 16-bit weights, with 32-bit copies in the optimizer.
 func Sixteen(precision string) bool { return ElementBytes(precision) == 2 }
 
-// Spent is what kernels take by what bounds them, seconds.
+// Spent is the time of kernels by what limits them, in seconds.
 type Spent struct {
 	ProductsS  float64 `json:"products_s"`     // of matrices
 	AttentionS float64 `json:"attention_s"`    // products of queries, keys and values
@@ -36,27 +36,28 @@ type Spent struct {
 	LaunchesS  float64 `json:"launches_s"`     // beside their work, and layers beside their kernels
 }
 
-// Plus is the sum of two, the other one so many times.
+// Plus returns s plus times t.
 func (s Spent) Plus(t Spent, times float64) Spent {
 	return Spent{s.ProductsS + times*t.ProductsS, s.AttentionS + times*t.AttentionS, s.MemoryS + times*t.MemoryS,
 		s.LaunchesS + times*t.LaunchesS}
 }
 
-// Cost is what a layer takes on a device, or on a group of them.
+// Cost is the cost of a layer on a device, or on a group of devices.
 type Cost struct {
 	ForwardS, InputS, WeightS float64 // forward; the halves of the backward
-	CoreS                     float64 // of InputS, what Selective computes again
-	CheapS, ProductsS         float64 // of ForwardS, memory-bound operators; products of matrices
-	SummedS                   float64 // of ForwardS and InputS, the group's sums
-	ScoresS                   float64 // what Selective computes again, or would
-	Spent                     Spent   // forward and backward without SummedS and CoreS
-	SavedBytes                int64   // from forward to backward, of the whole group; without what it reads
-	// PendingBytes is what the weights' half needs, of the whole group: products' inputs, gradients of their outputs.
+	CoreS                     float64 // the part of InputS that recomputes scores under Selective
+	CheapS, ProductsS         float64 // parts of ForwardS: memory-bound operators; matrix products
+	SummedS                   float64 // the part of ForwardS and InputS for the group's sums
+	ScoresS                   float64 // time to recompute scores, whether or not Selective is set
+	Spent                     Spent   // forward and backward, without SummedS and CoreS
+	SavedBytes                int64   // from forward to backward, for the whole group; without the input
+	// PendingBytes is what the weights' half needs, for the whole group: inputs of products and gradients of their
+	// outputs.
 	PendingBytes int64
-	ScoresBytes  int64 // that Selective does not keep, or would not, of the whole group
+	ScoresBytes  int64 // saved bytes that Selective frees, set or not, for the whole group
 }
 
-// kernel is one kernel, or several alike.
+// kernel is one kernel, or several equal ones.
 type kernel struct {
 	rate        string
 	flops       float64
@@ -65,26 +66,26 @@ type kernel struct {
 	launches    float64
 }
 
-// work is what a layer asks of each device of a group.
+// work is the work of a layer on each device of a group.
 type work struct {
-	forward, input, weight, core []kernel // core is computed again under Selective
+	forward, input, weight, core []kernel // core is recomputed under Selective
 	forwardSum, inputSum         float64  // bytes that the group sums
 	saved, pending               float64  // on each device
-	scores                       float64  // of saved, what Selective does not keep
+	scores                       float64  // the part of saved that Selective does not keep
 }
 
-// device is a device type with what its kernels depend on.
+// device is a device type with the numbers on which its kernels depend.
 type device struct {
 	peak, memory float64
-	fp8          float64 // of products in fp8
+	fp8          float64 // peak of products in fp8
 	k            *cluster.Kernels
-	t, sp        float64 // devices of its group; what positions are divided by outside of products
+	t, sp        float64 // devices of its group; divisor of positions outside of products
 	link         *cluster.Group
 	e            float64 // bytes of an element
 	o            Options
 }
 
-// Of is what layer i of a model takes for a micro-batch of n samples.
+// Of returns the cost of layer i of a model for a micro-batch of n samples.
 func Of(m *model.Model, i, n int, name string, d cluster.DeviceType, o Options) (Cost, error) {
 	on, err := newDevice(name, d, o)
 	if err != nil {
@@ -142,7 +143,7 @@ func newDevice(name string, d cluster.DeviceType, o Options) (device, error) {
 		return device{}, fmt.Errorf("profile: device type %q has %s; costs in %s need it: %s", name, lacks, want, remedy)
 	}
 	fp8 := peak
-	if o.Precision == "fp8" { // what is no product of matrices is in bf16
+	if o.Precision == "fp8" { // everything but matrix products is in bf16
 		if peak = d.Peak("bf16"); peak <= 0 {
 			return device{}, fmt.Errorf("profile: device type %q has no peak in bf16, which fp8 computes attention in", name)
 		}
@@ -158,7 +159,7 @@ func newDevice(name string, d cluster.DeviceType, o Options) (device, error) {
 	return on, nil
 }
 
-// time is how long kernels take one after the other, with what their layer takes beside them.
+// time returns how long kernels take one after the other, including their layer's fixed time.
 func (d *device) time(all []kernel) float64 {
 	if len(all) == 0 {
 		return 0
@@ -168,7 +169,7 @@ func (d *device) time(all []kernel) float64 {
 	return s.ProductsS + s.AttentionS + s.MemoryS + s.LaunchesS
 }
 
-// spend adds what kernels take.
+// spend adds the time of kernels.
 func (d *device) spend(s *Spent, all []kernel) {
 	if len(all) == 0 {
 		return
@@ -195,7 +196,7 @@ func (d *device) spend(s *Spent, all []kernel) {
 	}
 }
 
-// sum is a ring all-reduce of bytes among the group: each of 2 (t-1) messages is 1/t of them.
+// sum returns the time of a ring all-reduce among the group: 2 (t-1) messages of 1/t of the bytes each.
 func (d *device) sum(bytes float64) float64 {
 	if d.link == nil || bytes == 0 {
 		return 0
@@ -203,7 +204,7 @@ func (d *device) sum(bytes float64) float64 {
 	return d.link.RingS(bytes, 2)
 }
 
-// UpdateS is one step of an optimizer over so many elements, on each device of a group 1/t of them: it reads
+// UpdateS returns the time of one optimizer step. Each device of a group updates 1/t of the elements. It reads
 // gradients and states, and writes states and weights.
 func UpdateS(d cluster.DeviceType, elements float64, states int, o Options) float64 {
 	on, err := newDevice("", d, o)
@@ -212,12 +213,12 @@ func UpdateS(d cluster.DeviceType, elements float64, states int, o Options) floa
 	}
 	bytes := float64(4 * (3 + 2*states))
 	if Sixteen(o.Precision) {
-		bytes = float64(2+2*4*(1+states)) + 2 // gradient and weight in 16 bits; weights and states in 32, both ways
+		bytes = float64(2+2*4*(1+states)) + 2 // gradient and weight in 16 bits; 32-bit weights and states, read and written
 	}
 	return elements / on.t * bytes / on.memory
 }
 
-// reads is the tensors of a sample that a layer reads.
+// reads returns the tensors of a sample that a layer reads.
 func reads(m *model.Model, l *model.Layer) (in []model.Tensor) {
 	for _, from := range l.From {
 		if at := m.Index(from); at >= 0 {

@@ -9,22 +9,23 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// unaligned is the part of a product's rate that is reached where a side is no multiple of 8. Tensor cores load 8
-// numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). GPT-2's vocabulary padded from
-// 50257 to 50304 trains it about a quarter faster, and is a third of its work (Karpathy, nanoGPT, 2023).
+// unaligned is the fraction of its rate that a product reaches if a side is not a multiple of 8. Tensor cores load 8
+// numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). Padding GPT-2's vocabulary
+// from 50257 to 50304, which is a third of its work, makes its training about a quarter faster (Karpathy, nanoGPT,
+// 2023).
 const unaligned = 0.45
 
-// whole8 says whether a side is a multiple of 8.
+// whole8 reports whether a side is a multiple of 8.
 func whole8(n float64) bool { return math.Mod(n, 8) == 0 }
 
-// product adds n x k by k x m and its two gradients.
+// product adds the product of n x k by k x m and its two gradients.
 func (w *work) product(d *device, n, k, m float64) {
 	one := kernel{rate: cluster.RateMatmul, flops: 2 * n * k * m, width: min(k, m), rows: n,
 		bytes: d.e * (n*k + k*m + n*m), launches: 1}
 	if d.e == 2 && (!whole8(k) || !whole8(m)) {
 		one.flops /= unaligned
 	}
-	if d.o.Precision == "fp8" { // read for its scale, read and narrowed: inputs and weights, then gradients of outputs
+	if d.o.Precision == "fp8" { // read for the scale, then read and narrowed: inputs and weights, output gradients
 		one.rate = cluster.RateFP8
 		narrow := kernel{rate: cluster.RateMemory, bytes: 5 * (n*k + k*m), launches: 2}
 		w.forward = append(w.forward, narrow)
@@ -32,13 +33,13 @@ func (w *work) product(d *device, n, k, m float64) {
 		w.input = append(w.input, narrow)
 	}
 	w.forward, w.input = append(w.forward, one), append(w.input, one)
-	one.bytes = d.e*(n*k+n*m) + 8*k*m // the gradient is added to, in 32 bits
+	one.bytes = d.e*(n*k+n*m) + 8*k*m // adds to the gradient, in 32 bits
 	w.weight = append(w.weight, one)
 	w.pending += d.e * n * (k + m)
 }
 
-// read is the bytes that a product keeps for each element it reads: in fp8 those of the narrowed copy (NVIDIA,
-// Transformer Engine, module/linear.py).
+// read returns the bytes that a product keeps per element that it reads. In fp8 it is those of the narrowed copy
+// (NVIDIA, Transformer Engine, module/linear.py).
 func (d *device) read() float64 {
 	if d.o.Precision == "fp8" {
 		return 1
@@ -46,13 +47,13 @@ func (d *device) read() float64 {
 	return d.e
 }
 
-// moves adds operators that compute little, by the bytes that they move.
+// moves adds operators with little computation, given the bytes that they move.
 func (w *work) moves(forward, backward, launches float64) {
 	w.forward = append(w.forward, kernel{rate: cluster.RateMemory, bytes: forward, launches: launches})
 	w.input = append(w.input, kernel{rate: cluster.RateMemory, bytes: backward, launches: launches})
 }
 
-// drops says whether a layer has dropout.
+// drops reports whether a layer has dropout.
 func drops(l *model.Layer) bool {
 	p, _ := l.Attr["dropout"].(float64)
 	return p > 0
@@ -61,16 +62,16 @@ func drops(l *model.Layer) bool {
 // norm adds a norm of n rows of c.
 func (w *work) norm(d *device, n, c float64, rms bool) {
 	passes, launches := 2.0, 1.0
-	if rms && !d.k.Fused { // widened, squared, averaged, scaled and narrowed, each a kernel
+	if rms && !d.k.Fused { // widen, square, average, scale and narrow: one kernel each
 		passes, launches = 7, 6
 	}
 	w.moves(passes*d.e*n*c/d.sp, (passes+1)*d.e*n*c/d.sp, launches)
 }
 
-// residual adds dropout, where it is, and the sum with what the branch began with.
+// residual adds the dropout, if any, and the sum with the branch's input.
 func (w *work) residual(d *device, n, c float64, dropout bool) {
 	forward, launches := 3*d.e, 1.0
-	backward := 3 * d.e // gradients of branch and trunk are added
+	backward := 3 * d.e // adds the gradients of branch and trunk
 	if dropout {
 		forward, backward, launches = forward+1, backward+2*d.e+1, 2
 		if !d.k.Fused {
@@ -81,7 +82,7 @@ func (w *work) residual(d *device, n, c float64, dropout bool) {
 	w.moves(forward*n*c/d.sp, backward*n*c/d.sp, launches)
 }
 
-// work is the kernels of a layer for n samples.
+// work returns the kernels of a layer for n samples.
 func (d *device) work(l *model.Layer, in []model.Tensor, n float64) (w work, err error) {
 	switch l.Kind {
 	case "attention", "encoder_attention", "rotary_attention", "relative_attention":
@@ -106,7 +107,7 @@ func (d *device) work(l *model.Layer, in []model.Tensor, n float64) (w work, err
 	return w, nil
 }
 
-// divides refuses layers that Megatron's rules have no division of.
+// divides refuses layers for which Megatron's rules have no division.
 func (d *device) divides(l *model.Layer) error {
 	alike := []string{"layer_norm", "rms_norm", "dropout", "add", "relu", "gelu", "tanh", "flatten"}
 	if d.link == nil || slices.Contains(alike, l.Kind) {
@@ -116,7 +117,7 @@ func (d *device) divides(l *model.Layer) error {
 		"their loss", l.Kind)
 }
 
-// attention is the norm, queries, keys and values, the scores, the output and its residual.
+// attention adds the norm, queries, keys and values, the scores, the output and its residual.
 func (d *device) attention(w *work, l *model.Layer, in model.Tensor, samples float64) {
 	s, c := float64(in.Shape[0]), float64(in.Shape[1])
 	n, heads := samples*s, float64(l.Int("heads"))
@@ -126,7 +127,7 @@ func (d *device) attention(w *work, l *model.Layer, in model.Tensor, samples flo
 	}
 	w.norm(d, n, c, rotary)
 	w.product(d, n, c, (c+2*kv)/d.t)
-	if rotary { // queries and keys are turned, in kernels of their own
+	if rotary { // queries and keys are rotated in separate kernels
 		passes, launches := 2.0, 1.0
 		if !d.k.Fused {
 			passes, launches = 8, 6
@@ -146,7 +147,7 @@ func (d *device) attention(w *work, l *model.Layer, in model.Tensor, samples flo
 	}
 }
 
-// scores is q k^T, its softmax, and the product with v, of heads that are c wide together.
+// scores adds q k^T, its softmax, and the product with v, for heads with a total width of c.
 func (d *device) scores(w *work, l *model.Layer, n, s, c, heads float64, dropout bool) {
 	flops := 4 * n * s * c
 	core := kernel{rate: cluster.RateAttention, flops: flops, width: c / heads, rows: s, launches: 1}
@@ -164,14 +165,14 @@ func (d *device) scores(w *work, l *model.Layer, n, s, c, heads float64, dropout
 			forward, backward = forward+2*d.e+1, backward+3*d.e+1
 			w.scores += (d.e + 1) * elements
 		}
-		if !d.k.Fused { // scale and mask are kernels of their own
+		if !d.k.Fused { // scale and mask are separate kernels
 			forward, backward, core.launches, back.launches = forward+4*d.e, backward+2*d.e, 6, 8
 		}
 		if !d.o.Selective {
 			w.saved += w.scores
 		}
 		back.flops = 2 * flops
-		// The products are bound by arithmetic or by scores, the rest by scores alone.
+		// The products are limited by arithmetic or by scores, the rest only by scores.
 		scores := kernel{rate: cluster.RateMemory, bytes: (forward - 2*d.e) * elements, launches: core.launches}
 		w.forward, w.core = append(w.forward, scores), append(w.core, scores)
 		core.bytes = 2*d.e*elements + 4*d.e*n*c
@@ -183,7 +184,7 @@ func (d *device) scores(w *work, l *model.Layer, n, s, c, heads float64, dropout
 	w.core = append(w.core, core)
 }
 
-// mlp is the norm, the products up and down with an activation between, and the residual.
+// mlp adds the norm, the products up and down with an activation between them, and the residual.
 func (d *device) mlp(w *work, l *model.Layer, in model.Tensor, samples float64) {
 	n, c := samples*float64(in.Shape[0]), float64(in.Shape[1])
 	gated := l.Kind == "swiglu"
@@ -215,7 +216,7 @@ func (d *device) mlp(w *work, l *model.Layer, in model.Tensor, samples float64) 
 	w.saved += (d.e + d.read()) * n * c / d.sp
 }
 
-// embedding reads rows of a table, and adds to the rows' gradients.
+// embedding adds reading rows of a table, and adding to the rows' gradients.
 func (d *device) embedding(w *work, l *model.Layer, samples float64) {
 	n, c := samples*float64(l.Outputs[0].Shape[0]), float64(l.Outputs[0].Shape[1])
 	passes := 2.0
@@ -223,7 +224,7 @@ func (d *device) embedding(w *work, l *model.Layer, samples float64) {
 		passes += 3
 	}
 	w.forward = []kernel{{rate: cluster.RateMemory, bytes: passes * d.e * n * c, launches: 2}}
-	// What is not a row's is zero: a dense gradient is written, and added to the one that there is.
+	// Rows without a token have zero gradients: a dense gradient is written, and added to the existing one.
 	table := float64(l.Int("vocabulary")) * c / d.t
 	w.weight = []kernel{{rate: cluster.RateMemory, bytes: 3*d.e*n*c + 3*4*table, launches: 3}}
 	w.forwardSum = n * c * d.e
@@ -233,7 +234,7 @@ func (d *device) embedding(w *work, l *model.Layer, samples float64) {
 	w.saved += d.e * n * c / d.sp // what the first block's norm reads
 }
 
-// head is the last norm and the logits.
+// head adds the last norm and the logits.
 func (d *device) head(w *work, l *model.Layer, in model.Tensor, samples float64) {
 	n, c := samples*float64(in.Shape[0]), float64(in.Shape[1])
 	v := float64(l.Int("vocabulary"))
@@ -242,16 +243,16 @@ func (d *device) head(w *work, l *model.Layer, in model.Tensor, samples float64)
 		w.saved += d.e * n * c / d.sp
 	}
 	w.product(d, n, c, v/d.t)
-	w.inputSum = n * c * d.e // logits are the loss's to keep, widened
+	w.inputSum = n * c * d.e // the loss keeps the logits, widened
 }
 
-// loss is a cross entropy over logits, which it widens to float32. A group sums the largest, the sum of exponentials
-// and the target's logit of each row.
+// loss adds a cross entropy over logits, which it widens to float32. For each row a group sums the maximum, the sum
+// of exponentials and the target's logit.
 func (d *device) loss(w *work, in []model.Tensor, samples float64) {
 	all := samples * float64(in[0].Elements())
 	rows := all / float64(in[0].Shape[len(in[0].Shape)-1])
 	each := all / d.t
-	forward, launches := d.e+4, 2.0 // widened, and read for the rows' largest and their sums
+	forward, launches := d.e+4, 2.0 // widened, and read for the rows' maxima and sums
 	if forward += 3 * 4; d.k.Fused {
 		forward = d.e + 4 + 4
 	} else {
@@ -262,7 +263,8 @@ func (d *device) loss(w *work, in []model.Tensor, samples float64) {
 	w.saved = 4 * each
 }
 
-// other is a layer of any other kind: its arithmetic at the width and rows of its output, and what it moves.
+// other adds a layer of any other kind: its arithmetic with the width and rows of its output, and the bytes it
+// moves.
 func (d *device) other(w *work, l *model.Layer, in []model.Tensor, samples float64) {
 	moved, out := 0.0, 0.0
 	for _, t := range in {
@@ -282,7 +284,7 @@ func (d *device) other(w *work, l *model.Layer, in []model.Tensor, samples float
 	switch l.Kind {
 	case "conv2d":
 		width = float64(shape[0])
-	case "lstm": // a product and its gates for each position
+	case "lstm": // one product and its gates for each position
 		launches = 2 * float64(shape[0])
 	}
 	rows := max(1, out/width/max(1, launches/2))

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Links is what has been measured of the wire between workers of one kind of machine, whatever they train.
+// Links holds the measurements of the wire between workers of one kind of machine. They do not depend on the model.
 type Links struct {
 	Version   int               `json:"version"`
 	Machine   string            `json:"machine"` // opaque here, as a Record's
@@ -18,7 +18,7 @@ type Links struct {
 	AllReduce []AllReduce       `json:"all_reduce"` // by number of workers
 }
 
-// AllReduce is how fast so many workers sum their gradients.
+// AllReduce is how fast this many workers sum their gradients.
 type AllReduce struct {
 	Workers        int     `json:"workers"`
 	BytesPerSecond float64 `json:"bytes_per_s"`
@@ -33,7 +33,7 @@ var linksFiles = document.Store[Links]{
 // ReadLinks reads a file of Links.
 func ReadLinks(path string) (*Links, error) { return linksFiles.Read(path) }
 
-// Write writes the Links to a file, whole or not at all.
+// Write writes the Links to a file, either the whole file or nothing.
 func (l *Links) Write(path string) error { return linksFiles.Write(path, l) }
 
 func (l *Links) validate() error {
@@ -46,7 +46,7 @@ func (l *Links) validate() error {
 	return nil
 }
 
-// Between is the wire between so many workers; nil: it has not been measured.
+// Between returns the wire between this many workers; nil if it has not been measured.
 func (l *Links) Between(workers int) *profile.Transfer {
 	for _, a := range l.AllReduce {
 		if a.Workers == max(workers, 2) && l.Transfer != nil {
@@ -58,7 +58,7 @@ func (l *Links) Between(workers int) *profile.Transfer {
 	return nil
 }
 
-// Measure measures what of the wire between so many workers is missing.
+// Measure measures what is missing about the wire between this many workers.
 func (l *Links) Measure(ctx context.Context, t Timer, workers int) (err error) {
 	if l.Between(workers) != nil {
 		return nil

@@ -13,42 +13,42 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// How often the sizes are visited in turn. A machine is slow for seconds at a time: were a size timed in
-// one go, it could come out dearer than its neighbours, and planners would avoid it; and the more seconds a
-// measurement is spread over, the more of what training will meet is in it.
+// How often the sizes are visited in turn. A machine can be slow for seconds at a time. A size timed in one go could
+// then seem slower than its neighbours, and planners would avoid it. A measurement spread over more seconds is also
+// more like training.
 const (
 	leastRounds = 4
 	mostRounds  = 15
-	enoughS     = 15.0 // seconds after which no other round begins, unless passes are asked for
+	enoughS     = 15.0 // seconds after which no other round begins, unless Passes is set
 	leastPasses = 6    // of updates
 
-	// Of a quick sitting:
-	firstsPart  = 0.74 // of QuickS the first visits to all sizes take this at most; sizes beyond are left out
-	leastSizes  = 3    // and are measured all the same
+	// For a quick sitting:
+	firstsPart  = 0.74 // part of QuickS for the first visits to all sizes; larger sizes are left out
+	leastSizes  = 3    // sizes that are measured in any case
 	quickPasses = 2    // of updates
 )
 
-// QuickS is how long a quick sitting takes, seconds: no visit behind the first ones ends later, as far as is known
-// before. Tests that are not about what is measured have it shorter.
+// QuickS is how long a quick sitting takes, in seconds. Visits after the first ones are planned to end by then.
+// Tests that do not check measurements set it lower.
 var QuickS = 9.5
 
-// sitting is one under way.
+// sitting is a sitting under way.
 type sitting struct {
 	*Record
 	Options
 	ctx    context.Context
 	crew   Crew
 	r      Request
-	sizes  []int           // that have their turn in each round, ascending
-	passes int             // of each size, over all rounds; 0: the crew's choice
+	sizes  []int           // sizes with a turn in each round, ascending
+	passes int             // of each size, over all rounds; 0 means that the crew chooses
 	rounds int             // at most
-	later  map[int]float64 // seconds of the last visit behind the first
-	priorS float64         // about how long a pass over one sample takes, before one was seen
+	later  map[int]float64 // seconds of the last visit after the first
+	priorS float64         // first estimate of a pass over one sample, in seconds
 	kept   time.Time
 }
 
-// Extend measures what the Options ask for and the Record lacks. What it has measured when it fails, or when ctx ends,
-// stays in the Record.
+// Extend measures what the Options ask for and the Record lacks. If it fails, or when ctx ends, the measurements
+// made so far stay in the Record.
 func (r *Record) Extend(ctx context.Context, m *model.Model, t Timer, o Options) (err error) {
 	if o, err = o.filled(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (r *Record) Extend(ctx context.Context, m *model.Model, t Timer, o Options)
 	if len(s.turns(s.chosen())) == 0 {
 		return s.keep(true)
 	}
-	s.sizes = s.turns(o.MicroBatches) // a quick sitting finds out which of them to leave out
+	s.sizes = s.turns(o.MicroBatches) // a quick sitting decides later which of them to leave out
 	if s.crew, err = t.Crew(ctx, s.r); err != nil {
 		return fmt.Errorf("profile: %s: %w", r.Model, err)
 	}
@@ -85,14 +85,14 @@ func (r *Record) Extend(ctx context.Context, m *model.Model, t Timer, o Options)
 	return errors.Join(err, s.keep(true))
 }
 
-// Lacks says whether Extend would measure anything.
+// Lacks reports whether Extend would measure anything.
 func (r *Record) Lacks(o Options) bool {
 	o, err := o.filled()
 	s := &sitting{Record: r, Options: o}
 	return err == nil && (s.updatesMissing() || len(s.turns(s.chosen())) > 0)
 }
 
-// Chosen is which of the sizes Extend measures, or has measured.
+// Chosen returns which of the sizes Extend measures, or has measured.
 func (r *Record) Chosen(o Options) []int {
 	o, err := o.filled()
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *sitting) updatesMissing() bool {
 	return u == nil || s.Passes > 0 || !s.Quick && u.Passes < leastPasses
 }
 
-// turns is those of some sizes that have their turn in a sitting's rounds: those that lack visits, and where none of
-// them was visited before, a known one beside them.
+// turns returns the sizes of of that have their turn in a sitting's rounds: those that lack visits. If none of them
+// was visited before, it adds a known one.
 func (s *sitting) turns(of []int) []int {
 	var sizes []int
 	known := false
@@ -129,7 +129,7 @@ func (s *sitting) turns(of []int) []int {
 	return sizes
 }
 
-// thorough says whether a size has been visited as often as the sizes that are asked for are to be.
+// thorough reports whether a size already has as many visits as requested.
 func (s *sitting) thorough(size int) bool {
 	if s.Passes > 0 {
 		return false
@@ -138,7 +138,7 @@ func (s *sitting) thorough(size int) bool {
 	return n >= mostRounds || n >= leastRounds && s.visitedS() > enoughS
 }
 
-// visitedS is how long all visits took to the sizes that are asked for.
+// visitedS returns the total time of all visits to the requested sizes, in seconds.
 func (s *sitting) visitedS() (tookS float64) {
 	for _, size := range s.MicroBatches {
 		for _, v := range s.visits(size) {
@@ -148,9 +148,9 @@ func (s *sitting) visitedS() (tookS float64) {
 	return tookS
 }
 
-// chosen is the sizes that are measured of those asked for: of a quick sitting the smaller ones, as many as can be
-// visited in firstsPart of QuickS, and leastSizes at least. Those that were measured before are taken whatever their
-// visits took.
+// chosen returns the requested sizes that are measured. In a quick sitting they are the smaller ones: as many as can
+// be visited in firstsPart of QuickS, and at least leastSizes. Sizes measured before are included, however long
+// their visits took.
 func (s *sitting) chosen() []int {
 	if !s.Quick || s.Every {
 		return s.MicroBatches
@@ -167,7 +167,7 @@ func (s *sitting) chosen() []int {
 	return s.MicroBatches
 }
 
-// firstS is how long the first visit ever to a size took or, where there was none, is expected to take.
+// firstS returns how long the first visit to a size took or, if there was none, is expected to take.
 func (s *sitting) firstS(size int) float64 {
 	near, tookS := 0, 0.0
 	s.each(func(_, _ int, v *Visit) {
@@ -181,13 +181,13 @@ func (s *sitting) firstS(size int) float64 {
 	return tookS * float64(size) / float64(near)
 }
 
-// A first visit is so many passes, where passes are long; later ones are shorter by a part.
+// If passes are long, a first visit has this many; later visits are shorter by a factor.
 const (
 	firstPasses = 5
 	laterPart   = 0.6
 )
 
-// laterS is how long another visit to a size takes.
+// laterS returns the expected time of another visit to a size, in seconds.
 func (s *sitting) laterS(size int) float64 {
 	if took, ok := s.later[size]; ok {
 		return took
@@ -213,15 +213,17 @@ func (s *sitting) measureUpdates(t Timer) error {
 		return fmt.Errorf("profile: %s: updates: %w", s.Model, err)
 	}
 	s.Progress.End(s.now())
-	// An update is timed behind a forward and a backward, and three times: plainly, and of two models held together.
+	// An update is timed after a forward and a backward, and three times: a plain one, and those of elastic averaging's
+	// two models.
 	s.priorS = s.now().Sub(began).Seconds() / float64(3*(r.Warmup+passes)) / float64(r.MicroBatch)
 	s.Updates = slices.DeleteFunc(s.Updates, func(u Updates) bool { return u.Settings == s.Optimizer })
 	s.Updates = append(s.Updates, Updates{Settings: s.Optimizer, Kind: kind, States: states, Passes: passes, Layers: all})
 	return s.keep(true)
 }
 
-// visitAll visits the sizes in rounds. The first round starts with the smallest size, which tells how long the next one
-// takes. The other rounds start with the largest, because its need bounds how much freed memory an allocator keeps.
+// visitAll visits the sizes in rounds. The first round starts with the smallest size, from which the time of the
+// next one is estimated. The other rounds start with the largest, because its need determines how much freed memory
+// an allocator keeps.
 func (s *sitting) visitAll() error {
 	began := s.now()
 	for round := range s.rounds {
@@ -235,7 +237,7 @@ func (s *sitting) visitAll() error {
 		for i := range s.sizes {
 			size := s.at(round, i)
 			if round == 0 && i > 0 && !slices.Contains(s.chosen(), size) && len(s.visits(size)) == 0 {
-				continue // it would take too long, as is known by now
+				continue // by now it is known that it would take too long
 			}
 			gone := s.now().Sub(began).Seconds()
 			if s.Quick && round > 0 && gone+s.laterS(size) > QuickS {
@@ -256,7 +258,7 @@ func (s *sitting) visitAll() error {
 	return nil
 }
 
-// visit visits a size in a round, as the i-th of it. A quick sitting has so many seconds left.
+// visit visits a size as the i-th of a round. leftS is the time that a quick sitting has left, in seconds.
 func (s *sitting) visit(size, round, i int, leftS float64) error {
 	s.r.MicroBatch, s.r.Passes = size, 1
 	if s.passes > 0 {
@@ -278,7 +280,7 @@ func (s *sitting) visit(size, round, i int, leftS float64) error {
 	return s.keep(false)
 }
 
-// visits names the visits in a progress plan.
+// visits is the name of the visits in a progress plan.
 const visits = "visits"
 
 func (s *sitting) piece(size, round int) progress.Piece {
@@ -290,8 +292,8 @@ func (s *sitting) piece(size, round int) progress.Piece {
 	return p
 }
 
-// left is the visits that are to be made from the i-th of a round on. A quick sitting fills its time, of which so much
-// is left, with visits behind the first ones, however many.
+// left returns the visits still to make, from the i-th of a round on. A quick sitting fills its remaining time,
+// leftS seconds, with any number of visits after the first ones.
 func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	var pieces []progress.Piece
 	if s.Quick {
@@ -318,7 +320,7 @@ func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 		rounds = min(rounds, round+visited)
 		if timeS := enoughS - s.visitedS(); float64(rounds-round)*roundS > timeS {
 			rounds = min(rounds, round+max(1, leastRounds-len(s.visits(s.at(round, i)))))
-			if timeS > 0 { // and the round in which it is over is made to its end
+			if timeS > 0 { // the last round is completed even if the time is over
 				pieces = append(pieces, until(timeS, timeS+roundS))
 			}
 		}
@@ -333,13 +335,13 @@ func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	return pieces
 }
 
-// until is visits that go on until a moment between those that are so many seconds away.
+// until returns a piece of visits that ends between least and most seconds from now.
 func until(least, most float64) progress.Piece {
 	return progress.Piece{What: visits, Kind: visits, Group: visits, Within: &progress.Within{Least: least, Most: most},
 		Fills: true}
 }
 
-// at is the n-th size of a round.
+// at returns the n-th size of a round.
 func (s *sitting) at(round, n int) int {
 	if round == 0 {
 		return s.sizes[n]
@@ -347,7 +349,7 @@ func (s *sitting) at(round, n int) int {
 	return s.sizes[len(s.sizes)-1-n]
 }
 
-// keep has the Record kept, not more often than keptEvery unless it must be.
+// keep calls Keep, not more often than every keptEvery unless must is true.
 func (s *sitting) keep(must bool) error {
 	if now := s.now(); must || now.Sub(s.kept) > keptEvery {
 		s.kept = now
@@ -356,5 +358,5 @@ func (s *sitting) keep(must bool) error {
 	return nil
 }
 
-// keptEvery is how much of a measurement a process that is killed may lose, beside the visit under way.
+// keptEvery is how much of a measurement may be lost if the process is killed, in addition to the current visit.
 const keptEvery = 300 * time.Millisecond

@@ -11,26 +11,26 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Options says what a Record is to hold. Zero values take the defaults in brackets.
+// Options say what a Record should contain. Zero values take the defaults in brackets.
 type Options struct {
 	MicroBatches []int  // [1 2 4 8]
-	Optimizer    string // settings by which updates are found again; opaque here
-	// Quick stops after a few seconds, with rounds over as many of the smaller sizes as are measured in that time.
-	// Otherwise all sizes are visited in leastRounds rounds at least.
+	Optimizer    string // settings under which updates are stored; not interpreted here
+	// Quick stops after a few seconds, with rounds over as many of the smaller sizes as fit. Otherwise all sizes are
+	// visited in at least leastRounds rounds.
 	Quick bool
-	// Every has Quick measure each of the sizes, however long that takes.
+	// Every makes Quick measure each of the sizes, however long that takes.
 	Every bool
-	// Passes is how many are counted of each size, at least [15, or as many as enoughS lets]. With 1
-	// no passes are timed that compute layers again.
+	// Passes is the least number of passes to count for each size [15, or as many as enoughS allows]. With 1, passes
+	// that recompute layers are not timed.
 	Passes int
-	// AtLeastS is how long the counted passes of one visit to a micro-batch size take together [0.1].
+	// AtLeastS is the least total time of the counted passes of one visit to a size, in seconds [0.1].
 	AtLeastS float64
-	// Progress is told what is done and what is left; nil is nobody.
+	// Progress receives what is done and what is left; may be nil.
 	Progress *progress.Work
-	// Keep is called whenever the Record has come to hold more; nil is nobody.
+	// Keep is called whenever the Record has new measurements; may be nil.
 	Keep func() error
 
-	now func() time.Time // the clock; nil is the system's
+	now func() time.Time // the clock; nil means the system's
 }
 
 func (o Options) filled() (Options, error) {
@@ -61,9 +61,9 @@ func (o Options) filled() (Options, error) {
 	return o, nil
 }
 
-// Measure profiles a model from nothing, the wire between so many workers included: each micro-batch size in passes
-// over the whole model, the sizes in turn in several rounds, with as many workers computing at once as will train,
-// because cores share caches and memory bandwidth.
+// Measure profiles a model with no earlier measurements, including the wire between this many workers. It times each
+// micro-batch size in passes over the whole model, with the sizes in turn in several rounds. As many workers compute
+// at once as will train, because cores share caches and memory bandwidth.
 func Measure(ctx context.Context, m *model.Model, t Timer, with Load, o Options) (*profile.Profile, error) {
 	r, l := NewRecord(m, "", with), &Links{Version: Version}
 	if err := r.Extend(ctx, m, t, o); err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// paced is, by micro-batch size, its visits, and how slow the machine was in each: 1 in the middle round of all.
+// paced holds, by micro-batch size, its visits, and how slow the machine was in each; 1 is the median round.
 //
-// A machine shared with others is slow for seconds at a time, and that hits the sizes of one round alike.
-// What makes sizes comparable is therefore how they compare within rounds: all times of a round are divided
-// by its pace. The middle round's own pace stays in: it is the machine's usual one.
+// A machine shared with others is slow for seconds at a time, which affects all sizes of a round equally. So sizes
+// are compared within rounds: all times of a round are divided by its pace. The pace of the median round is kept,
+// since it is the machine's usual one.
 type paced map[int][]pacedVisit
 
 type pacedVisit struct {
@@ -19,12 +19,12 @@ type pacedVisit struct {
 	pace float64
 }
 
-// paced gives every visit its pace. Rounds of a sitting are compared by all their sizes, sittings by the sizes
-// that they have in common with earlier ones; one that has none in common is taken to be as the first was.
+// paced gives every visit its pace. Rounds of a sitting are compared by all their sizes, and sittings by the sizes
+// that they have in common with earlier ones. A sitting without common sizes gets the pace of the first.
 func (r *Record) paced() paced {
 	type place struct{ sitting, round int }
 	pace := map[place]float64{}
-	usual := map[int][]float64{} // the middle length of each size in each sitting so far, at the first one's pace
+	usual := map[int][]float64{} // by size: its median length in each sitting so far, at the first one's pace
 	var all []float64
 	for s, sitting := range r.Sittings {
 		within := paces(sitting.Rounds)
@@ -60,13 +60,13 @@ func (r *Record) paced() paced {
 	return out
 }
 
-// sweeps of a median polish; it is steady after two or three.
+// sweeps is the number of iterations of a median polish; it is steady after two or three.
 const sweeps = 10
 
-// paces is how slow the machine was in each round of a sitting, 1 in the middle one: Tukey's median polish
-// (Exploratory Data Analysis, 1977, chapter 11) of the visits' lengths, whose rows are rounds and whose columns
-// are sizes. Each row is taken as a multiple of what the columns have in common and each column as a multiple
-// of what the rows have, medians both, so that single visits that stumble count in neither.
+// paces returns how slow the machine was in each round of a sitting; 1 is the median round. It uses Tukey's median
+// polish (Exploratory Data Analysis, 1977, chapter 11) of the visits' lengths, with rounds as rows and sizes as
+// columns. Each row is a multiple of what the columns have in common, and each column of what the rows have. Both
+// use medians, so that single slow visits do not count.
 func paces(rounds []Round) []float64 {
 	pace := make([]float64, len(rounds))
 	for r := range pace {
@@ -100,15 +100,15 @@ func paces(rounds []Round) []float64 {
 	return pace
 }
 
-// It takes some time to say how far apart workers are in the middle visit: one core is slow for a second. So
-// many visits do, or visits of so many seconds together.
+// The pace spread of the median visit needs some time to measure, since one core is slow for about a second. These
+// are enough visits, or enough seconds of visits together.
 const (
 	enoughVisits = 24
 	enoughPacedS = 6.0
 )
 
-// paceSpread is profile.Profile's PaceSpread; 0 where few visits say something, or one worker was alone. It is of the
-// machine, so that visits to all sizes say it, whichever of them a plan is made from.
+// paceSpread returns the PaceSpread of a profile. It is 0 if there are too few visits, or if only one worker
+// computed. It belongs to the machine, so visits to all sizes count, whichever of them a plan uses.
 func (r *Record) paceSpread() float64 {
 	var behind []float64
 	tookS := 0.0
@@ -123,8 +123,9 @@ func (r *Record) paceSpread() float64 {
 	return stats.Median(behind)
 }
 
-// passSpread is where half of the passes over the whole model lie, as parts of the middle one of their size: how
-// far below it the lower quartile is and how far above it the upper, and of how many passes.
+// passSpread returns where the middle half of the passes over the whole model lie, relative to the median of their
+// size. below is how far the lower quartile is below it, above how far the upper one is above it. passes is the
+// number of passes.
 func (r *Record) passSpread(sizes []int) (below, above float64, passes int) {
 	var against []float64
 	for _, size := range sizes {
@@ -145,5 +146,5 @@ func (r *Record) passSpread(sizes []int) (below, above float64, passes int) {
 	return math.Max(0, 1-lower), math.Max(0, upper-1), len(against)
 }
 
-// fewestPasses is how many have quartiles that say something.
+// fewestPasses is the smallest number with meaningful quartiles.
 const fewestPasses = 8

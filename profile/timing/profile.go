@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Profile makes a model's profile of the sizes that the Record has of those asked for, and of an optimizer's updates.
-// It refuses a Record that has none of the sizes, or no updates by that optimizer. The profile has no Transfer.
+// Profile makes a model's profile of those of the sizes that the Record has, and of an optimizer's updates. It
+// refuses a Record that has none of the sizes, or no updates by that optimizer. The profile has no Transfer.
 func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profile.Profile, error) {
 	if m.ID() != r.ModelID {
 		return nil, fmt.Errorf("timing: a record of model %s (%s) says nothing of %s (%s)", r.Model, r.ModelID, m.Name,
@@ -54,7 +54,7 @@ func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profil
 	return p, p.Validate()
 }
 
-// Check refuses a record that was damaged so that no profile of the model is made of it.
+// Check refuses a record that is so damaged that no profile of the model can be made from it.
 func (r *Record) Check(m *model.Model) error {
 	layers := len(m.Layers)
 	r.each(func(_, _ int, v *Visit) {
@@ -83,7 +83,7 @@ func (r *Record) Check(m *model.Model) error {
 	return nil
 }
 
-// costOf is one layer's cost at one size: medians over visits, at the machine's usual pace.
+// costOf returns one layer's cost at one size: medians over visits, at the machine's usual pace.
 func costOf(visits []pacedVisit, l int, b LayerBytes) profile.Cost {
 	median := func(of func(v *LayerVisit) *float64) *float64 {
 		var times []float64
@@ -121,7 +121,8 @@ func costOf(visits []pacedVisit, l int, b LayerBytes) profile.Cost {
 	return c
 }
 
-// bytesOf is what visits to one size counted of each layer: the last word on what is held, the highest peaks.
+// bytesOf returns the bytes of each layer from the visits to one size: the latest values of what is held, and the
+// highest peaks.
 func bytesOf(visits []pacedVisit) []LayerBytes {
 	out := make([]LayerBytes, len(visits[0].Layers))
 	for _, v := range visits {
@@ -143,10 +144,10 @@ func bytesOf(visits []pacedVisit) []LayerBytes {
 	return out
 }
 
-// pendingInputs is, by layer, how much of what waits for the weights' half of its backward is the layer's
-// input. All else that comes and goes in the input's half is known: what the forward saved goes, unless it is
-// the input that the half of a later layer waits with; the gradient of the output goes, those of the layers
-// that it read come, once each; and what waits for its own half stays.
+// pendingInputs returns, for each layer, the part of what waits for its weights' half that is the layer's input. It
+// is computed from what else is known to change during the input's half. What the forward saved is freed, unless it
+// is the input with which the half of a later layer waits. The gradient of the output is freed, and the gradients of
+// the layers that it read are added, once each. What waits for its own half stays.
 func pendingInputs(layers []profile.Layer, bytes []LayerBytes) []int64 {
 	inputs, kept, made := make([]int64, len(layers)), make([]int64, len(layers)), make([]bool, len(layers))
 	for l := len(layers) - 1; l >= 0; l-- {

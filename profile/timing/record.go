@@ -14,10 +14,11 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Version of the JSON form of a Record and of Links, and of what is measured: another one is measured anew.
+// Version is that of the JSON form of a Record and of Links, and of what is measured. Files of another version are
+// measured again.
 const Version = 1
 
-// Record is what has been measured of one model on one kind of machine by one way of running it.
+// Record holds the measurements of one model on one kind of machine, run in one way.
 type Record struct {
 	Version     int    `json:"version"`
 	Model       string `json:"model"`
@@ -33,27 +34,29 @@ type Record struct {
 	Updates  []Updates `json:"updates"`
 }
 
-// Sitting is what was measured at once.
+// Sitting holds what was measured at once.
 type Sitting struct {
 	Began  time.Time `json:"began"`
 	Rounds []Round   `json:"rounds"`
 }
 
-// Round is visits to sizes in turn. The last one of a sitting that was stopped has some of them.
+// Round is visits to sizes in turn. The last round of a sitting that was stopped lacks some of them.
 type Round []Visit
 
-// Visit is what one visit to one micro-batch size found.
+// Visit is the result of one visit to one micro-batch size.
 type Visit struct {
 	MicroBatch int     `json:"micro_batch"`
 	TookS      float64 `json:"took_s"`
-	// Behind is by what part of the workers' mean the slowest was behind it; null of one worker alone.
+	// Behind is how much slower the slowest worker was than the workers' mean, as a fraction; null if only one worker
+	// computed.
 	Behind *float64 `json:"behind,omitempty"`
-	// PassesS is whole passes, forward and backward: up to keptPasses of them, spread evenly over all by length.
+	// PassesS holds the times of whole passes, forward and backward, in seconds: up to keptPasses of them, spread
+	// evenly over all by length.
 	PassesS []float64    `json:"passes_s"`
 	Layers  []LayerVisit `json:"layers"`
 }
 
-// LayerVisit is medians of one layer's times, in seconds, and what the allocator counted.
+// LayerVisit holds the medians of one layer's times, in seconds, and the allocator's counts.
 type LayerVisit struct {
 	ForwardS        float64  `json:"forward_s"`
 	BackwardS       float64  `json:"backward_s"`
@@ -62,11 +65,11 @@ type LayerVisit struct {
 	BareForwardS    *float64 `json:"bare_forward_s,omitempty"`
 	AgainS          *float64 `json:"again_s,omitempty"`
 	FeedS           float64  `json:"feed_s,omitempty"`
-	// Bytes is null behind a sitting's first visit to a size that found the same.
+	// Bytes is null if an earlier visit of the sitting to this size found the same.
 	Bytes *LayerBytes `json:"bytes,omitempty"`
 }
 
-// LayerBytes is sizes, in bytes, as in LayerTiming.
+// LayerBytes holds sizes in bytes, as in LayerTiming.
 type LayerBytes struct {
 	Output            int64               `json:"output"`
 	Saved             int64               `json:"saved"`
@@ -78,7 +81,7 @@ type LayerBytes struct {
 	HalvesPeaks       profile.HalvesPeaks `json:"halves_peaks"`
 }
 
-// Updates is what updates take with one optimizer.
+// Updates holds the times of updates with one optimizer.
 type Updates struct {
 	Settings string                `json:"settings"` // of the optimizer; opaque here
 	Kind     string                `json:"kind"`
@@ -87,14 +90,14 @@ type Updates struct {
 	Layers   []profile.UpdateTimes `json:"layers"`
 }
 
-// Load is how many compute while something is measured.
+// Load says how many workers compute during a measurement.
 type Load struct {
 	Concurrency int // workers at once [1]
-	Threads     int // of each [1]
-	Workers     int // that training has, which may take turns [2]
+	Threads     int // of each worker [1]
+	Workers     int // in training, where they may take turns [2]
 }
 
-// NewRecord is an empty one.
+// NewRecord returns an empty Record.
 func NewRecord(m *model.Model, machine string, with Load) *Record {
 	return &Record{Version: Version, Model: m.Name, ModelID: m.ID(), Machine: machine,
 		Concurrency: max(with.Concurrency, 1), Threads: max(with.Threads, 1)}
@@ -110,16 +113,16 @@ var records = document.Store[Record]{
 // ReadRecord reads a Record's file.
 func ReadRecord(path string) (*Record, error) { return records.Read(path) }
 
-// Write writes the Record to a file, whole or not at all.
+// Write writes the Record to a file, either the whole file or nothing.
 func (r *Record) Write(path string) error { return records.Write(path, r) }
 
-// Same says whether two records are of the same model, machine and way of running.
+// Same reports whether two records are of the same model, machine and way of running.
 func (r *Record) Same(o *Record) bool {
 	return r.ModelID == o.ModelID && r.Machine == o.Machine && r.Concurrency == o.Concurrency && r.Threads == o.Threads
 }
 
-// Merge takes over what another record of the same has besides: sittings that began at other times, and updates
-// measured in more passes or of other optimizers.
+// Merge adds what another such record has in addition: sittings that began at other times, and updates measured in
+// more passes or with other optimizers.
 func (r *Record) Merge(o *Record) {
 	r.Sittings, r.Updates = slices.Clone(r.Sittings), slices.Clone(r.Updates)
 	for _, theirs := range o.Sittings {
@@ -202,7 +205,7 @@ func (v *Visit) validate(alike func(int) bool) error {
 // keptPasses is how many whole passes of a visit are kept.
 const keptPasses = 16
 
-// visitOf sums up what a crew timed.
+// visitOf sums up the timings of a visit.
 func visitOf(size int, tookS float64, all []LayerTiming) Visit {
 	v := Visit{MicroBatch: size, TookS: rounded(tookS), Behind: behind(all), PassesS: wholePasses(all)}
 	for i := range all {
@@ -228,10 +231,10 @@ func visitOf(size int, tookS float64, all []LayerTiming) Visit {
 	return v
 }
 
-// rounded is a time to the nanosecond, which is as fine as clocks are.
+// rounded rounds a time to nanoseconds, the resolution of clocks.
 func rounded(s float64) float64 { return math.Round(s*1e9) / 1e9 }
 
-// wholePasses is the lengths of up to keptPasses passes over all layers, ascending.
+// wholePasses returns the lengths of up to keptPasses passes over all layers, ascending.
 func wholePasses(all []LayerTiming) []float64 {
 	forwards, backwards := summed(all, func(t *LayerTiming) []float64 { return t.ForwardS }),
 		summed(all, func(t *LayerTiming) []float64 { return t.BackwardS })
@@ -251,7 +254,7 @@ func wholePasses(all []LayerTiming) []float64 {
 	return kept
 }
 
-// summed adds up the layers' times pass by pass. Layers without any have no such phase.
+// summed adds up the layers' times pass by pass. Layers without times do not have the phase.
 func summed(all []LayerTiming, of func(*LayerTiming) []float64) []float64 {
 	var sums []float64
 	for i := range all {
@@ -271,7 +274,7 @@ func summed(all []LayerTiming, of func(*LayerTiming) []float64) []float64 {
 	return sums
 }
 
-// behind is Visit.Behind.
+// behind returns Visit.Behind.
 func behind(all []LayerTiming) *float64 {
 	var workers []float64
 	for _, t := range all {
@@ -290,7 +293,7 @@ func behind(all []LayerTiming) *float64 {
 	return new(slices.Max(workers)*float64(len(workers))/sum - 1)
 }
 
-// lengthS is a pass over the whole model, forward and backward, in the middle of the visit.
+// lengthS returns the time of a median pass over the whole model, forward and backward, in seconds.
 func (v *Visit) lengthS() float64 {
 	sum := 0.0
 	for i := range v.Layers {
@@ -299,11 +302,11 @@ func (v *Visit) lengthS() float64 {
 	return sum
 }
 
-// add puts a visit into the last round of the last sitting.
+// add adds a visit to the last round of the last sitting.
 func (r *Record) add(v Visit) {
 	rounds := r.Sittings[len(r.Sittings)-1].Rounds
 	round := &rounds[len(rounds)-1]
-	if len(rounds) > 1 { // bytes that say nothing new take most of the file
+	if len(rounds) > 1 { // repeated bytes would take most of the file
 		known := latestBytes(rounds[:len(rounds)-1], v.MicroBatch)
 		for l := range v.Layers {
 			if known != nil && *known[l] == *v.Layers[l].Bytes {
@@ -314,7 +317,7 @@ func (r *Record) add(v Visit) {
 	*round = append(*round, v)
 }
 
-// latestBytes is each layer's bytes by the last visit to a size that counted them; nil where none did.
+// latestBytes returns each layer's bytes from the last visit to a size that recorded them; nil if there is none.
 func latestBytes(rounds []Round, size int) []*LayerBytes {
 	var known []*LayerBytes
 	for _, round := range rounds {
@@ -335,7 +338,7 @@ func latestBytes(rounds []Round, size int) []*LayerBytes {
 	return known
 }
 
-// visits is all visits to a size, in order.
+// visits returns all visits to a size, in order.
 func (r *Record) visits(size int) []*Visit {
 	var all []*Visit
 	r.each(func(_, _ int, v *Visit) {
@@ -346,7 +349,7 @@ func (r *Record) visits(size int) []*Visit {
 	return all
 }
 
-// each goes over all visits in order, with the numbers of their sitting and round.
+// each calls f for all visits in order, with the numbers of their sitting and round.
 func (r *Record) each(f func(sitting, round int, v *Visit)) {
 	for s := range r.Sittings {
 		for k := range r.Sittings[s].Rounds {
@@ -358,7 +361,7 @@ func (r *Record) each(f func(sitting, round int, v *Visit)) {
 	}
 }
 
-// Sizes is the micro-batches that were measured, ascending, and how often each was visited.
+// Sizes returns the measured micro-batch sizes, ascending, and how often each was visited.
 func (r *Record) Sizes() (sizes, visits []int) {
 	n := map[int]int{}
 	r.each(func(_, _ int, v *Visit) { n[v.MicroBatch]++ })
@@ -372,14 +375,14 @@ func (r *Record) Sizes() (sizes, visits []int) {
 	return sizes, visits
 }
 
-// TookS is how long all visits took, in seconds.
+// TookS returns the total time of all visits, in seconds.
 func (r *Record) TookS() float64 {
 	sum := 0.0
 	r.each(func(_, _ int, v *Visit) { sum += v.TookS })
 	return sum
 }
 
-// updates is what was measured with an optimizer; nil: nothing.
+// updates returns the measurements of an optimizer's updates, or nil.
 func (r *Record) updates(settings string) *Updates {
 	for i := range r.Updates {
 		if r.Updates[i].Settings == settings {

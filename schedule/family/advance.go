@@ -104,9 +104,8 @@ func (a *Advance) Deeper() []int {
 	return nil
 }
 
-// Next takes the time of a step with the present depths, in seconds, and returns the depths for the next steps. Pass
-// a median where steps vary. memoryFits says whether Deeper fits in memory. settled is true once the depths are
-// final.
+// Next takes the time of a step with the present depths, in seconds, and returns the next depths. Pass a median
+// where steps vary. memoryFits says whether Deeper fits in memory. settled is true once the depths are final.
 func (a *Advance) Next(stepSeconds float64, memoryFits bool) (k []int, settled bool) {
 	if !a.settled {
 		a.observe(stepSeconds, memoryFits)

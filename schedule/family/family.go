@@ -19,8 +19,8 @@ type Family struct {
 	Policies []schedule.Policy
 	// Replications are the ways in which replicas of a stage may share the work; nil means both.
 	Replications []schedule.Replication
-	// Streaming says that the order is for devices that compute and transfer at once, such as FPGA boards (BaPipe's
-	// asynchronous execution, §3.2.1).
+	// Streaming says that the order is for devices that compute and transfer at once, such as FPGA boards. BaPipe calls
+	// this asynchronous execution (§3.2.1).
 	Streaming bool
 	// Beside says that the order gains only if collectives run during computations. Hardware other than the workers'
 	// cores must carry them out.

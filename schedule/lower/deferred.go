@@ -46,7 +46,7 @@ func deferred(p *schedule.Program, list schedule.List, begins bool) schedule.Lis
 	return out
 }
 
-// afterSum returns the update of a minibatch on the stage of an instruction, after the collectives that use the
+// afterSum returns the update of a minibatch on an instruction's stage. Before it come the collectives that use the
 // replicas' sum.
 func afterSum(p *schedule.Program, at schedule.Instruction, minibatch int32) schedule.List {
 	u := at.As(schedule.U)

@@ -122,7 +122,8 @@ func (s *passing) rollback(k, worker int) {
 	}
 }
 
-// drop notes messages of minibatches after k from one worker to another, namely those sent before the first PV of k.
+// drop notes messages of minibatches after k from one worker to another. They are those sent before the first PV of
+// k.
 func (s *passing) drop(from, worker, k int) {
 	s.p.Walk(from, func(in schedule.Instruction) bool {
 		if in.Kind.IsSend() && s.p.MinibatchOf(in) > k {

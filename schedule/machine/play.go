@@ -90,8 +90,8 @@ func (x *player) execute(w int) {
 	}
 }
 
-// LeastSlots returns the smallest number of slots per edge with which a Program runs to its end, or 0 if no number
-// is enough.
+// LeastSlots returns the smallest number of slots per edge with which a Program runs to its end. It returns 0 if no
+// number is enough.
 //
 // More slots never hurt. A Program needs more than one slot where workers in a circle send before they receive. All
 // that they send before the first message is taken must fit: n messages on each edge of the circle and one in the

@@ -1,10 +1,8 @@
-// Package tracetest makes Timelines with known times, for tests of rooms that
-// read or draw Timelines.
+// Package tracetest makes Timelines with known times, for tests of packages that read or draw Timelines.
 //
-// In: the times of a pipeline's stages. Out: the Timeline of its 1F1B steps.
-// It is no simulator: no cores are shared, links do not contend, and each
-// event's time is the recurrence written out. Refused: nothing; a pipeline of no
-// stages has no events.
+// In: the times of a pipeline's stages. Out: the Timeline of its 1F1B steps. It does not simulate: no cores are
+// shared, links do not queue, and each event's time follows from a written-out recurrence. Refused: nothing; a
+// pipeline without stages has no events.
 package tracetest
 
 import (
@@ -15,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Pipeline is what a Timeline is made from. One worker a stage.
+// Pipeline describes a Timeline to make, with one worker per stage.
 type Pipeline struct {
 	Source       string
 	ForwardS     []float64 // by stage, of one micro-batch
@@ -24,15 +22,15 @@ type Pipeline struct {
 	TransferS    float64 // between neighbours
 	MicroBatches int
 	Steps        int
-	// Noise is the relative spread of compute times, drawn from Seed; 0 is none.
+	// Noise is the relative spread of compute times, drawn from Seed; 0 means none.
 	Noise float64
 	Seed  uint64
 
-	BaseBytes       int64 // parameters and their like, on every worker
+	BaseBytes       int64 // parameters, gradients and so on, on every worker
 	ActivationBytes int64 // held for each micro-batch between its forward and backward
 }
 
-// TwoStages and FourStages are pipelines in the likeness of a small transformer.
+// TwoStages and FourStages return pipelines that resemble a small transformer.
 func TwoStages() Pipeline {
 	return Pipeline{Source: "sim", ForwardS: []float64{.031, .034}, BackwardS: []float64{.060, .063}, UpdateS: .006,
 		TransferS: .0007, MicroBatches: 8, Steps: 1, BaseBytes: 92 << 20, ActivationBytes: 21 << 20}
@@ -45,8 +43,8 @@ func FourStages() Pipeline {
 		MicroBatches: 8, Steps: 1, BaseBytes: 48 << 20, ActivationBytes: 11 << 20}
 }
 
-// Timeline is the pipeline's run: 1F1B with as many warm-up forwards on stage i as
-// there are stages from it to the end.
+// Timeline returns the pipeline's run: 1F1B in which stage i has as many warm-up forwards as there are stages from i
+// to the end.
 func (p Pipeline) Timeline() *trace.Timeline {
 	r := &recorder{
 		Pipeline: p, random: rand.New(rand.NewPCG(p.Seed, 1)), done: map[string]float64{},
@@ -69,9 +67,9 @@ type recorder struct {
 	Pipeline
 	t      *trace.Timeline
 	random *rand.Rand
-	now    []float64          // by worker: when the last instruction recorded so far ends
+	now    []float64          // by worker: end of the last recorded instruction
 	held   []int              // by worker: micro-batches in flight
-	done   map[string]float64 // when an instruction ended
+	done   map[string]float64 // by instruction: when it ended
 }
 
 type item struct {
@@ -118,7 +116,7 @@ func (r *recorder) step(step int) {
 	}
 }
 
-// order is one stage's 1F1B: k forwards, then backwards and forwards in turn.
+// order returns one stage's 1F1B: k forwards, then backwards and forwards in turn.
 func order(k, micro int) []item {
 	var list []item
 	f := 0
@@ -135,8 +133,8 @@ func order(k, micro int) []item {
 	return list
 }
 
-// compute places one forward or backward with its receive and its send; false where
-// what it needs is not there yet.
+// compute places one forward or backward with its receive and its send. It returns false if its input does not exist
+// yet.
 func (r *recorder) compute(step, s int, it item) bool {
 	id := step*r.MicroBatches + it.micro
 	from, receive, send := s-1, "RF", "SF"
@@ -172,7 +170,7 @@ func (r *recorder) compute(step, s int, it item) bool {
 	return true
 }
 
-// event appends an event that takes the worker's time, and the memory it changes.
+// event appends an event that takes the worker's time.
 func (r *recorder) event(e trace.Event) {
 	r.t.Events = append(r.t.Events, e)
 	r.now[e.Worker] = e.EndS
@@ -199,8 +197,8 @@ func (r *recorder) noisy(s float64) float64 {
 	return s * (1 + r.Noise*math.Abs(r.random.NormFloat64()))
 }
 
-// OnTwoHosts puts each worker in a process of its own, the first half on host "a", the others on "b". Its clocks
-// agree within so many seconds by what the Timeline says, and those of b are off by skewS in fact.
+// OnTwoHosts puts each worker in its own process: the first half on host "a", the others on "b". The Timeline says
+// that the clocks agree within withinS seconds; those of b are really off by skewS.
 func OnTwoHosts(t *trace.Timeline, withinS, skewS float64) {
 	t.Processes, t.Places = nil, nil
 	for w := range t.Workers {
