@@ -9,9 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestAdvancingChangesNoBit: depths adapt while the run goes on, with one pipeline and with two,
-// within the memory there is said to be, settle, and leave the weights of a run that
-// does not adapt.
+// TestAdvancingChangesNoBit: depths adapt during the run, with one pipeline and with two, within the given memory.
+// They settle, and the weights are those of a run that does not adapt.
 func TestAdvancingChangesNoBit(t *testing.T) {
 	for _, pipelines := range []int{1, 2} {
 		c := small(t, 3, 40)
@@ -34,7 +33,7 @@ func TestAdvancingChangesNoBit(t *testing.T) {
 		if err := sameWeights(want.Weights, got.Weights); err != nil {
 			t.Errorf("%d pipelines: %v", pipelines, err)
 		}
-		// 3, 4, 5, 6 in front on the first stage, then the fastest of them.
+		// The first stage has 3, 4, 5, 6 forwards in advance, then the fastest of these.
 		if !settled || len(seen) != 5 || !slices.Equal(seen[0], []int{3, 2, 1}) || !slices.Equal(seen[1], []int{4, 3, 1}) ||
 			seen[3][0] != 6 {
 			t.Errorf("%d pipelines: depths %v, settled: %v", pipelines, seen, settled)

@@ -16,15 +16,15 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// chain is a model of links on rows of `inputs` numbers, and its description; on torch as convolutions of one
-// pixel where it normalises, because batch norm is of images.
+// chain is a model of links on rows of `inputs` numbers. With pixels it is written as convolutions of one pixel,
+// because torch's batch norm needs images.
 type chain struct {
 	inputs int
 	links  []link
 	pixels bool
 }
 
-// newChain makes a chain of these layers behind an input of so many numbers, the last one's outputs being
+// newChain returns a chain of these layers behind an input of `inputs` numbers. The last layer's outputs are
 // classes.
 func newChain(inputs int, pixels bool, links ...link) chain {
 	c := chain{inputs: inputs, pixels: pixels}
@@ -40,7 +40,7 @@ func newChain(inputs int, pixels bool, links ...link) chain {
 	return c
 }
 
-// index is the position of a layer, of its last part where it is in parts.
+// index returns the position of a layer, or of its last part.
 func (c chain) index(name string) int {
 	at := slices.IndexFunc(c.links, func(l link) bool { return l.name == name })
 	for at+1 < len(c.links) && at >= 0 && c.links[at+1].name == name {
@@ -49,8 +49,8 @@ func (c chain) index(name string) int {
 	return at
 }
 
-// model is the chain as millrace trains it. A chain of pixels ends with a layer more, which makes rows of
-// images, in front of its loss.
+// model returns the chain as a model of millrace. A chain of pixels has one more layer, which makes rows of images,
+// before its loss.
 func (c chain) model(t testing.TB) *model.Model {
 	t.Helper()
 	var b strings.Builder
@@ -96,7 +96,7 @@ func (c chain) model(t testing.TB) *model.Model {
 	return m
 }
 
-// initial is the first weights of a run, as wide as its engine keeps them.
+// initial returns the first weights of a run, at the engine's precision.
 func (c chain) initial(m *model.Model, seed uint64, float engine.DType) values {
 	out := values{}
 	for _, l := range c.links {
@@ -117,7 +117,7 @@ func (c chain) initial(m *model.Model, seed uint64, float engine.DType) values {
 	return out
 }
 
-// batch is one batch of the data as rows.
+// batch returns one batch of the data as rows.
 func (c chain) batch(d data.Split, step, rows int) (x [][]float64, target []int64, err error) {
 	b, err := d.Batch(step, rows, 0, rows)
 	if err != nil {
@@ -133,11 +133,11 @@ func (c chain) batch(d data.Split, step, rows int) (x [][]float64, target []int6
 	return x, b["target"].Ints, nil
 }
 
-// memories is what an optimizer keeps of each parameter.
+// memories holds an optimizer's state of each parameter.
 type memories struct{ a, b values }
 
-// step is one update, as the optimizers' papers write it: count is the updates of a parameter, this one
-// included. Biases, gains and shifts do not decay.
+// step makes one update by the equations of the optimizers' papers. count returns the number of updates of a
+// parameter, including this one. Biases, gains and shifts do not decay.
 func (m *memories) step(s optim.Settings, w, grads values, count func(name string) float64, rate float64) values {
 	if m.a == nil {
 		m.a, m.b = values{}, values{}
@@ -166,7 +166,7 @@ func (m *memories) step(s optim.Settings, w, grads values, count func(name strin
 	return out
 }
 
-// length is the Euclidean norm.
+// length returns the Euclidean norm.
 func length(x []float64) float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -175,7 +175,7 @@ func length(x []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// shown is what is evaluated of weights: their averages, where the optimizer keeps any.
+// shown returns the weights for evaluation: their averages if the optimizer has any.
 func (m *memories) shown(s optim.Settings, w values) values {
 	if s.Kind == optim.ASGD && m.a != nil {
 		return m.a
@@ -183,7 +183,7 @@ func (m *memories) shown(s optim.Settings, w values) values {
 	return w
 }
 
-// number is one parameter's next value.
+// number returns one parameter's next value.
 func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, count, rate, local float64) float64 {
 	a, b := &m.a[name][k], &m.b[name][k]
 	switch s.Kind {
@@ -197,7 +197,7 @@ func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, cou
 	case optim.LARS: // You et al., 2017, Algorithm 1
 		*a = s.Momentum**a + rate*local*(g+decay*p)
 		return p - *a
-	case optim.ASGD: // Polyak and Juditsky, 1992: the mean of what the updates from one on left
+	case optim.ASGD: // Polyak and Juditsky, 1992: the mean of the weights after the updates from one on
 		p -= rate * (g + decay*p)
 		if n := count - float64(s.AverageFrom) + 1; n > 1 {
 			*a += (p - *a) / n
@@ -216,7 +216,7 @@ func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, cou
 	return p - rate*mean/(math.Sqrt(variance)+s.Epsilon)
 }
 
-// rateAt is the learning rate of a step.
+// rateAt returns the learning rate of a step.
 func rateAt(r optim.Rate, step int) float64 {
 	if step < r.Warmup {
 		return r.Base / float64(r.Warmup+1) * float64(step+1)
@@ -238,7 +238,7 @@ func rateAt(r optim.Rate, step int) float64 {
 	return r.Base
 }
 
-// near says where numbers of a run are off.
+// near returns an error if numbers of a run differ from the expected ones.
 func near(what string, got, want []float64, tolerance float64) error {
 	if len(got) != len(want) {
 		return fmt.Errorf("%s: %d numbers; want %d", what, len(got), len(want))
@@ -251,8 +251,8 @@ func near(what string, got, want []float64, tolerance float64) error {
 	return nil
 }
 
-// nearTo says where a run's weights are farther than tolerance from those that are right. The tolerance is relative
-// to the largest number of each parameter, and to 1 at least.
+// nearTo returns an error if a run's weights differ from the expected ones by more than tolerance. It is relative to
+// the largest number of each parameter, and to at least 1.
 func (v values) nearTo(got map[string]process.Weight, tolerance float64) error {
 	for _, name := range slices.Sorted(maps.Keys(v)) {
 		want := v[name]

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// averaging is AvgPipe's elastic averaging (PPoPP 2023, §3.2): pipelines with weights of their own that are
-// pulled towards a reference, which moves by the mean of their steps.
+// averaging is AvgPipe's elastic averaging (PPoPP 2023, §3.2). Each pipeline has its own weights, which are pulled
+// towards a reference. The reference moves by the mean of the pipelines' steps.
 type averaging struct {
 	*alone
 	x        []values   // by pipeline
@@ -26,8 +26,8 @@ func newAveraging(c chain, of Config) *averaging {
 	return a
 }
 
-// train does iterations with these settings. Other numbers of pipelines than before begin at the reference,
-// with the mean of what the optimizer kept.
+// train makes iterations with these settings. If the number of pipelines changes, all begin at the reference, with
+// the mean of the optimizer states.
 func (a *averaging) train(iterations int, e plan.Elastic) error {
 	n := e.Pipelines
 	if n != len(a.x) {
@@ -76,7 +76,7 @@ func (a *averaging) train(iterations int, e plan.Elastic) error {
 	return nil
 }
 
-// own is the step of a pipeline's optimizer from its weights, for its batch.
+// own returns the optimizer's step of a pipeline from its weights, for its batch.
 func (a *averaging) own(p int) (values, error) {
 	w, sums := []values{a.x[p]}, []values{{}}
 	if err := a.gradients(a.batches, w, w, sums); err != nil {
@@ -94,7 +94,7 @@ func (a *averaging) own(p int) (values, error) {
 	return u, nil
 }
 
-// running is what the norms of the reference evaluate with: the mean of the pipelines' own.
+// running returns the running statistics of the reference's norms: the mean over the pipelines.
 func (a *averaging) running(pipelines int) values {
 	out := values{}
 	for _, l := range a.links {
@@ -119,7 +119,7 @@ func (a *averaging) running(pipelines int) values {
 }
 
 // Elastic averaging moves pipelines and reference as its equations say. Both orders do so, with every optimizer, and
-// when the run goes on with another number of pipelines.
+// after a change of the number of pipelines.
 func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)

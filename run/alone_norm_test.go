@@ -1,6 +1,6 @@
 package run
 
-// statistics is what each layer's norm has kept of each micro-batch, by layer.
+// statistics holds the records of each norm's micro-batches, by layer.
 type statistics map[string][]*kept
 
 func (s statistics) note(links []link, all []*kept) {
@@ -11,8 +11,8 @@ func (s statistics) note(links []link, all []*kept) {
 	}
 }
 
-// running is the means and variances that norms would evaluate with: every forward of a replica moves its own
-// by a tenth towards the micro-batch's, and every update leaves the mean over the replicas on all of them.
+// running returns the running means and variances of norms. Every forward of a replica moves its own by a tenth
+// towards the micro-batch's. Every update sets all replicas to their mean.
 func (a *alone) running() values {
 	out := values{}
 	for i := range a.first {
@@ -26,7 +26,7 @@ func (a *alone) running() values {
 	return out
 }
 
-// moved is a running statistic of a stage that begins at start.
+// moved returns a running statistic of a stage, which begins at start.
 func (a *alone) moved(
 	stage int, seen []*kept, start float64, of func(k *kept, part int) []float64, width int,
 ) []float64 {
@@ -38,13 +38,13 @@ func (a *alone) moved(
 			own[k][c] = start
 		}
 	}
-	forward := func(k, until int) { // replica k, until it has taken so many micro-batches
+	forward := func(k, until int) { // moves replica k until it has taken this many micro-batches
 		for ; taken[k] < until; taken[k]++ {
 			at, part := taken[k]*r+k, 0
 			if a.split {
 				at, part = taken[k], k
 			} else if a.flushes() {
-				per := (a.micros - k + r - 1) / r // of a step
+				per := (a.micros - k + r - 1) / r // micro-batches of replica k per step
 				at = taken[k]/per*a.micros + taken[k]%per*r + k
 			}
 			if at >= len(seen) {
@@ -73,7 +73,7 @@ func (a *alone) moved(
 				forward(k, u*a.micros)
 			case a.flushes():
 				forward(k, u*((a.micros-k+r-1)/r))
-			default: // replicas are ahead of their backwards
+			default: // replicas run forwards before their backwards
 				forward(k, u-1+a.depth(stage))
 			}
 		}

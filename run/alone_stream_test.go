@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// tolerance is how far the weights of an engine may be from those of plain arithmetic.
+// tolerance is how much the weights of an engine may differ from those of plain arithmetic.
 func tolerance(e engine.Engine) float64 {
 	if e.Float() == engine.Float64 {
 		return 1e-12
@@ -18,7 +18,7 @@ func tolerance(e engine.Engine) float64 {
 	return 1e-6
 }
 
-// denseChain has a layer that is read by the next one and by one behind that, across whatever lies between.
+// denseChain has a layer that is read by the next one and also by a later one.
 func denseChain() chain {
 	return newChain(4, false,
 		link{out: 5, act: "tanh"},
@@ -29,14 +29,14 @@ func denseChain() chain {
 	)
 }
 
-// pairing is an engine with a chain of layers, and how near a run on it comes to its equations.
+// pairing is an engine with a chain of layers, and the tolerance of a run.
 type pairing struct {
 	engine engine.Engine
 	chain  chain
 	limit  float64
 }
 
-// pairings are those of the engines that there are.
+// pairings returns one for each available engine.
 func pairings(t *testing.T) []pairing {
 	all := []pairing{{testEngine(t), tiedChain(), 1e-12}}
 	if e := optionalTorch(); e != nil {
@@ -45,7 +45,7 @@ func pairings(t *testing.T) []pairing {
 	return all
 }
 
-// replicatedStream is 1F1B-RR over stages of so many replicas each.
+// replicatedStream returns a run of 1F1B-RR with this many replicas of each stage.
 func replicatedStream(t *testing.T, e engine.Engine, m *model.Model, policy schedule.Policy, replicas []int,
 	microBatch, steps int, again bool) Config {
 	config := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), len(replicas)), microBatch, 1, "1f1b-rr"), 3, steps)
@@ -58,8 +58,8 @@ func replicatedStream(t *testing.T, e engine.Engine, m *model.Model, policy sche
 	return config
 }
 
-// Each stage of 1F1B-RR steps by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3). What other
-// stages have changes nothing, and at the end of the stream the mean is over those that are left.
+// Each stage of 1F1B-RR updates by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3). The replicas
+// of other stages change nothing. At the end of the stream the mean is over the remaining minibatches.
 func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 	c := denseChain()
 	m := c.model(t)
@@ -69,7 +69,7 @@ func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 		}
 		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest} {
 			for _, replicas := range [][]int{{1}, {3}, {1, 1}, {2, 1}, {1, 2}, {2, 2}, {1, 1, 1}, {3, 1, 2}, {1, 3}, {2, 1, 1}} {
-				for _, steps := range []int{5, 12, 13} { // 5 and 13 leave groups of 2 and 3 unfilled
+				for _, steps := range []int{5, 12, 13} { // 5 and 13 steps leave incomplete groups of 2 and 3
 					for _, again := range []bool{false, true} {
 						if steps == 12 && (again || name == "torch") {
 							continue
@@ -90,7 +90,7 @@ func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 	}
 }
 
-// normChain normalises twice, so that the gain of a norm is in the way back of what stands before it.
+// normChain has two norms, so that the gain of a norm affects the gradients of earlier layers.
 func normChain() chain {
 	return newChain(4, true,
 		link{out: 5, act: "tanh"},
@@ -101,9 +101,8 @@ func normChain() chain {
 	)
 }
 
-// Batch norm trains in a stream, under latest too. Under latest the backward of a norm reads the gain as it is at that
-// time, and the mean and the deviation that its forward kept. Under recompute all of them come from the weights as they
-// are at that time.
+// Batch norm trains in a stream, under latest too. Under latest the backward of a norm reads the current gain, and
+// the mean and deviation kept by its forward. Under recompute all three come from the current weights.
 func TestBatchNormTrainsInAStream(t *testing.T) {
 	e := torchEngine(t)
 	c := normChain()
@@ -129,8 +128,8 @@ func TestBatchNormTrainsInAStream(t *testing.T) {
 	}
 }
 
-// A stream steps as its paper says with every optimizer, learning rate and number of replicas, however often
-// the pipeline is drained to evaluate; with clipping and shared weights where stages update together.
+// A stream updates as its paper says, with every optimizer, learning rate and number of replicas, however often the
+// pipeline is drained for an evaluation. With stages that update together that includes clipping and shared weights.
 func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	e := testEngine(t)
 	for _, x := range []struct {
@@ -185,8 +184,8 @@ func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 	}
 }
 
-// A stream that was saved goes on as one that drained there, under its own plan and under others: with the
-// optimizer's states and with how many updates they are of, which differ from stage to stage.
+// A saved stream resumes as one that drained there, under its own plan and under others. The checkpoint has the
+// optimizer's states and their numbers of updates, which differ between stages.
 func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	e := testEngine(t)
 	c := denseChain()
@@ -222,8 +221,8 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	}
 }
 
-// Stages that share a weight update together, whatever replicas others have; with other numbers of replicas
-// than one another they are refused.
+// Stages that share a weight update together, whatever replicas other stages have. If their own numbers of replicas
+// differ, they are refused.
 func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
 	e := testEngine(t)
 	c := newChain(4, false,

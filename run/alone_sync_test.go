@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// optimizers and rates are one of each kind, with every coefficient that it has.
+// optimizers and rates have one of each kind, with all of its coefficients set.
 var (
 	optimizers = []optim.Settings{
 		{Kind: optim.SGD},
@@ -32,15 +32,15 @@ var (
 	}
 )
 
-// asAlone trains a chain both ways and says how they differ: in weights, in what norms evaluate with, in
-// losses and in the evaluation behind the last step.
+// asAlone trains a chain both ways and returns how they differ: in weights, running statistics, losses and the
+// evaluation after the last step.
 func asAlone(t *testing.T, c chain, config Config, tolerance float64) error {
 	t.Helper()
 	_, err := clippedAlone(t, c, config, tolerance)
 	return err
 }
 
-// clippedAlone also says how many updates were clipped.
+// clippedAlone also returns how many updates were clipped.
 func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clipped int, err error) {
 	t.Helper()
 	config.Data.Test = noise{model: config.Model, classes: 3, rows: 1 << 10, seed: 11}
@@ -76,9 +76,9 @@ func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clip
 	return clipped, near("the evaluation", []float64{e.Loss}, []float64{loss}, tolerance)
 }
 
-// Any synchronous order, with one pipeline's weights, is plain training: the mean gradient of the batch, its
-// norm clipped, the optimizer's step at the schedule's rate. Halves of backwards, recompute, validation
-// behind the norm and weights that layers share change nothing of that.
+// Any synchronous order with one pipeline is plain training: the mean gradient of the batch, clipping by its norm,
+// and the optimizer's step at the schedule's rate. Split backwards, recompute, later validation and shared weights
+// do not change that.
 func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -126,7 +126,7 @@ func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 	}
 }
 
-// tiedChain has a layer that shares its weight with one in front of it.
+// tiedChain has a layer that shares its weight with an earlier one.
 func tiedChain() chain {
 	return newChain(4, false,
 		link{out: 4, act: "tanh"},
@@ -136,8 +136,8 @@ func tiedChain() chain {
 	)
 }
 
-// Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over
-// what one of them computes, and they agree on the mean of what their norms have seen.
+// Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over the rows
+// that one of them computes, and running statistics become the mean over the replicas.
 func TestReplicasOfAStepTrainOnItsMean(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine

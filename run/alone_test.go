@@ -6,19 +6,20 @@ import (
 	"slices"
 )
 
-// Training as the papers write it, on slices of float64: forward, backward, update. No stage, Program,
-// engine, autograd or optimizer of millrace's takes part; only the data and the first weights are the run's.
+// This file and the other alone_ files have training as the papers write it, on slices of float64: forward,
+// backward, update. It uses no stage, Program, engine, autograd or optimizer of millrace. Only the data and the
+// first weights are the run's.
 
-// link is one layer of a chain that this file can differentiate by itself.
+// link is one layer of a chain that this file can differentiate.
 type link struct {
 	name string
-	norm bool // batch norm; else dense
+	norm bool // batch norm instead of dense
 	out  int  // width of a dense layer
 	act  string
 	tied string // the layer whose weight it shares
-	add  string // a sum with what this layer makes, and nothing else
+	add  string // an earlier layer that this one only adds to its input
 	in   int
-	rows *rows // of a dense layer that stages divide: what is here
+	rows *rows // the part of a dense layer that stages divide
 }
 
 func (l link) weight() string {
@@ -28,7 +29,7 @@ func (l link) weight() string {
 	return l.name + ".weight"
 }
 
-// params is the names of what a layer learns.
+// params returns the names of a layer's parameters.
 func (l link) params() []string {
 	switch {
 	case l.add != "":
@@ -42,7 +43,7 @@ func (l link) params() []string {
 	return []string{l.weight(), l.name + ".bias"}
 }
 
-// values is numbers by parameter.
+// values holds numbers by parameter.
 type values map[string][]float64
 
 func (v values) clone() values {
@@ -73,16 +74,16 @@ func (v values) scale(by float64) {
 	}
 }
 
-// kept is what a layer's backward needs of its forward.
+// kept is what a layer's backward needs from its forward.
 type kept struct {
 	x, y, hat [][]float64
-	parts     []span      // of a norm: the rows that are normalised together
-	spread    [][]float64 // of a norm, by part: 1 over the standard deviation
+	parts     []span      // for a norm: the rows that are normalised together
+	spread    [][]float64 // for a norm, by part: 1 divided by the standard deviation
 	means     [][]float64 // by part
-	variances [][]float64 // by part, over one row less
+	variances [][]float64 // by part, with one row less in the divisor
 }
 
-// norm is the root of the sum of squares.
+// norm returns the root of the sum of squares.
 func (v values) norm() float64 {
 	square := 0.0
 	for _, name := range slices.Sorted(maps.Keys(v)) {
@@ -93,10 +94,10 @@ func (v values) norm() float64 {
 	return math.Sqrt(square)
 }
 
-// span is rows from, to left out.
+// span is the range of rows [from, to).
 type span struct{ from, to int }
 
-// forward is y = act(x W^T + b), or batch norm (Ioffe and Szegedy, ICML 2015, Algorithm 1).
+// forward computes y = act(x W^T + b), or batch norm (Ioffe and Szegedy, ICML 2015, Algorithm 1).
 func (l link) forward(w values, x [][]float64, parts []span) *kept {
 	k := &kept{x: x, parts: parts}
 	if l.add != "" {
@@ -160,7 +161,7 @@ func (l link) normalise(w values, k *kept) *kept {
 	return k
 }
 
-// backward is the gradients of what the layer read and of what it learns, through the weights w.
+// backward returns the gradients of the layer's input and parameters, with the weights w.
 func (l link) backward(w values, k *kept, dy [][]float64) (dx [][]float64, grads values) {
 	if l.add != "" {
 		return dy, nil
@@ -220,7 +221,7 @@ func (l link) normaliseBack(w values, k *kept, dy [][]float64) (dx [][]float64, 
 	return dx, values{l.name + ".gain": dGain, l.name + ".shift": dShift}
 }
 
-// plus is a sum of rows; nil counts for nothing.
+// plus returns a sum of rows; nil counts as zero.
 func plus(a, b [][]float64) [][]float64 {
 	if a == nil {
 		return b
@@ -236,8 +237,8 @@ func plus(a, b [][]float64) [][]float64 {
 	return out
 }
 
-// crossEntropy is the sum over the rows of -log softmax(x)[target], its gradient, and how many
-// rows have their target on top.
+// crossEntropy returns the gradient of the sum over the rows of -log softmax(x)[target], the sum, and how many rows
+// have the target on top.
 func crossEntropy(x [][]float64, target []int64) (out [][]float64, loss float64, correct int) {
 	for r, row := range x {
 		top, sum := math.Inf(-1), 0.0

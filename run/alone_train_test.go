@@ -9,33 +9,33 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// alone trains a chain cut into stages, minibatch by minibatch, with the versions of the weights that the
-// policy's paper gives each stage.
+// alone trains a chain cut into stages, one minibatch after the other, with the weight versions that the policy's
+// paper gives each stage.
 type alone struct {
 	chain
-	first      []int // layer of each stage
+	first      []int // first layer of each stage
 	replicas   []int // of each stage
 	again      []bool
 	policy     schedule.Policy
 	split      bool
-	micros     int // of a minibatch
-	rows       int // of a micro-batch
+	micros     int // per minibatch
+	rows       int // per micro-batch
 	clip       float64
 	rate       optim.Rate
 	optimizer  optim.Settings
 	data       data.Split
-	done       int        // steps before the stream that is under way
-	counts     values     // updates of each parameter before it, its only number
-	apart      bool       // replicas agree on what norms have seen at the end alone
-	versions   [][]values // by stage, of the stream under way
+	done       int        // steps before the current stream
+	counts     values     // updates of each parameter before the current stream, a single number each
+	apart      bool       // replicas average running statistics only at the end
+	versions   [][]values // by stage, in the current stream
 	memories   []memories // by stage
-	sums       []values   // by stage: gradients of the minibatches of the group so far
+	sums       []values   // by stage: gradients of the current group's minibatches
 	norms      []float64
 	losses     []float64
 	statistics statistics
 }
 
-// newAlone is the twin of a run of a chain.
+// newAlone returns the twin of a run of a chain.
 func newAlone(c chain, of Config) *alone {
 	p := of.Plan
 	a := &alone{
@@ -48,8 +48,8 @@ func newAlone(c chain, of Config) *alone {
 	return a
 }
 
-// cut gives the stages of a plan their parts of weights and of what the optimizer keeps. A layer that stages divide is
-// the last one's of them.
+// cut divides weights and optimizer states among the stages of a plan. A layer that stages divide belongs to the
+// last of them.
 func (a *alone) cut(p *plan.Plan, weights values, m memories) {
 	n := len(p.Stages)
 	a.first, a.replicas, a.again = nil, nil, nil
@@ -71,7 +71,7 @@ func (a *alone) cut(p *plan.Plan, weights values, m memories) {
 	}
 }
 
-// resume goes on under another plan of as large minibatches.
+// resume continues under another plan with minibatches of the same size.
 func (a *alone) resume(p *plan.Plan) {
 	all := memories{values{}, values{}}
 	for _, m := range a.memories {
@@ -82,7 +82,7 @@ func (a *alone) resume(p *plan.Plan) {
 	a.cut(p, a.weights(), all)
 }
 
-// of is the layers of a stage. A stage of what the chain does not know, the loss alone, has none.
+// of returns the layers of a stage. A stage with only the loss has none.
 func (a *alone) of(stage int) []link {
 	end := len(a.links)
 	if stage+1 < len(a.first) {
@@ -91,9 +91,8 @@ func (a *alone) of(stage int) []link {
 	return a.links[min(a.first[stage], end):end]
 }
 
-// group is the minibatches that one update of a stage averages: as many as it has replicas where these take
-// minibatches in turn (PipeDream §3.2), 1 where a minibatch of several micro-batches is aggregated or a step
-// ends in a flush.
+// group returns how many minibatches one update of a stage averages. It is the number of its replicas if these take
+// minibatches in turn (PipeDream §3.2). It is 1 if a minibatch has several micro-batches or a step ends in a flush.
 func (a *alone) group(stage int) int {
 	if a.flushes() || a.split || a.micros > 1 {
 		return 1
@@ -101,8 +100,9 @@ func (a *alone) group(stage int) int {
 	return a.replicas[stage]
 }
 
-// depth is how many minibatches a replica of a stage runs forward before its first backward: the workers from
-// its stage on over the replicas, rounded up; on the input stage that is NOAM (PipeDream §3.2).
+// depth returns how many minibatches a replica of a stage runs forward before its first backward. It is the number
+// of workers from its stage on, divided by the replicas and rounded up. On the input stage that is NOAM (PipeDream
+// §3.2).
 func (a *alone) depth(stage int) int {
 	workers := 0
 	for _, r := range a.replicas[stage:] {
@@ -111,17 +111,17 @@ func (a *alone) depth(stage int) int {
 	return (workers + a.replicas[stage] - 1) / a.replicas[stage]
 }
 
-// reads is the versions of a stage's weights that the forward and the backward of a minibatch go through.
-// Replicas alternate between one backward, its update, and one forward, so the q-th minibatch of a replica
-// begins behind q - depth + 1 updates and goes back behind q.
+// reads returns the versions of a stage's weights for the forward and the backward of a minibatch. Replicas
+// alternate between one backward with its update and one forward. So the q-th minibatch of a replica begins after q
+// - depth + 1 updates and goes back after q.
 func (a *alone) reads(stage, t int) (forward, backward int) {
 	begun := func(i int) int { return max(0, t/a.group(i)-a.depth(i)+1) }
 	switch a.policy {
-	case schedule.Latest: // what is there
+	case schedule.Latest: // the newest version
 		return begun(stage), t / a.group(stage)
-	case schedule.Stash: // §3.3, weight stashing: what the forward used
+	case schedule.Stash: // §3.3, weight stashing: the forward's version
 		return begun(stage), begun(stage)
-	case schedule.Vertical: // §3.3, vertical sync: the minibatches that the input stage's weights had seen
+	case schedule.Vertical: // §3.3, vertical sync: the version of the input stage's weights
 		seen := begun(0) * a.group(0)
 		return seen / a.group(stage), seen / a.group(stage)
 	case schedule.DoubleBuffered: // w(t+1) = w(t) - lr grad f(w(t-1))
@@ -130,7 +130,7 @@ func (a *alone) reads(stage, t int) (forward, backward int) {
 	return t, t
 }
 
-// parts is the rows of a micro-batch that a stage normalises together.
+// parts returns the rows of a micro-batch that a stage normalises together.
 func (a *alone) parts(stage, rows int) []span {
 	n := a.replicas[stage]
 	if !a.split {
@@ -143,7 +143,7 @@ func (a *alone) parts(stage, rows int) []span {
 	return out
 }
 
-// gradients adds those of the mean loss of a batch to sums, by stage.
+// gradients adds the gradients of a batch's mean loss to sums, by stage.
 func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	x, target, err := a.batch(a.data, batch, a.micros*a.rows)
 	if err != nil {
@@ -152,7 +152,7 @@ func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	loss := 0.0
 	for m := range a.micros {
 		from, to := m*a.rows, (m+1)*a.rows
-		made, grads := make([][][]float64, len(a.links)+1), make([][][]float64, len(a.links)+1) // the input first
+		made, grads := make([][][]float64, len(a.links)+1), make([][][]float64, len(a.links)+1) // index 0 is the input
 		made[0] = x[from:to]
 		all := make([][]*kept, len(a.first))
 		for i := range a.first {
@@ -187,7 +187,7 @@ func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	return nil
 }
 
-// through takes what the layers of a stage read of made forward, and puts there what they make.
+// through runs the layers of a stage on made, and stores their outputs there.
 func (a *alone) through(stage int, w values, made [][][]float64) []*kept {
 	var all []*kept
 	for l, link := range a.of(stage) {
@@ -201,7 +201,8 @@ func (a *alone) through(stage int, w values, made [][][]float64) []*kept {
 	return all
 }
 
-// train does so many steps in a stream, or in several of them where the pipeline is drained `every` so many.
+// train makes this many steps in a stream. With every > 0 it drains the pipeline after every so many steps, and
+// begins a new stream.
 func (a *alone) train(steps, every int) error {
 	if every > 0 && every < steps {
 		for _, n := range []int{every, steps - every} {
@@ -234,7 +235,7 @@ func (a *alone) train(steps, every int) error {
 	return nil
 }
 
-// count is the updates of a parameter before the stream under way.
+// count returns the updates of a parameter before the current stream.
 func (a *alone) count(name string) float64 {
 	if n := a.counts[name]; n != nil {
 		return n[0]
@@ -242,7 +243,7 @@ func (a *alone) count(name string) float64 {
 	return 0
 }
 
-// update steps the stages whose group of minibatches ends with t, by the mean over the group.
+// update updates the stages whose group of minibatches ends with t, by the mean over the group.
 func (a *alone) update(t int, last bool) {
 	means := map[int]values{}
 	for i := range a.first {
@@ -264,7 +265,7 @@ func (a *alone) update(t int, last bool) {
 	}
 	for i, mean := range means {
 		for name := range mean {
-			mean[name] = append([]float64(nil), total[name]...) // of all stages, where several use it
+			mean[name] = append([]float64(nil), total[name]...) // of all stages, if several use it
 		}
 		mean.scale(by)
 		updates := len(a.versions[i])
@@ -278,7 +279,7 @@ func (a *alone) update(t int, last bool) {
 	}
 }
 
-// evaluate is the mean loss of rows of test data, and how many it gets right.
+// evaluate returns the mean loss of rows of test data, and the number of right predictions.
 func (a *alone) evaluate(d data.Split, rows int, w, running values) (loss float64, correct int, err error) {
 	x, target, err := a.batch(d, 0, rows)
 	if err != nil {
@@ -308,7 +309,7 @@ func (a *alone) evaluate(d data.Split, rows int, w, running values) (loss float6
 	return total / float64(rows), correct, nil
 }
 
-// shown is what an evaluation of the weights goes through.
+// shown returns the weights that an evaluation uses.
 func (a *alone) shown() values {
 	out := a.weights()
 	for i := range a.memories {
@@ -321,7 +322,7 @@ func (a *alone) shown() values {
 	return out
 }
 
-// weights is the newest of all stages.
+// weights returns the newest weights of all stages.
 func (a *alone) weights() values {
 	out := values{}
 	for _, v := range a.versions {
@@ -332,10 +333,10 @@ func (a *alone) weights() values {
 	return out
 }
 
-// flushes says whether a step ends before the next one begins.
+// flushes reports whether a step ends before the next one begins.
 func (a *alone) flushes() bool { return a.policy == schedule.Sync || a.policy == "" }
 
-// on puts the stages of a plan on so many workers each.
+// on gives each stage of a plan this many workers.
 func on(p *plan.Plan, replicas ...int) {
 	next := 0
 	for i, r := range replicas {

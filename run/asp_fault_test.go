@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// A process that is lost, of the worker that holds the weights or of one that trains, ends the others, which say so.
+// If a process is lost, that of the server or of a trainer, the other processes end with an error that names it.
 func TestASPWithoutAProcess(t *testing.T) {
 	for _, lost := range []int{1, 2} {
 		c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(9, 67)))
@@ -44,7 +44,7 @@ func TestASPWithoutAProcess(t *testing.T) {
 	}
 }
 
-// A loss that is no number ends the run before its gradients are used; what was saved stays.
+// A loss that is not finite ends the run before its gradients are used; the earlier checkpoint stays.
 func TestASPEndsAtALossThatIsNoNumber(t *testing.T) {
 	c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(10, 68)))
 	served(&c, 2)
@@ -62,8 +62,8 @@ func TestASPEndsAtALossThatIsNoNumber(t *testing.T) {
 	}
 }
 
-// A worker that dies stops the run at once: one that trains or the one that holds the weights, by an error or by a
-// bug of ours. The error says which; nothing leaks; the checkpoint before is whole, and the run goes on from it.
+// A worker that dies, a trainer or the server, stops the run at once, whether by an error or by a panic. The error
+// names it and nothing leaks. The earlier checkpoint is complete, and the run resumes from it.
 func TestAWorkerThatDiesUnderASP(t *testing.T) {
 	const trainers, every, steps = 2, 4, 24
 	after := func(n int) func(string, []any) bool {
@@ -89,7 +89,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 			c := config(dir)
 			if worker == trainers {
 				c.Engine = &failing{Engine: ref.New(), worker: worker, when: after(calls / 2), dies: dies}
-			} else { // of its own 12 backwards
+			} else { // out of its own 12 backwards
 				c.Engine = badEngine{Engine: ref.New(), worker: worker, after: 7 * len(c.Model.Layers), do: dies}
 			}
 			r, err := Train(t.Context(), c)
@@ -116,7 +116,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 	}
 }
 
-// Settings that a run with a server cannot carry out are refused by name.
+// Settings that a run with a server cannot carry out are refused with a message that names them.
 func TestASPRefusals(t *testing.T) {
 	fine := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(8, 66)))
 	served(&fine, 2)

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// served puts a model on workers of which the last holds the weights.
+// served places a model on workers, the last of which is the server.
 func served(c *Config, trainers int) {
 	c.Plan = replicated(c.Plan, len(c.Model.Layers), trainers+1)
 	c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "asp", string(schedule.ASP), 1
@@ -37,15 +37,15 @@ func servedConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 	return c
 }
 
-// haste is carriers that take a while, another one for each edge.
+// haste returns carriers with a random delay for each edge.
 func haste(g *rand.Rand) func(workers int) ([]wire.Carrier, error) {
 	return shaped(func(from, to int) shape.Link {
 		return shape.Link{Latency: time.Duration(g.IntN(3000)) * time.Microsecond, BytesPerSecond: 1e8}
 	})
 }
 
-// applied is sequential training by the updates in the order that was recorded:
-// w(k+1) = w(k) - lr grad f_m(w(v)), for the k-th of them.
+// applied trains sequentially with the recorded order of updates: w(k+1) = w(k) - lr grad f_m(w(v)) for the k-th of
+// them.
 func applied(t testing.TB, c Config, order []trace.Applied) map[string]process.Weight {
 	t.Helper()
 	p := *c.Plan
@@ -85,7 +85,7 @@ func applied(t testing.TB, c Config, order []trace.Applied) map[string]process.W
 	return weights
 }
 
-// ofPlan is what the equation of a run's policy leaves; of asp by the order that happened.
+// ofPlan returns the weights by the equation of the run's policy; under asp by the recorded order.
 func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string]process.Weight {
 	t.Helper()
 	if p.Served() {
@@ -94,7 +94,7 @@ func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string
 	return sequential(t, c, versionsOf(p))
 }
 
-// stale holds an order to what it must be, from one drain to the next by itself: every so many steps there is one.
+// stale checks a recorded order, separately between each two drains, which come after every so many steps.
 func stale(c Config, order []trace.Applied, every int) error {
 	if len(order) != c.Train.Steps {
 		return fmt.Errorf("%d updates of %d steps", len(order), c.Train.Steps)
@@ -111,10 +111,10 @@ func stale(c Config, order []trace.Applied, every int) error {
 	return nil
 }
 
-// staleBetween holds the updates between two drains to it: the steps of a worker in their order, each with weights that
-// its own last update is in, and no worker farther ahead of another that has more to do than the bound.
+// staleBetween checks the updates between two drains. A worker's steps are in order, and the weights of each include
+// the worker's own last update. No worker is more steps ahead of another that has work left than the bound allows.
 func staleBetween(order []trace.Applied, r int, bound *int) error {
-	read, made := make([][]int, r), make([][]int, r) // by worker and its own minibatch: the version, when it was made
+	read, made := make([][]int, r), make([][]int, r) // by worker and own minibatch: version read, number of update
 	for k, a := range order {
 		w := a.Step % r
 		if a.Step != len(made[w])*r+w {
@@ -128,7 +128,7 @@ func staleBetween(order []trace.Applied, r int, bound *int) error {
 	for w := range r {
 		for k, version := range read[w] {
 			for other := range r {
-				had := 0 // updates of the other in these weights
+				had := 0 // updates of the other worker in these weights
 				for _, at := range made[other] {
 					if at < version {
 						had++
@@ -143,8 +143,8 @@ func staleBetween(order []trace.Applied, r int, bound *int) error {
 	return nil
 }
 
-// Asynchronous data parallelism leaves the bits of sequential training by the updates that it records, and of its own
-// replay, however long messages take; no worker is farther ahead than it may be.
+// Asynchronous data parallelism has the bits of sequential training with the recorded updates, and of its own
+// replay, however long messages take. No worker is further ahead than allowed.
 func TestASPEqualsItsRecord(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -153,7 +153,7 @@ func TestASPEqualsItsRecord(t *testing.T) {
 		if seed%4 == 0 {
 			c.Wire.Carriers = haste(g)
 		}
-		c.Keep.Steps = 1 + g.IntN(c.Train.Steps) // steps end in no order, and few are kept
+		c.Keep.Steps = 1 + g.IntN(c.Train.Steps) // steps end in any order, and few are kept
 		got := train(t, c)
 		order := got.Timeline.Applied
 		if err := stale(c, order, c.Train.Steps+1); err != nil {
@@ -170,14 +170,14 @@ func TestASPEqualsItsRecord(t *testing.T) {
 	})
 }
 
-// orderOf is what a run says that it did, and the run that replays it.
+// orderOf returns the order that a run recorded, and the run that replays it.
 func orderOf(c Config, got *Result) (order []trace.Applied, replay Config) {
 	c.Wire.Carriers, c.Machine.World, c.Train.Replay, c.Hooks = nil, nil, got.Timeline.Applied, Hooks{}
 	return c.Train.Replay, c
 }
 
-// The workers may be in any processes, on any carrier, and the run may save and evaluate as it goes on: it leaves the
-// bits of its record, which one process replays.
+// The workers may be in any processes, on any carrier, and the run may save and evaluate. It has the bits of its
+// record, which one process replays.
 func TestASPOverProcesses(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(24, 120), func(t *testing.T, seed uint64) {
@@ -206,8 +206,8 @@ func TestASPOverProcesses(t *testing.T) {
 	})
 }
 
-// Another worker is far away in each of two runs: the orders differ, and each replays to its own bits where messages
-// take no time.
+// In each of two runs another worker has slow messages. The orders differ, and each replays to its own bits without
+// delays.
 func TestASPTakesWhatIsThere(t *testing.T) {
 	e := testEngine(t)
 	base := servedConfig(t, e, rand.New(rand.NewPCG(5, 63)))
@@ -238,7 +238,7 @@ func TestASPTakesWhatIsThere(t *testing.T) {
 	}
 }
 
-// Staleness 0 has every worker begin with the weights behind all updates of the round in front.
+// With staleness 0 every worker begins with the weights after all updates of the previous round.
 func TestASPWithoutStalenessGoesInRounds(t *testing.T) {
 	c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(6, 64)))
 	served(&c, 3)
@@ -251,7 +251,7 @@ func TestASPWithoutStalenessGoesInRounds(t *testing.T) {
 	}
 }
 
-// A run that is stopped and goes on from what it has saved is one run: both records together leave its bits.
+// A run that is stopped and resumed from its checkpoint is like one run: both records together give its bits.
 func TestASPIsStoppedAndResumed(t *testing.T) {
 	e := testEngine(t)
 	stops := 0
@@ -301,7 +301,7 @@ func TestASPIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// Torch keeps the bits of the record too, of models with convolutions, and with ties and dropout.
+// Torch has the bits of the record too, for models with convolutions, and with ties and dropout.
 func TestTorchASP(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// BenchmarkGPTTwoWorkers trains the model of the speed-up claim: 6 M parameters, 16
-// micro-batches of 4, on two workers. It reports how near a step comes to the bound of its own
-// instruction times: fill, the slower worker's compute, drain.
+// BenchmarkGPTTwoWorkers trains the model of the speed-up claim: 6 M parameters, 16 micro-batches of 4, on two
+// workers. It reports how near a step is to the bound from its own instruction times: fill, the slower worker's
+// compute, drain.
 func BenchmarkGPTTwoWorkers(b *testing.B) {
 	e := torchEngine(b)
 	m := build(b, "gpt", map[string]any{"layers": 8, "width": 256, "heads": 8, "context": 128, "vocabulary": 256})
@@ -28,7 +28,7 @@ func BenchmarkGPTTwoWorkers(b *testing.B) {
 			}
 		}
 		m := 16.0
-		// Worker 0 does all of its own and waits once for a forward and a backward of worker 1.
+		// Worker 0 computes all of its own, and waits once for a forward and a backward of worker 1.
 		own := sum["0F"] + sum["0B"] + sum["0U"] + (sum["1F"]+sum["1B"])/m
 		other := sum["0F"]/m + sum["1F"] + sum["1B"] + max(sum["1U"], sum["0B"]/m+sum["0U"])
 		step := mark.EndS - mark.StartS

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// A process that is lost ends the others, which say so, whatever references have still to do.
+// If a process is lost, the other processes end with an error that names it, whatever work references still have.
 func TestBesideWithoutAProcess(t *testing.T) {
 	for _, lost := range []int{1, 2} {
 		c := besideConfig(t, rand.New(rand.NewPCG(9, 77)))
@@ -49,7 +49,8 @@ func TestBesideWithoutAProcess(t *testing.T) {
 	}
 }
 
-// A loss that is no number ends the run before its gradients are used, on any pipeline; what was saved stays.
+// A loss that is not finite ends the run before its gradients are used, on any pipeline; the earlier checkpoint
+// stays.
 func TestBesideEndsAtALossThatIsNoNumber(t *testing.T) {
 	c := besideConfig(t, rand.New(rand.NewPCG(10, 78)))
 	c.Train.Steps, c.Train.Clip = 40, 0
@@ -68,8 +69,8 @@ func TestBesideEndsAtALossThatIsNoNumber(t *testing.T) {
 	}
 }
 
-// dyingBeside is an engine on which the thread beside one worker dies at an operator that `when` picks, or cannot open
-// its device.
+// dyingBeside is an engine where the thread beside one worker dies at an operator that `when` selects, or cannot
+// open its device.
 type dyingBeside struct {
 	engine.Engine
 	worker int
@@ -99,9 +100,9 @@ func (d dyingDevice) Beside(threads int) (engine.Device, error) {
 	return &failingDevice{dev, &failing{when: d.of.when, dies: d.of.dies}}, err
 }
 
-// A reference that dies beside its pipelines stops the run at once, by an error or by a bug of ours. So does one
-// whose device does not open. The error says which worker and which stage; nothing leaks; and the checkpoint before
-// is whole.
+// A reference that dies beside its pipelines, by an error or by a panic, stops the run at once. So does one whose
+// device does not open. The error names the worker and the stage, nothing leaks, and the earlier checkpoint is
+// complete.
 func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 	for name, f := range map[string]struct {
 		with dyingBeside
@@ -151,7 +152,7 @@ func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 	}
 }
 
-// Workers hold what is predicted: the thread's own reference, the queue, and a copy that no update has used yet.
+// Workers hold the predicted memory: the thread's own reference, the queue, and a copy that no update has used yet.
 func TestMemoryBesideIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model
@@ -171,7 +172,7 @@ func TestMemoryBesideIsAsPredicted(t *testing.T) {
 		for w, n := range most {
 			held, least, step := got.PeakBytes[w], prompt.PeakBytes[w], costs.Stages[w][0].ReferenceBytes
 			t.Logf("%s, worker %d: %d bytes, predicted %d to %d; a step is %d", m.Name, w, held, least, n, step)
-			// Less by a step, where a copy of the reference or a pipeline's is seen sooner than by the virtual clock.
+			// It may be less by a step, if a copy of the reference or of a pipeline is seen sooner than by the virtual clock.
 			if held > n+int64(4*2*pl.MicroBatches)+transit || held <= least-messages-step {
 				t.Errorf("%s: worker %d holds %d bytes; predicted %d to %d", m.Name, w, held, least, n)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// besideConfig is a random run of several pipelines with the reference beside them.
+// besideConfig returns a random run of several pipelines with the reference beside them.
 func besideConfig(t testing.TB, g *rand.Rand) Config {
 	c := elasticConfig(t, g)
 	c.Plan.Elastic.Reference = plan.Beside
@@ -37,7 +37,7 @@ func besideConfig(t testing.TB, g *rand.Rand) Config {
 	return c
 }
 
-// tardy is an engine on which references beside pipelines are late: some of their updates take a while.
+// tardy is an engine where some updates of references beside pipelines are slow.
 type tardy struct {
 	engine.Engine
 	seed uint64
@@ -73,8 +73,8 @@ func (d *tardyBeside) Begin() engine.Mark {
 	return d.Device.Begin()
 }
 
-// besideTwin is the equations of AvgPipe §3.2, one pipeline after the other, with the reference that each update saw by
-// the record.
+// besideTwin computes the equations of AvgPipe §3.2, one pipeline after the other, with the references that the
+// record says each update saw.
 func besideTwin(t testing.TB, c Config, seen []trace.Seen) map[string]process.Weight {
 	t.Helper()
 	versions := map[trace.Seen]int{}
@@ -96,8 +96,8 @@ func besideTwin(t testing.TB, c Config, seen []trace.Seen) map[string]process.We
 	return a.weights(t)
 }
 
-// recordedBeside holds a record to what it must be: every update of every pipeline on every stage, none of which saw
-// more than the iterations in front of its own had left, and none less than one before it on its stage.
+// recordedBeside checks a record. It must have every update of every pipeline on every stage. No update may see more
+// than the iterations before its own, or less than an earlier one on its stage.
 func recordedBeside(c Config, seen []trace.Seen) error {
 	if want := c.Train.Steps * len(c.Plan.Stages) * c.Plan.Elastic.Pipelines; len(seen) != want {
 		return fmt.Errorf("%d updates, want %d", len(seen), want)
@@ -122,8 +122,8 @@ func staleOnes(seen []trace.Seen) (n int) {
 	return n
 }
 
-// With the reference beside its pipelines a run has the bits of the paper's equations with the references that it
-// recorded. Its own replay has them too, however late the reference is.
+// With the reference beside its pipelines, a run has the bits of the paper's equations with the recorded references.
+// Its own replay has them too, however late the reference is.
 func TestBesideEqualsItsRecord(t *testing.T) {
 	stale := 0
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -158,7 +158,7 @@ func TestBesideEqualsItsRecord(t *testing.T) {
 	}
 }
 
-// Seen at once, the reference beside leaves the bits of the one inline.
+// If every update sees the newest reference, the bits are those of the inline reference.
 func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	for seed := range uint64(10) {
 		c := besideConfig(t, rand.New(rand.NewPCG(seed, 72)))
@@ -181,8 +181,8 @@ func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	}
 }
 
-// The stages may be in any processes, on any carrier, and the run may save and evaluate as it goes on: it leaves the
-// bits of its record, which one process replays.
+// The stages may be in any processes, on any carrier, and the run may save and evaluate. It has the bits of its
+// record, which one process replays.
 func TestBesideOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 73))
@@ -212,7 +212,7 @@ func TestBesideOverProcesses(t *testing.T) {
 	})
 }
 
-// A run that is stopped and goes on from what it has saved is one run: both records together leave its bits.
+// A run that is stopped and resumed from its checkpoint is like one run: both records together give its bits.
 func TestBesideIsStoppedAndResumed(t *testing.T) {
 	stops := 0
 	for seed := range cases(12, 60) {
@@ -261,7 +261,7 @@ func TestBesideIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// Torch keeps the bits of the record too, of models with convolutions and running statistics, and with dropout.
+// Torch has the bits of the record too, for models with convolutions and running statistics, and with dropout.
 func TestTorchBeside(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {
@@ -290,8 +290,8 @@ func TestTorchBeside(t *testing.T) {
 	}
 }
 
-// On devices that compute later, elsewhere, a run leaves the bits of its record. Without the wait in front of a
-// pipeline's steps it does not.
+// On asynchronous devices with delays, a run has the bits of its record. Without the wait before a pipeline's steps
+// it has not.
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))
@@ -308,7 +308,8 @@ func TestBesideOnLateDevices(t *testing.T) {
 	}
 }
 
-// Settings that a run with the reference beside its pipelines cannot carry out are refused by name.
+// Settings that a run with the reference beside its pipelines cannot carry out are refused with a message that names
+// them.
 func TestBesideRefusals(t *testing.T) {
 	fine := besideConfig(t, rand.New(rand.NewPCG(8, 76)))
 	fine.Train.Steps = 4

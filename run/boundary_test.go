@@ -19,14 +19,14 @@ import (
 
 var packed = []packing.Format{packing.F16, packing.BF16, packing.I8}
 
-// withBoundary is a run whose stages send each other numbers in a format.
+// withBoundary returns a run whose stages send each other numbers in a format.
 func withBoundary(c Config, f packing.Format) Config {
 	p := *c.Plan
 	p.Boundary, c.Plan = f, &p
 	return c
 }
 
-// roundedTwin is the weights of the sequential program that rounds at the same boundaries.
+// roundedTwin returns the weights of the sequential program that rounds at the same boundaries.
 func roundedTwin(t *testing.T, c Config) map[string]process.Weight {
 	t.Helper()
 	switch policy := schedule.Policy(c.Plan.Weights); policy {
@@ -43,7 +43,7 @@ func roundedTwin(t *testing.T, c Config) map[string]process.Weight {
 	}
 }
 
-// crosses says whether a plan has neighbouring stages on different workers.
+// crosses reports whether a plan has neighbouring stages on different workers.
 func crosses(p *plan.Plan) bool {
 	for i := range p.Stages[1:] {
 		a, b := p.Stages[i].Devices, p.Stages[i+1].Devices
@@ -55,12 +55,12 @@ func crosses(p *plan.Plan) bool {
 }
 
 // Every family under every policy, in every format, has the bits of a sequential program that rounds at the same
-// boundaries; where nothing crosses those of one that rounds nothing.
+// boundaries. If nothing crosses a boundary, it has those of a program without rounding.
 func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	for i, f := range everyFamily(t, 4) {
 		p := f.config.Plan
 		if schedule.Policy(p.Weights).Served() || p.Elastic != nil && p.Replication == string(schedule.Split) {
-			continue // weights and gradients alone; averaged is of one worker a stage
+			continue // sends only weights and gradients; the averaged twin has one worker per stage
 		}
 		for k, format := range packed {
 			if soaked(0) == 0 && (i+k)%3 > 0 {
@@ -78,8 +78,8 @@ func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	}
 }
 
-// Models with several tensors at a boundary, whole numbers among them, tensors that skip stages, and ties; random cuts,
-// replicas and policies.
+// TestRandomBoundariesRound uses random cuts, replicas and policies. The models have several tensors at a boundary,
+// some of whole numbers, tensors that skip stages, and ties.
 func TestRandomBoundariesRound(t *testing.T) {
 	ran := map[packing.Format]int{}
 	for seed := range cases(60, 400) {
@@ -113,7 +113,7 @@ func TestRandomBoundariesRound(t *testing.T) {
 	}
 }
 
-// The same with libtorch, and over every carrier, with bits that do not depend on it.
+// The same holds with libtorch and over every carrier, with the same bits for each.
 func TestTorchRoundsAtBoundaries(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "gpt", map[string]any{"vocabulary": 20, "context": 8, "width": 12, "heads": 2, "layers": 2})
@@ -140,7 +140,7 @@ func TestTorchRoundsAtBoundaries(t *testing.T) {
 	}
 }
 
-// Late devices, one slot an edge, stopping and resuming leave the same bits.
+// Delayed devices, one slot per edge, stopping and resuming leave the same bits.
 func TestRoundingSurvivesAllElse(t *testing.T) {
 	for _, format := range packed {
 		c := withBoundary(small(t, 3, 6), format)
@@ -168,7 +168,7 @@ func TestRoundingSurvivesAllElse(t *testing.T) {
 	}
 }
 
-// An evaluation is of the weights, whatever boundaries training has.
+// An evaluation does not round at boundaries, so its result depends only on the weights.
 func TestEvaluationsRoundNothing(t *testing.T) {
 	c := small(t, 3, 1)
 	c.Train.Rate.Base, c.Train.Rate.Warmup = 0, 0
@@ -179,7 +179,7 @@ func TestEvaluationsRoundNothing(t *testing.T) {
 	}
 }
 
-// scaled is a data set of larger numbers.
+// scaled is a data set with larger numbers.
 type scaled struct {
 	noise
 	by float64
@@ -193,7 +193,7 @@ func (s scaled) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b, err
 }
 
-// Numbers that f16 is too small for are counted and do not end the training; infinities and NaN do.
+// Numbers that are too large for f16 are counted and do not end the training; infinities and NaN do.
 func TestNumbersBeyondAFormat(t *testing.T) {
 	m, err := model.Parse(strings.NewReader("name: large\n" + inputs + `
 - {name: a, kind: dense, from: [input], width: 4}
@@ -217,7 +217,7 @@ func TestNumbersBeyondAFormat(t *testing.T) {
 	}
 }
 
-// A message has the format's bytes: of 2 samples of 5 numbers.
+// A message has the size that the format says, for 2 samples of 5 numbers.
 func TestMessagesHaveTheFormatsBytes(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{5, 4}, "classes": 3})
 	cut := m.Index("dense0")

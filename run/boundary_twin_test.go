@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// crosses rounds the output of stage from for a micro-batch that goes to another worker, on stage to. It does so
-// number by number, as package packing's comment defines it, and by none of its code.
+// crosses rounds the output of stage from for a micro-batch that goes to another worker, on stage to. It rounds
+// number by number as package packing's comment says, without using its code.
 func (w *twin) crosses(all whole, id, from, to int) {
 	f := w.c.Plan.Boundary
 	if !f.Packs() {
@@ -38,7 +38,7 @@ func (w *twin) crosses(all whole, id, from, to int) {
 	}
 }
 
-// worker is who computes a row of a micro-batch on a stage.
+// worker returns the worker that computes a row of a micro-batch on a stage.
 func (w *twin) worker(id, stage, row int) int {
 	which, of := w.takes(stage, id)
 	for k, r := range which {
@@ -57,7 +57,7 @@ func wide(x []float32) []float64 {
 	return out
 }
 
-// rounded is what arrives of a row of numbers, all of them finite.
+// rounded returns what arrives for a row of finite numbers.
 func rounded(f packing.Format, row []float64) []float64 {
 	out := make([]float64, len(row))
 	largest := 0.0
@@ -85,8 +85,8 @@ func rounded(f packing.Format, row []float64) []float64 {
 	return out
 }
 
-// halves and upperHalves list what 16 bits with 5 and 8 of exponent stand for, ascending; an even position has an
-// even last bit.
+// halves and upperHalves list the numbers of 16-bit formats with 5 and 8 exponent bits, ascending. An even index has
+// an even last bit.
 var halves, upperHalves = listed(5, 15), listed(8, 127)
 
 func listed(exponents, bias int) (all []float64) {

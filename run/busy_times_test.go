@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A run knows of each step how long each worker computed, though it keeps the events of the last ones alone.
+// A run records for each step how long each worker computed, though it keeps only the events of the last steps.
 func TestWhatWorkersComputedIsKnownOfEveryStep(t *testing.T) {
 	c := small(t, 3, 20)
 	c.Keep.Steps = 4

@@ -15,21 +15,21 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// carrierVariable has every run of these tests that does not say go over one carrier, for make soak. Without
-// it one in ten goes over each other one, by what it trains.
+// carrierVariable is an environment variable with a carrier for all of these tests' runs that set none; make soak
+// uses it. Without it, each other carrier is used by one run in ten, chosen by a digest of the plan.
 const carrierVariable = "MILLRACE_CARRIER"
 
 var others = map[string]func(workers int) ([]wire.Carrier, error){
 	"pipe": pipe.New, "blocking": blocking.New, "tcp": tcp.New,
 }
 
-// carried counts runs by the carrier that they went over.
+// carried counts runs by their carrier.
 var carried = struct {
 	sync.Mutex
 	runs map[string]int
 }{runs: map[string]int{}}
 
-// carrierOf is the carrier that a run goes over which does not say; "" is in process.
+// carrierOf returns the carrier of a run that sets none; "" means in process.
 func carrierOf(c *Config) string {
 	if name := os.Getenv(carrierVariable); name != "" {
 		return name
@@ -56,8 +56,7 @@ func init() {
 	}
 }
 
-// inTransit is the bytes of messages that a worker may hold although it has sent them: on carriers where
-// bytes travel, until the last of them has left.
+// inTransit returns the bytes of sent messages that a worker may still hold. That is 0 if memory changes hands.
 func inTransit(c *Config, messages int, bytes int64) int64 {
 	if others[carrierOf(c)] == nil {
 		return 0
@@ -65,8 +64,8 @@ func inTransit(c *Config, messages int, bytes int64) int64 {
 	return int64(messages) * bytes
 }
 
-// cut is a carrier that loses things: from the first transfer on that lost says is lost, it keeps what its
-// worker sends on that edge to itself.
+// cut is a carrier that loses messages. From the first transfer on an edge that lost selects, its worker's messages
+// on that edge are not sent.
 type cut struct {
 	wire.Carrier
 	lost func(schedule.Instruction) bool
@@ -76,7 +75,7 @@ type cut struct {
 	kept []func(error)
 }
 
-// cutting is carriers in process that lose transfers.
+// cutting returns in-process carriers that lose transfers.
 func cutting(lost func(schedule.Instruction) bool) func(workers int) ([]wire.Carrier, error) {
 	return func(workers int) ([]wire.Carrier, error) {
 		all, err := wire.InProcess(workers)
@@ -87,7 +86,7 @@ func cutting(lost func(schedule.Instruction) bool) func(workers int) ([]wire.Car
 	}
 }
 
-// losing is carriers that lose every activation and gradient.
+// losing returns carriers that lose every activation and gradient.
 var losing = cutting(func(schedule.Instruction) bool { return true })
 
 func (c *cut) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
@@ -127,7 +126,7 @@ func (c *cut) Close() error {
 	return c.Carrier.Close()
 }
 
-// shaped is carriers in process behind links.
+// shaped returns in-process carriers with simulated links.
 func shaped(links func(from, to int) shape.Link) func(workers int) ([]wire.Carrier, error) {
 	return func(workers int) ([]wire.Carrier, error) {
 		all, err := wire.InProcess(workers)

@@ -13,9 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// How many cases of model, plan, order and policy were trained and compared, bit by bit, with a sequential
-// program that knows no order. Tests put theirs into the ledger; when all of the package have run it is added
-// up, and too few fail the package.
+// These are the least numbers of cases of model, plan, order and policy that are trained and compared, bit by bit,
+// with a sequential program. Tests record theirs in the ledger. If a run of all tests has fewer, the package fails.
 const (
 	leastCases      = 1000 // with the engine ref
 	leastTorchCases = 60   // with torch, where it is installed
@@ -26,7 +25,7 @@ var ledger = struct {
 	cases map[string]map[string]int // by engine and order
 }{cases: map[string]map[string]int{}}
 
-// equalCase is sameWeights of a case and its twin, and counts it if they are.
+// equalCase is sameWeights for a case and its twin, and counts the case if they are equal.
 func equalCase(c Config, want, got map[string]process.Weight) error {
 	if err := sameWeights(want, got); err != nil {
 		return err
@@ -49,7 +48,7 @@ func equalCase(c Config, want, got map[string]process.Weight) error {
 	}
 	ledger.Lock()
 	defer ledger.Unlock()
-	engine, _, _ := strings.Cut(c.Engine.Name(), " ") // torch says its version too
+	engine, _, _ := strings.Cut(c.Engine.Name(), " ") // torch's name includes its version
 	of := ledger.cases[engine]
 	if of == nil {
 		of = map[string]int{}
@@ -59,7 +58,7 @@ func equalCase(c Config, want, got map[string]process.Weight) error {
 	return nil
 }
 
-// closeLedger is the end of the package's tests.
+// closeLedger checks the counts at the end of the package's tests.
 func closeLedger(code int) {
 	whole := true
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// What workers hold that divide a layer is what the simulator says of the profile of whole layers, within a twentieth:
-// what operators take for a moment for a part of a layer nobody has measured. Up to five messages
-// come in time.
+// Workers that divide a layer hold the bytes that the simulator predicts from the profile of whole layers, within a
+// twentieth. The tolerance is for temporary memory of operators on part of a layer, which is not measured. Up to
+// five messages may come in time.
 func TestMemoryOfDividedLayersIsAsPredicted(t *testing.T) {
 	adam, err := optim.Default(optim.Adam)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestMemoryOfDividedLayersIsAsPredicted(t *testing.T) {
 				micros := 6
 				if how.policy != schedule.Sync {
 					if micros = 1; c.sized == &dense {
-						continue // Adam's step of a stream takes more than is predicted, of whole layers too
+						continue // Adam's update in a stream takes more than predicted, for whole layers too
 					}
 				}
 				pl := planOf(m, []int{m.Index(name)}, sizedMicro, micros, how.family)

@@ -14,22 +14,21 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// rows is the part of a dense layer that one stage has, in the twin: rows from to to-1 of the weight. A stage sends
-// on what the layer reads, followed by all of its output so far; the last part's stage puts the whole output
-// together.
+// rows is the part of a dense layer on one stage of the twin: rows from to to-1 of the weight. A stage sends the
+// layer's input, followed by all of its output until then. The last part's stage completes the output.
 type rows struct {
 	span
-	reads int // numbers of what the layer reads
+	reads int // width of the layer's input
 	last  bool
 }
 
-// partNames is the names of what a part learns. Weights end in .weight, which alone decays.
+// partNames returns the names of a part's parameters. Only weights, which end in .weight, decay.
 func (l link) partNames() (weight, bias string) {
 	at := fmt.Sprintf("%s[%d:%d]", l.name, l.rows.from, l.rows.to)
 	return at + ".weight", at + ".bias"
 }
 
-// part is forward of a part.
+// part is forward for a part.
 func (l link) part(w values, k *kept) *kept {
 	r := l.rows
 	nameW, nameB := l.partNames()
@@ -58,7 +57,7 @@ func (l link) part(w values, k *kept) *kept {
 	return k
 }
 
-// partBack is backward of a part.
+// partBack is backward for a part.
 func (l link) partBack(w values, k *kept, dy [][]float64) (dx [][]float64, grads values) {
 	r := l.rows
 	nameW, nameB := l.partNames()
@@ -74,7 +73,7 @@ func (l link) partBack(w values, k *kept, dy [][]float64) (dx [][]float64, grads
 					g[o] = 0
 				}
 			}
-			g = append(make([]float64, r.reads), g...) // nothing behind it reads what the layer reads
+			g = append(make([]float64, r.reads), g...) // no later layer reads this layer's input
 		}
 		back := slices.Clone(g[:r.reads+r.from])
 		for o, own := range g[r.reads+r.from:] {
@@ -89,7 +88,8 @@ func (l link) partBack(w values, k *kept, dy [][]float64) (dx [][]float64, grads
 	return dx, values{nameW: gw, nameB: gb}
 }
 
-// inParts is a chain whose layers are in parts at these borders, the plan whose stages begin there, and its weights.
+// inParts returns the chain with its layers divided at these borders, the plan whose stages begin there, and the
+// divided weights.
 func (c chain) inParts(p *plan.Plan, at []border, weights values) (chain, *plan.Plan, values) {
 	parts, own := chain{inputs: c.inputs}, *p
 	own.Stages = slices.Clone(p.Stages)
@@ -131,7 +131,7 @@ func (c chain) inParts(p *plan.Plan, at []border, weights values) (chain, *plan.
 	return parts, &own, weights
 }
 
-// joined is weights with parts of layers put together, in order.
+// joined returns weights with the parts of layers joined, in order.
 func (c chain) joined(v values) values {
 	out := values{}
 	for _, l := range c.links {
@@ -148,7 +148,7 @@ func (c chain) joined(v values) values {
 	return out
 }
 
-// joinRows has rows of parameters be the parameters, all of which are there.
+// joinRows replaces rows of parameters by the whole parameters.
 func joinRows(all map[string]process.Weight) {
 	rows := map[string][]string{}
 	for name := range all {
@@ -173,7 +173,7 @@ func joinRows(all map[string]process.Weight) {
 }
 
 // Stages that divide layers train in a stream as the stream's paper says. Each has its rows at its own versions of
-// the weights, under every policy, with recompute, replicas and every optimizer that steps numbers one by one.
+// the weights. That holds under every policy, with recompute, replicas and every element-wise optimizer.
 func TestDividedLayersInAStream(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
@@ -203,7 +203,7 @@ func TestDividedLayersInAStream(t *testing.T) {
 					config.Plan.Stages[s].Recompute = x.again
 				}
 				if _, err := programs.Build(config.Plan, nil, false, config.Train.Steps); err != nil {
-					if policy != schedule.DoubleBuffered { // which two versions do not do for
+					if policy != schedule.DoubleBuffered { // two versions do not suffice for these
 						t.Fatal(err)
 					}
 					continue

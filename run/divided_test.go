@@ -23,8 +23,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// nearWeights refuses weights of a run that are farther than tolerance, of the largest number of each parameter, from
-// another's.
+// nearWeights returns an error if weights of two runs differ by more than tolerance, relative to the largest number
+// of each parameter.
 func nearWeights(got, want map[string]process.Weight, tolerance float64) error {
 	if len(got) != len(want) || len(got) == 0 {
 		return fmt.Errorf("%d weights and %d", len(got), len(want))
@@ -45,13 +45,14 @@ func nearWeights(got, want map[string]process.Weight, tolerance float64) error {
 	return nil
 }
 
-// border is where a stage begins: in front of a layer, of which the stages in front have a part.
+// border is the beginning of a stage: before a layer, or within it after the part of the earlier stages.
 type border struct {
 	layer int
 	part  float64
 }
 
-// divide has the stages of a plan, in a model of so many layers, begin at these borders, the first one's left out.
+// divide makes the stages of a plan, except the first, begin at these borders. layers is the model's number of
+// layers.
 func divide(p *plan.Plan, layers int, at ...border) *plan.Plan {
 	from := border{}
 	for i := range p.Stages {
@@ -75,7 +76,7 @@ func divide(p *plan.Plan, layers int, at ...border) *plan.Plan {
 	return p
 }
 
-// divideSome moves borders between stages into layers that can be divided, to any feature, and says how many.
+// divideSome moves borders between stages into layers that can be divided, at any feature, and returns how many.
 func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 	var at []border
 	last := border{}
@@ -100,9 +101,9 @@ func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 	return n
 }
 
-// A layer that stages divide trains as the whole one does: under every synchronous order, by any parts, at both ends of
-// a stage too, with every optimizer that steps numbers one by one, halves of backwards, recompute, clipping,
-// validation behind the norm and evaluations, to the literal twin's numbers.
+// A layer that stages divide trains as the whole one does, to the numbers of the literal twin. That holds under
+// every synchronous order, for any parts, also at both ends of a stage, and with every element-wise optimizer. It
+// holds with split backwards, recompute, clipping, later validation and evaluations.
 func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -151,7 +152,7 @@ func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 	}
 }
 
-// dividedPlans are plans of a chain whose stages divide layers.
+// dividedPlans returns plans of a chain whose stages divide layers.
 func dividedPlans(m *model.Model) []*plan.Plan {
 	return []*plan.Plan{
 		divide(planOf(m, evenCuts(len(m.Layers), 2), 2, 4, "1f1b"), len(m.Layers), border{1, 0.25}),
@@ -160,8 +161,8 @@ func dividedPlans(m *model.Model) []*plan.Plan {
 	}
 }
 
-// Replicas of stages that divide a layer train on the mean over the batch. Stages have as many replicas or others,
-// which split micro-batches or take them in turn.
+// Replicas of stages that divide a layer train on the mean over the batch. The stages may have different numbers of
+// replicas, which split micro-batches or take them in turn.
 func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 	e, c := testEngine(t), denseChain()
 	m := c.model(t)
@@ -178,8 +179,8 @@ func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 	}
 }
 
-// Pipelines side by side that divide layers are averaged to what those of whole layers are; with the reference beside
-// them each stage's is of its rows, and the record of what updates saw replays to the same bits.
+// Parallel pipelines that divide layers are averaged like those with whole layers. With the reference beside them,
+// each stage's reference has its rows, and the record of what updates saw replays to the same bits.
 func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	e := testEngine(t)
 	m := denseChain().model(t)
@@ -202,7 +203,8 @@ func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	}
 }
 
-// What is frozen of a divided layer stays as it is, and a frozen beginning that ends within one has no backward.
+// Frozen parameters of a divided layer do not change. If the frozen beginning of a model ends within a layer, it has
+// no backward.
 func TestFrozenPartsOfDividedLayers(t *testing.T) {
 	e, c := testEngine(t), denseChain()
 	for _, patterns := range [][]string{{"n0"}, {"n1.weight"}, {"n0", "n1"}, {"n1.bias", "n2"}} {
@@ -226,8 +228,9 @@ func TestFrozenPartsOfDividedLayers(t *testing.T) {
 	}
 }
 
-// A run goes on under another plan: of divided layers, whole ones, and layers divided elsewhere, with the optimizer's
-// states; it ends where one of whole layers ends. A checkpoint is whole, and exports have whole parameters.
+// A run resumes under another plan: with divided layers, whole ones, and layers divided elsewhere. It keeps the
+// optimizer's states and ends like a run with whole layers. A checkpoint is complete, and exports have whole
+// parameters.
 func TestDividedLayersAreSavedAndResumed(t *testing.T) {
 	e, c := testEngine(t), denseChain()
 	m := c.model(t)
@@ -295,8 +298,8 @@ func TestDividedLayersAreSavedAndResumed(t *testing.T) {
 	}
 }
 
-// A plan of divided layers leaves the bits that it leaves in one process on prompt devices. It runs in processes
-// over TCP, and on devices that are late.
+// A plan with divided layers has the same bits in one process on synchronous devices, in processes over TCP, and on
+// delayed devices.
 func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 	m := denseChain().model(t)
 	for i, p := range dividedPlans(m) {
@@ -326,8 +329,8 @@ func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 	}
 }
 
-// Stages that have parts of layers save without a drain as others do: saving changes no bit, and a run that goes on
-// from such a checkpoint has the bits of one that drained there.
+// Stages with parts of layers save without a drain like others. Saving changes no bit, and a run that resumes from
+// such a checkpoint has the bits of one that drained there.
 func TestDividedLayersSaveWithoutADrain(t *testing.T) {
 	ran := 0
 	for seed := uint64(0); seed < 120 && ran < 24; seed++ {

@@ -17,9 +17,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// On torch, divided dense and convolutional layers train to what whole ones do, to 1e-5 of each parameter's largest
-// number. They have batch norm and activations behind their products. What crosses each border, there and back, is
-// the bytes that the simulator counts.
+// On torch, divided dense and convolutional layers train like whole ones, to 1e-5 of each parameter's largest
+// number. Batch norm and activations follow their products. The bytes over each border, in both directions, are
+// those that the simulator counts.
 func TestTorchDividedLayers(t *testing.T) {
 	e := torchEngine(t)
 	for _, x := range []struct {
@@ -73,8 +73,8 @@ func TestTorchDividedLayers(t *testing.T) {
 	}
 }
 
-// sendsWhatIsCounted compares the bytes that each of three stages sent to its neighbours with those that the
-// simulator counts. The run has 4 steps of 4 micro-batches of 4 samples.
+// sendsWhatIsCounted compares the bytes that each of three stages sent to its neighbours with the simulator's. The
+// run has 4 steps of 4 micro-batches of 4 samples.
 func sendsWhatIsCounted(c Config, got *Result) error {
 	p, err := profile.Analytic(c.Model, map[string]cluster.DeviceType{"cpu": {PeakFLOPS: 1e9,
 		MemoryBandwidthBytesPerSecond: 1e9}}, []int{4}, "sgd", 1)
@@ -103,7 +103,7 @@ func sendsWhatIsCounted(c Config, got *Result) error {
 	return nil
 }
 
-// Each of these is refused by name, with what would be right.
+// Each of these is refused with a message that names it and says what would be valid.
 func TestWhatDividesNoLayer(t *testing.T) {
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{6, 8}, "dense": []int{12}})
 	tied := tiedChain().model(t)
@@ -142,7 +142,7 @@ func TestWhatDividesNoLayer(t *testing.T) {
 	}
 }
 
-// Of an imported network a layer that is one linear or one convolution is divided, from the values of its module on.
+// In an imported network a layer that is one linear or one convolution can be divided, from the module's own values.
 func TestImportedLayersAreDivided(t *testing.T) {
 	e := torchEngine(t)
 	of, models := networks(t, imported.Fused, true, "branches")

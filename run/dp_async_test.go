@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// asynchronous puts a model on replicas that sum their gradients beside the next minibatch.
+// asynchronous places a model on replicas that sum their gradients during the next minibatch.
 func asynchronous(c *Config, replicas, micros int) {
 	c.Plan = replicated(c.Plan, len(c.Model.Layers), replicas)
 	c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "dp-async", string(schedule.DoubleBuffered), micros
@@ -28,7 +28,7 @@ func asyncConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 	return c
 }
 
-// Asynchronous data parallelism leaves the bits of w(k+1) = w(k) - lr grad f_k(w(k-1)). Gradients are summed in rank
+// Asynchronous data parallelism has the bits of w(k+1) = w(k) - lr grad f_k(w(k-1)). Gradients are summed in rank
 // order, clipped or not, however long messages take.
 func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	e := testEngine(t)
@@ -49,7 +49,7 @@ func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	}
 }
 
-// One that is told to stop makes the updates of what it has begun, and leaves what a shorter run leaves.
+// A run that is told to stop makes the updates of what it has begun, and has the bits of a shorter run.
 func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(8, 20) {
@@ -60,7 +60,7 @@ func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	}
 }
 
-// Torch keeps the bits too; the statistics of a batch norm are the replicas' mean at the end.
+// Torch has the bits too. The statistics of a batch norm are the replicas' mean at the end.
 func TestTorchAsynchronousDataParallelism(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// failing is an engine one of whose workers dies at an operator that `when` picks.
+// failing is an engine where one worker dies at an operator that `when` selects.
 type failing struct {
 	engine.Engine
 	worker int
@@ -44,7 +44,7 @@ func (d *failingDevice) Call(op string, args ...any) ([]engine.Tensor, error) {
 
 var errBroken = errors.New("the device is gone")
 
-// nth picks the n-th time, from 0, that an operator is called with this number at the end.
+// nth selects the n-th call, from 0, of an operator with this number as last argument.
 func nth(n int, op string, last float64) func(string, []any) bool {
 	seen := 0
 	return func(called string, args []any) bool {
@@ -56,8 +56,8 @@ func nth(n int, op string, last float64) func(string, []any) bool {
 	}
 }
 
-// faultyConfig is three pipelines on two workers, saved every two steps. Its alpha and its mean
-// are numbers that no other operator multiplies by.
+// faultyConfig is a run of three pipelines on two workers, saved every two steps. No other operator multiplies by
+// its alpha or its mean.
 func faultyConfig(t testing.TB) Config {
 	c := small(t, 2, 6)
 	c.Engine, c.Train.Optimizer = ref.New(), optim.Settings{Kind: optim.SGD, Momentum: 0.9}
@@ -67,9 +67,9 @@ func faultyConfig(t testing.TB) Config {
 	return c
 }
 
-// TestAQueueWhosePeerDied: a pipeline that dies on its way to the queue, by an error or by a bug of
-// ours, and a reference that dies with its queue full, stop the run at once. The error says which
-// worker, which pipeline or reference, and which stage; nothing leaks; and the checkpoint before is whole.
+// TestAQueueWhosePeerDied: a pipeline that dies before it reaches the queue, and a reference that dies with a full
+// queue, stop the run at once, whether by an error or by a panic. The error names the worker, the pipeline or
+// reference, and the stage. Nothing leaks, and the earlier checkpoint is complete.
 func TestAQueueWhosePeerDied(t *testing.T) {
 	parameters := 0 // of the last stage
 	{
@@ -123,8 +123,8 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 	}
 }
 
-// TestAPipelineWhosePeerIsGone: messages of one pipeline that never arrive keep it from its queue; nobody can
-// go on, and the run says what every worker waits for.
+// TestAPipelineWhosePeerIsGone: if messages of one pipeline never arrive, no worker can continue, and the run says
+// what every worker waits for.
 func TestAPipelineWhosePeerIsGone(t *testing.T) {
 	c := faultyConfig(t)
 	c.Wire.Carriers, c.Watch.StallAfter = losing, 300*time.Millisecond

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestElasticMemoryIsAsPredicted: the N models with their optimizer states, the reference and the
-// queue are in the prediction, and no run holds more than it says or, but for messages that did
-// not have to wait, less by as much as one step in the queue.
+// TestElasticMemoryIsAsPredicted: the prediction includes the N models with their optimizer states, the reference
+// and the queue. No run holds more. Apart from messages that did not have to wait, it holds at most one step in the
+// queue less.
 func TestElasticMemoryIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// settingsOf is every optimizer, momentum on.
+// settingsOf returns every optimizer, with momentum.
 func settingsOf(t testing.TB) []optim.Settings {
 	t.Helper()
 	all := []optim.Settings{{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}}
@@ -28,7 +28,7 @@ func settingsOf(t testing.TB) []optim.Settings {
 	return all
 }
 
-// pipelinesConfig is a run of so many pipelines, plain 1F1B for one.
+// pipelinesConfig returns a run of n pipelines; plain 1F1B for one.
 func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
 	c := small(t, 2, steps)
 	c.Engine, c.Train.Optimizer = ref.New(), o
@@ -39,8 +39,8 @@ func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
 	return c
 }
 
-// TestElasticGoesOnWithAnotherNumber: from N to N' pipelines, one among them, every optimizer: bit
-// by bit what a sequential program of the rule does; and resumed once more it is as if it had not stopped.
+// TestElasticGoesOnWithAnotherNumber: a run changes from N to N' pipelines, also from or to one, with every
+// optimizer. It has the bits of a sequential program of the rule, also when it is resumed once more.
 func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		for _, n := range [][2]int{{1, 3}, {3, 1}, {2, 3}, {4, 2}} {
@@ -75,8 +75,8 @@ func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 	}
 }
 
-// TestElasticCheckpointHoldsAllModels: N models with their optimizer states and the reference
-// without any, one file a stage each.
+// TestElasticCheckpointHoldsAllModels: it has N models with their optimizer states, and the reference without any,
+// with one file per stage.
 func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		c := pipelinesConfig(t, 3, 2, o)
@@ -119,14 +119,13 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	}
 }
 
-// TestTorchElasticGoesOn: on torch, with every optimizer, dropout and batch norm, a run that was stopped and
-// resumed with all its models has the bits of one that was not; and one that takes up another number of
-// pipelines begins at the checkpoint's reference.
+// TestTorchElasticGoesOn: on torch, with every optimizer, dropout and batch norm, a resumed run has the bits of one
+// that was not stopped. One with another number of pipelines begins at the checkpoint's reference.
 func TestTorchElasticGoesOn(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},
 		"batch_norm": true})
-	statistics := map[string]bool{} // of batch norms: they move without a rate
+	statistics := map[string]bool{} // of batch norms: they move even at rate 0
 	for _, l := range m.Layers {
 		for _, p := range l.Params {
 			statistics[l.Name+"."+p.Name] = p.Buffer
@@ -148,7 +147,7 @@ func TestTorchElasticGoesOn(t *testing.T) {
 			t.Errorf("%s %v: %v", o.Kind, o.Momentum, err)
 		}
 		if o.Kind == optim.LARS {
-			continue // its momentum has the rates of past steps in it, and moves weights at rate 0 too
+			continue // its momentum contains the rates of past steps, and moves weights even at rate 0
 		}
 		for _, n := range []int{1, 4} {
 			other := config(o, n, 4)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// elasticConfig is a random run of several pipelines.
+// elasticConfig returns a random run of several pipelines.
 func elasticConfig(t testing.TB, g *rand.Rand) Config {
 	c := randomConfig(t, ref.New(), g)
 	c.Plan.Schedule, c.Plan.Weights, c.Plan.Replication = "elastic", "elastic", "round_robin"
@@ -43,8 +43,8 @@ func TestElasticEqualsItsEquations(t *testing.T) {
 	}
 }
 
-// TestElasticReportsTheAverage: at every evaluation the reference is the average of the pipelines to
-// rounding; in the printed order it is not.
+// TestElasticReportsTheAverage: at every evaluation the reference is the average of the pipelines, up to rounding.
+// In the printed order of the paper it is not.
 func TestElasticReportsTheAverage(t *testing.T) {
 	c := small(t, 2, 12)
 	c.Engine = ref.New()
@@ -71,8 +71,8 @@ func TestElasticReportsTheAverage(t *testing.T) {
 	}
 }
 
-// TestElasticGoesOn: stopped and resumed is as not stopped, evaluated and saved or not, and
-// another number of pipelines is refused with both.
+// TestElasticGoesOn: a resumed run is like one that was not stopped, with evaluations and saves or without. Another
+// number of pipelines is refused with a message that has both numbers.
 func TestElasticGoesOn(t *testing.T) {
 	fresh := func() Config {
 		c := small(t, 2, 10)
@@ -98,8 +98,8 @@ func TestElasticGoesOn(t *testing.T) {
 	}
 }
 
-// TestTorchElasticStagesAreBitEqual: however the model is cut, and whether or not it stops in
-// between, torch's bits are those of one stage, batch norm, dropout and ties included.
+// TestTorchElasticStagesAreBitEqual: however the model is cut, and if it is stopped in between, torch's bits are
+// those of one stage. That includes batch norm, dropout and ties.
 func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {
@@ -129,8 +129,8 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 	}
 }
 
-// TestAStoppedElasticRunIsAShorterOne: pipelines are told to stop while one is an iteration ahead of
-// another, and end with the same iteration.
+// TestAStoppedElasticRunIsAShorterOne: pipelines are told to stop while one is an iteration ahead of another, and
+// all end with the same iteration.
 func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	for seed := range cases(6, 12) {
 		g := rand.New(rand.NewPCG(seed, 21))
@@ -158,8 +158,8 @@ func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	}
 }
 
-// TestElasticReplicas: stages on several workers, in turn or on slices, come near to the run without
-// replicas, which adds the same numbers in another order.
+// TestElasticReplicas: stages on several workers, in turn or on slices, are near the run without replicas, which
+// adds the same numbers in another order.
 func TestElasticReplicas(t *testing.T) {
 	for _, how := range []string{"round_robin", "split"} {
 		c := small(t, 2, 6)

@@ -13,22 +13,22 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// averaged is elastic averaging without any Program, on plain slices: one worker, a twin of the undivided
-// model for each pipeline, iteration by iteration and pipeline by pipeline.
+// averaged computes elastic averaging without a Program, on plain slices. One worker has a twin of the undivided
+// model for each pipeline, and computes iteration by iteration and pipeline by pipeline.
 type averaged struct {
 	c     Config
 	dev   engine.Device
 	x     []*twin
 	z     [][]float64 // by parameter, then by buffer
-	batch int         // of the data, the next
-	later []leg       // iterations behind the Config's own
-	// sees is which reference an update of a pipeline sees where a layer is: that behind so many updates, of past; nil:
-	// the newest.
+	batch int         // the next batch of the data
+	later []leg       // iterations after those of the Config
+	// sees returns which reference an update of a pipeline sees for a layer: the one after that many updates, from
+	// past. nil means the newest.
 	sees func(layer, pipeline, step int) int
 	past [][][]float64
 }
 
-// leg is iterations with another number of pipelines than those before.
+// leg is a number of iterations with another number of pipelines than before.
 type leg struct {
 	elastic *plan.Elastic
 	steps   int
@@ -95,12 +95,12 @@ func (a *averaged) run() (map[string]process.Weight, error) {
 	return out, nil
 }
 
-// open makes so many pipelines, all of them with the initial weights. The steps of each are without end:
-// what a twin does at its last is not for them.
+// open makes this many pipelines, all with the initial weights. Each twin has unlimited steps, because pipelines do
+// not do what a twin does at its last step.
 func (a *averaged) open(pipelines, before int) error {
 	c := undivided(a.c)
 	c.Plan.Stages[0].Devices = []int{0}
-	if a.c.Plan.Boundary.Packs() { // what crosses is not what was made
+	if a.c.Plan.Boundary.Packs() { // received values differ from the sent ones
 		c.Plan.Stages = a.c.Plan.Stages
 	}
 	c.Train.Steps = 1 << 20
@@ -115,8 +115,8 @@ func (a *averaged) open(pipelines, before int) error {
 	return nil
 }
 
-// regroup goes on with another number of pipelines: weights and buffers of the reference, states
-// the mean of those that there were.
+// regroup continues with another number of pipelines. They have the weights and buffers of the reference, and the
+// mean of the earlier pipelines' states.
 func (a *averaged) regroup(pipelines, done int) error {
 	var sums [][]float64 // by parameter and state
 	before := a.x
@@ -166,8 +166,8 @@ func (a *averaged) regroup(pipelines, done int) error {
 	return nil
 }
 
-// iteration takes every pipeline through a batch, and then the reference. One pipeline is
-// plain training, and its own reference.
+// iteration trains every pipeline on a batch, and then moves the reference. A single pipeline is plain training and
+// its own reference.
 func (a *averaged) iteration(t int, e *plan.Elastic) error {
 	n, alpha := len(a.x), e.Alpha
 	if a.sees != nil {
@@ -241,7 +241,7 @@ func (a *averaged) iteration(t int, e *plan.Elastic) error {
 	return nil
 }
 
-// buffers is how many of a pipeline's tensors are buffers, its last ones.
+// buffers returns how many of a pipeline's tensors, the last ones, are buffers.
 func (a *averaged) buffers() (n int) {
 	for _, s := range a.x[0].stages {
 		n += len(s[0].Statistics.Vectors())
@@ -249,7 +249,7 @@ func (a *averaged) buffers() (n int) {
 	return n
 }
 
-// tensors is the parameters of a pipeline, then its buffers.
+// tensors returns the parameters of a pipeline, then its buffers.
 func (a *averaged) tensors(p int) (all []stage.Vector) {
 	var buffers []stage.Vector
 	for _, s := range a.x[p].stages {
@@ -261,7 +261,7 @@ func (a *averaged) tensors(p int) (all []stage.Vector) {
 	return append(all, buffers...)
 }
 
-// views is their numbers, where they lie.
+// views returns their numbers, sharing memory.
 func (a *averaged) views(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, t := range a.tensors(p) {
@@ -283,7 +283,7 @@ func (a *averaged) copies(p int) ([][]float64, error) {
 	return all, err
 }
 
-// states is the optimizer's numbers of a pipeline, where they lie.
+// states returns the optimizer's numbers of a pipeline, sharing memory.
 func (a *averaged) states(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, s := range a.x[p].stages {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// inTurn is a stream whose first stage has so many replicas in turn, one micro-batch a step.
+// inTurn returns a stream whose first stage has this many replicas in turn, with one micro-batch per step.
 func inTurn(t *testing.T, replicas, steps int) Config {
 	c := small(t, 2, steps)
 	c.Train.Clip = 0
@@ -21,8 +21,9 @@ func inTurn(t *testing.T, replicas, steps int) Config {
 	return c
 }
 
-// Programs end behind whole groups of the minibatches that one update covers, so that stages save themselves in all of
-// them: of 3 replicas in turn behind steps 9 and 18 and not 11 and 20, of evaluations, and where a run goes on.
+// Programs end after whole groups of the minibatches that one update covers, so that stages can save in all of them.
+// With 3 replicas in turn they end after steps 9 and 18, not 11 and 20. That holds with evaluations and in a resumed
+// run.
 func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
 	for name, set := range map[string]func(c *Config){
 		"programs of 11 steps at most": func(c *Config) { c.longest = 11 },
@@ -57,7 +58,8 @@ func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
 	}
 }
 
-// More steps than one Program has by itself: of 3 replicas in turn 4095 and not 4096, behind which no group is whole.
+// The run has more steps than one Program may have. With 3 replicas in turn a Program ends after 4095 steps, because
+// 4096 is not a whole number of groups.
 func TestStagesSaveBehindTheLongestProgram(t *testing.T) {
 	c := inTurn(t, 3, 4500).saves(t.TempDir(), 900)
 	c.Checkpoint.Keep = 1
@@ -69,8 +71,8 @@ func TestStagesSaveBehindTheLongestProgram(t *testing.T) {
 	}
 }
 
-// A run is refused before it begins where a Program would begin in the middle of a group. An evaluation, or the step
-// that the run goes on from, may be the cause.
+// A run is refused before it begins if a Program would begin in the middle of a group. The reason may be an
+// evaluation, or the step at which the run resumes.
 func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 	c := inTurn(t, 2, 16).saves(t.TempDir(), 4)
 	c.Data.Test, c.Train.EvalEvery = c.Data.Train, 3
@@ -88,11 +90,11 @@ func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 		t.Errorf("%v; wanted %q", err, want)
 	}
 	if c.Train.Steps = 7; c.Check() != nil {
-		t.Error(c.Check()) // nothing is left to train
+		t.Error(c.Check()) // no steps are left
 	}
 }
 
-// A Program whose lists are written out is bounded by its instructions: of 1024 micro-batches a step, two stages have
+// A Program with written-out lists is bounded by its instructions. With 1024 micro-batches per step, two stages have
 // at least 6 instructions for each.
 func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
 	c := small(t, 2, 9)
@@ -113,8 +115,8 @@ func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
 	}
 }
 
-// What stages have begun to write is removed though none has said that it has saved; whole checkpoints are not,
-// nor is one that other folders may be needed for.
+// Drafts that stages have begun are removed even if no stage has reported a save. Complete checkpoints are not
+// removed, nor is a draft that other folders may need.
 func TestDraftsThatNobodyHasSpokenOf(t *testing.T) {
 	c := inTurn(t, 2, 20).saves(t.TempDir(), 4)
 	p, err := programs.Build(c.Plan, nil, false, 20)

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// epochConfig is a random stream with whole groups, and behind how many steps its stages save themselves; false where
-// depths, replicas and weights do not go together.
+// epochConfig returns a random stream with whole groups, and the period of its stages' saves. ok is false if depths,
+// replicas and weights do not fit together.
 func epochConfig(t testing.TB, g *rand.Rand, policy schedule.Policy) (c Config, every int, ok bool) {
 	c = streamConfig(t, ref.New(), g, policy)
 	if g.IntN(4) == 0 && policy == schedule.DoubleBuffered {
@@ -41,13 +41,13 @@ func epochConfig(t testing.TB, g *rand.Rand, policy schedule.Policy) (c Config, 
 	return c, every, true
 }
 
-// saves has a config's stages save themselves in a folder.
+// saves returns the config with stages that save themselves in a folder.
 func (c Config) saves(dir string, every int) Config {
 	c.Checkpoint = Checkpointing{Dir: dir, Every: every, ByStage: true}
 	return c
 }
 
-// drained is a run to so many steps that drains there, saves, and goes on to the end without another drain.
+// drained runs this many steps, drains, saves, and resumes to the end without another drain.
 func drained(t *testing.T, c Config, steps int) (there, end *Result) {
 	t.Helper()
 	first := c
@@ -61,8 +61,8 @@ func drained(t *testing.T, c Config, steps int) (there, end *Result) {
 	return there, train(t, second)
 }
 
-// A save without a drain does not change the bits of the run. Who goes on from it leaves the bits of a run that
-// drained there: of every policy, of straight and replicated stages, in one process and in several.
+// A save without a drain does not change the bits of the run. A run that resumes from it has the bits of one that
+// drained there. That holds for every policy, with and without replicas, in one process and in several.
 func TestStagesSaveWithoutADrain(t *testing.T) {
 	ran := map[schedule.Policy]int{}
 	var mu sync.Mutex
@@ -130,7 +130,7 @@ func TestStagesSaveWithoutADrain(t *testing.T) {
 	}
 }
 
-// The same on devices that do late what they are told.
+// The same holds on delayed devices.
 func TestLateDevicesSaveWithoutADrain(t *testing.T) {
 	for seed := range cases(12, 40) {
 		g := rand.New(rand.NewPCG(seed, 72))
@@ -154,8 +154,8 @@ func TestLateDevicesSaveWithoutADrain(t *testing.T) {
 	}
 }
 
-// A kill at any point between the saves of stages leaves the last epoch that all of them have: what is on the disk
-// whenever a stage reads a tensor to save is copied, and gone on from.
+// A kill at any point between the saves of stages leaves the last epoch that all of them have. The test copies the
+// disk whenever a stage reads a tensor for a save, and resumes from the copy.
 func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 	g := rand.New(rand.NewPCG(5, 73))
 	var c Config
@@ -169,7 +169,7 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 		_, ends[at] = drained(t, c, at)
 	}
 	saving := c.saves(filepath.Join(t.TempDir(), "checkpoints"), every)
-	states := map[string]string{} // by what there is
+	states := map[string]string{} // by the files that exist
 	var mu sync.Mutex
 	saving.Engine = savingEngine{c.Engine, saving.Checkpoint.Dir, func(int, []string) error {
 		mu.Lock()
@@ -179,7 +179,7 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 			if os.CopyFS(to, os.DirFS(saving.Checkpoint.Dir)) == nil {
 				break
 			}
-			if err := os.RemoveAll(to); err != nil { // a draft has become a checkpoint meanwhile
+			if err := os.RemoveAll(to); err != nil { // a draft may have become a checkpoint meanwhile
 				return err
 			}
 		}
@@ -212,13 +212,13 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 			t.Fatalf("drafts are left of %s: %v", state, left)
 		}
 	}
-	// How many are seen of each depends on how soon the leader seals what stages have written.
+	// The number of each depends on how soon the leader seals what stages have written.
 	if behind := tried[every] + tried[2*every]; tried[0] < 1 || behind < 1 || tried[0]+behind < 4 {
 		t.Errorf("states by the newest whole epoch: %v; wanted some in front of the first, and behind it", tried)
 	}
 }
 
-// names is all files of a folder.
+// names returns all files of a folder.
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
@@ -234,8 +234,8 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// A run that is told to stop ends as a shorter one and saves there. It leaves as many checkpoints as are to be kept
-// and no draft; so does one whose epochs are shorter than its pipeline is deep.
+// A run that is told to stop ends like a shorter one and saves there. It leaves the checkpoints to be kept and no
+// draft. That holds even if an epoch is shorter than the pipeline is deep.
 func TestARunWhoseStagesSaveStops(t *testing.T) {
 	for seed := range cases(12, 40) {
 		g := rand.New(rand.NewPCG(seed, 74))
@@ -259,7 +259,7 @@ func TestARunWhoseStagesSaveStops(t *testing.T) {
 	}
 }
 
-// A stage that cannot write ends the run, which leaves the checkpoints before and no draft.
+// A stage that cannot write ends the run, which leaves the earlier checkpoints and no draft.
 func TestAStageThatCannotSaveEndsTheRun(t *testing.T) {
 	g := rand.New(rand.NewPCG(6, 75))
 	var c Config
@@ -287,7 +287,8 @@ func TestAStageThatCannotSaveEndsTheRun(t *testing.T) {
 	}
 }
 
-// Where a checkpoint by stage would not be what a drain leaves, or is that anyway, it is refused by name.
+// ByStage is refused with a reason if its checkpoint would differ from that of a drain, or if it would make no
+// difference.
 func TestWhereStagesDoNotSaveThemselves(t *testing.T) {
 	stream := func(c *Config) { c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "1f1b-rr", "stash", 1 }
 	for want, spoil := range map[string]func(c *Config){

@@ -31,7 +31,7 @@ const (
 	PV                 // post-validation of an update that did not wait for the gradient norm
 	CK                 // checkpoint
 	EV                 // forward of an evaluation micro-batch
-	DR                 // drain: nothing passes until every worker is here
+	DR                 // drain: wait until every worker is here
 	SG                 // send the gradients of a minibatch to the worker that holds the weights
 	RG                 // receive them there
 	SW                 // send the newest weights to a worker, for its next minibatch
@@ -39,31 +39,31 @@ const (
 	UR                 // update of a reference model, beside the worker
 )
 
-// Lane is the row of a worker's timeline that an instruction is drawn in.
+// Lane is the row of a worker's timeline in which an instruction is drawn.
 type Lane string
 
-// The lanes: what keeps the worker itself, what moves or waits, and what another thread of it does.
+// Compute is for what occupies the worker itself, Comm for what transfers or waits.
 const (
 	Compute Lane = "compute"
 	Comm    Lane = "comm"
-	// Beside is a thread of the worker's own that holds a reference model.
+	// Beside is for the worker's second thread, which holds a reference model.
 	Beside Lane = "reference"
 )
 
-// Info is what a kind is.
+// Info holds the properties of a kind.
 type Info struct {
 	Letters    string // in an instruction's text
 	Plain      string // in words, for a reader who has not seen the vocabulary
-	Computes   bool   // it keeps the device busy: it takes a core where workers share cores
-	Sends      bool   // it hands a message to other workers
-	Receives   bool   // it takes a message of another worker's
-	Collective bool   // several workers join in it, each with an instruction of its own
-	Beside     bool   // another thread of the worker does it, one after the other
+	Computes   bool   // occupies the device, and takes a core if workers share cores
+	Sends      bool   // hands a message to other workers
+	Receives   bool   // takes a message of another worker
+	Collective bool   // several workers take part, each with an instruction of its own
+	Beside     bool   // another thread of the worker executes it, one at a time
 	Minibatch  bool   // its number counts minibatches rather than micro-batches
 	Lane       Lane
 }
 
-// Issued says whether the work goes on beside the worker once it has begun.
+// Issued reports whether the work continues beside the worker once it has begun.
 func (i Info) Issued() bool { return i.Sends || i.Collective || i.Beside }
 
 var table = [...]Info{
@@ -90,7 +90,7 @@ var table = [...]Info{
 	UR: {Letters: "UR", Plain: "update of the reference beside", Beside: true, Minibatch: true, Lane: Beside},
 }
 
-// All lists the kinds in the table's order.
+// All returns the kinds in the table's order.
 func All() []Kind {
 	all := make([]Kind, 0, len(table)-1)
 	for k := F; k.Known(); k++ {
@@ -99,7 +99,7 @@ func All() []Kind {
 	return all
 }
 
-// Parse finds the kind that has these letters.
+// Parse returns the kind with these letters.
 func Parse(letters string) (Kind, bool) {
 	for k := F; k.Known(); k++ {
 		if table[k].Letters == letters {
@@ -109,7 +109,7 @@ func Parse(letters string) (Kind, bool) {
 	return 0, false
 }
 
-// Of is the row of the kind that has these letters.
+// Of returns the row of the kind with these letters.
 func Of(letters string) Info {
 	if k, ok := Parse(letters); ok {
 		return table[k]
@@ -117,10 +117,10 @@ func Of(letters string) Info {
 	return Info{Letters: letters, Plain: letters}
 }
 
-// Known says whether the table has the kind.
+// Known reports whether the table has the kind.
 func (k Kind) Known() bool { return k > 0 && int(k) < len(table) }
 
-// Info is the kind's row of the table.
+// Info returns the kind's row of the table.
 func (k Kind) Info() *Info {
 	if k.Known() {
 		return &table[k]
@@ -128,7 +128,7 @@ func (k Kind) Info() *Info {
 	return &Info{Letters: k.String(), Plain: k.String()}
 }
 
-// String is the letters of the kind in an instruction's text.
+// String returns the kind's letters in an instruction's text.
 func (k Kind) String() string {
 	if k.Known() {
 		return table[k].Letters
@@ -136,7 +136,7 @@ func (k Kind) String() string {
 	return "?" + strconv.Itoa(int(k))
 }
 
-// set is some of the kinds, a bit each, read off the table: a player asks what a kind is several times an
+// set is a bit set of kinds, made from the table for speed: the simulator looks up kinds several times per
 // instruction.
 type set uint32
 
@@ -158,27 +158,26 @@ var (
 	minibatch  = setOf(func(i Info) bool { return i.Minibatch })
 )
 
-// has says whether a kind is in the set; one that the table does not have is in none.
+// has reports whether a kind is in the set; an unknown kind never is.
 func (s set) has(k Kind) bool { return s>>k&1 != 0 }
 
-// IsCompute says whether the kind keeps the device itself busy, so that it takes
-// a core where workers share cores.
+// IsCompute reports whether the kind occupies the device, so that it takes a core if workers share cores.
 func (k Kind) IsCompute() bool { return computing.has(k) }
 
-// IsSend says whether the instruction hands a message to other workers.
+// IsSend reports whether the instruction hands a message to other workers.
 func (k Kind) IsSend() bool { return sending.has(k) }
 
-// IsReceive says whether the instruction takes a message of another worker's.
+// IsReceive reports whether the instruction takes a message of another worker.
 func (k Kind) IsReceive() bool { return receiving.has(k) }
 
-// IsCollective says whether several workers join in the instruction.
+// IsCollective reports whether several workers take part in the instruction.
 func (k Kind) IsCollective() bool { return collective.has(k) }
 
-// IsIssued says whether the instruction's work goes on beside the worker once it has begun.
+// IsIssued reports whether the instruction's work continues beside the worker once it has begun.
 func (k Kind) IsIssued() bool { return issued.has(k) }
 
-// OfMinibatch says whether an instruction's number counts minibatches rather than micro-batches.
+// OfMinibatch reports whether an instruction's number counts minibatches rather than micro-batches.
 func (k Kind) OfMinibatch() bool { return minibatch.has(k) }
 
-// Lane is the row of a worker's timeline that the instruction is drawn in.
+// Lane returns the row of a worker's timeline in which the instruction is drawn.
 func (k Kind) Lane() Lane { return k.Info().Lane }

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/kind"
 )
 
-// TestTable: the properties of the kinds, written the other way round, a list for each property.
+// TestTable compares the table with a list of the kinds for each property.
 func TestTable(t *testing.T) {
 	all := strings.Fields("F B I W SF RF SB RB AR TG GN U PV CK EV DR SG RG SW RW UR")
 	for property, c := range map[string]struct {
@@ -54,7 +54,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestUnknown: a recording of a later version may have letters that no kind has.
+// TestUnknown: a recording of a later version may have letters of an unknown kind.
 func TestUnknown(t *testing.T) {
 	if _, ok := kind.Parse("XY"); ok {
 		t.Error("XY is a kind")

@@ -1,9 +1,9 @@
-// Package names keeps what users and files call things from doing harm where it is shown or made a path of.
+// Package names makes names from users and files safe to show and to use in paths.
 //
-// In: a name, or a text with names in it. Out: whether a document may have that name (Check), a name for
-// a file (File), a text that a terminal shows and does not obey (Shown, Screen). Refused: control
-// characters, escape sequences among them, characters that turn the direction of writing or are not seen,
-// and names that are too long.
+// Input: a name, or a text with names in it. Output: whether a document may have that name (Check), a name for a
+// file (File), or a text that is safe on a terminal (Shown, Screen). Check refuses control characters (including
+// escape sequences), invisible characters, characters that change the direction of writing, and names that are too
+// long.
 package names
 
 import (
@@ -15,10 +15,10 @@ import (
 	"unicode/utf8"
 )
 
-// Longest is how many characters a name may have.
+// Longest is the most characters of a name.
 const Longest = 200
 
-// Check refuses a name that could not be shown as it is.
+// Check returns an error for a name that could not be shown unchanged.
 func Check(name string) error {
 	if n := utf8.RuneCountInString(name); n > Longest {
 		return fmt.Errorf("a name of %d characters, %.40q ...; it may have %d", n, name, Longest)
@@ -34,16 +34,16 @@ func Check(name string) error {
 	return nil
 }
 
-// hidden says whether a terminal obeys a character, or shows nothing for it.
+// hidden reports whether a terminal interprets a character, or shows nothing for it.
 func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Cs)
 }
 
-// longestFile leaves room for prefixes and suffixes of a name, within the length that file systems take.
+// longestFile leaves room for prefixes and suffixes within the limit of file systems.
 const longestFile = 64
 
-// File is a name as a part of a file's: letters, digits and . _ -, no path, no hidden file, not too long. Others
-// become -, so that two names may be one.
+// File converts a name for use in a file name. It keeps letters, digits and . _ -, and replaces others by -. The
+// result is short, contains no path, and is not hidden. Two names may give the same result.
 func File(name string) string {
 	var b strings.Builder
 	for _, r := range name {
@@ -63,7 +63,8 @@ func File(name string) string {
 	return clean
 }
 
-// Shown is a text as a terminal shows it: what it would obey is written as JSON and Go write it. Lines and tabs stay.
+// Shown returns a text that is safe on a terminal: control characters are escaped as in JSON and Go. Newlines and
+// tabs stay.
 func Shown(text string) string {
 	var b strings.Builder
 	s := Screen(&b, false)
@@ -72,17 +73,18 @@ func Shown(text string) string {
 	return b.String()
 }
 
-// Screen cleans what is written to it as Shown does, but where it is coloured for colours, which are ours. Close
-// writes what is left of a character that was cut.
+// Screen returns a writer that cleans its input as Shown does. With coloured it lets millrace's own colours pass.
+// Close writes the rest of an incomplete character.
 func Screen(w io.Writer, coloured bool) io.WriteCloser { return &screen{to: w, coloured: coloured} }
 
 type screen struct {
 	to       io.Writer
 	coloured bool
-	rest     []byte // the beginning of a character, or of an escape sequence
+	rest     []byte // the beginning of an incomplete character or escape sequence
 }
 
-// Fd is the file descriptor behind it, for whoever asks whether this is a terminal; none where there is none.
+// Fd returns the file descriptor of the underlying writer, for tests whether it is a terminal; an invalid one if it
+// has none.
 func (s *screen) Fd() uintptr {
 	if f, ok := s.to.(interface{ Fd() uintptr }); ok {
 		return f.Fd()
@@ -110,7 +112,7 @@ func (s *screen) Write(text []byte) (int, error) {
 		if hidden(r) && r != '\n' && r != '\t' {
 			out = escaped(out, r)
 		} else {
-			out = utf8.AppendRune(out, r) // what is no UTF-8 becomes the mark for that
+			out = utf8.AppendRune(out, r) // invalid UTF-8 becomes the replacement character
 		}
 		whole = whole[n:]
 	}
@@ -118,7 +120,7 @@ func (s *screen) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// Close implements io.Closer. It does not close what is behind it.
+// Close implements io.Closer. It does not close the underlying writer.
 func (s *screen) Close() error {
 	if len(s.rest) == 0 {
 		return nil
@@ -136,7 +138,7 @@ func (s *screen) Close() error {
 	return err
 }
 
-// escaped adds a character as JSON writes it.
+// escaped appends a character as a JSON escape.
 func escaped(out []byte, r rune) []byte {
 	if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
 		return fmt.Appendf(out, `\u%04x\u%04x`, high, low)
@@ -144,7 +146,7 @@ func escaped(out []byte, r rune) []byte {
 	return fmt.Appendf(out, `\u%04x`, r)
 }
 
-// plain says whether a text is of characters that everybody shows.
+// plain reports whether a text has only printable ASCII characters, newlines and tabs.
 func plain(text []byte) bool {
 	for _, c := range text {
 		if c >= 0x7f || c < ' ' && c != '\n' && c != '\t' {
@@ -154,10 +156,10 @@ func plain(text []byte) bool {
 	return true
 }
 
-// longestColour bounds the sequences that colour gives.
+// longestColour bounds the escape sequences that colour recognises.
 const longestColour = 8
 
-// colour is the length of the escape sequence that a text begins with if it is a colour, ESC [ digits m; else 0.
+// colour returns the length of the colour sequence (ESC [ digits m) at the start of a text; 0 if there is none.
 func colour(text []byte) int {
 	if len(text) < 3 || text[0] != 0x1b || text[1] != '[' {
 		return 0
@@ -173,7 +175,7 @@ func colour(text []byte) int {
 	return 0
 }
 
-// cutColour says whether a text may be the beginning of a colour.
+// cutColour reports whether a text may be the beginning of a colour sequence.
 func cutColour(text []byte) bool {
 	if text[0] != 0x1b || len(text) >= longestColour || len(text) > 1 && text[1] != '[' {
 		return false

@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Whatever the name, the file is in the folder that it is put into, and not hidden there.
+// TestFile: for any name, the file is in the folder that it is put into, and is not hidden.
 func TestFile(t *testing.T) {
 	for name, want := range map[string]string{
 		"gpt-2.5_b":              "gpt-2.5_b",
@@ -79,7 +79,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// Colours pass a coloured Screen, and nothing else that a terminal obeys.
+// TestColours: a coloured Screen passes colours, but no other escape sequence.
 func TestColours(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m", "\x1b[38;5;1": `\u001b[38;5;1`, "\x1b[2Jgone": `\u001b[2Jgone`,
@@ -90,7 +90,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// behind is what a Screen makes of the parts of a text.
+// behind returns what a Screen writes for the parts of a text.
 func behind(t *testing.T, coloured bool, parts ...string) string {
 	t.Helper()
 	var b strings.Builder
@@ -106,7 +106,7 @@ func behind(t *testing.T, coloured bool, parts ...string) string {
 	return b.String()
 }
 
-// JSON keeps its meaning when it passes a Screen, and how a text is cut into writes changes nothing.
+// FuzzScreen: JSON keeps its meaning through a Screen, however the text is divided into writes.
 func FuzzScreen(f *testing.F) {
 	f.Add("a\u202e\x1b[31m\x1b[2J\u00e9"+string(rune(0xe0041)), 3)
 	f.Fuzz(func(t *testing.T, text string, cut int) {

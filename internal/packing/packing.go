@@ -1,10 +1,11 @@
-// Package packing says how numbers are written in 16 or 8 bits: the tensors that stages send each other.
+// Package packing writes the numbers of tensors in 16 or 8 bits, for messages between stages.
 //
-// In: a Format, and rows of numbers. Out: the bytes that stand for a row, the numbers that bytes stand for, and by how
-// much these differ. Refused: names that are no format.
+// Input: a Format, and rows of numbers. Output: the bytes of a packed row, the numbers of packed bytes, and the
+// errors. Unknown format names are refused.
 //
-// Every row, the elements of one sample, is packed by itself, so that a sample's numbers do not depend on who has which
-// samples of a micro-batch, and one sample's large numbers cost no other its precision. Bytes are little-endian.
+// Every row, the elements of one sample, is packed separately. So a sample's numbers do not depend on how a
+// micro-batch is divided, and large numbers in one sample do not reduce the precision of others. Bytes are
+// little-endian.
 //
 //   - f16 is IEEE 754 binary16, 2 bytes an element, and bf16 the upper half of a binary32. A number becomes the
 //     nearest one there is, of two the one whose last bit is 0; numbers below the normal ones are kept as such.
@@ -13,11 +14,11 @@
 //     number, of two the even one, and -127 to 127. It stands for that byte times the scale. A row whose scale is 0
 //     is zeros.
 //
-// What is not a number stays so. Infinities stay in f16 and bf16; a row of i8 with an infinity or a NaN is all NaN.
-// A number that a format is too small for becomes its largest, with its sign, and is counted (Seen.Beyond): an infinity
-// in its place would end the training.
+// NaN stays NaN. Infinities stay in f16 and bf16; a row of i8 with an infinity or a NaN becomes all NaN. A number
+// that is too large for a format becomes the format's largest, with its sign, and is counted (Seen.Beyond). An
+// infinity there would end the training.
 //
-// Engines write the same bytes: engine/ref calls this package, the shim has it in C++ (pack.cpp).
+// Engines write the same bytes: engine/ref calls this package, and the shim has it in C++ (pack.cpp).
 package packing
 
 import (
@@ -28,10 +29,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// Format is how numbers are written; "" is as they are.
+// Format is a way to write numbers; "" leaves them unchanged.
 type Format string
 
-// The formats.
+// These are the formats.
 const (
 	Whole Format = ""
 	F16   Format = "f16"
@@ -39,10 +40,10 @@ const (
 	I8    Format = "i8"
 )
 
-// Names lists what Named takes.
+// Names lists the names that Named accepts.
 var Names = []string{"f32", string(F16), string(BF16), string(I8)}
 
-// Named is the format of a name; f32, and no name, is Whole.
+// Named returns the format of a name; "f32" and "" give Whole.
 func Named(name string) (Format, error) {
 	switch f := Format(name); f {
 	case "f32", Whole:
@@ -53,7 +54,7 @@ func Named(name string) (Format, error) {
 	return Whole, fmt.Errorf("no format %q; %s", name, registry.Instead(name, Names))
 }
 
-// String is a format's name.
+// String returns the format's name.
 func (f Format) String() string {
 	if f == Whole {
 		return "f32"
@@ -61,10 +62,10 @@ func (f Format) String() string {
 	return string(f)
 }
 
-// Packs says whether numbers are written otherwise than they are.
+// Packs reports whether the format changes how numbers are written.
 func (f Format) Packs() bool { return f != Whole }
 
-// Bound is how far a number may be from what stands for it, in words.
+// Bound returns, in words, how much an unpacked number may differ from the original.
 func (f Format) Bound() string {
 	switch f {
 	case F16:
@@ -77,7 +78,8 @@ func (f Format) Bound() string {
 	return "0"
 }
 
-// Relative is that bound as a part of the row's largest number, for rows of numbers that are normal in the format.
+// Relative returns that bound relative to the row's largest number, for rows of numbers that are normal in the
+// format.
 func (f Format) Relative() float64 {
 	switch f {
 	case F16:
@@ -90,10 +92,10 @@ func (f Format) Relative() float64 {
 	return 0
 }
 
-// ScaleBytes is the bytes of a row's scale.
+// ScaleBytes is the size of a row's scale, in bytes.
 const ScaleBytes = 4
 
-// RowBytes is the bytes of a row of so many elements; of numbers as they are, with 4 bytes each.
+// RowBytes returns the size of a packed row in bytes; an unchanged element counts 4.
 func (f Format) RowBytes(elements int64) int64 {
 	n := elements * f.ElementBytes()
 	if f.Scaled() {
@@ -102,7 +104,7 @@ func (f Format) RowBytes(elements int64) int64 {
 	return n
 }
 
-// ElementBytes is the bytes of an element, without a row's scale.
+// ElementBytes returns the size of an element in bytes, without a row's scale.
 func (f Format) ElementBytes() int64 {
 	switch f {
 	case F16, BF16:
@@ -113,22 +115,22 @@ func (f Format) ElementBytes() int64 {
 	return 4
 }
 
-// Scaled says whether rows have a scale, of ScaleBytes.
+// Scaled reports whether rows have a scale, of ScaleBytes.
 func (f Format) Scaled() bool { return f == I8 }
 
-// Seen is the largest errors among rows that were packed. Numbers that are not finite, and those beyond the format,
-// count in neither.
+// Seen holds the largest errors in packed rows. Numbers that are not finite or beyond the format do not count as
+// errors.
 type Seen struct {
 	Absolute float64 // of a number
-	Relative float64 // of a number, over the largest magnitude of its row
-	Beyond   float64 // numbers that the format is too small for
+	Relative float64 // of a number, divided by the largest magnitude of its row
+	Beyond   float64 // how many numbers were too large for the format
 }
 
-// Numbers is how many numbers a Seen is.
+// Numbers is the count of numbers in a Seen.
 const Numbers = 3
 
-// Pack writes a row of numbers to to, ElementBytes for each, and notes its errors in seen. Where the format has a
-// scale, that of the row goes to scaleTo, in ScaleBytes bytes.
+// Pack writes a row of numbers to `to`, with ElementBytes for each, and records its errors in seen. If the format
+// has a scale, Pack writes the row's to scaleTo, in ScaleBytes bytes.
 func (f Format) Pack(to, scaleTo []byte, row []float64, seen *Seen) {
 	largest, finite := 0.0, true
 	for _, x := range row {
@@ -173,7 +175,7 @@ func (f Format) Pack(to, scaleTo []byte, row []float64, seen *Seen) {
 	}
 }
 
-// bitsOf is a number's bits, the same for whatever is not a number.
+// bitsOf returns a number's bits, the same ones for every NaN.
 func bitsOf(x float32) uint32 {
 	if x != x {
 		return 0x7fc00000
@@ -181,7 +183,8 @@ func bitsOf(x float32) uint32 {
 	return math.Float32bits(x)
 }
 
-// nearest is the 16 bits that stand for a number, the number that they are, and whether the format is too small for it.
+// nearest returns the 16 bits of a number, the number that they stand for, and whether it is too large for the
+// format.
 func (f Format) nearest(x float64) (bits uint16, stands float64, beyond bool) {
 	fraction, least, largest := 10, -14, 65504.0
 	if f == BF16 {
@@ -219,7 +222,7 @@ func (f Format) nearest(x float64) (bits uint16, stands float64, beyond bool) {
 	return bits, math.Copysign(a, x), beyond
 }
 
-// Unpack writes to row the numbers that Pack's bytes stand for.
+// Unpack writes the numbers of Pack's bytes to row.
 func (f Format) Unpack(row []float64, from, scaleFrom []byte) {
 	if f == I8 {
 		scale := float64(math.Float32frombits(binary.LittleEndian.Uint32(scaleFrom)))
@@ -233,7 +236,7 @@ func (f Format) Unpack(row []float64, from, scaleFrom []byte) {
 	}
 }
 
-// number is what 16 bits stand for.
+// number returns the number of 16 bits.
 func (f Format) number(bits uint16) float64 {
 	if f == BF16 {
 		return float64(math.Float32frombits(uint32(bits) << 16))

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// sixteen lists all finite numbers of a 16-bit format that are 0 or more, ascending, by IEEE 754's formula.
-// exponentBits is its bits of exponent; a number's position is its bit pattern.
+// sixteen lists all finite non-negative numbers of a 16-bit format, ascending, by IEEE 754's formula. exponentBits
+// is the width of its exponent; a number's index is its bit pattern.
 func sixteen(exponentBits int) []float64 {
 	fraction, bias := 15-exponentBits, 1<<(exponentBits-1)-1
 	var all []float64
@@ -26,8 +26,8 @@ func sixteen(exponentBits int) []float64 {
 	return all
 }
 
-// byTable is the pattern of the number nearest to x in a table, of two the even one; beyond where x is nearer to what
-// would follow the last.
+// byTable returns the pattern of the number nearest to x in a table, the even one of two. beyond is true if x is
+// nearer to the number that would follow the last.
 func byTable(table []float64, x float64) (pattern int, beyond bool) {
 	a := math.Abs(x)
 	at, exact := slices.BinarySearch(table, a)
@@ -37,7 +37,7 @@ func byTable(table []float64, x float64) (pattern int, beyond bool) {
 	case at > last:
 		at = last
 		half := (table[last] - table[last-1]) / 2
-		beyond = a >= table[last]+half // the tie goes to what would follow, which is even
+		beyond = a >= table[last]+half // a tie goes to the number that would follow, which is even
 	default:
 		below, above := a-table[at-1], table[at]-a
 		if below < above || below == above && (at-1)%2 == 0 {
@@ -50,7 +50,7 @@ func byTable(table []float64, x float64) (pattern int, beyond bool) {
 	return at, beyond
 }
 
-// samples are numbers of all sizes, those half way between two of a format among them.
+// samples returns numbers of all sizes, including midpoints between two numbers of a format.
 func samples(table []float64) []float64 {
 	r := rand.New(rand.NewPCG(1, 2))
 	xs := []float64{0, math.Copysign(0, -1), 1, -1, table[1] / 2, table[1] * 0.75, table[1] / 4, 65519.9, 65520, 1e30,
@@ -92,7 +92,7 @@ func TestSixteenBitsAreTheNearest(t *testing.T) {
 	}
 }
 
-// By hand: 127 and 254 over 127 are scales of 1 and 2.
+// TestEightBitsByHand: 127 and 254 divided by 127 are scales of 1 and 2.
 func TestEightBitsByHand(t *testing.T) {
 	for _, c := range []struct {
 		row   []float64
@@ -123,7 +123,7 @@ func TestEightBitsByHand(t *testing.T) {
 	}
 }
 
-// NaN stays NaN, and infinities stay where the format has them.
+// TestNotFinite: NaN stays NaN, and infinities stay if the format has them.
 func TestNotFinite(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, f := range []packing.Format{packing.F16, packing.BF16, packing.I8} {

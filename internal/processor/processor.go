@@ -1,6 +1,6 @@
-// Package processor says what this machine's processors are, as far as times and bits depend on them.
+// Package processor identifies this machine's processors, as far as times and bits depend on them.
 //
-// In: /proc/cpuinfo. Out: words to print and to compare. Where the system does not say, machines look alike.
+// Input: /proc/cpuinfo. Output: texts to print and to compare. On other systems all machines look the same.
 package processor
 
 import (
@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Name is what they are called; empty where the system does not say.
+// Name returns the processors' name; empty if unknown.
 func Name() string { return first()["model name"] }
 
-// Identity is the processors' name and a digest of their features. Clouds shorten names, and libraries choose kernels
-// by features.
+// Identity returns the processors' name and a digest of their features. Clouds shorten names, and libraries choose
+// kernels by features.
 func Identity() string {
 	said := first()
 	flags := strings.Fields(said["flags"] + said["Features"])
@@ -26,7 +26,7 @@ func Identity() string {
 		said["cpu family"], said["model"], said["stepping"], sum[:4])
 }
 
-// first is what the system says of the first one.
+// first returns the system's description of the first processor.
 func first() map[string]string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

@@ -2,9 +2,9 @@ package progress
 
 import "math"
 
-// slower is how much longer pieces took lately than at the pace of the whole work: those that ended last, which took so
-// many seconds together, and the one under way where it takes longer than expected. A piece is held against others of
-// its kind, or of its group where it is the only one.
+// slower returns how much longer recent pieces took than at the pace of the whole work. Recent pieces are those of
+// the last `seconds`, and the current one if it is late. A piece is compared with others of its kind, or of its
+// group if it is the only one.
 func (w *Work) slower(gone, seconds float64) float64 {
 	took, expected := 0.0, 0.0
 	see := func(p *piece) {
@@ -61,14 +61,14 @@ func (w *Work) unsteady(seconds float64) float64 {
 	return math.Exp(t * math.Sqrt(squares/(n-1)*(1/n+each/seconds)))
 }
 
-// The work so far is looked at in windows of time.
+// These constants bound the number of time windows into which the past work is divided.
 const mostWindows, leastWindows = 10, 3
 
-// student is between how many standard errors the mean of so many windows lies, 9 times of 10.
+// student has, by number of windows, within how many standard errors the mean lies in 9 of 10 cases.
 var student = []float64{3: 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}
 
-// like is how long a piece that has ended should have taken by the other pieces of its kind. Where it is the only
-// one, those of its group count; 0: there is no other.
+// like returns how long a finished piece should have taken, from the other pieces of its kind, or of its group if
+// there is no other. It returns 0 if there is none at all.
 func (w *Work) like(p *piece) float64 {
 	known := w.kinds[p.kind]
 	if known == nil || known.pieces <= p.pieces {
@@ -80,5 +80,5 @@ func (w *Work) like(p *piece) float64 {
 	return p.costs * known.seconds / known.costs
 }
 
-// mostSlower bounds what the last pieces say of the rest.
+// mostSlower bounds the effect of recent pieces on the estimate.
 const mostSlower = 3

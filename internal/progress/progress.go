@@ -1,16 +1,18 @@
-// Package progress says how far a piece of work is, and how long the rest will take.
+// Package progress estimates how much of a work is done, and how long the rest will take.
 //
-// In: what is left to do, as pieces of kinds with a rough cost each, and when each begins and ends; the caller's
-// clock. Out: the part that is done and the time left, once that can be said honestly. Refused: nothing.
+// Input: the remaining work as pieces of kinds, each with a rough cost, and when each begins and ends, by the
+// caller's clock. Output: the completed part, and the time left once it is reliable. Nothing is refused.
 //
-// A piece takes what others of its kind took for their cost; one of a kind that nobody has seen yet what its group
-// did; of a new group what everything did. So costs need be right only among pieces that have not been seen. A
-// machine that others use is faster now and slower then: what is left is taken to go as the last part of the work went
-// that took as long as is left. No time left is given in the first fifth of the work, nor while what is known of the
-// rest leaves more than a factor of 1.5 open: of groups that nobody has seen, of a pace that changes, of a piece that
-// takes longer than expected. Nor is one given of less than three seconds, which are over before it is of use.
+// The time of a piece is estimated from its cost and the times of other pieces of its kind. For a new kind its group
+// counts, and for a new group all pieces. So costs need to be right only among pieces that have not run yet. Other
+// programs make a machine faster and slower. The rest of the work is assumed to go at the pace of its most recent
+// part of the same duration.
 //
-// Whoever drives it says what is left again whenever that has changed, and may ask at any time from any goroutine.
+// No time left is given in the first fifth of the work. Nor is one given while the estimate is uncertain by more
+// than a factor of 1.5: for new groups, a changing pace, or a piece that takes longer than expected. Less than three
+// seconds are not given either, because they pass before they are of use.
+//
+// The caller repeats what is left whenever it changes. It may ask at any time from any goroutine.
 package progress
 
 import (
@@ -24,58 +26,57 @@ import (
 // Piece is a piece of work.
 type Piece struct {
 	What  string  // for people: "micro-batch 8"
-	Kind  string  // pieces of a kind take as long, for their Cost
-	Group string  // of kinds that are alike
-	Cost  float64 // about how long it takes, in a unit that all pieces have
-	Sure  bool    `json:",omitempty"` // it takes Cost seconds, because it is told to
-	Times int     `json:",omitempty"` // in a Plan: so many alike; 0 is one
-	// Within is between which seconds it takes, as far as is known before one of its kind was seen; nil: Cost says about
-	// how many.
+	Kind  string  // pieces of a kind take the same time per Cost
+	Group string  // of similar kinds
+	Cost  float64 // approximate duration, in a unit common to all pieces
+	Sure  bool    `json:",omitempty"` // it takes exactly Cost seconds
+	Times int     `json:",omitempty"` // in a Plan: number of such pieces; 0 means 1
+	// Within is the range of seconds that it takes, for as long as no piece of its kind has run. nil means about Cost
+	// seconds.
 	Within *Within `json:",omitempty"`
-	// Fills says that it lasts until so many seconds behind the Plan as Within says, whatever else is left.
+	// Fills says that Within is measured from the Plan: the piece lasts until then, whatever else is left.
 	Fills bool `json:",omitempty"`
-	// Far is the part of it that is done while it is under way, from 0 to 1; nil: nobody knows. It is asked while others
-	// wait for a State.
+	// Far returns the completed part of the piece while it runs, from 0 to 1; nil means unknown. It is called with the
+	// Work locked.
 	Far func() float64 `json:"-"`
 }
 
 // Within is a range of seconds.
 type Within struct{ Least, Most float64 }
 
-// Unknown is the Cost of a piece in a Plan whose duration nobody knows. No time left is shown while such a piece
-// remains.
+// Unknown is the Cost of a piece of unknown duration in a Plan. No time left is shown while such a piece remains.
 var Unknown = math.Inf(1)
 
-// Work is work under way. Its zero value has nothing to do.
+// Work is a work in progress. Its zero value has nothing to do.
 type Work struct {
 	mu      sync.Mutex
 	began   time.Time
 	parts   []*part
 	now     *Piece
-	since   time.Time // now began
-	past    []piece   // the first is the oldest
+	since   time.Time // when now began
+	past    []piece   // oldest first
 	done    int
 	kinds   map[string]*pace
 	groups  map[string]*pace
 	overall pace
 
-	recording *json.Encoder // nil: nobody records
+	recording *json.Encoder // nil means no recording
 }
 
-// part is the pieces of one who says what is left.
+// part is the rest of one part of the work, as told to Plan.
 type part struct {
 	name string
-	at   time.Time // it was said
-	left []Piece   // not begun
+	at   time.Time // when it was told
+	left []Piece   // pieces that have not begun
 }
 
-// piece is one that has ended, or several neighbours of a kind.
+// piece is a finished piece, or several successive ones of a kind.
 type piece struct {
 	kind, group string
 	pace
 }
 
-// pace is what pieces cost and took.
+// pace holds the costs and durations of pieces.
 type pace struct {
 	pieces         int
 	costs, seconds float64
@@ -87,20 +88,20 @@ func (p *pace) add(o pace) {
 	p.seconds += o.seconds
 }
 
-// State is how far a Work is.
+// State is the progress of a Work.
 type State struct {
-	What string // is being done; empty: nothing
-	// Done is the part of all work that is behind, by time; 0 before anything can be said.
+	What string // what is being done; empty if nothing
+	// Done is the completed part of all work, by time; 0 while unknown.
 	Done float64
 	Left time.Duration // until all is done
-	// Least and Most are between what it lies, as far as is known: Left is off either by the same factor.
+	// Least and Most are the bounds of Left: it may be wrong by the same factor in both directions.
 	Least, Most time.Duration
-	// Honest says that Left is worth saying: the first fifth is over, and what is known leaves little open.
+	// Honest says that Left is reliable: the first fifth is over, and the uncertainty is small.
 	Honest bool
 }
 
-// Plan says what is left to do of a part of the work, behind the piece under way. What was said of that part before
-// no longer counts.
+// Plan sets what is left of a part of the work, after the current piece. It replaces what was set for that part
+// before.
 func (w *Work) Plan(at time.Time, name string, left ...Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +122,7 @@ func (w *Work) start(at time.Time) {
 	}
 }
 
-// Begin begins a piece, behind the one under way if that has not ended. If a Plan has one of its What and Kind, that
-// is it.
+// Begin begins a piece and ends the current one. If a Plan has a piece of the same What and Kind, it is that one.
 func (w *Work) Begin(at time.Time, p Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,7 +144,7 @@ func (w *Work) Begin(at time.Time, p Piece) {
 	}
 }
 
-// End ends the piece under way.
+// End ends the current piece.
 func (w *Work) End(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,10 +167,10 @@ func (w *Work) end(at time.Time) {
 	w.done++
 }
 
-// mostPast bounds how many pieces are remembered one by one.
+// mostPast bounds how many pieces are kept separately.
 const mostPast = 512
 
-// together takes neighbours of a kind two and two for one, and leaves at most half.
+// together merges successive pieces of a kind in pairs. At most half of the pieces remain.
 func together(past []piece) []piece {
 	var out []piece
 	for i := 0; i < len(past); i++ {
@@ -191,7 +191,7 @@ func of(all map[string]*pace, name string) *pace {
 	return all[name]
 }
 
-// seconds is how long a piece is expected to take, at the pace of the whole work.
+// seconds returns how long a piece is expected to take at the pace of the whole work.
 func (w *Work) seconds(p *Piece) float64 {
 	if p.Sure {
 		return p.Cost
@@ -205,25 +205,25 @@ func (w *Work) seconds(p *Piece) float64 {
 }
 
 const (
-	// fromPart is the part of the work behind which a time left is said.
+	// fromPart is the part of the work after which a time left is given.
 	fromPart = 0.2
-	// honest is by what factor a time left that is said may be wrong, as far as is known.
+	// honest is the most by which a reported time left may be wrong, as a factor.
 	honest = 1.5
-	// A piece's estimate may be wrong by one of these factors. It is likeOther where pieces of its kind have been seen,
-	// likeGroup where only pieces of its group have, and likeNobody where neither has.
+	// These are the factors by which a piece's estimate may be wrong: likeOther if pieces of its kind have run,
+	// likeGroup if only pieces of its group have, and likeNobody if neither has.
 	likeOther, likeGroup, likeNobody = 1.3, 2.0, 4.0
-	// leastSaid is the shortest time left that is said, in seconds.
+	// leastSaid is the shortest time left that is given, in seconds.
 	leastSaid = 3.0
 )
 
-// At is how far the work is at a time.
+// At returns the progress at a time.
 func (w *Work) At(now time.Time) State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.began.IsZero() {
 		return State{}
 	}
-	var left, told span // the paced, and what does not go with the pace
+	var left, told span // for pieces that depend on the pace, and for those that do not
 	var filled span
 	open := false
 	for _, of := range w.parts {
@@ -243,7 +243,7 @@ func (w *Work) At(now time.Time) State {
 		}
 	}
 	if w.now == nil && left.most+told.most+filled.most == 0 {
-		return State{} // what comes now, nobody has said
+		return State{} // the next piece is not known
 	}
 	var s State
 	known := w.done > 0
@@ -254,7 +254,7 @@ func (w *Work) At(now time.Time) State {
 		rest, measured := w.rest(now, gone, slower)
 		left.add(rest, 1)
 		strange := w.kinds[w.now.Kind] == nil && w.groups[w.now.Group] == nil
-		known = measured || known && !(strange && w.now.Far != nil) // which will say itself how far it is
+		known = measured || known && !(strange && w.now.Far != nil) // it will report its progress itself
 	}
 	likely, may := math.Sqrt(slower), max(math.Sqrt(max(slower, 1/slower)), w.unsteady(left.middle()))
 	left.least = max(filled.least, likely/may*left.least+told.least)
@@ -270,7 +270,7 @@ func (w *Work) At(now time.Time) State {
 	return s
 }
 
-// span is between which seconds something takes.
+// span is a range of seconds.
 type span struct{ least, most float64 }
 
 func (s *span) add(o span, times float64) {
@@ -278,16 +278,16 @@ func (s *span) add(o span, times float64) {
 	s.most += times * o.most
 }
 
-// middle is off either end by the same factor.
+// middle differs from both ends by the same factor.
 func (s span) middle() float64 { return math.Sqrt(s.least * s.most) }
 
-// around is a number of seconds that may be wrong by a factor.
+// around returns the range of a duration that may be wrong by a factor.
 func around(seconds, factor float64) span { return span{seconds / factor, seconds * factor} }
 
-// told says whether nothing that was seen counts for a piece.
+// told reports whether a piece's duration is known without experience.
 func (w *Work) told(p *Piece) bool { return p.Sure || p.Within != nil && w.kinds[p.Kind] == nil }
 
-// expected is between which seconds a piece is expected to take.
+// expected returns the range of seconds that a piece is expected to take.
 func (w *Work) expected(p *Piece) span {
 	switch {
 	case p.Sure:
@@ -304,7 +304,7 @@ func (w *Work) expected(p *Piece) span {
 	return around(w.seconds(p), likeNobody)
 }
 
-// rest is how long the piece under way takes beside what it took, and whether it says so itself.
+// rest returns how long the current piece will still take, and whether the piece itself reports its progress.
 func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool) {
 	if w.now.Far != nil {
 		far := w.now.Far()
@@ -314,7 +314,7 @@ func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool)
 		}
 	}
 	s = w.expected(w.now)
-	// A piece that takes longer than expected may be nearly done, or take as long again.
+	// A piece that takes longer than expected may be nearly done, or take the same time again.
 	s.least = max(s.least-gone, s.most/nearly)
 	if s.most -= gone; s.most < s.least {
 		s.most = max(gone/2, s.least)
@@ -323,8 +323,8 @@ func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool)
 }
 
 const (
-	// nearly is which part of a piece is left where it takes longer than expected.
+	// nearly: 1/nearly of a piece is left if it takes longer than expected.
 	nearly = 20
-	// leastFar is how far a piece must be for what it says of itself to be a pace.
+	// leastFar is the least progress of a piece from which a pace is computed.
 	leastFar = 0.02
 )

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// did is a piece that took so long, in seconds.
+// did is a piece that took this long, in seconds.
 type did struct {
 	Piece
 	took float64
 }
 
-// worst plays work through and returns the largest factor by which a stated time left was wrong. The Work knows from
-// the start what is left; it is asked at the ends and middles of pieces while at least a tenth of the work is left.
+// worst simulates the work and returns the largest factor by which a given time left was wrong. The Work knows the
+// pieces from the start. It is asked at the ends and middles of pieces while at least a tenth of the work is left.
 func worst(t *testing.T, all []did) float64 {
 	t.Helper()
 	var w Work
@@ -48,7 +48,8 @@ func worst(t *testing.T, all []did) float64 {
 	return off
 }
 
-// visits is rounds over sizes as a profile makes them, with the first visit's cost known from the one before.
+// visits returns the pieces of a profile: rounds over sizes, where the cost of a first visit is known from the size
+// before.
 func visits(rounds [][]float64, sizes []int) []did {
 	var all []did
 	for r, round := range rounds {
@@ -64,8 +65,8 @@ func visits(rounds [][]float64, sizes []int) []did {
 	return all
 }
 
-// What gpt's sizes took on two cores, in seconds: measured with other programs on them, rounds 1, 2, 2 and
-// 2. Another round met a program that made it take twice as long, which no time left foresees.
+// TestATimeLeftOfAProfileIsHonest has the seconds of gpt's sizes on two cores with other programs, in rounds 1, 2, 2
+// and 2. It leaves out a round that another program made twice as long, which cannot be foreseen.
 func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 	again := []float64{7.0, 3.26, 1.86, 0.89}
 	all := append([]did{{Piece{What: "messages", Kind: "messages", Group: "messages", Cost: 1}, 5.2},
@@ -76,8 +77,9 @@ func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 	}
 }
 
-// The unit of a grid's costs is learned in the first fifth of its trials. The trials' costs are known relative to
-// each other, in a unit that is three times too small, and follow predictions whose cost nobody knew.
+// TestATimeLeftOfTrialsIsHonest: the unit of a grid's costs is learned in the first fifth of its trials. The trials'
+// costs are known relative to each other, in a unit that is three times too small. They follow predictions of
+// unknown cost.
 func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	all := []did{{Piece{What: "predicting", Kind: "predicting", Group: "predictions", Cost: 9}, 1}}
 	for i := range 20 {
@@ -90,7 +92,7 @@ func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	}
 }
 
-// A piece that is told to take so long needs no experience, and one that overruns is never quite done.
+// TestASurePiece: a piece of fixed duration needs no experience, and one that overruns is never quite done.
 func TestASurePiece(t *testing.T) {
 	var w Work
 	at := time.Unix(0, 0)
@@ -110,8 +112,8 @@ func TestASurePiece(t *testing.T) {
 	}
 }
 
-// A tail whose duration is known as a range adds that range to the time left. Where the range is too wide nothing is
-// said.
+// TestATailThatIsKnownWithinARange: a last piece whose duration is known as a range adds that range to the time
+// left. If the range is too wide, no time left is given.
 func TestATailThatIsKnownWithinARange(t *testing.T) {
 	for _, c := range []struct {
 		tail  Within
@@ -142,7 +144,7 @@ func TestATailThatIsKnownWithinARange(t *testing.T) {
 	}
 }
 
-// Seconds that are over before anybody can use them are not counted.
+// TestTheLastSecondsAreNotCounted: the last seconds pass before they are of use, so they are not given.
 func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	var w Work
 	at := time.Unix(0, 0)
@@ -154,8 +156,8 @@ func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	}
 }
 
-// A piece that fills a given time ends with that time, however long the pieces before it take. Pieces that take longer
-// end last.
+// TestAPieceThatFillsATime: a piece that fills a given time ends with it, however long the pieces before it take.
+// Pieces that take longer end last.
 func TestAPieceThatFillsATime(t *testing.T) {
 	at := time.Unix(0, 0)
 	on := func(s float64) time.Time { return at.Add(time.Duration(s * 1e9)) }
@@ -174,7 +176,8 @@ func TestAPieceThatFillsATime(t *testing.T) {
 	}
 }
 
-// A pace that changes much says that it will again: no time left is given until the rest is short beside it.
+// TestAPaceThatChangesLeavesMuchOpen: if the pace changes much, no time left is given until the rest is
+// comparatively short.
 func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
 	for changes, want := range map[float64]bool{1: true, 1.2: true, 6: false} {
 		var w Work
@@ -195,8 +198,8 @@ func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
 	}
 }
 
-// What says itself how far it is, and is like nothing seen, is not guessed from what came before: predictions behind a
-// profile that took no time were done "100 %" until the first was.
+// TestWhatSaysHowFarItIsIsWaitedFor: a piece that reports its own progress, and is of a new kind, is not estimated
+// from earlier pieces. Predictions after a very short profile once showed "100 %" until the first was done.
 func TestWhatSaysHowFarItIsIsWaitedFor(t *testing.T) {
 	var w Work
 	at := func(s float64) time.Time { return time.Unix(0, 0).Add(time.Duration(s * float64(time.Second))) }

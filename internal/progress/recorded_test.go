@@ -21,23 +21,24 @@ func recorded(t *testing.T, path string) []Event {
 	return all
 }
 
-// bounds is the factor by which a time left may be wrong in each recording. They were made on a machine of two cores
-// with 10 to 30 other programs on them.
+// bounds has, for each recording, the factor by which a time left may be wrong. They were made on a machine with two
+// cores and 10 to 30 other programs.
 var bounds = map[string]float64{
-	"profile-gpt":           1.5, // in half a minute
-	"profile-convnet-quick": 1.5, // in eleven seconds, of which it fills 9.5 with visits
-	"tune-mlp":              1.5, // in twenty seconds, on settings of which some take 100 times as long as others
-	"tune-gpt":              1.5, // in eight minutes
-	"train-gpt":             1.5, // in two minutes, of which it speaks in the second one
+	"profile-gpt":           1.5, // half a minute
+	"profile-convnet-quick": 1.5, // eleven seconds, of which visits fill 9.5
+	"tune-mlp":              1.5, // twenty seconds; some settings take 100 times as long as others
+	"tune-gpt":              1.5, // eight minutes
+	"train-gpt":             1.5, // two minutes; a time left is given in the second one
 	"profile-gpt-quick":     1.5,
-	"train-gpt-saves":       1.5, // in twenty seconds, with a save every ten steps
+	"train-gpt-saves":       1.5, // twenty seconds, with a save every ten steps
 	"bench-mlp":             1.5, // four plans in four rounds
 	"profile-gpt-thorough":  1.5,
-	// The other programs end in its middle: what is left goes twice as fast as all before it.
+	// The other programs end in the middle: the rest is twice as fast as before.
 	"profile-gpt-halved": 1.5,
 }
 
-// Profiles, traversals and a training that were recorded while other programs took the machine's cores.
+// TestATimeLeftIsHonestOnAMachineThatOthersUse replays recordings of profiles, traversals and a training, made while
+// other programs used the machine.
 func TestATimeLeftIsHonestOnAMachineThatOthersUse(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.jsonl")
 	if err != nil || len(files) != len(bounds) {

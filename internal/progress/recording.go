@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// RecordTo is the variable of the environment that names a folder in which each Work records what it is told. It is
-// for those who work on what is said of the time left: see lab/left.
+// RecordTo is an environment variable that names a folder in which each Work records its calls. It serves work on
+// the estimate of the time left; see lab/left.
 const RecordTo = "MILLRACE_PROGRESS"
 
-// Event is a line of a recording: what was said to a Work, so many seconds behind its beginning.
+// Event is a line of a recording: one call of a Work, At seconds after its beginning.
 type Event struct {
 	At    float64    `json:"at"`
-	Began *time.Time `json:"began,omitempty"` // of the first: the moment
-	Plan  string     `json:"plan,omitempty"`  // of which Left is left
+	Began *time.Time `json:"began,omitempty"` // only in the first line: the time
+	Plan  string     `json:"plan,omitempty"`  // the part that Left belongs to
 	Left  []Piece    `json:"left,omitempty"`  // a Cost of -1 is Unknown
 	Begin *Piece     `json:"begin,omitempty"`
 	End   bool       `json:"end,omitempty"`
-	Far   float64    `json:"far,omitempty"` // what the piece under way said of itself
+	Far   float64    `json:"far,omitempty"` // progress that the current piece reported
 }
 
 // ReadRecording reads a recording.
@@ -43,8 +43,8 @@ func ReadRecording(r io.Reader) ([]Event, error) {
 	}
 }
 
-// Replay tells a Work what was recorded of work that took total seconds. It asks 200 times how much is left, and
-// calls said with the answers that are within honest.
+// Replay calls a Work as in a recording of work that took total seconds. It asks 200 times how much is left, and
+// calls said with the answers that are Honest.
 func Replay(all []Event, total float64, said func(at, left float64)) {
 	var w Work
 	zero := time.Unix(0, 0)
@@ -56,7 +56,7 @@ func Replay(all []Event, total float64, said func(at, left float64)) {
 		case e.Begin != nil:
 			p := *e.Begin
 			far = 0
-			p.Far = func() float64 { return far } // 0: it says nothing
+			p.Far = func() float64 { return far } // 0 means no report
 			w.Begin(on(e.At), p)
 		case e.End:
 			w.End(on(e.At))
@@ -77,7 +77,7 @@ func Replay(all []Event, total float64, said func(at, left float64)) {
 	}
 }
 
-// record records an event, if anything is recorded.
+// record records an event, if recording is on.
 func (w *Work) record(at time.Time, e Event) {
 	if w.recording == nil {
 		return
@@ -88,10 +88,10 @@ func (w *Work) record(at time.Time, e Event) {
 			e.Left[i].Cost = -1
 		}
 	}
-	_ = w.recording.Encode(e) // which nobody trains for
+	_ = w.recording.Encode(e) // a failed recording must not disturb the work
 }
 
-// startRecording begins a file where the environment asks for it.
+// startRecording creates a file if RecordTo is set.
 func (w *Work) startRecording() {
 	dir := os.Getenv(RecordTo)
 	if dir == "" {

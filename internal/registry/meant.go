@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// None refuses a name of a sort that there is none of, and says which is meant, or which there are; others is what may
-// be given besides, like "the path of a file".
+// None returns the error for an unknown name of a sort. It suggests the name that was meant, or lists all names.
+// others are further allowed values, such as "the path of a file".
 func None(sort, given string, names []string, others ...string) error {
 	return fmt.Errorf("there is no %s %q; %s", sort, given, Instead(given, names, others...))
 }
 
-// OneOf refuses a word that is none of these, and says which is meant, or which there are.
+// OneOf returns an error unless given is one of the words. It suggests the word that was meant, or lists all.
 func OneOf(given string, words []string) error {
 	if slices.Contains(words, given) {
 		return nil
@@ -23,10 +23,10 @@ func OneOf(given string, words []string) error {
 	return fmt.Errorf("%q; %s", given, Instead(given, words))
 }
 
-// shortList is how long a list of names is at most that stands beside the one that is meant.
+// shortList is the most characters of a list of names that is shown beside a suggestion.
 const shortList = 60
 
-// Instead says which of these names is meant by one that is none of them, and which there are where nobody knows.
+// Instead suggests the names that an unknown name was meant for, or lists all names if there is no suggestion.
 func Instead(given string, names []string, others ...string) string {
 	all := "there are " + strings.Join(names, ", ")
 	if len(names) == 1 {
@@ -45,8 +45,8 @@ func Instead(given string, names []string, others ...string) string {
 	}
 }
 
-// Nearest is the first of the names that Instead asks for: a few letters are wrong, or it begins like few of them.
-// Empty: nobody knows.
+// Nearest returns the first name that Instead suggests: one with few different letters, or with the same beginning.
+// It returns "" if there is none.
 func Nearest(given string, names []string) string {
 	if near := meant(given, names); len(near) > 0 {
 		return near[0]
@@ -54,8 +54,8 @@ func Nearest(given string, names []string) string {
 	return ""
 }
 
-// meant is the names that an unknown one may have been meant for. They are those that it begins, up to a hyphen, and
-// otherwise those that are as near as any, or that end like it.
+// meant returns the names that an unknown one may have been meant for. If it is the beginning of some names, up to a
+// hyphen, these are returned. Otherwise it returns the nearest names, or those with the same ending.
 func meant(given string, names []string) (near []string) {
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")
@@ -75,7 +75,7 @@ func meant(given string, names []string) (near []string) {
 	if near == nil && len(given) > 1 {
 		near = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasPrefix(name, given) })
 	}
-	if len(near) == 0 && len(given) > 2 { // "a100" of dgx-a100
+	if len(near) == 0 && len(given) > 2 { // "a100" for dgx-a100
 		near = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			return !strings.HasSuffix(strings.ToLower(name), strings.ToLower(given))
 		})
@@ -86,10 +86,10 @@ func meant(given string, names []string) (near []string) {
 	return near
 }
 
-// mostMeant is how many names may be meant by one: of more nobody knows which.
+// mostMeant is the most names that are suggested; more would not help.
 const mostMeant = 3
 
-// distance is how many letters must be put in, left out, replaced or swapped with the next for a to be b.
+// distance returns how many letters must be inserted, removed, replaced or swapped with the next to change a into b.
 func distance(a, b string) int {
 	var before []int
 	row := make([]int, len(b)+1)

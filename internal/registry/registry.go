@@ -1,8 +1,6 @@
-// Package registry holds what a room offers by name: kinds of layers, planners,
-// schedules, experiments. In go values, from init functions; out come all of them by
-// name, or one. Refused: names nobody registered, with the one that is meant (Nearest), or the list of those that there
-// are; None is that error for names of any other list.
-// A name taken twice is a bug and panics.
+// Package registry holds values by name: kinds of layers, planners, schedules, experiments. Input: values, from init
+// functions. Output: one value by name, or all. For an unknown name the error suggests the nearest one (Nearest) or
+// lists all; None is that error for names of any other list. A name registered twice is a bug and panics.
 package registry
 
 import (
@@ -10,19 +8,18 @@ import (
 	"slices"
 )
 
-// Registry is a set of named values of one sort. Adding is for init functions: it is
-// not safe beside other calls.
+// Registry is a set of named values of one sort. Add is for init functions only: it is not safe for concurrent use.
 type Registry[T any] struct {
 	sort   string
 	byName map[string]T
 }
 
-// New makes an empty registry of values of a sort, "planner" for instance.
+// New returns an empty registry for a sort of values, for instance "planner".
 func New[T any](sort string) *Registry[T] {
 	return &Registry[T]{sort, map[string]T{}}
 }
 
-// Add takes a name.
+// Add registers a value under a name.
 func (r *Registry[T]) Add(name string, v T) {
 	if _, taken := r.byName[name]; taken {
 		panic(r.sort + " " + name + " is registered twice")
@@ -30,13 +27,13 @@ func (r *Registry[T]) Add(name string, v T) {
 	r.byName[name] = v
 }
 
-// Remove gives a name back.
+// Remove removes a name.
 func (r *Registry[T]) Remove(name string) { delete(r.byName, name) }
 
-// Names is all names, sorted.
+// Names returns all names, sorted.
 func (r *Registry[T]) Names() []string { return slices.Sorted(maps.Keys(r.byName)) }
 
-// All is all values, by name.
+// All returns all values in the order of their names.
 func (r *Registry[T]) All() []T {
 	all := make([]T, 0, len(r.byName))
 	for _, name := range r.Names() {
@@ -45,7 +42,7 @@ func (r *Registry[T]) All() []T {
 	return all
 }
 
-// Find is the value of a name, or an error with the names that there are.
+// Find returns the value of a name, or an error with the known names.
 func (r *Registry[T]) Find(name string) (T, error) {
 	v, ok := r.byName[name]
 	if !ok {

@@ -1,14 +1,13 @@
-// Package safetensors writes and reads what stands in front of the tensors of a safetensors file.
+// Package safetensors writes and reads the headers of safetensors files.
 //
-// In: names, types of elements and shapes, or a file. Out: a header, or an Index of the file: where the elements of
-// each tensor lie. Elements themselves are neither written nor read.
-// Refused: files cut short, headers that overlap, leave holes or repeat a name, sizes that do not fit their shapes,
-// types of elements that the caller does not take, headers longer than the caller's bound.
-// Its driver says which room an error is of, and closes the file.
+// Input: names, element types and shapes, or a file. Output: a header, or an Index of the file with the position of
+// each tensor's elements. Elements are neither written nor read. It refuses truncated files, headers that overlap,
+// leave holes or repeat a name, sizes that do not fit their shapes, element types that the caller does not accept,
+// and headers above the caller's bound. The caller adds its room's name to errors, and closes the file.
 //
-// The layout (https://github.com/huggingface/safetensors): 8 bytes, little-endian, that say how long the header is;
-// the header, a JSON object from name to {dtype, shape, data_offsets}; the data, tensor after tensor without holes.
-// Elements are little-endian, which every machine millrace runs on is.
+// The layout (https://github.com/huggingface/safetensors): 8 bytes, little-endian, with the header's length; the
+// header, a JSON object from name to {dtype, shape, data_offsets}; the data, tensor after tensor without holes.
+// Elements are little-endian, as every machine that millrace runs on.
 package safetensors
 
 import (
@@ -25,30 +24,31 @@ import (
 	"strings"
 )
 
-// LongestHeader is the longest header that any reader takes; the reference implementation has the same limit.
+// LongestHeader is the most bytes of a header that any reader accepts; the reference implementation has the same
+// limit.
 const LongestHeader = 100_000_000
 
-// maxRank bounds what a header may call a shape.
+// maxRank bounds the dimensions of a shape in a header.
 const maxRank = 16
 
-// sizes is the bytes of an element, by the names that headers use.
+// sizes has the bytes of an element, by the type names in headers.
 var sizes = map[string]int64{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
 	"BOOL": 1, "U16": 2, "U32": 4, "U64": 8, "C64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
 
-// Entry is what a header says of one tensor.
+// Entry is a header's description of one tensor.
 type Entry struct {
 	DType   string   `json:"dtype"`
 	Shape   []int64  `json:"shape"`
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
-// Named is an Entry with its name; Offsets do not count.
+// Named is an Entry with its name; its Offsets are ignored.
 type Named struct {
 	Name string
 	Entry
 }
 
-// Size is the bytes of a tensor, or why it can have none.
+// Size returns the size of a tensor in bytes, or an error for an impossible one.
 func Size(dtype string, shape []int64) (int64, error) {
 	size := sizes[dtype]
 	if size == 0 {
@@ -69,10 +69,10 @@ func Size(dtype string, shape []int64) (int64, error) {
 	return size, nil
 }
 
-// Header makes a file's header: a length, and JSON padded with spaces so that the data is aligned.
+// Header returns a file's header: a length, and JSON padded with spaces so that the data is aligned.
 func Header(tensors []Named, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
-	b.WriteString("        {") // where the length goes
+	b.WriteString("        {") // place for the length
 	field := func(name string, v any) error {
 		if b.Len() > 9 {
 			b.WriteByte(',')
@@ -123,7 +123,7 @@ func Header(tensors []Named, metadata map[string]string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Index is what a file says it holds, checked against its length.
+// Index is the content of a file's header, checked against the file's length.
 type Index struct {
 	Metadata map[string]string
 	Names    []string // in the order of the data
@@ -131,8 +131,8 @@ type Index struct {
 	Start    int64 // where the data begins
 }
 
-// ReadIndex reads and checks the header of a file of size bytes. It has at most longest bytes, and these types of
-// elements alone are taken.
+// ReadIndex reads and checks the header of a file of size bytes. The header may have at most longest bytes, and only
+// these element types.
 func ReadIndex(r io.ReaderAt, size, longest int64, types ...string) (*Index, error) {
 	var length [8]byte
 	if size < 8 {
@@ -158,8 +158,7 @@ func ReadIndex(r io.ReaderAt, size, longest int64, types ...string) (*Index, err
 	return x, x.check(size-x.Start, types)
 }
 
-// decode reads the header's object field by field, because encoding/json would
-// let the last of two equal names win.
+// decode reads the header's object field by field, because encoding/json would use the last of two equal names.
 func decode(header []byte) (*Index, error) {
 	x := &Index{Entries: map[string]Entry{}}
 	dec := json.NewDecoder(bytes.NewReader(header))
@@ -171,7 +170,7 @@ func decode(header []byte) (*Index, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := tok.(string) // a key is always one
+		name := tok.(string) // a key is always a string
 		if name == "__metadata__" {
 			if x.Metadata != nil {
 				return nil, fmt.Errorf("__metadata__ is there twice")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// file is a header of these tensors with zeros behind it.
+// file returns a header of these tensors, followed by zeros.
 func file(t *testing.T, zeros int, tensors ...Named) *bytes.Reader {
 	t.Helper()
 	header, err := Header(tensors, nil)
@@ -16,7 +16,7 @@ func file(t *testing.T, zeros int, tensors ...Named) *bytes.Reader {
 	return bytes.NewReader(append(header, make([]byte, zeros)...))
 }
 
-// A reader says which types of elements it takes, and how long a header it reads.
+// TestReadersSayWhatTheyTake: a reader sets the element types and the header length that it accepts.
 func TestReadersSayWhatTheyTake(t *testing.T) {
 	r := file(t, 8, Named{"a", Entry{DType: "BF16", Shape: []int64{3}}},
 		Named{"b", Entry{DType: "I8", Shape: []int64{2, 1}}})
@@ -41,7 +41,7 @@ func TestReadersSayWhatTheyTake(t *testing.T) {
 	}
 }
 
-// Every type of elements has its size; others have none.
+// TestSizes: every known element type has its size; unknown types have none.
 func TestSizes(t *testing.T) {
 	for dtype, want := range map[string]int64{"F64": 48, "F32": 24, "F16": 12, "BF16": 12, "I64": 48, "I32": 24, "I16": 12,
 		"I8": 6, "U8": 6, "BOOL": 6} {

@@ -7,17 +7,17 @@ import (
 	"testing"
 )
 
-// PipelineLength is one case of DAPPLE's published script: a strict 1F1B order over stages,
-// networks between them counted as stages, and when its last backward ends.
+// PipelineLength is one case of DAPPLE's published script: a strict 1F1B order over stages, in which the networks
+// between them count as stages. Length is when its last backward ends.
 type PipelineLength struct {
 	Name              string
-	Forward, Backward []float64 // seconds of one micro-batch by stage
+	Forward, Backward []float64 // seconds of one micro-batch, by stage
 	MicroBatches      int       `json:"micro_batches"`
 	Warmup            []int     `json:"initial_micro_batches_per_stage"`
 	Length            float64   `json:"pipeline_length"` // seconds
 }
 
-// PipelineLengths reads all hundred cases; the test is skipped where the folder is absent.
+// PipelineLengths reads all hundred cases. It skips the test if the folder is absent.
 func PipelineLengths(t testing.TB) []PipelineLength {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(Dir(t), "oracles", "hpgo_pipeline_length_cases.json"))

@@ -1,6 +1,5 @@
-// Package shared finds the folder of papers, published profiles and planners' answers
-// that tests compare with. It lies beside the repository, not in it: a test that needs
-// it says so and skips where it is absent. For tests only.
+// Package shared finds the folder of papers, published profiles and planners' answers that tests compare with. It is
+// next to the repository, not in it. A test that needs it says so, and is skipped if it is absent. For tests only.
 package shared
 
 import (
@@ -9,11 +8,11 @@ import (
 	"testing"
 )
 
-// Variable overrides where the folder is looked for.
+// Variable is an environment variable with the folder's path.
 const Variable = "MILLRACE_SHARED"
 
-// Dir is the folder: what MILLRACE_SHARED names, or a folder `shared` beside the
-// repository that the test is in. It skips the test where there is none.
+// Dir returns the folder: the value of MILLRACE_SHARED, or a folder `shared` next to the test's repository. It skips
+// the test if there is none.
 func Dir(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv(Variable); dir != "" {

@@ -19,7 +19,7 @@ func ascending(n int) []float64 {
 	return values
 }
 
-// Ranks and confidences as tables of the sign test give them.
+// TestKnownIntervals compares ranks and confidences with tables of the sign test.
 func TestKnownIntervals(t *testing.T) {
 	for _, c := range []struct {
 		n, lo, hi  int
@@ -57,7 +57,7 @@ func TestIntervalRefuses(t *testing.T) {
 			t.Errorf("%v at %v: %v, want %q", c.values, c.confidence, err, c.want)
 		}
 	}
-	for n := 1; n < 40; n++ { // the number of values it asks for is the least that will do
+	for n := 1; n < 40; n++ { // the number of values it asks for is the least that suffices
 		_, err := MedianInterval(ascending(n), 0.95)
 		if (err == nil) != (n >= Fewest(0.95)) {
 			t.Errorf("%d values: %v; the least is said to be %d", n, err, Fewest(0.95))
@@ -65,8 +65,8 @@ func TestIntervalRefuses(t *testing.T) {
 	}
 }
 
-// The dumb twin: of all 2^n ways for n values to lie below or above the median, count
-// those in which it lies within the ranks, for every k.
+// TestRanksAreTheNarrowest compares with a simple count: of all 2^n ways for n values to lie below or above the
+// median, those in which it lies within the ranks, for every k.
 func TestRanksAreTheNarrowest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 14).Draw(t, "n")
@@ -96,7 +96,8 @@ func TestRanksAreTheNarrowest(t *testing.T) {
 	})
 }
 
-// A skewed distribution with the median 1: the interval holds it as often as it says.
+// TestIntervalHoldsTheMedian uses a skewed distribution with the median 1: the interval contains it as often as
+// stated.
 func TestIntervalHoldsTheMedian(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const trials = 4000

@@ -1,11 +1,10 @@
-// Package stats computes what several numbers have in common: median, quartiles, mean, the interval of a
-// median, correlation.
+// Package stats computes statistics of numbers: median, quartiles, mean, the interval of a median, correlation.
 //
-// In go slices of measurements, which are left as they are; out come single numbers. Of no numbers, median,
-// quartiles and mean are 0. Refused: intervals of too few values, or of values that are no numbers.
+// Input: slices of measurements, which are not changed. Output: single numbers. The median, quartiles and mean of no
+// numbers are 0. Intervals of too few values, or of NaN, are refused.
 //
-// There is one meaning of a median here: the middle value, or the mean of the two in the middle. Whoever
-// needs one of the things measured, and not a number between two of them, takes [Middle].
+// The median is always the middle value, or the mean of the two middle ones. To get one of the measured things
+// itself, use [Middle].
 package stats
 
 import (
@@ -13,7 +12,7 @@ import (
 	"slices"
 )
 
-// Median is the middle one of values, or the mean of the two in the middle.
+// Median returns the middle value, or the mean of the two middle ones.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -22,11 +21,11 @@ func Median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// Middle is the position of the median among so many sorted things, the lower one of two.
+// Middle returns the position of the median among n sorted things, the lower one of two.
 func Middle(n int) int { return (n - 1) / 2 }
 
-// Quartiles are the values that a quarter, and three quarters, of all others are below: of so few that it
-// matters, one of them each and no number between two.
+// Quartiles returns the values below which a quarter, and three quarters, of the others lie. Each is one of the
+// values, without interpolation.
 func Quartiles(values []float64) (lower, upper float64) {
 	if len(values) == 0 {
 		return 0, 0
@@ -35,7 +34,7 @@ func Quartiles(values []float64) (lower, upper float64) {
 	return sorted[len(sorted)/4], sorted[3*len(sorted)/4]
 }
 
-// Mean is the sum of values over their number.
+// Mean returns the sum of values divided by their number.
 func Mean(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -47,7 +46,7 @@ func Mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// Correlation is Pearson's coefficient of two lists of the same length; 0 where one of them does not vary.
+// Correlation returns Pearson's coefficient of two lists of the same length; 0 if one of them does not vary.
 func Correlation(a, b []float64) float64 {
 	ma, mb := Mean(a), Mean(b)
 	var ab, aa, bb float64

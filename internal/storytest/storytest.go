@@ -1,13 +1,15 @@
-// Package storytest tells stories: files of commands, each with what comes of it, that are tests and documentation.
+// Package storytest runs stories: files of commands with their expected output, which are both tests and
+// documentation.
 //
-// In: a folder of stories, and the World that their commands are done in. Out: a test for each file, which fails where
-// something else comes of a command than stands below it. Refused: a folder without stories. It knows no room.
+// Input: a folder of stories, and the World that runs their commands. Output: a test for each file, which fails if a
+// command's output differs from the text below it. A folder without stories is refused. The package depends on no
+// other.
 //
-// A story is a text that github.com/cockroachdb/datadriven reads: a comment that says what it teaches, and commands
-// with their arguments and lines of input, a line "----", and the output up to an empty line.
-// "go test PACKAGE -run TestStories -args -rewrite" writes the outputs anew; whoever does so reads the difference.
+// A story is a text in the format of github.com/cockroachdb/datadriven. It has a comment that says what it teaches,
+// and commands. Each command has arguments and lines of input, a line "----", and the output up to an empty line.
+// "go test PACKAGE -run TestStories -args -rewrite" rewrites the outputs; always read the difference.
 //
-// # Rooms that have stories, and what these are of
+// # Packages with stories, and their subjects
 //
 //   - run/control: how processes agree on a step, a stop, a lost peer, a checkpoint, a rollback, a stall
 //   - run: a stall, a loss that is no number, a worker that fails
@@ -29,19 +31,18 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// World is what a story goes on in: it does a command and says what came of it. An error is an outcome too, told as
-// "error: " and its text.
+// World runs the commands of a story and returns their output. An error is an output too: "error: " and its text.
 type World interface {
 	Do(t *testing.T, d *datadriven.TestData) (string, error)
 }
 
-// WorldFunc is a World that keeps nothing from one command to the next.
+// WorldFunc is a World without state between commands.
 type WorldFunc func(t *testing.T, d *datadriven.TestData) (string, error)
 
 // Do implements World.
 func (f WorldFunc) Do(t *testing.T, d *datadriven.TestData) (string, error) { return f(t, d) }
 
-// Tell tells each story of a folder in a world of its own.
+// Tell runs each story of a folder in a new world.
 func Tell(t *testing.T, folder string, world func() World) {
 	t.Helper()
 	told := 0

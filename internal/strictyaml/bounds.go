@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Bounds of a text that are looked at before the YAML library sees it, whose time and memory grow with the
-// square of these.
+// These bounds are checked before the YAML library reads a text, because its time and memory grow with their
+// squares.
 const (
-	maxMarks = 1 << 16 // characters that YAML gives a meaning
+	maxMarks = 1 << 16 // characters with a meaning in YAML
 	maxKeys  = 1 << 12 // lines of one mapping
 )
 
-// bounded refuses a text that would take the library long, or much memory. It knows too little of YAML to
-// tell text in quotes and comments from the rest: what it counts may be less in truth, never more.
+// bounded returns an error for a text that would take the library much time or memory. It does not distinguish
+// quoted text and comments from the rest, so it may count too much, but never too little.
 func bounded(text []byte) error {
 	marks, open := 0, 0
 	var block mapping

@@ -8,14 +8,14 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Key is a key of a text's outermost mapping, where it stands.
+// Key is a key of a text's outermost mapping, with its position.
 type Key struct {
 	Name string
 	Line int
 	at   *token.Token
 }
 
-// Keys is the keys of the outermost mapping of a text that Decode reads, in their order.
+// Keys returns the keys of the outermost mapping of a text, in order.
 func Keys(text []byte) (keys []Key) {
 	file, err := parser.ParseBytes(document.Unmarked(text), 0)
 	if err != nil {
@@ -38,5 +38,5 @@ func Keys(text []byte) (keys []Key) {
 	return keys
 }
 
-// Refuse is an error that quotes the text around the key.
+// Refuse returns an error that quotes the text around the key.
 func (k Key) Refuse(message string) error { return at(k.at, message) }

@@ -1,11 +1,9 @@
 // Package strictyaml reads the YAML that people write for millrace: jobs, models, clusters.
 //
-// In: a text and a pointer to what it describes. Out: that value filled in, or an error that gives
-// line and column and quotes the text around them. Refused, beside what is not YAML: unknown and
-// repeated keys, fractions for whole numbers, a second document, tags (the files mean what the
-// program says they mean, and the YAML library fails to return on some), aliases that would grow a
-// small text beyond bounds, and texts beyond MaxBytes or the library's patience. It never panics
-// and never hangs.
+// Input: a text and a pointer to a value. Output: the value filled in, or an error with line and column that quotes
+// the text. Besides invalid YAML it refuses unknown and repeated keys, fractions for whole numbers, a second
+// document, and tags (the YAML library hangs on some). It also refuses aliases that make a small text too large,
+// texts beyond MaxBytes, and texts that take the library too long. It never panics and never hangs.
 package strictyaml
 
 import (
@@ -26,17 +24,16 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// MaxBytes is the longest text that is read.
+// MaxBytes is the length of the longest text that is read.
 const MaxBytes = 1 << 20
 
-// Bounds of the tree that a text may stand for, its aliases replaced by what they stand for.
+// These constants bound the tree of a text, with its aliases expanded.
 const (
 	maxDepth = 64
 	maxNodes = 1 << 18
 )
 
-// Decode reads text into v, a pointer to a struct. A text that says nothing is io.EOF and
-// leaves v alone.
+// Decode reads text into v, a pointer to a struct. For an empty text it returns io.EOF and leaves v unchanged.
 func Decode(text []byte, v any) (err error) {
 	if len(text) > MaxBytes {
 		return fmt.Errorf("the text has %d bytes; at most %d are read", len(text), MaxBytes)
@@ -45,7 +42,7 @@ func Decode(text []byte, v any) (err error) {
 	if err := bounded(text); err != nil {
 		return err
 	}
-	// Some malformed texts have the library dereference nil: the text's fault, not ours.
+	// Some malformed texts make the library dereference nil. Report that as an error in the text.
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the text is not YAML that can be read: %v", p)
@@ -83,13 +80,13 @@ func Decode(text []byte, v any) (err error) {
 	return nil
 }
 
-// Suggester is a value that knows which key an unknown one may have been meant for; others suggest the nearest of the
-// keys that they have. Empty: none.
+// Suggester is implemented by values that suggest a known key for an unknown one. For other values the nearest of
+// their keys is suggested. "" means no suggestion.
 type Suggester interface{ Suggest(unknown string) string }
 
-// sizer counts the nodes that a tree stands for.
+// sizer counts the nodes of an expanded tree.
 type sizer struct {
-	anchors map[string]int // nodes of each anchor that is complete
+	anchors map[string]int // number of nodes of each complete anchor
 }
 
 func (s *sizer) size(n ast.Node, depth int) (int, error) {
@@ -140,10 +137,10 @@ func (s *sizer) size(n ast.Node, depth int) (int, error) {
 	return size, nil
 }
 
-// at is an error that quotes the text around a token.
+// at returns an error that quotes the text around a token.
 func at(t *token.Token, message string) error { return &yaml.SyntaxError{Message: message, Token: t} }
 
-// readable says in a user's words what the library says in Go's.
+// readable converts the library's errors to ones without Go terms.
 func readable(err error, into any) error {
 	var unknown *yaml.UnknownFieldError
 	if errors.As(err, &unknown) {
@@ -172,7 +169,7 @@ func readable(err error, into any) error {
 	return err
 }
 
-// keysOf is the keys that a type and what is in it have; seen are types that were asked before.
+// keysOf returns the keys of a type and of the types in it. seen holds the types that were visited.
 func keysOf(t reflect.Type, seen map[reflect.Type]bool) (keys []string) {
 	switch {
 	case seen[t]:
@@ -195,7 +192,7 @@ func keysOf(t reflect.Type, seen map[reflect.Type]bool) (keys []string) {
 	return keys
 }
 
-// inWords is what a value of a Go type looks like in YAML.
+// inWords describes the YAML form of a Go type's values.
 func inWords(t reflect.Type) string {
 	if t == nil {
 		return "another kind of value"
@@ -221,7 +218,7 @@ func inWords(t reflect.Type) string {
 	return "another kind of value"
 }
 
-// InFile names the file at the end of an error's first line, before the text that it quotes.
+// InFile adds the file to the first line of an error, before the text that it quotes.
 func InFile(err error, path string) error {
 	if err == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// kinds has a field of every kind that millrace's files have.
+// kinds has a field of every kind that occurs in millrace's files.
 type kinds struct {
 	Word   string         `yaml:"word"`
 	Count  int            `yaml:"count"`
@@ -41,7 +41,7 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestWholeNumbersWithPoints: a number is whole by its value.
+// TestWholeNumbersWithPoints: whether a number is whole depends on its value, not on its spelling.
 func TestWholeNumbersWithPoints(t *testing.T) {
 	var k kinds
 	text := "count: 3.0\nseed: 1e3\nrate: 2.5\nnested: {deep: 2.0}\nlist: [1.5]\nany: {a: 1.5}\n"
@@ -126,7 +126,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("<<: &a\n  count: 3\nany: *a\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var k kinds
-		_ = Decode([]byte(text), &k) // it must come back, whatever it says
+		_ = Decode([]byte(text), &k) // it must return, with or without an error
 	})
 }
 
@@ -144,13 +144,13 @@ func TestInFileNamesTheFileOnTheFirstLine(t *testing.T) {
 	}
 }
 
-// quiet is an error that says nothing.
+// quiet is an error without a text of its own.
 type quiet struct{ error }
 
 func (quiet) Error() string   { return "" }
 func (q quiet) Unwrap() error { return q.error }
 
-// The bounds stop malicious texts, and are far beyond millrace's own files.
+// TestLongFilesAreRead: the bounds stop malicious texts, and are far above millrace's own files.
 func TestLongFilesAreRead(t *testing.T) {
 	text := "many:\n"
 	for i := range 4000 {

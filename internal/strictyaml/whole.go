@@ -13,12 +13,12 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// wholes refuses fractions in a text where the value to fill in has whole numbers: the library cuts them off.
+// wholes refuses fractions where the value to fill in is a whole number, because the library truncates them.
 type wholes struct {
 	anchors map[string]ast.Node
 }
 
-// check goes through a node and the type that it is read into; name is its key.
+// check checks a node against the type that it is read into; name is its key.
 func (w wholes) check(n ast.Node, t reflect.Type, name string) error {
 	for t.Kind() == reflect.Pointer {
 		if readsItself(t) {
@@ -55,7 +55,7 @@ func (w wholes) check(n ast.Node, t reflect.Type, name string) error {
 		}
 	case *ast.FloatNode:
 		return fraction(n, n.Value, t, name)
-	case *ast.StringNode: // in quotes, or a number of more digits than the library knows for one
+	case *ast.StringNode: // quoted, or a number with more digits than the library recognises
 		if x, err := strconv.ParseFloat(n.Value, 64); err == nil {
 			return fraction(n, x, t, name)
 		}
@@ -63,7 +63,7 @@ func (w wholes) check(n ast.Node, t reflect.Type, name string) error {
 	return nil
 }
 
-// field goes through the value of a key.
+// field checks the value of a key.
 func (w wholes) field(n *ast.MappingValueNode, t reflect.Type) error {
 	key := n.Key.GetToken().Value
 	switch {
@@ -79,7 +79,7 @@ func (w wholes) field(n *ast.MappingValueNode, t reflect.Type) error {
 	return w.check(n.Value, reflect.TypeFor[any](), key) // it may have anchors
 }
 
-// fieldOf is the type of what a struct has under a key; nil: it has nothing.
+// fieldOf returns the type of a struct's field for a key; nil if there is none.
 func fieldOf(t reflect.Type, key string) reflect.Type {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -102,7 +102,7 @@ func fieldOf(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// fraction refuses a number that is none of a type's.
+// fraction returns an error for a number that the type cannot hold.
 func fraction(n ast.Node, x float64, t reflect.Type, name string) error {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
@@ -114,7 +114,7 @@ func fraction(n ast.Node, x float64, t reflect.Type, name string) error {
 	return nil
 }
 
-// readsItself says whether a pointer's type reads its text in its own way.
+// readsItself reports whether a pointer's type decodes its text itself.
 func readsItself(t reflect.Type) bool {
 	return t == reflect.TypeFor[*time.Duration]() || t.Implements(reflect.TypeFor[yaml.BytesUnmarshaler]()) ||
 		t.Implements(reflect.TypeFor[yaml.InterfaceUnmarshaler]()) ||

@@ -1,19 +1,18 @@
-// Package terminal lays out what a person reads on a terminal: width, colours, prose, tables, counts,
-// durations.
+// Package terminal formats text for people on a terminal: width, colours, prose, tables, counts, durations.
 //
-// In: a writer, and texts. Out: lines that fit the writer's Screen. A Screen is as many columns wide as the
-// terminal is, 40 at least, and Default where there is none. Drawings and tables may have all of them, prose
-// has ProseMax at most.
+// Input: a writer, and texts. Output: lines that fit the writer's Screen. A Screen is as wide as the terminal, at
+// least 40 columns, or Default without a terminal. Drawings and tables may use the full width, prose at most
+// ProseMax.
 //
-// Its driver asks for the Screen of what it writes to, once a verb: terminal.Of(c.OutOrStdout()) for a cobra
-// command, terminal.Of(os.Stderr) for progress. Prose goes through Screen.Wrap, names and what they stand for
-// through Screen.Facts, rows through Table, colours through Screen.Paint, which leaves texts as they are where
-// the Screen has none. Counts of things are Count, lengths of time Duration, amounts of memory Bytes, other
-// numbers Number. Nothing here is for machines: what --json writes is not laid out.
+// The caller gets the Screen of its output once per verb: terminal.Of(c.OutOrStdout()) for a cobra command,
+// terminal.Of(os.Stderr) for progress. Use Screen.Wrap for prose, Screen.Facts for names with their values, Table
+// for rows, and Screen.Paint for colours, which it omits on a Screen without them. Use Count for counts of things,
+// Duration for times, Bytes for memory, and Number for other numbers. Do not use this package for machine-readable
+// output such as --json.
 //
-// Refused: nothing. A word that is wider than the screen stands whole on a line of its own in prose, so that
-// a path can be copied, and is broken in a table.
+// Nothing is refused. In prose, a word that is wider than the screen has its own line and stays whole, so that a
+// path can be copied. In a table it is broken.
 //
-// Tables are laid out here since no library does it: go-pretty's cuts what is too wide and lipgloss's
-// abbreviates it, numbers and headings too; neither leaves out columns, and lipgloss has no groups.
+// No library lays out tables as needed. go-pretty cuts off what is too wide. lipgloss abbreviates it, even numbers
+// and headings, and has no groups. Neither leaves out columns.
 package terminal

@@ -8,27 +8,27 @@ import (
 	"golang.org/x/term"
 )
 
-// The widths, in columns.
+// These are widths in columns.
 const (
-	Default  = 100 // where there is no terminal
-	Narrow   = 40  // the least that is laid out for
-	ProseMax = 110 // beyond which lines of prose are hard to read
+	Default  = 100 // without a terminal
+	Narrow   = 40  // the least width supported
+	ProseMax = 110 // longer lines of prose are hard to read
 )
 
-// Screen is what is written on: its width in columns, and whether it shows colours.
+// Screen describes an output: its width in columns, and whether it shows colours.
 type Screen struct {
 	Columns int
 	Colour  bool
 }
 
-// ColumnsVar is the environment's variable in which a process that shows what others print on its terminal says them
-// how wide that is.
+// ColumnsVar is an environment variable with the width of the terminal. A process that shows the output of other
+// processes sets it for them.
 const ColumnsVar = "MILLRACE_COLUMNS"
 
-// Of is the Screen of a writer: a terminal's size, and colours by the convention of no-color.org; Default
-// without colours where the writer is no terminal, or with --log json.
+// Of returns the Screen of a writer: a terminal's size, and colours by the convention of no-color.org. Without a
+// terminal, or with --log json, it is Default without colours.
 func Of(w io.Writer) Screen {
-	f, ok := w.(interface{ Fd() uintptr }) // a file, or what stands before one
+	f, ok := w.(interface{ Fd() uintptr }) // a file, or a wrapper of one
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		s := Screen{Columns: Default}
 		if n, err := strconv.Atoi(os.Getenv(ColumnsVar)); err == nil && n > 0 {
@@ -43,13 +43,13 @@ func Of(w io.Writer) Screen {
 	return s
 }
 
-// Prose is how wide lines of prose are, in columns.
+// Prose returns the width of lines of prose, in columns.
 func (s Screen) Prose() int { return min(s.Columns, ProseMax) }
 
-// Style is how a text is painted: an ANSI code of the sixteen that every theme makes readable.
+// Style is a style of text: one of the sixteen ANSI codes that every theme makes readable.
 type Style string
 
-// The styles.
+// These are the styles.
 const (
 	Bold    Style = "1"
 	Faint   Style = "2"
@@ -61,7 +61,7 @@ const (
 	Cyan    Style = "36"
 )
 
-// Paint writes a text in a style where the screen shows colours.
+// Paint returns a text in a style, or unchanged if the screen shows no colours.
 func (s Screen) Paint(style Style, text string) string {
 	if !s.Colour || text == "" || style == "" {
 		return text

@@ -10,17 +10,17 @@ import (
 // Column is a column of a Table.
 type Column struct {
 	Heading string
-	Unit    string // stands below the heading, or in the group's heading where all its columns have the same
-	Group   string // stands above neighbours that have it
-	Number  bool   // stands at its column's right
-	Wraps   bool   // its texts may be broken into lines where the table is too wide
-	// Spare says which columns are left out where there is no room: the greatest number first, 0 last. Those of
-	// a group that have the same go together.
+	Unit    string // below the heading, or in the group's heading if all its columns have the same unit
+	Group   string // a heading above neighbours of the same group
+	Number  bool   // aligned to the right
+	Wraps   bool   // its texts may be broken into lines if the table is too wide
+	// Spare says which columns are left out if the table is too wide: the greatest number first, 0 last. Columns of a
+	// group with the same number go together.
 	Spare int
 }
 
-// Table is rows below headings, as wide as its screen at most: where it is too wide, columns that wrap become
-// narrower; then columns are left out, which is said below it.
+// Table is a list of rows below headings, at most as wide as its screen. If it is too wide, columns that wrap become
+// narrower. Then columns are left out, and a line below says which.
 type Table struct {
 	Columns []Column
 	rows    []row
@@ -32,13 +32,13 @@ type row struct {
 	style Style
 }
 
-// Add adds a row; cells that are missing are empty.
+// Add adds a row; missing cells are empty.
 func (t *Table) Add(cells ...string) { t.add(row{cells: cells}) }
 
-// AddMarked adds a row that stands out: a ">" in front of it, and bold.
+// AddMarked adds a highlighted row: bold, with a ">" before it.
 func (t *Table) AddMarked(cells ...string) { t.add(row{cells: cells, mark: true, style: Bold}) }
 
-// AddFaint adds a row of less weight.
+// AddFaint adds a row in faint style.
 func (t *Table) AddFaint(cells ...string) { t.add(row{cells: cells, style: Faint}) }
 
 func (t *Table) add(r row) {
@@ -52,14 +52,14 @@ func (t *Table) add(r row) {
 }
 
 const (
-	gutter  = "  " // in front of rows, where a mark stands
+	gutter  = "  " // before rows, where a mark may be
 	between = "  "
-	// readable is what a column that wraps keeps before others are left out for it; squeezed is what it keeps at
-	// all.
+	// readable is the width that a wrapping column keeps while other columns can be left out; squeezed is its least
+	// width.
 	readable, squeezed = 28, 8
 )
 
-// Write writes the table. Columns of which every cell is empty are not shown.
+// Write writes the table. Columns with only empty cells are not shown.
 func (t *Table) Write(w io.Writer, s Screen) error {
 	shown := make([]int, 0, len(t.Columns))
 	for i := range t.Columns {
@@ -81,7 +81,7 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 				t.Columns[i].Group == t.Columns[last].Group && t.Columns[i].Spare == t.Columns[last].Spare
 		}
 		name, before := t.Columns[last].name(), len(shown)
-		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // the last one stays
+		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // the last column stays
 			gone = func(i int) bool { return i == last }
 		}
 		if shown = slices.DeleteFunc(shown, gone); len(shown) < before-1 {
@@ -93,7 +93,7 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 	if len(shown) == 0 {
 		return nil
 	}
-	if widths == nil { // one column is left
+	if widths == nil { // only one column is left
 		widths = []int{s.Columns - len(gutter)}
 	}
 	var b strings.Builder
@@ -109,12 +109,12 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 	return err
 }
 
-// name is what a column is called where its group does not stand above it.
+// name is the name of a column without its group's heading above it.
 func (c *Column) name() string { return strings.TrimSpace(c.Group + " " + c.Heading) }
 
-// units says whether a line of units stands below the headings, and how a column's group is headed.
+// units reports whether a line of units is shown below the headings, and returns the heading of a column's group.
 func (t *Table) units(shown []int) (line bool, group func(i int) string) {
-	one := map[string]bool{} // groups of one unit
+	one := map[string]bool{} // groups with a common unit
 	for _, i := range shown {
 		c := &t.Columns[i]
 		same := c.Group != "" && c.Unit != "" && !slices.ContainsFunc(shown, func(j int) bool {
@@ -135,8 +135,8 @@ func (t *Table) units(shown []int) (line bool, group func(i int) string) {
 	}
 }
 
-// fit is how wide each column is that is shown, in at most so many columns of the screen; nil: there is no
-// room where columns that wrap keep least.
+// fit returns the widths of the shown columns in at most `columns` columns of the screen. Wrapping columns keep at
+// least `least`. It returns nil if there is no room.
 func (t *Table) fit(shown []int, columns, least int) []int {
 	widths, floors := make([]int, len(shown)), make([]int, len(shown))
 	line, group := t.units(shown)
@@ -154,7 +154,7 @@ func (t *Table) fit(shown []int, columns, least int) []int {
 			floors[k] = widths[k]
 		}
 	}
-	for k := 0; k < len(shown); { // a group's heading takes what its columns take, or its last is widened
+	for k := 0; k < len(shown); { // widens the last column of a group whose heading is wider than its columns
 		end := t.group(shown, k)
 		for _, w := range [][]int{widths, floors} {
 			w[end-1] += max(0, Width(group(shown[k]))-room(w[k:end]))
@@ -176,7 +176,7 @@ func (t *Table) fit(shown []int, columns, least int) []int {
 	return widths
 }
 
-// group is where the neighbours end that are of one group with column k of those shown.
+// group returns the end of the neighbours of one group, beginning with column k of those shown.
 func (t *Table) group(shown []int, k int) (end int) {
 	name := t.Columns[shown[k]].Group
 	for end = k + 1; end < len(shown) && name != "" && t.Columns[shown[end]].Group == name; end++ {
@@ -184,7 +184,7 @@ func (t *Table) group(shown []int, k int) (end int) {
 	return end
 }
 
-// room is what columns of these widths take side by side.
+// room returns the total width of columns with these widths.
 func room(widths []int) int {
 	total := len(between) * (len(widths) - 1)
 	for _, n := range widths {
@@ -227,7 +227,7 @@ func (t *Table) head(b *strings.Builder, s Screen, shown, widths []int) {
 	}
 }
 
-// line writes a row, in as many lines as its longest cell takes.
+// line writes a row, in as many lines as its longest cell needs.
 func (t *Table) line(b *strings.Builder, s Screen, shown, widths []int, r row) {
 	cells, tall := make([][]string, len(shown)), 1
 	for k, i := range shown {

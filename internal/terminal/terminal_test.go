@@ -192,7 +192,8 @@ func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
 	}
 }
 
-// No line of any table is wider than its screen. What is not said to be left out is there.
+// TestAnyTableFits: no line of any table is wider than its screen. Everything is shown unless the table says that it
+// was left out.
 func TestAnyTableFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[a-z网é]{1,30}`)
@@ -228,7 +229,7 @@ func TestAnyTableFits(t *testing.T) {
 					n += letters(c.Heading)
 				}
 			}
-			if letters(got) < n { // groups and units come on top
+			if letters(got) < n { // groups and units are additional
 				t.Fatalf("%d letters of %d:\n%s", letters(got), n, got)
 			}
 		}
@@ -242,7 +243,7 @@ func letter(r rune) rune {
 	return r
 }
 
-// Three digits everywhere, but of bytes, which are whole, and of what no unit suits.
+// TestBytesInThreeDigits: three digits, except for bytes, which are whole, and for values above the largest unit.
 func TestBytesInThreeDigits(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "0.977 KiB", 1 << 10: "1.00 KiB",
 		1000 << 10: "0.977 MiB", 999 << 10: "999 KiB", -1000 << 10: "-0.977 MiB", 3 << 29: "1.50 GiB",

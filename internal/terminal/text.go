@@ -7,10 +7,10 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// painted is what Paint puts around texts.
+// painted matches the sequences that Paint adds to texts.
 var painted = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// Width is how many columns of a terminal a text takes; colours take none.
+// Width returns how many columns of a terminal a text takes; colours take none.
 func Width(text string) int {
 	if strings.Contains(text, "\x1b") {
 		text = painted.ReplaceAllString(text, "")
@@ -18,9 +18,9 @@ func Width(text string) int {
 	return uniseg.StringWidth(text)
 }
 
-// Wrap lays out prose in lines that fit the screen, each ended: first stands in front of the first one, hang in front
-// of the others. It breaks at spaces and newlines alone, but not between a number and its unit, nor at U+00A0, which
-// becomes a space. A word that is too wide after a blank hang begins as far left as it must.
+// Wrap formats prose in lines that fit the screen, each with a newline. first begins the first line, hang the
+// others. It breaks only at spaces and newlines, but not between a number and its unit, nor at U+00A0, which becomes
+// a space. If a word is too wide after a blank hang, the hang is shortened.
 func (s Screen) Wrap(first, hang, text string) string {
 	var b strings.Builder
 	for i, line := range lines(text, s.Prose()-Width(first), s.Prose()-Width(hang)) {
@@ -34,8 +34,8 @@ func (s Screen) Wrap(first, hang, text string) string {
 	return b.String()
 }
 
-// Fit breaks those lines of a text that are wider than the screen's prose at their words; what is broken hangs behind
-// the spaces that its line begins with. A lead stands in front of every line. Lines that fit stay as they are.
+// Fit breaks those lines of a text at words that are wider than the screen's prose. The following lines keep the
+// indentation. lead begins every line. Lines that fit stay unchanged.
 func (s Screen) Fit(lead, text string) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(text, "\n") {
@@ -53,7 +53,7 @@ func (s Screen) Fit(lead, text string) string {
 	return b.String()
 }
 
-// nearer is a hang that leaves room for a line where it is blank and there is room at all.
+// nearer shortens a blank hang if the line would not fit otherwise.
 func (s Screen) nearer(hang, line string) string {
 	if over := Width(hang) + Width(line) - s.Columns; over > 0 && strings.Trim(hang, " ") == "" {
 		return hang[min(over, len(hang)):]
@@ -61,7 +61,7 @@ func (s Screen) nearer(hang, line string) string {
 	return hang
 }
 
-// Facts lays out names and what each stands for, one below the other; names that stand for nothing are left out.
+// Facts formats names and their values, one pair per line; names without a value are left out.
 func (s Screen) Facts(rows [][2]string) string {
 	widest := 0
 	for _, r := range rows {
@@ -78,7 +78,7 @@ func (s Screen) Facts(rows [][2]string) string {
 	return b.String()
 }
 
-// lines breaks a text at its spaces and newlines. The first line has at most first columns and others at most rest,
+// lines breaks a text at spaces and newlines. The first line has at most first columns and the others at most rest,
 // unless one word is longer.
 func lines(text string, first, rest int) []string {
 	var all []string
@@ -87,7 +87,7 @@ func lines(text string, first, rest int) []string {
 		words := strings.FieldsFunc(paragraph, func(r rune) bool { return r == ' ' || r == '\t' })
 		for i, word := range words {
 			if i > 0 && isUnit(word) && endsInDigit(words[i-1]) {
-				continue // it has gone with its number
+				continue // it is already after its number
 			}
 			if i+1 < len(words) && isUnit(words[i+1]) && endsInDigit(word) {
 				word += " " + words[i+1]
@@ -110,7 +110,7 @@ func lines(text string, first, rest int) []string {
 	return all
 }
 
-// isUnit says whether a word is a unit, which no line begins with: "ms", "%,", "MiB)".
+// isUnit reports whether a word is a unit, which may not begin a line: "ms", "%,", "MiB)".
 func isUnit(word string) bool {
 	switch strings.TrimRight(word, ".,;:)") {
 	case "ns", "µs", "ms", "s", "%", "B", "KiB", "MiB", "GiB", "TiB":
@@ -124,13 +124,13 @@ func endsInDigit(word string) bool {
 	return last >= '0' && last <= '9'
 }
 
-// broken is lines of at most so many columns; words that are wider are cut.
+// broken returns lines of at most `columns` columns; wider words are cut.
 func broken(text string, columns int) []string {
 	var all []string
 	for _, line := range lines(text, columns, columns) {
 		for Width(line) > columns {
 			head := Clip(line, columns, "")
-			if head == "" { // one character is wider
+			if head == "" { // a single character is wider
 				break
 			}
 			all, line = append(all, head), strings.TrimPrefix(line[len(head):], " ")
@@ -140,7 +140,7 @@ func broken(text string, columns int) []string {
 	return all
 }
 
-// Clip cuts a text without colours to so many columns; what is cut ends in the mark.
+// Clip cuts a text without colours to this many columns. A cut text ends in the mark.
 func Clip(text string, columns int, mark string) string {
 	if Width(text) <= columns {
 		return text
@@ -162,7 +162,7 @@ func Clip(text string, columns int, mark string) string {
 	return text[:n] + mark
 }
 
-// pad fills a text up to so many columns, on its right or on its left.
+// pad fills a text with blanks up to this many columns, on its right or on its left.
 func pad(text string, columns int, right bool) string {
 	blank := strings.Repeat(" ", max(0, columns-Width(text)))
 	if right {

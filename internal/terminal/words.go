@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Count is a number of things in words: "1 worker", "3 micro-batches", "12,000 samples".
+// Count returns a number with a noun: "1 worker", "3 micro-batches", "12,000 samples".
 func Count(n int, one string) string { return Whole(n) + " " + Plural(n, one) }
 
-// Whole is a whole number with its thousands apart: "12,000".
+// Whole returns a whole number with separated thousands: "12,000".
 func Whole[N int | int64](n N) string { return Number(float64(n), 0) }
 
-// Plural is the form of a regular noun that goes with a number: "worker", "micro-batches", "entries".
+// Plural returns the form of a regular noun for a number: "worker", "micro-batches", "entries".
 func Plural(n int, one string) string {
 	switch {
 	case n == 1:
@@ -28,11 +28,11 @@ func Plural(n int, one string) string {
 	return one + "s"
 }
 
-// ones matches a count of one in front of a plural: "1 workers", but not "11 workers", "2.1 ms" or "step-1 layers".
+// ones matches a count of one before a plural: "1 workers", but not "11 workers", "2.1 ms" or "step-1 layers".
 var ones = regexp.MustCompile(`(^|[ (])1 (workers|stages|layers|devices|micro-batches|minibatches|samples|steps|bytes|` +
 	`pipelines|hosts|cores|rows|processes|updates|replicas|threads|plans|settings|runs|chains|blocks|heads|groups)\b`)
 
-// Singular puts counts of one right in a text of somebody who does not know this package, as errors are: "1 worker".
+// Singular corrects counts of one in a text that was made without this package, such as an error: "1 worker".
 func Singular(text string) string {
 	return ones.ReplaceAllStringFunc(text, func(found string) string {
 		for _, ending := range []string{"ches", "sses"} {
@@ -60,8 +60,8 @@ func And(all []int) string {
 	return b.String()
 }
 
-// Number is a number with so many significant digits, zeros at its end too, and thousands apart: "1.00",
-// "241.6", "112,300"; of 0 digits the nearest whole number.
+// Number returns a number with this many significant digits, including trailing zeros, and separated thousands:
+// "1.00", "241.6", "112,300". 0 digits mean the nearest whole number.
 func Number(v float64, digits int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'g', -1, 64)
@@ -87,7 +87,7 @@ func Number(v float64, digits int) string {
 	return sign + whole
 }
 
-// Loss is a loss, with four digits behind the point: "0.4213"; with an exponent where these do not suit: "4.54e-7".
+// Loss returns a loss with four decimals: "0.4213"; with an exponent if these do not suit: "4.54e-7".
 func Loss(v float64) string {
 	if v == 0 {
 		v = 0 // without a sign
@@ -99,7 +99,7 @@ func Loss(v float64) string {
 	return digits + "e" + power[:1] + strings.TrimLeft(power[1:], "0")
 }
 
-// Scaled is a number with three digits and a prefix of thousands: "1.23 M".
+// Scaled returns a number with three digits and a prefix of thousands: "1.23 M".
 func Scaled(v float64) string {
 	prefixes := []string{"", " k", " M", " G", " T", " P", " E"}
 	i := 0
@@ -112,8 +112,8 @@ func Scaled(v float64) string {
 	return Number(v, 3) + prefixes[i]
 }
 
-// Duration is a length of time in seconds, in the unit that suits it: "450 µs", "12.3 ms", "1.00 s", "2m14s",
-// "1h05m", "2d03h".
+// Duration returns a time, given in seconds, in a suitable unit: "450 µs", "12.3 ms", "1.00 s", "2m14s", "1h05m",
+// "2d03h".
 func Duration(s float64) string {
 	switch abs := math.Abs(s); {
 	case abs == 0:
@@ -141,7 +141,7 @@ func Duration(s float64) string {
 	return Number(s/86400, 3) + " days"
 }
 
-// Bytes is an amount of memory in binary units, three digits: "512 B", "16.0 GiB", "1.43 GiB".
+// Bytes returns an amount of memory in binary units with three digits: "512 B", "16.0 GiB", "1.43 GiB".
 func Bytes[N int | int64 | uint64 | float64](n N) string {
 	v, units, i := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}, 0
 	for ; math.Abs(v) >= 999.5 && i < len(units)-1; i++ {

@@ -1,8 +1,9 @@
-// Package torchtest has PyTorch export and train the networks of model/aten/testdata/networks, for tests to compare.
+// Package torchtest makes PyTorch export and train the networks of model/aten/testdata/networks, for tests to
+// compare with.
 //
-// In: requests, each of which names a network. Out: the files that python/millrace_export.py wrote of them, and what
-// PyTorch itself makes of the same module: losses, gradients, buffers, training curves; oracle.py says under which
-// names. A network that is not exported is an answer too. Its driver is a test, which fails without Debian's PyTorch.
+// Input: requests, each with a network's name. Output: the files that python/millrace_export.py wrote, and PyTorch's
+// own results for the same module: losses, gradients, buffers, training curves; see oracle.py for their names. The
+// answer also says if a network was not exported. The caller is a test, which fails without Debian's PyTorch.
 package torchtest
 
 import (
@@ -16,39 +17,39 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// python is Debian's, which python3-torch and python3-torchvision are for.
+// python is Debian's, for which python3-torch and python3-torchvision are installed.
 const python = "/usr/bin/python3"
 
 // Request asks for one network.
 type Request struct {
-	Name  string  `json:"name"`            // of the function that builds it
-	File  string  `json:"file"`            // of testdata/networks
-	Loss  string  `json:"loss,omitempty"`  // what --loss is given
-	Rate  float64 `json:"rate,omitempty"`  // learning rate of 50 steps of SGD; 0: nothing is trained
-	Order [][]int `json:"order,omitempty"` // rows of each step; nil: as they come
-	// Frozen is how names begin of parameters that do not learn in these steps.
+	Name  string  `json:"name"`            // name of the function that builds it
+	File  string  `json:"file"`            // in testdata/networks
+	Loss  string  `json:"loss,omitempty"`  // value of --loss
+	Rate  float64 `json:"rate,omitempty"`  // learning rate of 50 steps of SGD; 0 means no training
+	Order [][]int `json:"order,omitempty"` // rows of each step; nil means the usual order
+	// Frozen has prefixes of the names of parameters that do not learn in these steps.
 	Frozen []string `json:"frozen,omitempty"`
 }
 
-// Answer is what came of a request.
+// Answer is the result of a request.
 type Answer struct {
 	Name       string
 	Doc        string // of the module's class
 	Code       int    // exit code of the exporter
 	Said, Done string // what it wrote to stderr and stdout
-	Oracle     bool   // whether PyTorch's own numbers were written, which a network that draws random ones has not
+	Oracle     bool   // PyTorch's own numbers were written; they are not for a network that draws random numbers
 	Model      string // the exported file
 	Numbers    string // the safetensors file of PyTorch's numbers
 }
 
-// Tensor is one of PyTorch's.
+// Tensor is a tensor from PyTorch.
 type Tensor struct {
 	DType string
 	Shape []int64
 	Data  []byte // little-endian
 }
 
-// Main are the networks that every part of training is held against.
+// Main returns the networks with which every part of training is compared.
 func Main() []Request {
 	return []Request{
 		{Name: "resnet18", File: "vision.py", Rate: 0.05},
@@ -57,18 +58,18 @@ func Main() []Request {
 		{Name: "gpt", File: "language.py", Rate: 0.05},
 		{Name: "bert", File: "language.py", Rate: 0.05},
 		{Name: "lstm", File: "language.py", Loss: "cross_entropy", Rate: 0.5},
-		{Name: "encoder", File: "language.py", Rate: 0.02}, // at 0.05 PyTorch strays 4 % from itself,
+		{Name: "encoder", File: "language.py", Rate: 0.02}, // at 0.05 PyTorch itself varies by 4 %
 		{Name: "branches", File: "language.py", Rate: 0.05},
 	}
 }
 
-// Run answers requests, by one process of Python, with files in a folder of the test's.
+// Run answers requests with one Python process, with files in a temporary folder of the test.
 func Run(t testing.TB, requests ...Request) []Answer {
 	t.Helper()
 	return RunIn(t, t.TempDir(), requests...)
 }
 
-// RunIn answers requests with files in a folder that the caller has.
+// RunIn answers requests with files in the given folder.
 func RunIn(t testing.TB, folder string, requests ...Request) []Answer {
 	t.Helper()
 	root := moduleRoot(t)
@@ -77,7 +78,7 @@ func RunIn(t testing.TB, folder string, requests ...Request) []Answer {
 	sources, err := filepath.Glob(filepath.Join(networks, "*.py"))
 	for _, path := range append(sources, exporter, filepath.Join(root, "python/millrace_graph.py")) {
 		if err == nil {
-			_, err = os.ReadFile(path) // which makes the go command's cache look at it
+			_, err = os.ReadFile(path) // so that the go command's cache depends on it
 		}
 	}
 	var asked, said bytes.Buffer
@@ -108,7 +109,7 @@ func RunIn(t testing.TB, folder string, requests ...Request) []Answer {
 	return answers
 }
 
-// Read reads PyTorch's numbers.
+// Read reads the file of PyTorch's numbers.
 func Read(t testing.TB, path string) map[string]Tensor {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -127,7 +128,7 @@ func Read(t testing.TB, path string) map[string]Tensor {
 	return tensors
 }
 
-// moduleRoot is the folder of go.mod, in or above that of the test.
+// moduleRoot returns the folder of go.mod, in or above the test's.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	at, err := os.Getwd()

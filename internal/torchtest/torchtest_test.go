@@ -26,7 +26,7 @@ func floats(t *testing.T, x Tensor) []float64 {
 	return all
 }
 
-// TestPyTorchTrainsTheNetworks says what is in the files that other packages' tests rely on.
+// TestPyTorchTrainsTheNetworks checks the files that tests of other packages rely on.
 func TestPyTorchTrainsTheNetworks(t *testing.T) {
 	for _, a := range Run(t, Main()...) {
 		if a.Code != 0 || !a.Oracle {
@@ -39,7 +39,7 @@ func TestPyTorchTrainsTheNetworks(t *testing.T) {
 			if len(c) != 50 {
 				t.Fatalf("%s: %s has %d steps", a.Name, curve, len(c))
 			}
-			// Means, as single steps of two rows jump, and with the last bits of a BLAS by much.
+			// Compare means, because single steps of two rows vary, and much with the last bits of a BLAS.
 			head, tail := stats.Mean(c[:10]), stats.Mean(c[40:])
 			if math.IsNaN(tail) || tail > 0.95*head {
 				t.Errorf("%s: %s of %d steps goes from %g to %g", a.Name, curve, len(c), head, tail)

@@ -1,8 +1,8 @@
-// Package ziparchive lists the members of zip archives that strangers have made.
+// Package ziparchive lists the members of untrusted zip archives.
 //
-// In: a file. Out: its members, none of them read. Refused: what is no whole zip archive, and a directory of more
-// bytes than the caller allows, before it takes as much memory.
-// Its driver judges names, sizes and methods, and closes the file.
+// Input: a file. Output: its members; their contents are not read. It refuses an incomplete archive, and a directory
+// above the caller's limit before it takes that much memory. The caller judges names, sizes and methods, and closes
+// the file.
 package ziparchive
 
 import (
@@ -13,7 +13,7 @@ import (
 	"math"
 )
 
-// Members lists the members of an archive of size bytes, whose directory has at most so many.
+// Members returns the members of an archive of size bytes, whose directory may have at most `most` bytes.
 func Members(r io.ReaderAt, size, most int64) ([]*zip.File, error) {
 	limited := &limited{r: r, left: most}
 	z, err := zip.NewReader(limited, size)
@@ -23,11 +23,11 @@ func Members(r io.ReaderAt, size, most int64) ([]*zip.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it is no whole zip archive (%w)", err)
 	}
-	limited.left = math.MaxInt64 // for the members themselves
+	limited.left = math.MaxInt64 // no limit for the members themselves
 	return z.File, nil
 }
 
-// limited reads so many bytes and no more.
+// limited is a reader that fails after this many bytes.
 type limited struct {
 	r    io.ReaderAt
 	left int64

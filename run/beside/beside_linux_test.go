@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Everything is on one OS thread, which ends with the Thread: what an engine keeps by thread cannot get at other
-// goroutines. (The process's first thread never ends; whoever gets it tries again.)
+// Everything runs on one OS thread, which ends with the Thread, so that an engine's thread-local state cannot affect
+// other goroutines. (The process's first thread never ends; if the Thread gets it, the test tries again.)
 func TestTheThreadIsItsOwn(t *testing.T) {
 	for {
 		threads := make(chan int, 5)

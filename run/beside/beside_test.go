@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 )
 
-// closing is a device that notes that it is closed, and has some handles open then.
+// closing is a device that records when it is closed, and then has some open handles.
 type closing struct {
 	engine.Device
 	close func() int
@@ -21,7 +21,7 @@ func (c *closing) Close() int { return c.close() }
 // A thread opens its device, does the work in the order in which it was given, leaves, and closes the device. All of it
 // is on one goroutine.
 func TestTheLifeOfAThread(t *testing.T) {
-	var did []string // of the thread alone, so that the race detector finds whoever else writes it
+	var did []string // used only on the thread, so that the race detector finds other writers
 	note := func(what string) { did = append(did, what) }
 	dev := &closing{close: func() int { note("close"); return 3 }}
 	th := New(func() (engine.Device, error) { note("open"); return dev, nil }, func() { note("leave") })
@@ -46,8 +46,8 @@ func TestTheLifeOfAThread(t *testing.T) {
 	}
 }
 
-// Close waits for the work under way. What is queued after it is dropped, and so is what is given later; each Work is
-// done or dropped, and never both.
+// Close waits for the current work. Queued work is dropped, and so is work given later. Each Work is either done or
+// dropped.
 func TestCloseDropsWhatHasNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var did []string
@@ -86,7 +86,7 @@ func TestCloseDropsWhatHasNotBegun(t *testing.T) {
 	})
 }
 
-// Work whose Drop gives further work, as one does that hands it to somebody else, does not lock up.
+// A Drop that gives further work does not deadlock.
 func TestDropMayGiveWork(t *testing.T) {
 	th := New(func() (engine.Device, error) { return nil, nil }, func() {})
 	th.Close()
@@ -100,7 +100,7 @@ func TestDropMayGiveWork(t *testing.T) {
 	}
 }
 
-// A device that cannot be opened is each work's to report; there is none to close.
+// If a device cannot be opened, each work gets the error, and no device is closed.
 func TestADeviceThatDoesNotOpen(t *testing.T) {
 	broken, got := errors.New("no stream"), make(chan error, 2)
 	th := New(func() (engine.Device, error) { return nil, broken }, func() {})
@@ -115,7 +115,7 @@ func TestADeviceThatDoesNotOpen(t *testing.T) {
 	}
 }
 
-// Memory that the work leaves behind on a real device is counted.
+// Memory that the work does not free on a real device is counted.
 func TestLeaksAreCounted(t *testing.T) {
 	done := make(chan struct{})
 	th := New(func() (engine.Device, error) { return ref.New().Open(0, 1) }, func() {})

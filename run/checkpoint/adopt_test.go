@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// goOn has each host's folder go on with the checkpoint that is chosen among all, and prunes it.
+// goOn makes each host's folder continue with the checkpoint that is chosen among all, and prunes it.
 func (h *hosts) goOn(t *testing.T, keep int) (stores []*Store) {
 	t.Helper()
 	s, err := Among(h.dirs[0], h)
@@ -26,7 +26,7 @@ func (h *hosts) goOn(t *testing.T, keep int) (stores []*Store) {
 	return stores
 }
 
-// A host whose manifest is damaged or gone, and whose file is whole, keeps the file where it is, and has the manifest
+// If a host's manifest is damaged or missing and its file is whole, the file stays and the manifest is written
 // again.
 func TestAManifestThatIsDamagedOnOneHostIsWrittenAnew(t *testing.T) {
 	for name, harm := range map[string]func(dir string){
@@ -52,9 +52,9 @@ func TestAManifestThatIsDamagedOnOneHostIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// Two that commit one draft, as where neither knows that the folder is the other's too, leave it whole.
+// Two commits of one draft, by processes that do not know that they share the folder, leave it complete.
 func TestASecondCommitHarmsNothing(t *testing.T) {
-	for _, before := range []bool{false, true} { // another checkpoint of this step
+	for _, before := range []bool{false, true} { // whether there is another checkpoint of this step
 		dir := t.TempDir()
 		if before {
 			if _, err := written(&Store{Dir: dir}, 4, 9); err != nil {
@@ -83,8 +83,8 @@ func TestASecondCommitHarmsNothing(t *testing.T) {
 	}
 }
 
-// A host that joins and has checkpoints of another training of the same model keeps them: none is pruned, and where
-// they are to be replaced they go as a whole, once there is a new one.
+// A host that joins with checkpoints of another training of the same model keeps them. None is pruned. If they are
+// to be replaced, they are removed together, once there is a new one.
 func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	dirs := folders(t, 3)
 	h := &hosts{dirs: dirs, joined: 1}
@@ -116,8 +116,8 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	}
 }
 
-// What goes on from an older checkpoint, by its name or since a host is missing, sets drafts of newer ones aside: with
-// files of other hosts they may be whole. What goes on from the newest prunes them.
+// A run that resumes from an older checkpoint, by name or because a host is missing, sets drafts of newer ones
+// aside. With files on other hosts these may be complete. A run that resumes from the newest checkpoint prunes them.
 func TestDraftsOfNewerCheckpointsAreSetAside(t *testing.T) {
 	for name, c := range map[string]struct{ named, missing bool }{"newest": {}, "named": {named: true},
 		"a host is missing": {missing: true}} {

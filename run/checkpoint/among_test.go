@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Wherever a crash cut a commit short, the newest checkpoint is read of which all files are there. Any host reads
-// it, also one that has nothing.
+// Wherever a crash interrupted a commit, the newest checkpoint whose files all exist is read. Any host can read it,
+// even one without files.
 func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		spread func(dirs []string)
@@ -56,7 +56,7 @@ func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 				t.Errorf("%v files are held against their checksums", n)
 			}
 			for on := range h.dirs {
-				if c.steps == 8 { // which has one stage
+				if c.steps == 8 { // this checkpoint has one stage
 					continue
 				}
 				got, err := h.read(t, s, on)
@@ -68,7 +68,7 @@ func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 	}
 }
 
-// A file that has changed since it was written is reported with its host, unless another host has the original.
+// A file that has changed since it was written is reported with its host, unless another host has an undamaged copy.
 func TestDamageAmongHostsIsNamed(t *testing.T) {
 	h := &hosts{dirs: folders(t, 2)}
 	spread(t, h.dirs, 2, 0, 1)
@@ -85,7 +85,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 		damaged.Whole != filepath.Join(h.dirs[0], "step-00000002") {
 		t.Error(err)
 	}
-	// A run's folder stands for its checkpoints where it has them, which the first host does not.
+	// A run's folder can be used as path on a host that has it; the first host does not.
 	run := filepath.Join(t.TempDir(), "run")
 	joined := &hosts{dirs: []string{filepath.Join(t.TempDir(), "new"), run, h.dirs[0]}}
 	if err := os.MkdirAll(run, 0o755); err != nil {
@@ -124,7 +124,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	}
 }
 
-// Checkpoints of two trainings are not chosen among, unless all have those of one.
+// Checkpoints of two trainings are refused, unless all hosts have those of one.
 func TestHostsOfTwoTrainingsAreRefused(t *testing.T) {
 	h := &hosts{dirs: folders(t, 3)}
 	another := manifest(8)
@@ -162,8 +162,8 @@ func TestWhereThereIsNothingAmongHosts(t *testing.T) {
 	}
 }
 
-// What goes on from a checkpoint gives the files of a draft their name, in its own folder alone, and prunes the
-// other drafts.
+// A run that resumes from a checkpoint renames a draft with its files, only in its own folder, and prunes the other
+// drafts.
 func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	h := &hosts{dirs: folders(t, 2)}
 	spread(t, h.dirs, 2, 0, 1)
@@ -188,10 +188,10 @@ func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	}
 }
 
-// A crash while a checkpoint takes the place of another one of the same step, on one host and not yet on the other:
-// the new one is read, and takes its place.
+// After a crash while a checkpoint replaces another of the same step, on only one of two hosts, the new one is read
+// and replaces the other.
 func TestACheckpointThatWasToGiveWayIsNotMixedIn(t *testing.T) {
-	for _, first := range []int{0, 1} { // who has committed
+	for _, first := range []int{0, 1} { // the host that has committed
 		h := &hosts{dirs: folders(t, 2)}
 		spread(t, h.dirs, 4, 0, 1)
 		draft := DraftName(4, 77)

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// hosts is processes, each with a folder of its own. It counts what is read of whom.
+// hosts are processes with a folder each. It counts the files that are read, by process.
 type hosts struct {
 	dirs    []string
-	checked []int // by process, files held against their checksums
+	checked []int // by process: files compared with their checksums
 	joined  int   // how many of the last are not asked which checkpoints they have
 }
 
@@ -54,8 +54,7 @@ func (h *hosts) Check(steps int, files map[int][]File) (map[int]map[string]Verdi
 	return all, nil
 }
 
-// spread writes a checkpoint of which each folder has a stage, and the manifest where it is among those that have
-// committed.
+// spread writes a checkpoint with one stage in each folder. The manifest is in the folders that have committed.
 func spread(t *testing.T, dirs []string, steps int, committed ...int) {
 	t.Helper()
 	spreadOf(t, manifest(steps), dirs, committed...)
@@ -97,7 +96,7 @@ func folders(t *testing.T, n int) []string {
 	return dirs
 }
 
-// open opens a spread checkpoint on one host. It counts whom that dials.
+// open opens a spread checkpoint on one host. It returns the number of connections to each process.
 func (h *hosts) open(t *testing.T, s *Spread, on int) (*Checkpoint, []int) {
 	t.Helper()
 	var shelves []*Shelf

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// described is a manifest of a model of two layers, whose optimizer keeps a momentum.
+// described returns the manifest of a model with two layers, with momentum in the optimizer.
 func described(pipelines int) Manifest {
 	m := manifest(4)
 	m.Float, m.Optimizer = "F32", optim.Settings{Kind: optim.SGD, Momentum: 0.9}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// No bit of a manifest can change without notice, those of its version, its checksum and its keys included.
+// A change of any bit of a manifest is noticed, including its version, its checksum and its keys.
 func TestEveryBitOfAManifestIsHeld(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	path, err := written(s, 1, 1)
@@ -35,14 +35,14 @@ func TestEveryBitOfAManifestIsHeld(t *testing.T) {
 	}
 }
 
-// listed is a manifest that names a file, for texts alone.
+// listed returns a manifest that names a file, for tests of its text only.
 func listed(m Manifest) Manifest {
 	m.Version = Version
 	m.Files = []File{{Name: "a.safetensors", Bytes: 8, CRC32C: "00000000"}}
 	return m
 }
 
-// sealed is a text with the checksum that it would have been written with.
+// sealed replaces the checksum in a text by the right one.
 func sealed(text string) []byte {
 	at := strings.Index(text, "\"manifest_sha256\": \"")
 	if at < 0 {
@@ -106,7 +106,7 @@ func TestManifestsAreChecked(t *testing.T) {
 	}
 }
 
-// A manifest of version 1 is read; a newer one with its checksum taken out does not pass for one.
+// A manifest of version 1 can be read. A newer one without its checksum is not accepted as version 1.
 func TestManifestsOfVersion1(t *testing.T) {
 	old := listed(manifest(6))
 	old.Version, old.Asked, old.Plan = bare, nil, &plan.Plan{Version: 1, Elastic: plan.NewElastic(2)}
@@ -119,7 +119,7 @@ func TestManifestsOfVersion1(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for from, to := range map[string]string{
-		`"samples": 96`:      `"samples": 40`, // fewer than a batch a step
+		`"samples": 96`:      `"samples": 40`, // fewer than a batch per step
 		`"steps": 6`:         `"Steps": 6`,
 		`"loss": 0`:          `"loss": 0, "asked": {"steps": 9}`,
 		`"crc32c": "0000000`: `"manifest_sha256": "", "crc32c": "0000000`,
@@ -143,7 +143,7 @@ func TestManifestsOfVersion1(t *testing.T) {
 	}
 }
 
-// The samples count from where the number of pipelines changed last.
+// The samples are counted from the last change of the number of pipelines.
 func TestSamplesCountFromTheLastChangeOfPipelines(t *testing.T) {
 	m := listed(manifest(0))
 	m.Steps, m.Samples, m.Plan = 10, 4*8+6*8*3, &plan.Plan{Version: 1, Elastic: plan.NewElastic(3)}

@@ -14,11 +14,11 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Bytes written of a long file count as movement before the file is whole.
+// Bytes written to a long file count before the file is complete.
 func TestALongFileMoves(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "stage-0.safetensors")
-	if err := syscall.Mkfifo(path, 0o600); err != nil { // a disk that takes as much as is read
+	if err := syscall.Mkfifo(path, 0o600); err != nil { // acts as a disk that accepts as much as is read
 		t.Skip(err)
 	}
 	disk, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -49,7 +49,7 @@ func TestALongFileMoves(t *testing.T) {
 	if _, err := io.CopyN(io.Discard, disk, whole/2); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-said; !errors.Is(err, syscall.EINVAL) { // no pipe can be synced
+	if err := <-said; !errors.Is(err, syscall.EINVAL) { // a pipe cannot be synced
 		t.Error(err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// inFiles is a checkpoint of files of tensors, of a model of one parameter of 4 x 2 numbers, and one called like rows.
+// inFiles writes a checkpoint with these files. Its model has a parameter of 4 x 2 numbers, and one whose name looks
+// like rows.
 func inFiles(t *testing.T, files ...[]Tensor) string {
 	t.Helper()
 	s := &Store{Dir: t.TempDir()}
@@ -42,7 +43,7 @@ func inFiles(t *testing.T, files ...[]Tensor) string {
 	return path
 }
 
-// numbers is a tensor of so many rows of two numbers, which count from first.
+// numbers returns a tensor of rows with two numbers each, counting from first.
 func numbers(name string, first float32, rows int64) Tensor {
 	var x []float32
 	for range 2 * rows {
@@ -52,8 +53,8 @@ func numbers(name string, first float32, rows int64) Tensor {
 	return Tensor{Name: name, DType: engine.Float32, Shape: []int64{rows, 2}, Data: engine.Bytes(x)}
 }
 
-// Rows that several stages have saved are one tensor to whoever reads, exports or shows it. The order of files does
-// not matter; a tensor that is called like rows is none of another.
+// Rows that several stages have saved are one tensor when it is read, exported or shown. The order of files does not
+// matter. A tensor whose name looks like rows is not part of another.
 func TestRowsAreOneTensor(t *testing.T) {
 	like := Tensor{Name: "b[0:2]", DType: engine.Float32, Shape: []int64{1}, Data: engine.Bytes([]float32{9})}
 	path := inFiles(t,
@@ -97,14 +98,14 @@ func TestRowsAreOneTensor(t *testing.T) {
 	}
 }
 
-// Rows that are missing, twice or of another shape are said, and refused when they are read or opened.
+// Rows that are missing, duplicate or of another shape are reported, and refused on reading or opening.
 func TestRowsThatDoNotMakeATensor(t *testing.T) {
 	first, rest := numbers("a.weight[0:1]", 0, 1), numbers("a.weight[1:4]", 2, 3)
 	for what, x := range map[string]struct {
 		tensors []Tensor
-		says    string // Verify
-		opens   string // Open; empty: it does
-		reads   string // Tensor
+		says    string // from Verify
+		opens   string // from Open; empty if it succeeds
+		reads   string // from Tensor
 	}{
 		"the last are missing": {[]Tensor{first}, "tensor a.weight: rows from 1 on are in no file; the model has [4 2]", "",
 			"rows from 1 on are in no file"},

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// file is a safetensors file with this header and so many zero bytes of data.
+// file returns a safetensors file with this header and `data` zero bytes.
 func file(header string, data int) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	b = append(b, header...)

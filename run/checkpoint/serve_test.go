@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// shelf is that of a checkpoint of two stages, both here, and its folder.
+// shelf returns the Shelf of a checkpoint of two stages, both on this host, and its folder.
 func shelf(t *testing.T) (*Shelf, string) {
 	t.Helper()
 	dirs := folders(t, 1)
@@ -31,7 +31,7 @@ func shelf(t *testing.T) (*Shelf, string) {
 	return shelf, dirs[0]
 }
 
-// ask is a remote that asks this shelf.
+// ask returns a remote that sends requests to this shelf.
 func ask(s *Shelf) *remote {
 	return &remote{ctx: s.ctx, silence: time.Second, dial: func() (io.ReadWriteCloser, error) {
 		here, there := net.Pipe()
@@ -67,13 +67,13 @@ func TestBytesOfFilesAreServed(t *testing.T) {
 			t.Errorf("%+v: %v; want something about %q", q, err, says)
 		}
 	}
-	into := make([]byte, 4) // and it goes on
+	into := make([]byte, 4) // further requests still work
 	if err := r.read(request{File: "stage-0.safetensors", Bytes: 4}, into); err != nil {
 		t.Error(err)
 	}
 }
 
-// A file that has changed is not sent, not even the part that has not.
+// No part of a changed file is sent, not even an unchanged one.
 func TestADamagedFileIsNotServed(t *testing.T) {
 	s, dir := shelf(t)
 	flip(t, filepath.Join(dir, "step-00000002", "stage-0.safetensors"))
@@ -84,7 +84,7 @@ func TestADamagedFileIsNotServed(t *testing.T) {
 	}
 }
 
-// scripted is a connection whose other end says this, whatever is asked.
+// scripted is a connection whose other end sends this text, whatever is requested.
 type scripted struct {
 	io.Reader
 	closed bool
@@ -132,7 +132,7 @@ func TestABadRequestEndsTheConnection(t *testing.T) {
 	}
 }
 
-// Whoever says nothing is not waited for; whoever says that it is busy is.
+// A read does not wait for a silent process, but it waits for one that reports busy.
 func TestSilenceIsNotWaitedFor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
@@ -149,12 +149,12 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 		t.Errorf("%q, %v", said.String(), err)
 	}
 	until := func(ctx context.Context) error { <-ctx.Done(); return nil }
-	if here.Close(); !errors.Is(s.wait(here, until), io.ErrClosedPipe) { // nobody hears that it is busy
+	if here.Close(); !errors.Is(s.wait(here, until), io.ErrClosedPipe) { // its busy bytes cannot be sent
 		t.Error("a file is checked for nobody")
 	}
 }
 
-// Whoever reads over a connection that is closed meanwhile does not go on to wait, nor does another who comes then.
+// A read over a connection that is closed meanwhile returns, and so does a later one.
 func TestAReadEndsWithTheRun(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
@@ -162,7 +162,7 @@ func TestAReadEndsWithTheRun(t *testing.T) {
 	r := &remote{ctx: ctx, silence: time.Minute, dial: func() (io.ReadWriteCloser, error) { return here, nil }}
 	done := make(chan error, 1)
 	go func() { done <- r.read(request{Bytes: 4}, make([]byte, 4)) }()
-	if _, err := there.Read(make([]byte, 4)); err != nil { // it asks
+	if _, err := there.Read(make([]byte, 4)); err != nil { // the request
 		t.Fatal(err)
 	}
 	cancel(errEnded)

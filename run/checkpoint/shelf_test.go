@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// large is the size of a sparse file, which takes long to read and no room on the disk.
+// large is the size of a sparse file, which takes long to read but no disk space.
 const large = 16 << 30
 
-// holed is the Shelf of a checkpoint of two stages and a large file that is all holes. It lies in its folder and in
-// a draft.
+// holed returns the Shelf of a checkpoint with two stages and a large sparse file, in its folder and in a draft.
 func holed(t *testing.T) (*Shelf, File) {
 	t.Helper()
 	s, dir := shelf(t)
@@ -37,7 +36,7 @@ func holed(t *testing.T) (*Shelf, File) {
 	return s, f
 }
 
-// begun waits until something is read.
+// begun waits until something has been read.
 func begun(t *testing.T, since int64) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); Moved() == since; time.Sleep(time.Millisecond) {
@@ -47,7 +46,7 @@ func begun(t *testing.T, since int64) {
 	}
 }
 
-// Whoever holds a large file against its checksum stops where its context ends, or the Shelf is closed.
+// Comparing a large file with its checksum stops when its context ends or the Shelf is closed.
 func TestACheckEndsInTheMiddle(t *testing.T) {
 	for name, c := range map[string]struct {
 		check func(ctx context.Context, s *Shelf, f File) error
@@ -59,7 +58,7 @@ func TestACheckEndsInTheMiddle(t *testing.T) {
 		}, "the leader is lost"},
 		"with its Shelf": {func(_ context.Context, s *Shelf, f File) error {
 			r := ask(s)
-			r.ctx = context.Background() // whoever asks is there yet
+			r.ctx = context.Background() // the remote's own context does not end
 			return r.read(request{File: f.Name, Bytes: 1}, make([]byte, 1))
 		}, errEnded.Error()},
 	} {
@@ -82,7 +81,7 @@ func TestACheckEndsInTheMiddle(t *testing.T) {
 	}
 }
 
-// While a process checks copies of a large file, others get another file from it.
+// While a process checks copies of a large file, other processes can read another file from it.
 func TestALargeFileIsInNobodysWay(t *testing.T) {
 	s, f := holed(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +142,7 @@ func TestACheckIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A process dials those whose files it needs, and leaves no file and no connection open behind Close.
+// A process connects only to those whose files it needs. After Close no file or connection is open.
 func TestOnlyWhoIsNeededIsDialled(t *testing.T) {
 	h := &hosts{dirs: folders(t, 3)}
 	spread(t, h.dirs[:2], 2, 0, 1)
@@ -166,7 +165,7 @@ func TestOnlyWhoIsNeededIsDialled(t *testing.T) {
 	}
 }
 
-// The folder of a run stands for its checkpoints, on a host that has it.
+// A run's folder can be used as path on a host that has it.
 func TestARunsFolderStandsForItsCheckpoints(t *testing.T) {
 	run := t.TempDir()
 	spread(t, []string{filepath.Join(run, "checkpoints")}, 2, 0)
@@ -181,7 +180,7 @@ func TestARunsFolderStandsForItsCheckpoints(t *testing.T) {
 	}
 }
 
-// crowd is processes that all have one folder.
+// crowd is a group of processes that all share one folder.
 type crowd struct {
 	hosts
 	n, text int
@@ -212,7 +211,7 @@ func (c *crowd) Check(steps int, files map[int][]File) (map[int]map[string]Verdi
 	return all, nil
 }
 
-// Many processes that share a folder have as many files checked by one each, and the choice is made in time.
+// If many processes share a folder, each checks one file, and the choice is made in time.
 func TestManyProcessesShareTheChecks(t *testing.T) {
 	const n = 1024
 	dir := t.TempDir()

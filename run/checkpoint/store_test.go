@@ -33,7 +33,7 @@ func tensors(stage, value byte) []Tensor {
 	}
 }
 
-// written is a whole checkpoint of two stages.
+// written writes a complete checkpoint of two stages.
 func written(s *Store, steps int, value byte) (string, error) {
 	draft, files, err := drafted(s, steps, value)
 	if err != nil {
@@ -50,7 +50,7 @@ func written(s *Store, steps int, value byte) (string, error) {
 	return path, s.Prune()
 }
 
-// drafted is the draft of a checkpoint of two stages, with files as a store has them whose files may fail.
+// drafted writes the draft of a checkpoint of two stages, with the store's create function, which may fail.
 func drafted(s *Store, steps int, value byte) (string, []File, error) {
 	draft := DraftName(steps, uint64(value))
 	path, err := s.Draft(draft)
@@ -151,10 +151,10 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if _, _, err := drafted(s, 2, 9); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Mark(DraftName(7, 3), 0); err != nil { // of one that died long ago
+	if err := s.Mark(DraftName(7, 3), 0); err != nil { // a mark of a process that died long ago
 		t.Fatal(err)
 	}
-	// The process dies here. Another one goes on.
+	// The process dies here. Another one continues.
 	if steps, value, err := valueIn(s.Dir); steps != 1 || value != 1 || err != nil {
 		t.Error(steps, value, err)
 	}
@@ -166,7 +166,7 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	}
 }
 
-// disk is a file on a disk with so many bytes left.
+// disk is a file on a disk with this many bytes left.
 type disk struct {
 	output
 	left *int
@@ -189,8 +189,8 @@ func (d disk) Sync() error {
 	return d.output.Sync()
 }
 
-// Whatever the byte at which the disk is full, the error says so, the older checkpoint
-// stays whole and nothing half-written stays behind.
+// At whatever byte the disk becomes full, the error says so, the older checkpoint stays complete and no half-written
+// file remains.
 func TestADiskThatFillsUpHarmsNothing(t *testing.T) {
 	s := &Store{Dir: t.TempDir(), Keep: 1}
 	if _, err := written(s, 1, 1); err != nil {
@@ -226,7 +226,7 @@ func TestADiskThatFillsUpHarmsNothing(t *testing.T) {
 	}
 }
 
-// Every byte of every file is under a checksum or checked otherwise.
+// Every byte of every file is covered by a checksum or by another check.
 func TestAChangedByteIsNoticed(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	path, err := written(s, 1, 1)
@@ -260,8 +260,8 @@ func TestAChangedByteIsNoticed(t *testing.T) {
 	}
 }
 
-// Other checkpoints in the store's directory are neither counted nor dropped: later ones of a training that was given
-// up, and one of another model.
+// Other checkpoints in the store's directory are neither counted nor removed: later ones of an abandoned training,
+// and one of another model.
 func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := &Store{Dir: dir}
@@ -278,7 +278,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	if err := errors.Join(s.Continue(from), from.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for _, steps := range []int{3, 4, 5} { // 4 takes the place of the one that was given up
+	for _, steps := range []int{3, 4, 5} { // 4 replaces the one of the abandoned training
 		if _, err := written(s, steps, 9); err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +292,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	}
 }
 
-// Checkpoints that are set aside stay whole; the others are dropped once the same training has a new one.
+// Checkpoints that are set aside stay complete; the others are removed once the same training has a new one.
 func TestSetAside(t *testing.T) {
 	s := &Store{Dir: filepath.Join(t.TempDir(), "checkpoints")}
 	for _, steps := range []int{2, 4, 6} {
@@ -327,7 +327,8 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// The newest checkpoint is opened or named with what is wrong, and with the newest whole one before it.
+// The newest checkpoint is opened, or the error says what is wrong with it and names the newest complete one before
+// it.
 func TestADamagedNewestCheckpointIsNamed(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	for _, steps := range []int{2, 4, 6} {

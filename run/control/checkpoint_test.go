@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// orders is a leader of three processes that are ready, and how it hears of them.
+// orders returns a leader of three processes that are ready, and a function that passes it a process's message.
 func orders(t *testing.T) (*Leader, func(process int, body Body) error) {
 	t.Helper()
 	l, n := NewLeader(3, 3), make([]uint64, 3)
@@ -23,8 +23,8 @@ func orders(t *testing.T) (*Leader, func(process int, body Body) error) {
 	return l, hears
 }
 
-// An order is over once every process has said Done, and then the next one may be given. Those owe it in which nothing
-// happens while they carry it out.
+// An order is over once every process has sent Done, and then the next may be given. A process owes Done if nothing
+// happens in it meanwhile.
 func TestAnOrderIsOverOnceAllHaveCarriedItOut(t *testing.T) {
 	l, hears := orders(t)
 	for _, body := range []Body{Mark{Draft: "d"}, Look{Draft: "d"}, Prune{}, Commit{Draft: "e"}} {
@@ -79,7 +79,7 @@ func TestWhatIsNoAnswerToAnOrderIsRefused(t *testing.T) {
 	}
 }
 
-// A failure, and Leave, end an order that not all have carried out; what is said of it later counts for nothing.
+// A failure, and Leave, end an order that not all have carried out. Later answers to it are ignored.
 func TestAnOrderEndsWithTheRun(t *testing.T) {
 	l, hears := orders(t)
 	l.Order(Prune{})
@@ -99,7 +99,7 @@ func TestAnOrderEndsWithTheRun(t *testing.T) {
 	}
 }
 
-// A leader that orders what it cannot have is a mistake of ours.
+// A leader that gives an order at the wrong time panics, because that is a bug.
 func TestAnOrderBesideAProgramPanics(t *testing.T) {
 	for name, before := range map[string]func(l *Leader){
 		"program": func(l *Leader) { l.Begin(Load{}, 1) },
@@ -130,7 +130,7 @@ func TestCheckpointsAreCommittedBesideAProgram(t *testing.T) {
 			}
 		}
 	}
-	f.in = l.out // what it was told before
+	f.in = l.out // for what it was told before
 	follow(l.Begin(Load{}, 1))
 	for _, order := range []Body{Commit{Draft: "d"}, Prune{Behind: 4}} {
 		follow(l.Order(order))

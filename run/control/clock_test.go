@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Times of a clock that drifts evenly are within the error that is given with them. This holds between all readings
-// and after the last, whichever way messages take longer.
+// Converted times of a clock with constant drift are within the stated error. This holds between all readings and
+// after the last, whichever direction is slower.
 func TestTimesAreWithinTheirError(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 1))
@@ -51,7 +51,7 @@ func TestTimesAreWithinTheirError(t *testing.T) {
 	}
 }
 
-// A clock whose pace changes is off the line, and the error says so.
+// A clock whose rate changes differs from the line, and the stated error covers it.
 func TestAClockThatIsOffItsLineIsSaidToBe(t *testing.T) {
 	var c Clock
 	for i := range 11 {
@@ -69,7 +69,7 @@ func TestAClockThatIsOffItsLineIsSaidToBe(t *testing.T) {
 	}
 }
 
-// However long a run is, of its readings the first and the newest are kept.
+// However long a run is, its first and its newest reading are kept.
 func TestTheNewestReadingIsKept(t *testing.T) {
 	var c Clock
 	last := Reading{HeardS: 0.001}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What was sent before Close comes, however slowly the other end takes it, and closing waits for that; so it does where
+// What was sent before Close arrives, however slowly the other end reads, and Close waits for it. That holds even if
 // nothing passes for a while.
 func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // for slow
+		time.Sleep(time.Minute) // lets slow end
 	})
 }
 
@@ -86,7 +86,7 @@ func TestAnEndIsLostAsItIsClosed(t *testing.T) {
 	})
 }
 
-// A second Close ends what the first one waits for, which is the other end's to say.
+// A second Close ends the wait of the first for the other end.
 func TestASecondCloseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()
@@ -118,11 +118,11 @@ func TestASecondCloseDoesNotWait(t *testing.T) {
 		if err := b.Close(); err != nil || len(atB.all) > 0 {
 			t.Error(atB.all, err)
 		}
-		time.Sleep(time.Minute) // for slow
+		time.Sleep(time.Minute) // lets slow end
 	})
 }
 
-// A Link is closed though the other end takes nothing, or is not there.
+// A Link can be closed even if the other end reads nothing, or is absent.
 func TestClosingDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, listens := range []bool{false, true} {

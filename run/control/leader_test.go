@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// follows is a leader of two processes that are ready, with Program 1 under way, and what they said so far.
+// follows returns a leader of two ready processes, with Program 1 running and the messages so far received.
 func follows(t *testing.T) *Leader {
 	t.Helper()
 	l := NewLeader(2, 3)
@@ -85,13 +85,14 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // a second Stop, and anything behind a failure
+		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // a second Stop, and anything after a failure
 			t.Errorf("message %d, %T: to be done: %v", i+1, m.Body, do)
 		}
 	}
 }
 
-// A stall is where every process has been quiet for so long, computes nothing, and not all lists have ended.
+// A stall is when every process has been quiet for the given time and computes nothing, and not all lists have
+// ended.
 func TestStallsAreOfAllProcesses(t *testing.T) {
 	waits := []Wait{{Worker: 1}}
 	for _, c := range []struct {
@@ -127,7 +128,7 @@ func TestStallsAreOfAllProcesses(t *testing.T) {
 	}
 }
 
-// owes is who owes what, and is still for 5 s where that is what counts, as text.
+// owes returns as text which processes owe what, or else which have been still for 5 s.
 func owes(l *Leader) string {
 	what, processes := l.Owing()
 	if len(processes) == 0 {
@@ -139,8 +140,7 @@ func owes(l *Leader) string {
 	return fmt.Sprint(what, processes)
 }
 
-// A process owes the leader answers, and behind Leave nothing but that it leaves; that it is ready it owes only while
-// nothing happens in it.
+// A process owes the leader answers, and after Leave only Left. It owes Ready only while nothing happens in it.
 func TestWhatProcessesOweTheLeader(t *testing.T) {
 	n := make([]uint64, 3)
 	var l *Leader
@@ -180,7 +180,7 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	l.Beat()
 	hears(1, Needs{})
 	owed("answered[0 2]")
-	l.Leave(Leave{}) // over a Beat that process 2 has yet to answer
+	l.Leave(Leave{}) // after a Beat that process 2 has not answered
 	owed("left[0 1 2]")
 	hears(2, Record{Timeline: &trace.Timeline{}})
 	owed("left[0 1 2]")
@@ -202,13 +202,13 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 		hears(p, Ready{})
 	}
 	l.Beat()
-	hears(1, Failed{Text: "it broke"}) // behind which it answers no Beat
+	hears(1, Failed{Text: "it broke"}) // after which it does not answer a Beat
 	owed("")
 	l.Leave(Leave{})
 	owed("left[0 1 2]")
 }
 
-// A record without a Timeline is refused, and so is a second word on a process's part of a step.
+// A record without a Timeline is refused, and so is a second report of a process's part of a step.
 func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 	l := follows(t)
 	l.Leave(Leave{})
@@ -230,7 +230,7 @@ func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 	}
 }
 
-// Leave is the last that a process is told: a failure that crosses it is the run's, and only the leader's.
+// Leave is the last message to a process. A failure that crosses it is the run's error, but only the leader knows.
 func TestNothingIsSaidBehindLeave(t *testing.T) {
 	l := follows(t)
 	l.Leave(Leave{})
@@ -253,8 +253,8 @@ func TestNothingIsSaidBehindLeave(t *testing.T) {
 	}
 }
 
-// parts is what processes say of steps with these losses: in order within a process, drawn among them. Each loss is
-// one process's, and what a worker did says which worker and step it was.
+// parts returns the processes' messages about steps with these losses: in order within a process, in random order
+// among processes. Each loss belongs to one process, and a worker's values encode the worker and the step.
 func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue []Message) {
 	next := make([]int, len(by))
 	owner := make([]int, len(losses[0]))
@@ -282,8 +282,8 @@ func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue
 	return queue
 }
 
-// A loss is the sum of its parts in their order, whichever process each is of and in whatever order they
-// come: the same bits. A step runs from the first start to the last end on the leader's clock.
+// A loss is the sum of its parts in their order, with the same bits for any distribution over processes and any
+// order of arrival. A step lasts from the first start to the last end on the leader's clock.
 func TestStepsAreAddedUpInOrder(t *testing.T) {
 	const workers, slices_, steps = 5, 12, 20
 	g := rand.New(rand.NewPCG(1, 2))

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// oneOfEach is a message of every kind, with every field set.
+// oneOfEach returns a message of every kind, with every field set.
 func oneOfEach() []Message {
 	in := schedule.Instruction{Stage: 2, Kind: schedule.RB, Micro: 7, Replica: 1, Pipeline: 3}
 	bodies := []Body{
@@ -57,7 +57,7 @@ func oneOfEach() []Message {
 	return all
 }
 
-// What is written is read back to the last bit, one line each; every kind of message is among those tried.
+// An encoded message has one line and is decoded to the same bits. All kinds of messages are tested.
 func TestMessagesAreReadBack(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range oneOfEach() {
@@ -107,8 +107,7 @@ func TestWhatIsNoMessageIsRefused(t *testing.T) {
 	}
 }
 
-// A record of any length goes over in parts that are far shorter than a message may be, and is whole behind
-// them.
+// A record of any length is sent in parts that are far below the limit, and is complete after them.
 func TestARecordIsSentInParts(t *testing.T) {
 	in := schedule.Instruction{Stage: math.MaxInt32, Kind: schedule.RB, Micro: math.MaxInt32, Replica: math.MaxInt16,
 		Pipeline: math.MaxInt16}
@@ -147,7 +146,7 @@ func TestARecordIsSentInParts(t *testing.T) {
 	}
 }
 
-// numbers are so many that are long to write; nil of none.
+// numbers returns n numbers with a long text; nil for 0.
 func numbers(n int) (all []*float64) {
 	for range n {
 		all = append(all, new(-1e300/3))
@@ -155,7 +154,7 @@ func numbers(n int) (all []*float64) {
 	return all
 }
 
-// So does the result of an evaluation of any length.
+// The result of an evaluation of any length is sent in parts too.
 func TestAResultIsSentInParts(t *testing.T) {
 	for _, c := range []struct{ micros, reported, parts int }{{0, 0, 1}, {1, 0, 1}, {perResult, 0, 1},
 		{perResult + 1, 0, 2}, {3 * perResult, 0, 3}, {perResult, 1, 2}, {1, 2 * perResult, 1}, {2, 2 * perResult, 2}} {
@@ -181,7 +180,7 @@ func TestAResultIsSentInParts(t *testing.T) {
 	}
 }
 
-// Whatever is read is written as what is read again.
+// Any decoded message encodes to a text that decodes to the same message.
 func FuzzDecode(f *testing.F) {
 	for _, m := range oneOfEach() {
 		text, err := Encode(m)
@@ -251,7 +250,7 @@ func TestLinksKeepOrder(t *testing.T) {
 		a, b := make()
 		const n = 500
 		early := Message{N: 1, Body: Stop{}}
-		if err := a.Send(early); err != nil { // before anybody listens
+		if err := a.Send(early); err != nil { // before the other end listens
 			t.Fatal(name, err)
 		}
 		atA, atB := hear(a), hear(b)
@@ -269,7 +268,7 @@ func TestLinksKeepOrder(t *testing.T) {
 			}
 		}
 		sending.Wait()
-		if err := a.Close(); err != nil { // what was sent before still comes
+		if err := a.Close(); err != nil { // what was sent before still arrives
 			t.Error(name, err)
 		}
 		<-atB.done
@@ -297,7 +296,7 @@ func TestLinksKeepOrder(t *testing.T) {
 	}
 }
 
-// A line that is no message ends the Link that it comes over with what is wrong with it.
+// A line that is not a message ends its Link with a description of the fault.
 func TestABrokenLineEndsTheLink(t *testing.T) {
 	x, y := net.Pipe()
 	l := Over(x)
@@ -313,7 +312,7 @@ func TestABrokenLineEndsTheLink(t *testing.T) {
 	y.Close()
 }
 
-// Sending waits for nobody: the other end does not read, and then is gone.
+// Sending does not wait: the other end does not read, and is then gone.
 func TestSendingDoesNotWait(t *testing.T) {
 	x, y := net.Pipe()
 	l := Over(x)
@@ -325,7 +324,7 @@ func TestSendingDoesNotWait(t *testing.T) {
 	}
 	y.Close()
 	<-h.done
-	if err := l.Send(Message{Body: Stop{}}); err != nil { // that nobody gets it was delivered
+	if err := l.Send(Message{Body: Stop{}}); err != nil { // the loss was delivered instead
 		t.Error(err)
 	}
 	if err := l.Close(); err != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// world is a leader and processes whose workers execute a Program, without tensors or goroutines: what
-// happens next is drawn.
+// world is a leader and processes whose workers execute a Program without tensors or goroutines, in random order.
 type world struct {
 	g       *rand.Rand
 	p       *schedule.Program
@@ -24,13 +23,12 @@ type world struct {
 	process []*side
 	flying  []arrival
 	joined  map[schedule.Instruction]int
-	did     [][]schedule.Instruction // by worker
+	did     [][]schedule.Instruction // by worker: what it executed
 	starts  int
-	at      func(start int) // called behind each start
+	at      func(start int) // called after each start
 }
 
-// arrival is a message between workers on its way, or a collective that is complete. It waits for its
-// Program.
+// arrival is a message between workers in flight, or a completed collective. It waits for its Program.
 type arrival struct {
 	at     *side
 	epoch  uint32
@@ -48,7 +46,7 @@ type side struct {
 	drains        int
 	ended, failed bool
 	told          *Failed
-	answered      int // at a Stop; -2: none
+	answered      int // number of answers to a Stop; -2 means none
 }
 
 func newWorld(g *rand.Rand, of []int) *world {
@@ -83,7 +81,7 @@ func (w *world) tell(all []Message) {
 	}
 }
 
-// step has one drawn thing happen; false where nothing can.
+// step makes one random event happen; it returns false if none is possible.
 func (w *world) step() (bool, error) {
 	var can []func() error
 	for i, s := range w.process {
@@ -126,7 +124,7 @@ func (w *world) step() (bool, error) {
 	return true, err
 }
 
-// look says what the leader is to know.
+// look reports to the leader what it must know.
 func (s *side) look(p *schedule.Program) {
 	if s.Process == nil || s.failed {
 		return
@@ -178,7 +176,7 @@ func (w *world) obey(i int) error {
 	return nil
 }
 
-// execute has a worker do the head of its list.
+// execute makes a worker execute the next instruction of its list.
 func (w *world) execute(s *side, k int) {
 	in, _ := s.Local(k).Head()
 	s.Start(k)
@@ -212,7 +210,7 @@ func (w *world) execute(s *side, k int) {
 	}
 }
 
-// play runs a Program to its end, or as far as it goes.
+// play runs a Program to its end, or as far as possible.
 func (w *world) play(p *schedule.Program, body Body) error {
 	for !w.leader.Ready() {
 		if more, err := w.step(); err != nil || !more {
@@ -254,7 +252,7 @@ func (w *world) done(minibatches int) error {
 	return nil
 }
 
-// split draws the process of each worker; every process has one at least, and their numbers are dense.
+// split assigns workers to processes at random. Every process has at least one, and the numbers are dense.
 func split(g *rand.Rand, workers, processes int) []int {
 	of := make([]int, workers)
 	for k := range of {
@@ -266,7 +264,7 @@ func split(g *rand.Rand, workers, processes int) []int {
 	return of
 }
 
-// everyFamily is a small Program of each family under each of its policies.
+// everyFamily returns a small Program of each family under each of its policies.
 func everyFamily(t *testing.T) map[string]*schedule.Program {
 	t.Helper()
 	all := map[string]*schedule.Program{}

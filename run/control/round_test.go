@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Two workers that go their own way, the second ten times as fast, take a round together. Each step takes half of a
-// round, in whatever order steps end, also behind a pause. None takes nothing.
+// Two workers with their own pace, the second ten times as fast, complete a round together. Each step takes half of
+// a round, in whatever order steps end, and also after a pause. No step takes 0 s.
 func TestWhatAStepTakesOfWorkersThatGoTheirOwnWay(t *testing.T) {
 	progress := NewProgress([][]int{{0, 1, 2}}, 1)
 	var took []float64
@@ -28,7 +28,7 @@ func TestWhatAStepTakesOfWorkersThatGoTheirOwnWay(t *testing.T) {
 	add(5, 2, 3)
 	add(2, 10, 20)
 	add(4, 20, 32)
-	progress.Expect(6, 2, one) // an evaluation was between
+	progress.Expect(6, 2, one) // an evaluation came between
 	add(6, 100, 110)
 	add(7, 100, 101)
 	if want := []float64{5, 5, 5, 5, 6, 6, 5, 5}; !slices.Equal(took, want) {

@@ -11,11 +11,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// every says of which places in a test all are tried: a drawn tenth, or all with `make soak`.
+// every reports whether to try a place in a test: a random tenth of them, or all with `make soak`.
 func every(g *rand.Rand) bool { return os.Getenv("MILLRACE_SOAK") != "" || g.IntN(10) == 0 }
 
-// A run that is stopped at any instruction ends with whole groups of minibatches: those that some worker had begun.
-// Every worker has done these and nothing else, and the next Program then runs to its end.
+// A run that is stopped at any instruction ends with whole groups of minibatches, up to the greatest that a worker
+// had begun. Every worker has done exactly these, and the next Program then runs to its end.
 func TestStopAtEveryInstruction(t *testing.T) {
 	stopped := 0
 	for name, p := range everyFamily(t) {
@@ -55,14 +55,14 @@ func TestStopAtEveryInstruction(t *testing.T) {
 				t.Fatalf("%s, stopped at %d, processes %v: %v", name, at, w.of, err)
 			}
 			if w.starts < at {
-				break // the program has no more
+				break // the program has no further instructions
 			}
 			n, refused := w.leader.Outcome()
 			most := begun
 			for _, s := range w.process {
 				most = max(most, s.answered)
 			}
-			// No more than what a process had begun when it was asked.
+			// The end is no later than the last minibatch begun when the processes were asked.
 			group := min((most+p.Period)/p.Period*p.Period, p.Minibatches())
 			if w.leader.Under() || refused != nil || n <= begun || n != group && n != p.Minibatches() {
 				t.Fatalf("%s, stopped at %d where minibatch %d was begun, processes %v: %d minibatches of %d in groups of %d; "+
@@ -90,8 +90,8 @@ func TestStopAtEveryInstruction(t *testing.T) {
 	}
 }
 
-// Every update is refused in turn, and the run is to stop at some instruction as well: all processes end
-// behind the same minibatch, nobody waits, and no message is left.
+// Every update in turn is refused, and the run is also stopped at some instruction. All processes end after the same
+// minibatch, no worker waits, and no message is left.
 func TestRollbackAtEveryMinibatch(t *testing.T) {
 	tried := 0
 	for name, p := range everyFamily(t) {
@@ -138,8 +138,8 @@ func TestRollbackAtEveryMinibatch(t *testing.T) {
 	}
 }
 
-// A failure anywhere, before or behind a Stop, is the run's: the first that the leader hears of, told to all
-// processes, which then leave.
+// The first failure that the leader receives, before or after a Stop, is the run's. It is sent to all processes,
+// which then leave.
 func TestTheFirstFailureWins(t *testing.T) {
 	var programs []*schedule.Program
 	for _, p := range everyFamily(t) {
@@ -194,8 +194,8 @@ func TestTheFirstFailureWins(t *testing.T) {
 	}
 }
 
-// Drains are let through once all processes have come there, evaluations and checkpoints end by themselves,
-// and a Stop leaves them alone.
+// Drains are released once all processes have reached them. Evaluations and checkpoints end by themselves, and a
+// Stop does not affect them.
 func TestDrainsOfSeveralProcesses(t *testing.T) {
 	for seed := range uint64(60) {
 		g := rand.New(rand.NewPCG(seed, 6))

@@ -15,13 +15,13 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// TestStories tells, in testdata, how the processes of a run agree.
+// TestStories runs the stories in testdata about the protocol between the processes of a run.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &talk{} })
 }
 
-// talk is a leader and followers, and what they say. Every Message goes as the line that a Link would carry. Process i
-// has worker i; what the leader says reaches everybody at once, but for those whose Link has ended.
+// talk is a leader and followers, and their messages. Every Message is encoded as on a Link. Process i has worker i.
+// A message of the leader reaches all processes at once, except those whose Link has ended.
 type talk struct {
 	leader    *Leader
 	progress  *Progress
@@ -37,7 +37,7 @@ type talk struct {
 //	stalled after=S    what a leader that looks for a stall finds
 //	outcome            what the last Program has done
 //
-// The story tells the lines that have a consequence, and the consequence.
+// The story shows only lines that have a consequence, with the consequence.
 func (w *talk) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	w.told.Reset()
 	switch d.Cmd {
@@ -50,7 +50,7 @@ func (w *talk) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 			w.followers = append(w.followers, NewFollower(p, 1))
 			of[p] = []int{p}
 		}
-		w.progress = NewProgress(of, 2) // two micro-batches a step
+		w.progress = NewProgress(of, 2) // two micro-batches per step
 	case "talk":
 		for line := range strings.Lines(d.Input) {
 			line = strings.TrimSpace(line)
@@ -58,7 +58,7 @@ func (w *talk) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 			if err := w.line(line); err != nil {
 				fmt.Fprintf(&w.told, "  refused: %v\n", err)
 			}
-			if told := w.told.String(); len(told) > before { // what has no consequence is not told
+			if told := w.told.String(); len(told) > before { // lines without a consequence are not shown
 				said, _, _ := strings.Cut(line, "{")
 				w.told.Reset()
 				fmt.Fprintf(&w.told, "%s%s\n%s", told[:before], strings.TrimSpace(said), told[before:])
@@ -92,7 +92,7 @@ func (w *talk) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return w.told.String(), nil
 }
 
-// line is one thing that happens.
+// line carries out one event.
 func (w *talk) line(line string) error {
 	who, rest, _ := strings.Cut(line, " ")
 	if who == "link" {
@@ -121,7 +121,7 @@ func (w *talk) line(line string) error {
 	if who == "leader" {
 		return w.send(w.says(body))
 	}
-	if process >= len(w.followers) { // a stranger
+	if process >= len(w.followers) { // an unknown process
 		return w.hears(Message{N: 1, From: process, Body: body})
 	}
 	m, useful := w.followers[process].Say(body)
@@ -132,7 +132,7 @@ func (w *talk) line(line string) error {
 	return w.hears(m)
 }
 
-// says is what the leader says where whoever drives it wants a body said.
+// says returns the leader's messages for a body.
 func (w *talk) says(body Body) []Message {
 	switch body := body.(type) {
 	case Load, Evaluate, Save:
@@ -151,7 +151,7 @@ func (w *talk) says(body Body) []Message {
 	return nil
 }
 
-// ends is the end of a process's Link, which fails the run.
+// ends ends a process's Link, which fails the run.
 func (w *talk) ends(name, why string) error {
 	process, err := strconv.Atoi(name)
 	if err != nil {
@@ -162,7 +162,7 @@ func (w *talk) ends(name, why string) error {
 	return w.send(w.leader.Fail(Failed{Process: 0, Text: lost.Error(), Lost: lost}))
 }
 
-// hears has the leader take a Message, and say what follows.
+// hears passes a Message to the leader and sends its answers.
 func (w *talk) hears(m Message) error {
 	m, err := carried(m)
 	if err != nil {
@@ -199,7 +199,7 @@ func (w *talk) hears(m Message) error {
 	return nil
 }
 
-// send tells all processes, and what each of them is to do.
+// send passes messages to all processes, and records what each has to do.
 func (w *talk) send(all []Message) error {
 	for _, m := range all {
 		m, err := carried(m)
@@ -228,7 +228,7 @@ func (w *talk) send(all []Message) error {
 	return nil
 }
 
-// carried is a Message behind its Link.
+// carried returns a Message after encoding and decoding.
 func carried(m Message) (Message, error) {
 	line, err := Encode(m)
 	if err != nil {

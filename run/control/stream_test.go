@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// slow is a connection whose other end takes a few bytes at a time, or for a while nothing.
+// slow is a connection whose other end reads a few bytes at a time, or pauses.
 type slow struct {
 	net.Conn
-	pause time.Duration // in front of what is read; none of all that
+	pause time.Duration // before each read; 0 reads everything at once
 	stop  atomic.Bool   // nothing is read any more
 	size  int
 }
@@ -33,18 +33,17 @@ func (s *slow) Read(b []byte) (int, error) {
 	return s.Conn.Read(b[:min(len(b), s.size)])
 }
 
-// patient is the pace of an end that never finds the other one lost.
+// patient is the timing of an end that never finds the other one lost.
 var patient = pace{beat: time.Second, silence: 1000 * time.Hour}
 
-// joined are two Links over a connection that passes nothing on while it is cut.
+// joined returns two Links over a connection that can be cut.
 func joined(ofB pace) (a, b *stream, cut *wires) {
 	x, y := net.Pipe()
 	cut = &wires{}
 	return over(&wired{x, cut}, usual), over(&wired{y, cut}, ofB), cut
 }
 
-// wires say whether a connection passes anything on: one that does not looks to both ends as if nobody said
-// anything, and takes what they write.
+// wires can cut a connection. Both ends of a cut connection can write, but receive nothing.
 type wires struct{ cut atomic.Bool }
 
 type wired struct {
@@ -59,13 +58,13 @@ func (w *wired) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// until is when an end is lost, behind a moment, and why.
+// until returns when an end is lost, relative to since, and why.
 func until(h *heard, since time.Time) (time.Duration, error) {
 	<-h.done
 	return time.Since(since), h.end
 }
 
-// Ends that have nothing to say stay for as long as they like.
+// Ends without messages stay connected indefinitely.
 func TestALinkWithNothingToSayStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := joined(usual)
@@ -95,7 +94,7 @@ func closeBoth(t *testing.T, a, b Link) {
 	both.Wait()
 }
 
-// An end that is cut off is lost within seconds at the other, and says so with what it had heard before.
+// An end that is cut off is lost within seconds at the other end, which first delivers what it had received.
 func TestASilentEndIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, cut := joined(patient)
@@ -117,7 +116,7 @@ func TestASilentEndIsLost(t *testing.T) {
 	})
 }
 
-// An end that takes long over what it was told goes on hearing, and takes what has come meanwhile in its order.
+// An end that takes long to handle a message goes on reading, and then handles what has come in order.
 func TestWhoTakesLongOverAMessageHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := joined(usual)
@@ -144,7 +143,7 @@ func TestWhoTakesLongOverAMessageHears(t *testing.T) {
 	})
 }
 
-// A Message that has no text is its sender's fault: the Link stays, and the other end gets what follows.
+// A Message that cannot be encoded is its sender's error: the Link stays, and the other end gets later messages.
 func TestAMessageThatCannotBeSentLosesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := joined(usual)
@@ -170,7 +169,7 @@ func TestAMessageThatCannotBeSentLosesNobody(t *testing.T) {
 	})
 }
 
-// Messages that come keep an end alive, and so do parts of a long one, however slowly it comes.
+// Received messages keep an end alive, and so do parts of a long one, however slowly it comes.
 func TestALongMessageOverASlowConnectionIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()
@@ -188,11 +187,11 @@ func TestALongMessageOverASlowConnectionIsHeard(t *testing.T) {
 			t.Errorf("%d messages, and %v", len(atB.all), atB.end)
 		}
 		closeBoth(t, a, b)
-		time.Sleep(time.Minute) // for slow
+		time.Sleep(time.Minute) // lets slow end
 	})
 }
 
-// An end that delivers slowly is sent no more than it has room for, and is not lost; nobody who sends waits for it.
+// An end that delivers slowly is sent no more than it has room for, and is not lost. Senders do not wait for it.
 func TestWhoDeliversSlowlyIsSentNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := joined(usual)
@@ -230,7 +229,7 @@ func TestWhoDeliversSlowlyIsSentNoMore(t *testing.T) {
 	})
 }
 
-// alive is how many bytes are on the heap.
+// alive returns the number of bytes on the heap.
 func alive() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -238,7 +237,7 @@ func alive() uint64 {
 	return m.HeapAlloc
 }
 
-// An end that ends without a word, as that of a process that dies, is told from one that is closed.
+// The loss of an end without a closing line, as of a process that dies, differs from a closed end.
 func TestADeadEndIsNotAClosedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(b *stream){
@@ -264,7 +263,7 @@ func TestADeadEndIsNotAClosedOne(t *testing.T) {
 	})
 }
 
-// The other end's last messages are read although nothing can be written to it any more.
+// The other end's last messages are read even if writing to it fails.
 func TestTheLastWordIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()
@@ -292,12 +291,12 @@ func TestTheLastWordIsHeard(t *testing.T) {
 	})
 }
 
-// deaf is a connection whose other end takes nothing any more.
+// deaf is a connection whose other end reads nothing any more.
 type deaf struct{ net.Conn }
 
 func (deaf) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// A line that has no end takes no more memory than a message may have.
+// A line without an end takes no more memory than the longest message.
 func TestALineWithoutEndIsRefused(t *testing.T) {
 	x, y := net.Pipe()
 	a := Over(x)
@@ -319,7 +318,7 @@ func TestALineWithoutEndIsRefused(t *testing.T) {
 	}
 }
 
-// A process that has not run for a while itself first reads what has come meanwhile.
+// A process that was suspended first reads what has come meanwhile.
 func TestWhoHasSleptReadsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := joined(usual)

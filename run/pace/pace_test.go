@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// steps makes a run of so many steps, each worker's profile times what pace says of it.
+// steps returns the times of n steps: each worker's profile times pace.
 func steps(n int, profileS []float64, pace func(step, worker int) float64) [][]float64 {
 	all := make([][]float64, n)
 	for i := range all {
@@ -18,7 +18,7 @@ func steps(n int, profileS []float64, pace func(step, worker int) float64) [][]f
 	return all
 }
 
-// told is all changes of a run.
+// told returns all changes of a run.
 func told(w *Watch, all [][]float64) []Change {
 	var out []Change
 	for i, busy := range all {
@@ -128,7 +128,7 @@ func TestWhatIsSaidOfAStraggler(t *testing.T) {
 	}
 }
 
-// isSlow says of a worker in a group of steps whether it is slow in it, from the definition alone.
+// isSlow reports whether a worker is slow in a group of steps, directly from the definition.
 func isSlow(all [][]float64, profileS []float64, group, g, worker int) bool {
 	times := func(k int) float64 {
 		sum := 0.0
@@ -146,14 +146,15 @@ func isSlow(all [][]float64, profileS []float64, group, g, worker int) bool {
 				n++
 			}
 		}
-		if 4*n >= len(profileS) && times(k) < others { // a quarter of all are as fast, or faster
+		if 4*n >= len(profileS) && times(k) < others { // at least a quarter of all are as fast or faster
 			others = times(k)
 		}
 	}
 	return own > 1.25 && own > 1.25*others
 }
 
-// Over random runs, who is named and when is what follows from the definition, step by step and worker by worker.
+// In random runs, the reported stragglers and their times follow from the definition, step by step and worker by
+// worker.
 func TestStragglersAreThoseOfTheDefinition(t *testing.T) {
 	named := 0
 	for seed := range uint64(400) {

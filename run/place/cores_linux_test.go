@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// The main thread may have been a worker's, and bound: the next run has all processors all the same.
+// Even if the main thread was a worker's and is bound, the next run has all processors.
 func TestProcessorsOutliveABoundMainThread(t *testing.T) {
 	before := slices.Clone(allowed())
 	asked := askAllowed()

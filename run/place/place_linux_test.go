@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// imagined are processors that no machine has, and no other process that runs these tests claims.
+// imagined returns processors that no machine has and that no other test process claims.
 func imagined() []int { return []int{1<<30 + 2*os.Getpid(), 1<<30 + 2*os.Getpid() + 1} }
 
-// claimed is a Place that claims processors as b says.
+// claimed returns a Place that has claimed processors as b says.
 func claimed(b Binding, processors []int) *Place {
 	p := &Place{taken: none}
 	p.claim(b, processors)
@@ -52,7 +52,7 @@ func TestOneRunAtATimeBindsItsWorkers(t *testing.T) {
 	}
 }
 
-// A claim on the second processor leaves none on the first behind.
+// A claim that fails on the second processor leaves no claim on the first.
 func TestAClaimIsWholeOrNone(t *testing.T) {
 	on := imagined()
 	other := claimed(Alone, on[1:])
@@ -81,7 +81,7 @@ func TestOnlyABindingIsTaken(t *testing.T) {
 	p.Leave()
 }
 
-// What runs change of their process they undo, the last of them.
+// When the last run ends, the process is as before the first.
 func TestRunsLeaveTheirProcessAsItWas(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)
@@ -111,7 +111,7 @@ func TestRunsLeaveTheirProcessAsItWas(t *testing.T) {
 	}
 }
 
-// A run that begins while another goes on does not take its workers for threads that give way.
+// A run that begins while another is running does not make its workers yield.
 func TestWorkersOfAnotherRunAreLeftAlone(t *testing.T) {
 	defer enter(1)()
 	thread, done := make(chan int), make(chan struct{})

@@ -14,15 +14,15 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 		bound                   bool
 	}{
 		{two, 2, 0, 1, true},
-		{two, 4, 2, 1, true}, // they share
+		{two, 4, 2, 1, true}, // workers share them
 		{two, 2, 2, 1, true},
-		{two, 2, 4, 1, true},  // no more than they are
-		{two, 1, 0, 1, false}, // room for the scheduler to choose
+		{two, 2, 4, 1, true},  // no more cores than workers
+		{two, 1, 0, 1, false}, // fewer workers, so the scheduler may choose
 		{two, 4, 1, 1, false},
-		{two, 4, 0, 1, false},    // more than there are
-		{two, 2, 0, 2, false},    // threads of its own would share the processor
-		{two[:1], 1, 0, 1, true}, // its part
-		{nil, 2, 0, 1, false},    // not known
+		{two, 4, 0, 1, false},    // more workers than processors
+		{two, 2, 0, 2, false},    // several threads would share a processor
+		{two[:1], 1, 0, 1, true}, // the process's part
+		{nil, 2, 0, 1, false},    // unknown
 	} {
 		if got := processorsFor(c.allowed, c.workers, c.cores, c.threads); (got != nil) != c.bound || c.bound &&
 			!slices.Equal(got, c.allowed) {
@@ -31,7 +31,7 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 	}
 }
 
-// Processes that may use the same processors have a part of them each; parts that do not come out even are none.
+// Processes that may use the same processors have a part each. If the parts would be uneven, there are none.
 func TestPartsOfProcessors(t *testing.T) {
 	four := []int{0, 2, 4, 6}
 	for _, c := range []struct {
@@ -47,10 +47,10 @@ func TestPartsOfProcessors(t *testing.T) {
 	}
 }
 
-// Without a Policy, and without processors, a worker is bound to none; with its own, to that of its rank for
-// good; and otherwise to that of each core that it is given.
+// Without a Policy or without processors, a worker is not bound. With its own processor it is bound for good.
+// Otherwise it is bound to the processor of each core that it is given.
 func TestSeats(t *testing.T) {
-	on := []int{1 << 30, 1<<30 + 1} // no machine's: the kernel refuses to bind to them
+	on := []int{1 << 30, 1<<30 + 1} // not on any machine: the kernel refuses to bind to them
 	for _, c := range []struct {
 		place                     Place
 		settled, first, thereupon int
@@ -76,11 +76,11 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// Every ring is heard: a wait after a ring returns, and one before it too.
+// A wait returns after a ring, whether the ring comes before or after the wait begins.
 func TestBellIsHeard(t *testing.T) {
 	ping, pong := NewBell(), NewBell()
 	ping.Ring()
-	ping.Ring() // still one
+	ping.Ring() // still counts as one
 	ping.Wait()
 	var ended sync.WaitGroup
 	said := 0

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// TestAverageOfStates: known numbers, in both widths; what cannot be averaged is refused.
+// TestAverageOfStates checks known numbers in both widths, and the errors for states that cannot be averaged.
 func TestAverageOfStates(t *testing.T) {
 	narrow := func(name string, x ...float32) checkpoint.Tensor {
 		t := checkpoint.Tensor{Name: name, DType: engine.Float32, Shape: []int64{int64(len(x))}, Data: make([]byte, 4*len(x))}

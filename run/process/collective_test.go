@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// Messages tell all parameters of a model apart, of which an imported layer may have hundreds.
+// Messages distinguish all parameters of a model; an imported layer may have hundreds.
 func TestParametersHaveNumbersOfTheirOwn(t *testing.T) {
 	layers := []model.Layer{{Params: make([]model.Param, 300)}, {}, {Params: make([]model.Param, 1)},
 		{Params: make([]model.Param, 257)}}

@@ -10,15 +10,15 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Both ends of an edge number it alike, whatever workers their processes have: as a process that has all of them
-// does, which in turn knows of no other edges.
+// Both ends of an edge give it the same number, however workers are distributed over processes. A process with all
+// workers gives the same numbers, and has no further edges.
 func TestBothEndsNumberAnEdgeAlike(t *testing.T) {
 	tried := 0
 	for seed := range uint64(150) {
 		g := rand.New(rand.NewPCG(seed, 17))
 		f := family.All()[g.IntN(len(family.All()))]
 		var programs []*schedule.Program
-		for range 2 { // the second may need more of the same, or others
+		for range 2 { // the second program may need the same edges again, or others
 			p, err := family.Generate(f.Name, schedule.Settings{Placement: f.Placement(2+g.IntN(2), 1+g.IntN(3)),
 				MicroBatches: 6, Repeat: 2})
 			if err != nil {
@@ -83,7 +83,7 @@ func TestBothEndsNumberAnEdgeAlike(t *testing.T) {
 	}
 }
 
-// everyName goes through all names that edges of a Program can have.
+// everyName calls yield with all possible names of a Program's edges.
 func everyName(p *schedule.Program, yield func(wire.Name)) {
 	for a := range p.Workers {
 		for b := range p.Workers {
@@ -113,7 +113,7 @@ func everyName(p *schedule.Program, yield func(wire.Name)) {
 	}
 }
 
-// A process names as many edges as its worker has, in data parallelism over any number of them.
+// A process names as many edges as its worker has, in data parallelism over any number of workers.
 func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 	of := func(stages, replicas int) int {
 		p := &schedule.Program{Stages: stages, Workers: stages * replicas, Replication: schedule.Split,
@@ -124,8 +124,8 @@ func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 		}
 		return len(table.Edges())
 	}
-	// To each other replica two lanes and the credits, and as much back; the same with one replica of the next stage,
-	// but for one edge of transfers each way.
+	// Each other replica needs two lanes and the credits, in both directions. A single replica of the next stage needs
+	// the same and one edge of transfers in each direction.
 	for _, replicas := range []int{8, 592, 2048} {
 		if n, want := of(1, replicas), 6*(replicas-1); n != want {
 			t.Errorf("%d replicas: %d edges; want %d", replicas, n, want)

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// A port that breaks ends the run, which the leader and the wire hear of; behind Leave it is no failure. What
-// fails once the wire is no more to be told is noted, and nobody is told.
+// A port that breaks fails the run, and the leader and the wire are told. After Leave it is not a failure. A failure
+// after the wire can no longer be told is only recorded.
 func TestAPortThatBreaksBehindLeaveIsNoFailure(t *testing.T) {
 	why := errors.New("the cable is cut")
 	for _, over := range []bool{false, true} {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Pieces are no longer than asked for, of one type each, and in their order all of the vectors.
+// Pieces are no longer than the limit and of one type each. In order they have all of the vectors.
 func TestPieces(t *testing.T) {
 	vector := func(of wire.DType, elements int, with byte) wire.Buffer {
 		return wire.Buffer{DType: of, Data: bytes.Repeat([]byte{with}, elements*int(of.Size()))}

@@ -15,9 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// With as many slots an edge as can be filled in any timing no message waits for a credit, in random timings;
-// with one less on an edge one does in the timing in which its receiver is lazy. A message that has not
-// arrived is one that waits.
+// With the slots of check.InFlight on each edge, no message waits for a credit in random timings. With one less on
+// an edge, a message waits in the timing with a lazy receiver. A message counts as waiting if it has not arrived.
 func TestSlotsOfAnyTiming(t *testing.T) {
 	tried := 0
 	for seed := range uint64(24) {
@@ -57,12 +56,12 @@ func TestSlotsOfAnyTiming(t *testing.T) {
 	}
 }
 
-// pipes is the ports of a Program's workers over pipes, with so many slots an edge, and what arrives there.
+// pipes holds the ports of a Program's workers over pipes, with slots on each edge, and the arrivals.
 type pipes struct {
 	*testing.T
 	ports    *wire.Ports
 	table    wire.Table
-	arrived  chan int // to which worker
+	arrived  chan int // the receiving worker
 	credited chan struct{}
 }
 
@@ -102,7 +101,7 @@ func (o *pipes) edge(from, to int) wire.Edge {
 	return e
 }
 
-// send sends a message and says whether it arrives before patience ends; which worker's it is the Machine learns.
+// send sends a message and reports whether it arrives within patience. The Machine is told of the arrival.
 func (o *pipes) send(m *machine.Machine, in schedule.Instruction, from, to int, patience time.Duration) bool {
 	o.Helper()
 	part := wire.Buffer{DType: wire.U8, Shape: []int64{1}, Data: []byte{1}}
@@ -130,8 +129,8 @@ func (o *pipes) take(p *schedule.Program, in schedule.Instruction, w int) {
 	})
 }
 
-// overPipes drives a Program's messages over pipes and says which edge waits first for a credit. Its Machine knows
-// of no slots, and credits take no time. Workers move in random order, and a lazy one when nobody else can.
+// overPipes sends a Program's messages over pipes and returns the first edge that waits for a credit. Its Machine
+// has no slots, and credits take no time. Workers move in random order, and the lazy one only when no other can.
 func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choose func(int) int, lazy int) *check.Edge {
 	t.Helper()
 	pipes := openPipes(t, p.Workers, most)
@@ -189,7 +188,7 @@ func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choos
 	return nil
 }
 
-// An edge has more slots in a Program that needs more, and no fewer in the next.
+// An edge gets more slots for a Program that needs more, and keeps them for the next.
 func TestSlotsGrow(t *testing.T) {
 	var table wire.Table
 	name := wire.Name{From: 0, To: 1}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// Whatever Updater a Program names, package update has.
+// Package update has every Updater that a Program can name.
 func TestEveryUpdaterIsThere(t *testing.T) {
 	for name, models := range map[schedule.Updater]int{
 		schedule.PlainUpdate: 1, schedule.DeferredUpdate: 1, schedule.TentativeUpdate: 1, schedule.ElasticUpdate: 3,

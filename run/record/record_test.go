@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// What is noted of a step that is kept no more is dropped: a record does not grow with the length of a run.
+// Events of a step that is no longer kept are dropped, so that a record does not grow with the length of a run.
 func TestWhatComesTooLateIsDropped(t *testing.T) {
 	r := New(2, func(step int) bool { return step == 3 })
 	at := func(step int, kind schedule.Kind) Event {
@@ -20,7 +20,7 @@ func TestWhatComesTooLateIsDropped(t *testing.T) {
 		if part, whole := r.Updated(step, 1); !whole || part.Losses[0] != 1 || part.Busy[0] != time.Duration(step) {
 			t.Fatalf("step %d: %+v, whole: %v", step, part, whole)
 		}
-		for _, late := range []int{0, 1, 5} { // transfers that end behind the step
+		for _, late := range []int{0, 1, 5} { // transfers that end after the step
 			if late <= step {
 				r.Add(at(step-late, schedule.SF))
 			}
@@ -40,8 +40,8 @@ func TestWhatComesTooLateIsDropped(t *testing.T) {
 	}
 }
 
-// A slow worker's step begins when records of later ones are gone already. It is whole when it ends, and has what
-// its worker has computed.
+// A slow worker's step may begin when records of later steps are already gone. It is complete when it ends, and has
+// what its worker has computed.
 func TestAStepBehindLaterOnesIsWhole(t *testing.T) {
 	r := New(2, nil)
 	for step := 10; step < 20; step++ {
