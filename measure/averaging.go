@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// averagedPipelines is how many pipelines' steps the reference takes at once when its update is timed.
+// averagedPipelines is how many pipelines' steps the reference takes in one update when that is timed.
 const averagedPipelines = 2
 
 // averaging adds the times of the updates of elastic averaging, for a pipeline and a reference of the whole model.

@@ -12,12 +12,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// besides holds the times of single instructions beside their layers, in seconds.
+// besides holds how much longer instructions take than their layers, in seconds.
 type besides struct{ dispatch, send, receive []float64 }
 
-// beside measures the time of instructions beside their layers. It trains a model of negligible cost on two workers,
-// and then times profile passes over the same layers. It does so several times in turn, because a shared machine may
-// run at half its pace for a second.
+// beside measures how much longer instructions take than their layers. It trains a model of negligible cost on two
+// workers, and then times profile passes over the same layers. It does so several times in turn, because a shared
+// machine may run at half its pace for a second.
 //
 // For a computation it counts the excess over the layers' times in passes. If the worker did not wait, it also
 // counts the time since the end of its previous instruction. A receive is counted in the same way. A send lasts from

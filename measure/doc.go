@@ -4,6 +4,6 @@
 // of layers, updates and transfers that timing.Measure needs. A Timer needs all four.
 //
 // A crew has workers as in a run: locked threads, each with the whole model on its own device, all computing at
-// once. The package knows neither plans nor schedules. It finds the time of instructions beside their layers in the
-// Timelines of Pipelines.
+// once. The package knows neither plans nor schedules. From the Timelines of Pipelines it finds how much longer
+// instructions take than their layers.
 package measure

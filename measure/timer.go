@@ -240,8 +240,8 @@ func (c *clock) updated() []int {
 	return n
 }
 
-// Updates implements timing.Timer. The time of an update beside its layers, for instance for going over the
-// gradients, is divided evenly among the layers with parameters.
+// Updates implements timing.Timer. An update takes longer than its layers' steps, for instance to go over the
+// gradients. That time is divided evenly among the layers with parameters.
 func (t *Timer) Updates(ctx context.Context, r timing.Request) (all []profile.UpdateTimes, optimizer string,
 	states int, err error) {
 	all = make([]profile.UpdateTimes, len(r.Model.Layers))

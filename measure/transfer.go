@@ -32,7 +32,8 @@ const (
 	copyRounds   = 15
 )
 
-// Transfer implements timing.Timer: Wire, the time of instructions beside layers, and the speed of packing tensors.
+// Transfer implements timing.Timer: Wire, how much longer instructions take than their layers, and the speed of
+// packing tensors.
 func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	out, err := t.Wire(ctx)
 	if err != nil {

@@ -82,9 +82,9 @@
 // A run always ends. The first error stops every process. A panic in a worker becomes an error with its stack. When
 // no worker can continue, or nothing has happened for a set time, the error says which worker waits for what.
 //
-// A process counts as lost in each of these cases: its Link ends or is silent (package control); a connection to one
-// of its workers ends, or a connection to read its files ends; it does not answer or leave within
-// Config.Watch.StallAfter; nothing happens for that long while it starts or carries out an order. A transfer in
+// A process counts as lost in each of these cases. Its Link ends or is silent (package control). A connection to one
+// of its workers ends, or a connection to read its files. It does not answer or leave within
+// Config.Watch.StallAfter. Nothing happens for that long while it starts or carries out an order. A transfer in
 // progress counts as something happening.
 //
 // The error, a control.LostError, names the process and what it has not done; every remaining process returns it.

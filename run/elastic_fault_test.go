@@ -67,9 +67,9 @@ func faultyConfig(t testing.TB) Config {
 	return c
 }
 
-// TestAQueueWhosePeerDied: a pipeline that dies before it reaches the queue, and a reference that dies with a full
-// queue, stop the run at once, whether by an error or by a panic. The error names the worker, the pipeline or
-// reference, and the stage. Nothing leaks, and the earlier checkpoint is complete.
+// TestAQueueWhosePeerDied: a pipeline that dies before it reaches the queue stops the run at once, by an error or by
+// a panic. So does a reference that dies with a full queue. The error names the worker, the pipeline or reference,
+// and the stage. Nothing leaks, and the earlier checkpoint is complete.
 func TestAQueueWhosePeerDied(t *testing.T) {
 	parameters := 0 // of the last stage
 	{

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// randomModel is a DAG of dense layers, sums, and dropouts with skips over any distance. It has layers whose output
-// nobody reads, and weights tied over any distance.
+// randomModel returns a DAG of dense layers, sums, and dropouts with skips over any distance. Some layers' outputs
+// are not read, and weights are tied over any distance.
 func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 	width := 2 + g.IntN(3)
 	var b strings.Builder
@@ -75,7 +75,7 @@ func randomOptimizer(g *rand.Rand) optim.Settings {
 	return s[g.IntN(len(s))]
 }
 
-// randomPlan cuts a model anywhere and warms up by any valid depths.
+// randomPlan cuts a model anywhere, with any valid warm-up depths.
 func randomPlan(g *rand.Rand, m *model.Model) *plan.Plan {
 	n := len(m.Layers)
 	stages := 1 + g.IntN(min(6, n))
@@ -91,7 +91,7 @@ func randomPlan(g *rand.Rand, m *model.Model) *plan.Plan {
 	return p
 }
 
-// anyRecompute keeps everything as often as not.
+// anyRecompute returns no recomputation in half of the cases.
 func anyRecompute(g *rand.Rand) plan.Recompute {
 	return []plan.Recompute{plan.KeepAll, plan.KeepAll, plan.KeepInput, plan.Every(1 + g.IntN(3))}[g.IntN(4)]
 }
@@ -107,8 +107,8 @@ func randomConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 	return c
 }
 
-// Cutting a model into stages and scheduling them in any order changes no bit of any weight. What ran is what the
-// Program says.
+// Cutting a model into stages and scheduling them in any order changes no bit of any weight. The executed
+// instructions are those of the Program.
 func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, 500, func(t *testing.T, seed uint64) {
@@ -122,8 +122,7 @@ func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 	})
 }
 
-// The same with transfers and operators that take random times, so that workers
-// overlap in ever other ways.
+// The same holds with random delays of transfers and operators, so that workers overlap in varying ways.
 func TestDelaysChangeNothing(t *testing.T) {
 	e := testEngine(t)
 	var could, did atomic.Int64
@@ -157,8 +156,8 @@ func TestDelaysChangeNothing(t *testing.T) {
 	}
 }
 
-// checkOrder compares what each worker did with its list, what it held with what Check counted, and
-// step marks with the steps.
+// checkOrder compares what each worker did with its list, what it held with what Check counted, and step marks with
+// the steps.
 func checkOrder(t *testing.T, c Config, r *Result) {
 	t.Helper()
 	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
@@ -201,7 +200,7 @@ func checkOrder(t *testing.T, c Config, r *Result) {
 	}
 }
 
-// overlapped says whether two workers computed at the same time.
+// overlapped reports whether two workers computed at the same time.
 func overlapped(r *Result) bool {
 	for i, a := range r.Timeline.Events {
 		for _, b := range r.Timeline.Events[i+1:] {
@@ -213,7 +212,7 @@ func overlapped(r *Result) bool {
 	return false
 }
 
-// slowEngine is an engine whose backward passes and products take a random time more.
+// slowEngine is an engine with random delays of backward passes and products.
 type slowEngine struct {
 	engine.Engine
 	seed uint64
@@ -232,7 +231,7 @@ type slowDevice struct {
 	random *rand.Rand
 }
 
-// View is for twins.
+// View gives twins access to the memory.
 func (d *slowDevice) View(t engine.Tensor) ([]byte, error) { return d.Device.(viewer).View(t) }
 
 func (d *slowDevice) pause() {

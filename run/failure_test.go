@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// A Gate that never releases anything starts nothing, and the run says so at once.
+// closedGate starts nothing, and the run must report that at once.
 type closedGate struct{ process.Gate }
 
 func (closedGate) Poll(w int) machine.Need {
@@ -51,7 +51,7 @@ func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	}
 }
 
-// badEngine fails, panics or yields NaN in the n-th backward pass of one worker.
+// badEngine fails, panics or returns NaN in the n-th backward pass of one worker.
 type badEngine struct {
 	engine.Engine
 	worker int
@@ -132,7 +132,7 @@ func (e closedEngine) Open(worker, threads int) (engine.Device, error) {
 	return e.Engine.Open(worker, threads)
 }
 
-// poisoned has a sample that is not a number in one step.
+// poisoned has a NaN sample in one step.
 type poisoned struct {
 	noise
 	step int
@@ -185,7 +185,7 @@ func TestANaNLossOfAnEvaluationStops(t *testing.T) {
 	}
 }
 
-// With weights of 1e60 the loss of four layers is a number and the squares of gradients are not.
+// With weights of 1e60 the loss of four layers is finite, but the squares of gradients are not.
 func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
 	c := small(t, 2, 3)
 	c.Train.Optimizer, c.Train.Clip = optim.Settings{Kind: optim.SGD}, 1
@@ -215,7 +215,7 @@ func TestWeightsThatAreNotFiniteAreNotSaved(t *testing.T) {
 	}
 }
 
-// missing loses every activation on its way: the run must not wait for ever.
+// All activations are lost on their way: the run must end with an error.
 func TestNothingHappeningIsAStall(t *testing.T) {
 	c := small(t, 2, 3)
 	c.Wire.Carriers = losing

@@ -17,17 +17,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// familyCase is a small run of one family under one policy, on some shape.
+// familyCase is a small run of one family under one policy, on some placement.
 type familyCase struct {
 	name   string
 	config Config
 	period int // steps that one update of every stage covers
-	// instructions is how many there are in the whole run.
+	// instructions is the number of instructions in the whole run.
 	instructions int
 }
 
-// everyFamily is a small run of each family under each of its policies. There are replicas where it takes any, and
-// updates validated later where they can be.
+// everyFamily returns a small run of each family under each of its policies. It has replicas if the family allows
+// any, and updates that are validated later if possible.
 func everyFamily(t testing.TB, steps int) []familyCase {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4}, "classes": 4, "dropout": 0.2})
@@ -65,7 +65,7 @@ func everyFamily(t testing.TB, steps int) []familyCase {
 				}
 				p, err := programs.Build(pl, m.TiedLayers(), c.Train.Clip > 0, steps)
 				if err != nil {
-					continue // the family does not do this
+					continue // the family does not allow this
 				}
 				if _, err := check.Check(p); err != nil {
 					t.Fatal(err)
@@ -84,7 +84,7 @@ func everyFamily(t testing.TB, steps int) []familyCase {
 	return all
 }
 
-// counting is a gate that calls a function behind its n-th start.
+// counting is a gate that calls a function after each start, with its number.
 type counting struct {
 	process.Gate
 	starts int
@@ -97,7 +97,7 @@ func (c *counting) Start(k int) {
 	c.behind(c.starts)
 }
 
-// startsOf has a run call a function behind each instruction that begins.
+// startsOf makes a run call a function after each instruction that begins.
 func startsOf(c Config, behind func(start int)) Config {
 	c.decide = func(p *schedule.Program, workers []int, o machine.Options) (process.Gate, error) {
 		m, err := machine.NewProcess(p, workers, o)
@@ -106,8 +106,8 @@ func startsOf(c Config, behind func(start int)) Config {
 	return c
 }
 
-// places is where something is tried in a run of so many instructions: few drawn places of few families, and
-// everywhere with `make soak`.
+// places returns at which of a run's instructions something is tried: a few random ones of a few families, and all
+// of them with `make soak`.
 func places(g *rand.Rand, instructions int) []int {
 	if soaked(0) == 0 {
 		if g.IntN(5) > 0 {
@@ -122,7 +122,7 @@ func places(g *rand.Rand, instructions int) []int {
 	return all
 }
 
-// A run that is stopped at any instruction, of any family, ends with a whole group of steps. It leaves the bits of a
+// A run that is stopped at any instruction, of any family, ends with a whole group of steps. It has the bits of a
 // run of that length.
 func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 	const steps = 5
@@ -183,8 +183,8 @@ func (l loud) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b, err
 }
 
-// The update of any one minibatch is rolled back, in every family that validates later. The run leaves the bits of
-// one whose updates wait for their norms.
+// The update of any one minibatch is rolled back, in every family that validates later. The run has the bits of one
+// whose updates wait for their norms.
 func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 	const steps = 5
 	tried := 0

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// noise is a data set of random rows for a model: a function of (step, row) alone.
+// noise is a data set of random rows for a model, which depend only on step and row.
 type noise struct {
 	model   *model.Model
 	classes int
@@ -60,8 +60,8 @@ func build(t testing.TB, family string, settings map[string]any) *model.Model {
 	return m
 }
 
-// eachSeed tries a case for seeds from 0 on, as many side by side as there are processors, and returns behind
-// the last.
+// eachSeed tries a case for seeds from 0 on, as many in parallel as there are processors, and returns after the
+// last.
 func eachSeed(t *testing.T, seeds uint64, try func(t *testing.T, seed uint64)) {
 	t.Helper()
 	lanes := uint64(runtime.GOMAXPROCS(0))
@@ -77,7 +77,7 @@ func eachSeed(t *testing.T, seeds uint64, try func(t *testing.T, seed uint64)) {
 	})
 }
 
-// planOf cuts a model behind the layers in cuts, a stage a worker.
+// planOf cuts a model after the layers in cuts, with one worker per stage.
 func planOf(m *model.Model, cuts []int, micro, micros int, schedule string) *plan.Plan {
 	p := &plan.Plan{
 		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "round_robin", MicroBatch: micro,
@@ -92,7 +92,7 @@ func planOf(m *model.Model, cuts []int, micro, micros int, schedule string) *pla
 	return p
 }
 
-// evenCuts cuts n layers into stages of as many layers each as can be.
+// evenCuts cuts n layers into stages of almost equal numbers of layers.
 func evenCuts(n, stages int) []int {
 	var cuts []int
 	for s := 1; s < stages; s++ {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// lying is what stands in a folder of checkpoints: each checkpoint with its files.
+// lying returns the contents of a checkpoint folder: each checkpoint with its files.
 func lying(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
@@ -27,8 +27,8 @@ func lying(t *testing.T, dir string) []string {
 	return all
 }
 
-// Processes that have one folder write to it together, and those that have others to theirs. Every folder has the
-// manifest of what it has; in each the older checkpoints go, and what a crash has left.
+// Processes with a common folder write to it together; those with their own write to theirs. Every folder has the
+// manifest of its checkpoint. In each, older checkpoints and remains of crashes are removed.
 func TestEachFolderKeepsItsCheckpoints(t *testing.T) {
 	want := train(t, small(t, 3, 6))
 	for _, folders := range [][]int{{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {0, 1, 0}, {0, 1, 1}} {
@@ -80,7 +80,7 @@ func TestEachFolderKeepsItsCheckpoints(t *testing.T) {
 	}
 }
 
-// Where one process cannot write its part, nobody keeps a draft, and what was saved before stays.
+// If one process cannot write its part, no folder keeps a draft, and earlier checkpoints stay.
 func TestAFullDiskOnOneHostLeavesNoDraft(t *testing.T) {
 	why := errors.New("no more room")
 	for bad := range 3 {
@@ -112,7 +112,7 @@ func TestAFullDiskOnOneHostLeavesNoDraft(t *testing.T) {
 	}
 }
 
-// Where the leader's process cannot write the manifest, nobody keeps a draft either.
+// If the leader's process cannot write the manifest, no folder keeps a draft either.
 func TestAManifestThatCannotBeWrittenLeavesNoDraft(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	c := small(t, 3, 6)
@@ -140,7 +140,7 @@ func TestAManifestThatCannotBeWrittenLeavesNoDraft(t *testing.T) {
 	}
 }
 
-// A process that has no folder where the others have one ends the run before its first step.
+// A process without a folder where the others have one ends the run before its first step.
 func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 	c := small(t, 2, 2)
 	c.Checkpoint.Dir = t.TempDir()
@@ -161,8 +161,8 @@ func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 	}
 }
 
-// On a host of its own, checkpoints of a training that was given up are set aside. Those of a run that this one
-// replaces go once it has a checkpoint of its own there.
+// On each host with its own folder, checkpoints of an abandoned training are set aside. Those of a run that this one
+// replaces are removed once it has a checkpoint there.
 func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
@@ -171,7 +171,7 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 		return filepath.Join(filepath.Dir(d[1]), fmt.Sprintf("aside-%d", n), filepath.Base(d[1]))
 	}
 
-	// On from step 2, so that step 4 is given up.
+	// Resume from step 2, so that step 4 is abandoned.
 	all := d
 	d = disks{filepath.Join(d[0], "step-00000002"), filepath.Join(d[1], "step-00000002")}
 	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: all.saving(0)}
@@ -187,7 +187,7 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 		t.Errorf("host 1 has %v", got)
 	}
 
-	// From the start.
+	// Begin from the start.
 	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
 	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
 	if got := lying(t, d[1]); len(got) != 2 || !strings.HasPrefix(got[0], "step-00000002/") {
@@ -198,8 +198,8 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	}
 }
 
-// A run that is told to go on from an older checkpoint loses nothing of a newer one. The newer one is whole with the
-// draft of another host, as a crash between two commits leaves it.
+// A run that resumes from an older checkpoint loses nothing of a newer one. The newer one is complete with the draft
+// of another host, as after a crash between two commits.
 func TestADraftIsSetAsideOnItsHost(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}

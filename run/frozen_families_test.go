@@ -11,8 +11,8 @@ import (
 )
 
 // A run whose first stage is wholly frozen has the bits of the sequential program that reads the same versions. That
-// holds of every family under each of its policies, with replicas, slices and updates validated later. Elastic
-// averaging has those of its equations.
+// holds for every family under each of its policies, with replicas, slices and updates that are validated later.
+// Under elastic averaging it has the bits of its equations.
 func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 	all, policies := everyFamily(t, 3), map[schedule.Policy]int{}
 	for _, f := range all {
@@ -49,7 +49,7 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 			want = ofPlan(t, c, p, got)
 		} else {
 			want, learned = averagedWeights(t, c), map[string]process.Weight{}
-			for full := range want { // the equations are of what learns
+			for full := range want { // the equations are only for what learns
 				learned[full] = got.Weights[full]
 			}
 		}
@@ -62,8 +62,8 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 	})
 }
 
-// In one step without a limit of the norm, what learns changes as it does where nothing is frozen, to the bit. What
-// is frozen does not change: frozen parameters take part in forwards and in gradients of inputs.
+// In one step without clipping, learning parameters change exactly as without frozen ones. Frozen parameters do not
+// change, but take part in forwards and in gradients of inputs.
 func TestOneStepChangesWhatLearnsAsIfNothingWereFrozen(t *testing.T) {
 	e := torchEngine(t)
 	for name, of := range map[string]struct {

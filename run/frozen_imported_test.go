@@ -37,9 +37,9 @@ func (d countingDevice) BackwardInput(outputs, grads []engine.Tensor) (engine.Wo
 	return d.Device.BackwardInput(outputs, grads)
 }
 
-// An imported backbone whose head alone learns, on three stages of which two are frozen, goes where PyTorch goes with
-// requires_grad_(False): losses and what learns to 1e-4, and statistics of frozen batch norms, which move on in both.
-// Frozen parameters keep their bits. Their stages run no backward, and no gradient is sent to them.
+// An imported backbone where only the head learns, on three stages of which two are frozen, trains like PyTorch with
+// requires_grad_(False). Losses, learning parameters, and running statistics of frozen batch norms, which both
+// update, agree to 1e-4. Frozen parameters keep their bits. Their stages run no backward and are sent no gradient.
 func TestAFrozenBackboneTrainsAsPyTorchDoes(t *testing.T) {
 	e := torchEngine(t)
 	answers := torchtest.Run(t,

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// frozenModels are sizedModels with a beginning that is frozen, and with it biases of what learns: of the transformer
-// the embedding and a block, of the convnet its first convolution.
+// frozenModels are sizedModels with a frozen beginning and some frozen biases. The transformer's beginning is the
+// embedding and a block, the convnet's its first convolution.
 func frozenModels(t *testing.T) []sizedModel {
 	t.Helper()
 	return sizedModels(t, []string{"embed", "block0.*", "*.bias"}, []string{"conv1"})
 }
 
-// With frozen layers too each worker holds at most what the simulator says, to the byte where no message came in
-// time: no gradients or states of theirs, nothing that a backward of theirs would need, and no gradients that would
-// cross the cuts between them. Both are less than where nothing is frozen, and so is what is summed over replicas.
+// With frozen layers too each worker holds at most what the simulator says, to the byte if no message came in time.
+// Frozen layers have no gradients or states, keep nothing for a backward, and no gradients cross the cuts between
+// them. So the memory and the bytes summed over replicas are less than without frozen layers.
 func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	learning := sizedModels(t)
 	for i, sized := range frozenModels(t) {
@@ -49,8 +49,8 @@ func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	}
 }
 
-// The memory of a frozen embedding that the head shares is predicted, over two stages and over three. It is on the
-// stages of both: no copy has a gradient, a state or an older version, and no gradient of it is exchanged.
+// The memory of a frozen embedding that the head shares is predicted, over two and three stages. The stages of both
+// have a copy. None has a gradient, a state or an older version, and no gradient of it is exchanged.
 func TestMemoryOfAFrozenTie(t *testing.T) {
 	adam, err := optim.Default(optim.Adam)
 	if err != nil {

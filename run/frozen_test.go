@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// freezeSome freezes parameters of a model: all of a beginning of it, single ones of what follows, or both.
+// freezeSome freezes parameters of a model: a whole beginning, single ones after it, or both.
 func freezeSome(g *rand.Rand, m *model.Model) {
 	var patterns []string
 	last := g.IntN(len(m.Layers) - 1) // of the beginning
@@ -34,7 +34,7 @@ func freezeSome(g *rand.Rand, m *model.Model) {
 	}
 }
 
-// learnsOnly holds a training's weights against those it began with: what is frozen has the bits of the start.
+// learnsOnly compares a training's weights with the initial ones: frozen parameters must not have changed.
 func learnsOnly(t *testing.T, c Config, got *Result) error {
 	t.Helper()
 	still := undivided(c)
@@ -53,8 +53,8 @@ func learnsOnly(t *testing.T, c Config, got *Result) error {
 	return nil
 }
 
-// Frozen beginnings and middles of random models, cut anywhere, leave the bits of one worker, whose sequential
-// program knows no order; frozen parameters keep those of the start.
+// Frozen beginnings and middles of random models, cut anywhere, leave the bits of one worker in a sequential
+// program. Frozen parameters keep their initial bits.
 func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, 200, func(t *testing.T, seed uint64) {
@@ -73,8 +73,8 @@ func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
 	})
 }
 
-// A wholly frozen first stage trains under every synchronous order, with recompute and with replicas, to one worker's
-// bits.
+// With a wholly frozen first stage, every synchronous order has the bits of one worker, with recompute and with
+// replicas.
 func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	e := testEngine(t)
 	for _, family := range []string{"afab", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "interleaved", "bfs", "chimera",
@@ -106,8 +106,8 @@ func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	}
 }
 
-// Layers of every kind, frozen in front and behind, leave one worker's bits on libtorch too. Backwards are in halves
-// and with recompute.
+// Layers of every kind, with frozen ones before and after, have one worker's bits on libtorch too. Backwards are
+// split and with recompute.
 func TestFrozenLayersOnTorch(t *testing.T) {
 	e := torchEngine(t)
 	for name, c := range map[string]struct {
@@ -144,8 +144,8 @@ func TestFrozenLayersOnTorch(t *testing.T) {
 	}
 }
 
-// Statistics of frozen first layers are those of the sequential program. Their replicas, which have nothing else to
-// sum, see other micro-batches, and micro-batches also stream through them.
+// Statistics of frozen first layers are those of the sequential program. That holds for replicas, which have nothing
+// else to sum and see different micro-batches, and in a stream.
 func TestFrozenLayersGatherStatistics(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},

@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// recorded is the batches that PyTorch trained on: step s has the rows from (s mod batches) x batch on.
+// recorded has the batches that PyTorch trained on: step s has the rows from (s mod batches) x batch on.
 type recorded struct {
 	model   *model.Model
 	tensors map[string]torchtest.Tensor
@@ -52,7 +52,7 @@ func (r recorded) Batch(step, batchSize, firstRow, rows int) (data.Batch, error)
 	return b, nil
 }
 
-// networks exports the networks of torchtest, or those of some names, and loads them, fused or not.
+// networks exports networks of torchtest, all or those with the given names, and loads them, fused or not.
 func networks(t *testing.T, fuse string, rates bool, names ...string) (all []torchtest.Answer, models []*model.Model) {
 	t.Helper()
 	requests := slices.DeleteFunc(torchtest.Main(), func(r torchtest.Request) bool {
@@ -94,19 +94,19 @@ func near32(got []byte, want []byte) float64 {
 	return math.Sqrt(d / max(n, 1e-30))
 }
 
-// 50 steps on two stages go where a plain loop of PyTorch goes, and end at its weights.
+// 50 steps on two stages have the losses of a plain loop in PyTorch, and its final weights.
 func TestImportedNetworksTrainAsPyTorchDoes(t *testing.T) {
 	trainsAsPyTorch(t, imported.Off, 1, 2)
 }
 
-// So do fused ones, but for those with batch norms over 4 rows, where rounding grows: PyTorch's own 50 steps of
-// resnet18 end up elsewhere (a loss differs by 94 %) once its last weights are multiplied by 1 + 1e-7.
+// Fused networks do so too, except those with batch norms over 4 rows, where rounding errors grow. PyTorch's own 50
+// steps of resnet18 differ (one loss by 94 %) if its last weights are first multiplied by 1 + 1e-7.
 func TestFusedNetworksTrainAsPyTorchDoes(t *testing.T) {
 	trainsAsPyTorch(t, imported.Fused, 2, 2, "vit_b_16", "gpt", "bert", "lstm", "encoder", "branches")
 }
 
-// Where libtorch multiplies, those two do as well: with kernels of millrace's their last layer alone is rounded
-// otherwise, for convolutions, whole and in halves, are libtorch's to the bit.
+// Without millrace's kernels these two networks do so as well. With the kernels only their last layer is rounded
+// differently, because convolutions, whole and split, are libtorch's to the bit.
 func TestFusedNetworksWithoutKernelsTrainAsPyTorchDoes(t *testing.T) {
 	if os.Getenv("MILLRACE_KERNELS") == "none" {
 		trainsAsPyTorch(t, imported.Fused, 1, 2, "resnet18", "mobilenet_v2")
@@ -144,8 +144,7 @@ func trainsAsPyTorch(t *testing.T, fuse string, least, most int, names ...string
 	}
 }
 
-// likePyTorch holds 50 losses against PyTorch's, to 1e-4, and what a training leaves against what PyTorch's does, norm
-// by norm.
+// likePyTorch compares 50 losses with PyTorch's, to 1e-4, and the final weights by their norms.
 func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor, micros int, near float64) {
 	t.Helper()
 	want := engine.Numbers[float64](slices.Clone(numbers[fmt.Sprintf("curve.%d", micros)].Data))
@@ -174,7 +173,7 @@ func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor,
 	}
 }
 
-// Every family trains an imported network, under each of its policies, with the bits that its twin leaves.
+// Every family trains an imported network, under each of its policies, with the bits of its twin.
 func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	e := torchEngine(t)
 	_, models := networks(t, imported.Fused, false, "branches", "lstm", "resnet18", "dropouts", "scaled")
@@ -200,7 +199,7 @@ func TestImportedNetworksOverEveryFamily(t *testing.T) {
 					c := basic(t, e, m, pl, 7, 4)
 					p, err := programs.Build(pl, m.TiedLayers(), false, c.Train.Steps)
 					if err != nil || CheckPlan(pl, m, false) != nil {
-						continue // the family does not do this
+						continue // the family does not allow this
 					}
 					if _, err := check.Check(p); err != nil || c.ordered(p) != nil {
 						continue
@@ -232,8 +231,8 @@ func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	}
 }
 
-// Dropout is drawn alike wherever a row is computed: replicas that split micro-batches, or take them in turn, leave the
-// bits of the sequential program, whatever dimension of a tensor has the rows.
+// Dropout masks do not depend on where a row is computed. Replicas that split micro-batches, or take them in turn,
+// have the bits of the sequential program, whichever dimension of a tensor has the rows.
 func TestImportedDropoutIsAlikeOverReplicas(t *testing.T) {
 	e := torchEngine(t)
 	_, models := networks(t, imported.Fused, false, "dropouts")
@@ -252,7 +251,7 @@ func TestImportedDropoutIsAlikeOverReplicas(t *testing.T) {
 			})
 		}
 	}
-	// A replica's slice is a part of the whole: one step of two halves is near one of all rows.
+	// A replica's slice counts as a part of the whole: one step of two halves is near one of all rows.
 	whole := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
 	halves := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
 	halves.Plan.Replication, halves.Plan.Stages[0].Devices = string(schedule.Split), []int{0, 1}

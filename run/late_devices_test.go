@@ -14,14 +14,14 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// lateness is how late devices are in tests.
+// lateness returns the delays of devices in tests.
 func lateness(seed uint64) ref.Lateness {
 	return ref.Lateness{Seed: seed, OneIn: 40, Most: 100 * time.Microsecond}
 }
 
-// late is the engine of a run that a test makes: of every tenth of those on the engine in Go, and with
-// MILLRACE_LATE set of all of them, one with late devices, with which everything that a test says of a run
-// must hold as well. Twins stay on the prompt one.
+// late returns the engine of a test's run. One in ten of the runs on the engine in Go gets delayed devices, and with
+// MILLRACE_LATE all of them. All that a test says of a run must hold with them too. Twins stay on the synchronous
+// engine.
 func late(t testing.TB, c Config) Config {
 	if _, prompt := c.Engine.(*ref.Engine); !prompt {
 		return c
@@ -39,8 +39,8 @@ func late(t testing.TB, c Config) Config {
 	return c
 }
 
-// waiting is a run that comes to every wait but process.WaitValidated: replicas, parameters tied over a cut,
-// a global norm, messages, a checkpoint, weights at the end.
+// waiting returns a run that reaches every wait except process.WaitValidated. It has replicas, parameters tied over
+// a cut, a global norm, messages, a checkpoint, and weights at the end.
 func waiting(t *testing.T) Config {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{6, 6, 6}, "classes": 4})
@@ -54,7 +54,7 @@ func waiting(t *testing.T) Config {
 	return c
 }
 
-// wrong says what is wrong with a run on late devices of which want is what prompt ones leave.
+// wrong returns what is wrong with a run on delayed devices; want is the result on synchronous ones.
 func wrong(got *Result, err error, want *Result) error {
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func wrong(got *Result, err error, want *Result) error {
 	if err := sameWeights(want.Weights, got.Weights); err != nil {
 		return err
 	}
-	// A computation is several pieces of work, each late by a fifth of a millisecond on average.
+	// A computation has several pieces of work, each delayed by a fifth of a millisecond on average.
 	computed, least := 0, 0.0
 	for _, e := range got.Timeline.Events {
 		if e.Kind == "F" || e.Kind == "B" || e.Kind == "U" {
@@ -83,11 +83,11 @@ func wrong(got *Result, err error, want *Result) error {
 	return nil
 }
 
-// TestEveryWaitIsNeeded leaves out one wait after the other: on late devices each shows.
+// TestEveryWaitIsNeeded disables each wait in turn: on delayed devices every missing wait shows.
 func TestEveryWaitIsNeeded(t *testing.T) {
 	for _, at := range append([]process.Wait{""}, process.Waits...) {
 		if at == process.WaitSteps {
-			continue // TestBesideOnLateDevices
+			continue // see TestBesideOnLateDevices
 		}
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
@@ -108,7 +108,7 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 	}
 }
 
-// unreadable is an engine whose devices have numbers that nobody reads one by one.
+// unreadable is an engine whose devices do not allow reading single numbers.
 type unreadable struct{ engine.Engine }
 
 type unreadableDevice struct{ engine.Device }
@@ -122,8 +122,8 @@ func (unreadableDevice) Item(engine.Tensor) (float64, error) {
 	return 0, errors.New("an item is read")
 }
 
-// Training reads no number by itself, which would have the host wait for the device in the middle of a step:
-// losses come together, in front of what is made of their gradients.
+// Training never reads a single number, which would make the host wait for the device within a step. Losses are read
+// together, before their gradients are used.
 func TestTrainingReadsNoItem(t *testing.T) {
 	c := waiting(t)
 	c.Engine = unreadable{c.Engine}

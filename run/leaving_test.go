@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// deafLink takes so many messages, and then nobody gets any; what the other end says still comes.
+// deafLink delivers a limited number of sent messages and then none. Messages of the other end still arrive.
 type deafLink struct {
 	control.Link
 	left    atomic.Int64
@@ -42,8 +42,7 @@ func (l *deafLink) Send(m control.Message) error {
 	return nil
 }
 
-// A process that gets nothing any more is lost, and the others still hear everything in order and
-// leave.
+// A process that receives nothing any more is lost. The others still receive everything in order and leave.
 func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	for after := range int64(4) {
 		c := small(t, 3, 10)
@@ -70,7 +69,7 @@ func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	}
 }
 
-// closeLink says when the leader has closed it, which it does behind everything else.
+// closeLink reports when the leader has closed it, after everything else.
 type closeLink struct {
 	control.Link
 	closed func()
@@ -81,7 +80,7 @@ func (l closeLink) Close() error {
 	return l.Link.Close()
 }
 
-// hungEngine's devices open, or close, once somebody lets them.
+// hungEngine's devices open, or close, only once a channel is closed.
 type hungEngine struct {
 	engine.Engine
 	open, close <-chan struct{}
@@ -103,8 +102,8 @@ func (d hungDevice) Close() int {
 	return d.Device.Close()
 }
 
-// A process that hangs with its link open is given up, as it opens its devices or as it leaves. The run says which
-// one it is and what it has not done; the others leave as ever.
+// A process that hangs with its link open, while opening its devices or leaving, is given up. The error names it and
+// what it has not done; the others leave normally.
 func TestAHungProcessIsGivenUp(t *testing.T) {
 	free := make(chan struct{})
 	close(free)
@@ -156,8 +155,8 @@ func TestAHungProcessIsGivenUp(t *testing.T) {
 	}
 }
 
-// A device of the leader's own process that hangs does not hide why the run is over, nor that it is: Train says
-// which worker it is.
+// A device of the leader's own process that hangs does not hide the end of the run or its reason. Train names the
+// worker.
 func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 	free, why := make(chan struct{}), errors.New("the device is on fire")
 	close(free)
@@ -197,7 +196,7 @@ func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 	}
 }
 
-// waitingEngine's devices wait once, in front of a backward, until somebody lets them.
+// waitingEngine's devices wait once before a backward, until a channel is closed.
 type waitingEngine struct {
 	engine.Engine
 	worker int
@@ -222,8 +221,8 @@ func (d waitingDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// A run in which nothing happens because a device computes says so, each time as much later, and goes on once the
-// device does.
+// A run in which nothing happens because a device computes reports that repeatedly, at growing intervals, and
+// continues when the device does.
 func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 	whole := train(t, small(t, 3, 2))
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
@@ -257,7 +256,7 @@ func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 	}
 }
 
-// A run that is to stop while a device hangs ends, and says which one.
+// A run that is to stop while a device hangs ends, and names the device.
 func TestADeviceThatHangsDoesNotKeepARunFromStopping(t *testing.T) {
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		c, free := small(t, 3, 1000), make(chan struct{})
@@ -286,7 +285,7 @@ func TestADeviceThatHangsDoesNotKeepARunFromStopping(t *testing.T) {
 	}
 }
 
-// A process whose part is refused before it begins does not have the others wait for it, and tells them why.
+// A process whose part is refused before it begins tells the others why, so that they do not wait for it.
 func TestARefusedProcessEndsTheOthers(t *testing.T) {
 	says := map[string]string{"settings": "-1 cores", "checkpoint": "there is no ", "carriers": "no port is left"}
 	for name, spoil := range map[string]func(c *Config){
@@ -313,7 +312,7 @@ func TestARefusedProcessEndsTheOthers(t *testing.T) {
 	}
 }
 
-// A process of the leader's own in which an order hangs, as on a disk, is not said to be one whose device does.
+// If an order hangs in the leader's own process, as on a disk, the error does not blame a device.
 func TestTheLeaderSaysWhatHangs(t *testing.T) {
 	l := &leader{job: &process.Job{World: process.Alone(1)}, state: control.NewLeader(1, 1)}
 	if _, err := l.state.Receive(control.Message{N: 1, Body: control.Ready{}}); err != nil {
@@ -326,7 +325,7 @@ func TestTheLeaderSaysWhatHangs(t *testing.T) {
 	}
 }
 
-// stubbornLink's end takes nothing any more: a first Close waits for the second.
+// stubbornLink's other end reads nothing any more: a first Close waits until the second.
 type stubbornLink struct {
 	control.Link
 	times *atomic.Int32
@@ -342,7 +341,7 @@ func (l stubbornLink) Close() error {
 	return nil
 }
 
-// Where a process is lost, the leader does not wait for another one that takes nothing of what it was told.
+// If a process is lost, the leader does not wait for another process that reads nothing any more.
 func TestTheLeaderCutsOffWhoTakesNothing(t *testing.T) {
 	c, cut := small(t, 3, 1000), make(chan control.Link, 2)
 	w := worlds{of: []int{0, 1, 2}, carriers: pipe.New, links: func(p int, l control.Link) { cut <- l }}
@@ -351,7 +350,7 @@ func TestTheLeaderCutsOffWhoTakesNothing(t *testing.T) {
 			c.Machine.World.Links[1] = stubbornLink{c.Machine.World.Links[1], new(atomic.Int32), make(chan struct{})}
 		}
 	}
-	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
+	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // that of process 2, which was made first
 	began := time.Now()
 	for p, err := range w.train(t.Context(), t, c).errs {
 		if err == nil {

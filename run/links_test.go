@@ -16,15 +16,15 @@ type tallied struct {
 
 func (c tallied) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
 	for _, b := range frames {
-		if e.From != e.To && b.DType == wire.F64 { // not a message's header
+		if e.From != e.To && b.DType == wire.F64 { // excludes headers of messages
 			c.bytes.Add(b.Bytes())
 		}
 	}
 	c.Carrier.Send(epoch, e, n, frames, done)
 }
 
-// Where all stages are on the same workers, the gradients of tied parameters are there already. Messages are those of
-// the sum over replicas alone: each of two gives its half of the gradients and gets the other summed.
+// If all stages are on the same workers, the gradients of tied parameters need no messages. Only the sum over
+// replicas has any: each of two sends its half of the gradients and gets the other half summed.
 func TestTiedGradientsStayOnTheirWorker(t *testing.T) {
 	e := testEngine(t)
 	all := crossings(t)
@@ -49,14 +49,14 @@ func TestTiedGradientsStayOnTheirWorker(t *testing.T) {
 	if err := sameWeights(want, train(t, c).Weights); err != nil {
 		t.Error(err)
 	}
-	var held int64 // a tied parameter once a stage
+	var held int64 // a tied parameter counts once per stage
 	for s, st := range c.Plan.Stages {
 		for _, l := range x.model.Layers[st.FirstLayer : st.LastLayer+1] {
 			for _, p := range l.Params {
 				if owner := p.Tied; owner != "" && c.Plan.StageOf(len(x.model.Layers))[x.model.Index("embed")] == s {
 					continue
 				}
-				n := int64(8) // a float64 of this engine
+				n := int64(8) // bytes of a float64, this engine's type
 				for _, d := range p.Shape {
 					n *= int64(d)
 				}

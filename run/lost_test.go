@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// A process that nobody hears of any more ends the others, which say which one it was.
+// A process whose link breaks ends the others, with an error that names it.
 func TestALostProcessEndsTheOthers(t *testing.T) {
 	c := small(t, 3, 1000)
 	w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}
@@ -28,7 +28,7 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	w.links = func(p int, l control.Link) { cut <- l }
 	c.Hooks.OnStep = func(s StepReport) {
 		if s.Step == 3 {
-			(<-cut).Close() // process 2's, which was made first
+			(<-cut).Close() // that of process 2, which was made first
 		}
 	}
 	out := w.train(t.Context(), t, c)
@@ -49,8 +49,8 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	}
 }
 
-// Where a process is lost, the others end though their devices still compute; so does the one that was cut off, which
-// has lost the leader.
+// If a process is lost, the others end even while their devices compute. So does the one that was cut off, which has
+// lost the leader.
 func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 	for _, hangs := range []int{1, 2} {
 		c, free := small(t, 3, 1000), make(chan struct{})
@@ -62,7 +62,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 				c.Engine = waitingEngine{c.Engine, 0, free} // its only worker is its engine's first
 			}
 		}
-		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
+		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // that of process 2, which was made first
 		began := time.Now()
 		out := w.train(t.Context(), t, c)
 		if took := time.Since(began); took > 5*time.Second {
@@ -80,8 +80,8 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 	}
 }
 
-// breaking is a carrier whose worker's connections with another end at its n-th receive, behind which nothing
-// comes from there.
+// breaking is a carrier whose worker loses its connection to another one at its n-th receive. Nothing arrives from
+// there afterwards.
 type breaking struct {
 	wire.Carrier
 	peer int
@@ -102,8 +102,8 @@ func (b *breaking) Recv(e wire.Edge, n uint32, buffer *wire.Buffer, done func(er
 	b.Carrier.Recv(e, n, buffer, done)
 }
 
-// A connection between two workers that ends before anything is heard of their processes names the other one's
-// process on all.
+// If a connection between two workers breaks before any Link does, every process's error names the other worker's
+// process.
 func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
 	c := small(t, 3, 1000)
 	w := worlds{of: []int{0, 1, 2}, overTCP: true, carriers: func(workers int) ([]wire.Carrier, error) {
@@ -122,7 +122,7 @@ func TestAWorkersConnectionNamesTheProcess(t *testing.T) {
 	}
 }
 
-// trickling is a carrier from which one message of another worker's comes late, while bytes of it come all the time.
+// trickling is a carrier on which one message of another worker arrives late, while its bytes arrive all the time.
 type trickling struct {
 	wire.Carrier
 	peer  int
@@ -152,7 +152,7 @@ func (c *trickling) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)
 	c.Carrier.Recv(e, n, b, done)
 }
 
-// A run in which nothing but bytes of a long message moves, for longer than nothing may happen, goes on.
+// A run in which only the bytes of a long message move for longer than StallAfter continues.
 func TestALongMessageIsNoStall(t *testing.T) {
 	c := small(t, 3, 3)
 	want := train(t, c).Weights
@@ -173,7 +173,8 @@ func TestALongMessageIsNoStall(t *testing.T) {
 	}
 }
 
-// What workers had waited for of a lost process is said with it, by those that waited and by the leader.
+// The error of a lost process includes what workers were awaiting from it, in the waiting processes and in the
+// leader.
 func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 	for name, want := range map[string]string{
 		"pipeline": "; worker 1 had waited for 2SB0 of worker 2 for ", "dp": " had waited for 0AR0",
@@ -191,7 +192,7 @@ func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 			}
 		}
 		time.AfterFunc(300*time.Millisecond, func() {
-			(<-cut).Close() // process 2's, which was made first
+			(<-cut).Close() // that of process 2, which was made first
 			close(free)
 		})
 		for p, err := range w.train(t.Context(), t, c).errs[:2] {
@@ -204,7 +205,7 @@ func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 	}
 }
 
-// What cannot be sent to others is the fault of who says it, and ends the run with what it is; nobody is lost.
+// A message that cannot be encoded is its sender's error and ends the run with the reason; no process is lost.
 func TestAMessageThatCannotBeSentEndsTheRun(t *testing.T) {
 	for by := range 3 {
 		c := small(t, 3, 10)
@@ -228,7 +229,7 @@ func TestAMessageThatCannotBeSentEndsTheRun(t *testing.T) {
 	}
 }
 
-// spoilt is a Link over which a Program is too long, and the norm of a step's gradients is no number.
+// spoilt is a Link on which a Program is too long and a step's gradient norm is NaN.
 type spoilt struct{ control.Link }
 
 func (s spoilt) Send(m control.Message) error {
@@ -243,7 +244,7 @@ func (s spoilt) Send(m control.Message) error {
 	return s.Link.Send(m)
 }
 
-// What a process is told to do is owed from then on, however long the leader had other things to do before.
+// The time that a process has for an order begins with the order, however long the leader was busy before.
 func TestAnOrderIsOwedFromWhenItIsGiven(t *testing.T) {
 	c := small(t, 3, 4)
 	c.Watch.StallAfter, c.Checkpoint.Dir = time.Second, t.TempDir()
@@ -254,7 +255,7 @@ func TestAnOrderIsOwedFromWhenItIsGiven(t *testing.T) {
 	worlds{of: []int{0, 1, 2}, carriers: pipe.New}.train(t.Context(), t, c).whole(t)
 }
 
-// noted is a Link that says when a Program is sent over it.
+// noted is a Link that counts the Programs sent over it.
 type noted struct {
 	control.Link
 	sent *atomic.Int64
@@ -267,7 +268,7 @@ func (n noted) Send(m control.Message) error {
 	return n.Link.Send(m)
 }
 
-// The other processes have a Program before the leader's own looks at it.
+// The other processes receive a Program before the leader's own looks at it.
 func TestOthersDoNotWaitForTheLeadersOwn(t *testing.T) {
 	c := small(t, 3, 4)
 	var sent, before atomic.Int64

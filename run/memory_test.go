@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// sizedMicro is the micro-batch that sizedModels were measured at.
+// sizedMicro is the micro-batch size at which sizedModels were measured.
 const sizedMicro = 2
 
 // sizedModel is a model whose layers' memory has been measured one at a time.
@@ -29,8 +29,8 @@ type sizedModel struct {
 	profile   *profile.Profile
 }
 
-// sizedModels are a transformer with Adam, and a convnet that gathers statistics with momentum and weight
-// decay. frozen is patterns of what each freezes.
+// sizedModels returns a transformer with Adam, and a convnet with running statistics, momentum and weight decay.
+// frozen has the patterns that each freezes.
 func sizedModels(t *testing.T, frozen ...[]string) []sizedModel {
 	t.Helper()
 	adam, err := optim.Default(optim.Adam)
@@ -55,7 +55,7 @@ func sizedModels(t *testing.T, frozen ...[]string) []sizedModel {
 	return all
 }
 
-// measure profiles the model's layers at sizedMicro: their bytes, for which two passes do.
+// measure profiles the model's layers at sizedMicro for their bytes, which takes two passes.
 func (s *sizedModel) measure(t *testing.T) {
 	t.Helper()
 	timer, err := measure.NewTimer(torchEngine(t), noise{model: s.model, classes: s.classes, rows: 1000}, s.optimizer,
@@ -69,8 +69,8 @@ func (s *sizedModel) measure(t *testing.T) {
 	}
 }
 
-// held trains some steps of a plan, and has the simulator say what they hold at most, whatever anything
-// takes. Over transit bytes more may be on their way from each.
+// held trains some steps of a plan. It also simulates most, the most bytes that each worker holds in any timing.
+// transit is the most bytes of sent messages that a worker may hold in addition.
 func (s *sizedModel) held(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
 ) (got *Result, most []int64, transit int64, costs sim.Costs) {
@@ -103,8 +103,8 @@ func (s *sizedModel) held(
 	return got, most, inTransit(&c, pipelines*pl.MicroBatches, costs.Stages[0][0].ActivationBytes), costs
 }
 
-// asPredicted trains and holds each worker's memory against what the simulator says: at most that, and less by a few
-// messages alone, which came in time. A thousandth is allowed for what an operator takes for a moment.
+// asPredicted trains and compares each worker's memory with the simulator's. It must not be more, and may be less
+// only by a few messages, which came in time. A thousandth is allowed for temporary memory of an operator.
 func (s *sizedModel) asPredicted(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
 ) (got *Result, most []int64, costs sim.Costs) {
@@ -114,7 +114,7 @@ func (s *sizedModel) asPredicted(
 	for _, replicas := range costs.Stages {
 		message = max(message, replicas[0].ActivationBytes)
 	}
-	if schedule.Policy(pl.Weights).Served() { // an update frees gradients layer by layer, and is all that a server does
+	if schedule.Policy(pl.Weights).Served() { // an update frees gradients layer by layer, and a server does nothing else
 		message = costs.Stages[0][0].UpdatePeak
 	}
 	for w, n := range most {
@@ -129,12 +129,12 @@ func (s *sizedModel) asPredicted(
 	return got, most, costs
 }
 
-// gathersStatistics says whether the model has buffers that each forward changes.
+// gathersStatistics reports whether the model has buffers that each forward changes.
 func (s *sizedModel) gathersStatistics() bool {
 	return slices.ContainsFunc(s.profile.Layers, func(l profile.Layer) bool { return l.BufferBytes > 0 })
 }
 
-// twoWorkers is a plan of a family and policy for two workers, with as many stages on each as it takes.
+// twoWorkers returns a plan of a family and policy for two workers, with as many stages on each as it needs.
 func twoWorkers(m *model.Model, family string, policy schedule.Policy) *plan.Plan {
 	var on [][]int
 	switch family {
@@ -160,11 +160,11 @@ func twoWorkers(m *model.Model, family string, policy schedule.Policy) *plan.Pla
 	return pl
 }
 
-// Each worker holds at most the bytes that the simulator predicts from layers measured one at a time. They are equal
-// but for the messages that lie with a worker before their turn: of those no run has more than the simulator says,
-// and some have fewer. This is so under every order and policy, with updates that may be rolled back, and with
-// halves of backwards. The workspace of a convolution varies by some hundred bytes with the memory it finds: a
-// thousandth is allowed for it, and for losses that wait for their backwards.
+// Each worker holds at most the bytes that the simulator predicts from layers measured one at a time. The numbers
+// are equal except for messages that wait at a worker: some runs have fewer of them. This holds under every order
+// and policy, with updates that may be rolled back, and with split backwards. The workspace of a convolution varies
+// by some hundred bytes with the memory it finds. A thousandth is allowed for it and for losses that wait for their
+// backwards.
 func TestMemoryIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model
@@ -192,8 +192,8 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 	}
 }
 
-// With one micro-batch a step, evaluations can hold more than training, because several micro-batches are
-// under way: they do on a stage that is the loss alone.
+// With one micro-batch per step, evaluations can hold more than training, because several micro-batches are in
+// flight. That is so on a stage with only the loss.
 func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 	more := 0
 	for _, sized := range sizedModels(t) {
@@ -234,7 +234,7 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				}
 				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family,
 					w, got, got-want, training[w], evaluation[w])
-				// Of the messages that may wait, the window's four, some may have come in time.
+				// Of the messages that may wait, four in the window, some may have come in time.
 				if got > want+want/1000+transit || got < want-want/10-4*costs.Stages[0][0].ActivationBytes {
 					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w,
 						got, training[w], evaluation[w])

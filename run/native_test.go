@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// meetings are groups that sum in rank order, as a library would in its own.
+// meetings are groups that sum in rank order, in place of a library.
 type meetings struct {
 	engine engine.Engine
 
@@ -25,7 +25,7 @@ type meetings struct {
 	sums int
 }
 
-// meeting is a group of members, of which the last to come sums for all.
+// meeting is a group of members; the last to arrive sums for all.
 type meeting struct {
 	of      *meetings
 	changed *sync.Cond
@@ -103,8 +103,8 @@ func (a *attendance) End(err error) {
 
 func (a *attendance) Close() error { return nil }
 
-// Whoever else sums gradients over replicas is asked for all of them, in one process and in several; where it
-// sums in rank order the bits are the same.
+// A library that sums gradients over replicas gets all of them, in one process and in several. If it sums in rank
+// order, the bits are the same.
 func TestAnotherLibrarySums(t *testing.T) {
 	all, tried := everyFamily(t, 3), 0
 	for i, f := range all {
@@ -136,8 +136,8 @@ func TestAnotherLibrarySums(t *testing.T) {
 	}
 }
 
-// torn is an attendance whose sums fail once a member's process is lost. A library's do that has connections of its
-// own.
+// torn is an attendance whose sums fail once a member's process is lost, as with a library that has its own
+// connections.
 type torn struct {
 	process.Summer
 	lost <-chan struct{}
@@ -154,7 +154,7 @@ func (a torn) Sum(vectors [][]byte, dtype engine.DType) error {
 	}
 }
 
-// A process that is lost while a library sums is lost to all by name, though the library notices first that its sum
+// If a process is lost while a library sums, every error names it, though the library notices first that its sum
 // fails.
 func TestALibraryNoticesALossFirst(t *testing.T) {
 	for range 3 {
@@ -172,7 +172,7 @@ func TestALibraryNoticesALossFirst(t *testing.T) {
 		c.Hooks.OnStep = func(s StepReport) {
 			if s.Step == 3 {
 				close(lost)
-				time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // process 2's, which was made first
+				time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // that of process 2, which was made first
 			}
 		}
 		for p, err := range w.train(t.Context(), t, c).errs {
@@ -184,7 +184,7 @@ func TestALibraryNoticesALossFirst(t *testing.T) {
 	}
 }
 
-// What a library cannot sum though nobody is lost is said with whom.
+// If a library cannot sum though no process is lost, the error names the workers of the group.
 func TestALibraryThatCannotSum(t *testing.T) {
 	c := small(t, 3, 4)
 	c.Plan = replicated(c.Plan, len(c.Model.Layers), 3)

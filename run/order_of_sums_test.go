@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// addedUp is the order in which a stage of a Program of one step sums the gradients of its micro-batches. halves is
-// of layers whose backwards have halves, whole of the others.
+// addedUp returns the order in which a stage of a one-step Program sums its micro-batches' gradients. halves is for
+// layers with split backwards, whole for the others.
 func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	p.Walk(p.Placement[0][stage][0], func(in schedule.Instruction) bool {
 		if int(in.Stage) != stage {
@@ -33,8 +33,8 @@ func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	return halves, whole
 }
 
-// another says whether floats added in this order give another sum than in ascending order: which of the
-// first two comes first makes no difference.
+// another reports whether this order of adding floats gives another sum than ascending order. The order of the first
+// two makes no difference.
 func another(order []int32) bool {
 	o := slices.Clone(order)
 	if len(o) > 1 && o[0] > o[1] {
@@ -43,8 +43,8 @@ func another(order []int32) bool {
 	return !slices.IsSorted(o)
 }
 
-// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted leaves the bits of one worker;
-// one whose sums do not ascend is refused before a step, and let through it leaves others.
+// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted has the bits of one worker. One whose
+// sums do not ascend is refused before a step; with AnyOrder it has other bits.
 func TestProgramsThatDoNotAscend(t *testing.T) {
 	e := testEngine(t)
 	accepted, refused := 0, 0
@@ -83,7 +83,7 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := basic(t, e, m, pl, 3, 1)
-		c.Train.Rate.Base = 1e3 // the last bit of a gradient is not lost in its weight
+		c.Train.Rate.Base = 1e3 // large enough that a gradient's last bit shows in its weight
 		c.Next = func(trace.Timeline, int) (*schedule.Program, error) { return lowered, nil }
 		want := reference(t, c)
 		if ordered {
@@ -108,9 +108,8 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 	}
 }
 
-// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model that has a batch
-// norm, and the Program is refused for it; for a model without one it is not, and leaves the bits of one
-// worker.
+// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model with a batch norm, so
+// the Program is refused. For a model without one it is accepted, and has the bits of one worker.
 func TestForwardsOfBatchNormAscend(t *testing.T) {
 	const micros = 3
 	p := &schedule.Program{

@@ -58,8 +58,8 @@ func (g *brittleGate) Load(p *schedule.Program) error {
 	return g.Gate.Load(p)
 }
 
-// A panic on any goroutine of a run is the run's error, with its stack, the worker and the instruction;
-// nobody waits for ever.
+// A panic on any goroutine of a run becomes the run's error, with its stack, the worker and the instruction. No
+// worker waits indefinitely.
 func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	for _, method := range []string{"Poll", "Start", "Issued", "Arrive"} {
 		for _, after := range []int64{1, 30, 200} {
@@ -104,7 +104,7 @@ func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	}
 }
 
-// What a run cannot execute is refused with the worker and the instruction, before anything is executed.
+// A Program that a run cannot execute is refused with the worker and the instruction, before anything is executed.
 func TestWhatCannotBeExecutedIsRefusedFirst(t *testing.T) {
 	for want, spoil := range map[string]func(p *schedule.Program){
 		"worker 0: 0CK0: a run saves and evaluates between two Programs by itself": func(p *schedule.Program) {

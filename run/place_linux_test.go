@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// A run beside another that has bound its workers says so, and trains.
+// A run next to another that has bound its workers reports that, and trains.
 func TestARunSaysThatProcessorsAreTaken(t *testing.T) {
 	workers := runtime.NumCPU()
 	other, err := (&place.Policy{Bind: place.Always}).Take(workers, 0, 1)
@@ -53,7 +53,7 @@ func TestARunSaysThatProcessorsAreTaken(t *testing.T) {
 
 // Every process of a run binds its own workers, whatever their numbers in the run are.
 func TestEveryProcessBindsItsOwnWorkers(t *testing.T) {
-	each := runtime.NumCPU() // as many workers as processors, which are bound
+	each := runtime.NumCPU() // as many workers as processors, so that they are bound
 	if each > 8 {
 		t.Skipf("%d processors take %d workers", each, 2*each)
 	}

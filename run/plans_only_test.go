@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// What is planned and not executed here is refused in front of a run, by what it is.
+// Plans that can be made but not executed here are refused before a run, with the reason.
 func TestPlansThatAreNotExecuted(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// equation is the version of its weights that a micro-batch reads on stage i of a straight pipeline of S stages
-// (schedule.Policy). i counts from 0, and t is its minibatch.
+// equation returns the version of its weights that a micro-batch reads on stage i of a straight pipeline with S
+// stages (schedule.Policy). i counts from 0, and t is its minibatch.
 func equation(policy schedule.Policy, stages, perMinibatch int) reads {
 	return func(i, micro, _ int, back bool) int {
 		t := micro / perMinibatch
 		switch policy {
 		case schedule.Latest:
 			if back {
-				return t // what is there
+				return t // the newest version
 			}
 			return max(0, t-stages+i+1)
 		case schedule.Stash:
@@ -36,7 +36,7 @@ func equation(policy schedule.Policy, stages, perMinibatch int) reads {
 	}
 }
 
-// streamConfig is a random model cut into stages on a stream without a flush.
+// streamConfig returns a stream without a flush for a random model cut into stages.
 func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.Policy) Config {
 	m := randomModel(t, g)
 	n := len(m.Layers)
@@ -61,11 +61,10 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 	return c
 }
 
-// streamPolicies is those of orders without a flush.
+// streamPolicies are the policies of orders without a flush.
 var streamPolicies = []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}
 
-// A stream leaves the bits of the sequential program of its
-// equation, on straight pipelines.
+// A stream has the bits of the sequential program of its equation, on straight pipelines.
 func TestStreamsEqualTheirEquations(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range streamPolicies {
@@ -98,7 +97,7 @@ func replicate(c *Config, g *rand.Rand, equal bool) {
 	}
 }
 
-// versionsOf is the versions that a Program gives its computations.
+// versionsOf returns the versions that a Program gives its computations.
 func versionsOf(p *schedule.Program) reads {
 	type use struct {
 		stage, micro, replica int
@@ -115,8 +114,8 @@ func versionsOf(p *schedule.Program) reads {
 	return func(stage, micro, replica int, back bool) int { return versions[use{stage, micro, replica, back}] }
 }
 
-// The same with replicas that take minibatches in turn, as many on each stage as come. What
-// version a minibatch finds follows from the order; package schedule tests that.
+// The same holds with replicas that take minibatches in turn, with any number on each stage. The version for a
+// minibatch follows from the order, which package schedule tests.
 func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	ran, seeds := map[schedule.Policy]int{}, cases(80, 200)
@@ -127,7 +126,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 		replicate(&c, g, c.Train.Clip > 0 || g.IntN(2) == 0)
 		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 		if err != nil {
-			continue // depths, replicas and weights that do not go together
+			continue // depths, replicas and weights that do not fit together
 		}
 		ran[policy]++
 		got := train(t, c)
@@ -144,7 +143,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Pipelines deeper or shallower than NOAM (PipeDream §5.5) hold as many minibatches as they are deep. They leave the
+// Pipelines deeper or shallower than NOAM (PipeDream §5.5) hold as many minibatches as they are deep. They have the
 // bits of the sequential program with the versions that these read.
 func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
@@ -183,7 +182,7 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Synchronous pipelines leave the bits of a program that sums in the stated order. Stages have any number of
+// Synchronous pipelines have the bits of a program that sums in the stated order. Stages have any number of
 // replicas, split or in turn.
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
@@ -195,7 +194,7 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 			c.Plan.MicroBatch += 2
 			replicate(&c, g, false)
 			for i := range c.Plan.Stages {
-				c.Plan.Stages[i].Warmup = 0 // depths of one stage and not of another are refused
+				c.Plan.Stages[i].Warmup = 0 // depths must be set for all stages or for none
 			}
 			if how == schedule.RoundRobin {
 				c.Plan.Schedule = "afab"
@@ -210,8 +209,8 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Orders with several chunks a worker, a backward in halves or two directions leave the
-// bits of one worker; two directions, of two replicas.
+// Orders with several chunks per worker, a split backward or two directions have the bits of one worker. With two
+// directions they have those of two replicas.
 func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -226,7 +225,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 				if !c.placed(f, g) {
 					continue
 				}
-				if f.AdmitsPolicy(schedule.Elastic) { // of one pipeline, which is plain training
+				if f.AdmitsPolicy(schedule.Elastic) { // with one pipeline, which is plain training
 					c.Plan.Weights, c.Plan.Elastic = string(schedule.Elastic), plan.NewElastic(1)
 				}
 				if _, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, 1); err != nil {
@@ -247,7 +246,7 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	}
 }
 
-// placed puts a plan's stages on workers as a family wants them, of as many workers as go.
+// placed places a plan's stages on workers as a family needs them, on as many workers as possible.
 func (c *Config) placed(f family.Family, g *rand.Rand) bool {
 	p := c.Plan
 	stages := len(p.Stages)
@@ -288,7 +287,7 @@ func (c *Config) placed(f family.Family, g *rand.Rand) bool {
 	return true
 }
 
-// Latest trains: its updates land under micro-batches that are on their way.
+// Training works under latest, where updates change weights during micro-batches in flight.
 func TestLatestOverwrites(t *testing.T) {
 	for name, e := range map[string]engine.Engine{"ref": testEngine(t), "torch": optionalTorch()} {
 		if e == nil {
@@ -307,8 +306,8 @@ func TestLatestOverwrites(t *testing.T) {
 	}
 }
 
-// A stream that is told to stop finishes what it has begun, drains, and leaves what a run of
-// as many steps leaves; replicas stop behind a whole group.
+// A stream that is told to stop finishes what it has begun, drains, and has the bits of a run of that many steps.
+// Replicas stop after a whole group.
 func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(16, 40) {
@@ -325,7 +324,8 @@ func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	}
 }
 
-// smallModels are one of each family, with what makes bits hard to keep: dropout, batch norm, a tied weight.
+// smallModels has a model of each family, with features that make equal bits hard: dropout, batch norm, a tied
+// weight.
 var smallModels = []struct {
 	name     string
 	settings map[string]any
@@ -340,7 +340,7 @@ var smallModels = []struct {
 		"vocabulary": 30, "tied": true}, 30},
 }
 
-// stopsAsAShorterRun tells a run behind a step to stop: it leaves what a run of as many steps leaves.
+// stopsAsAShorterRun tells a run to stop after a step, and compares it with a run of as many steps.
 func stopsAsAShorterRun(t *testing.T, seed uint64, c Config, at int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

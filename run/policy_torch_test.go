@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Torch keeps the bits too, of batch norm, dropout and a tied weight; under latest its operators go back
-// through weights that have changed since they went forward.
+// Torch has the bits too, with batch norm, dropout and a tied weight. Under latest its operators go back with
+// weights that have changed since their forward.
 func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	e := torchEngine(t)
 	for _, policy := range streamPolicies {
@@ -40,8 +40,8 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	}
 }
 
-// Torch's replicas leave the bits of the sequential program: dropout masks are slices of the
-// whole micro-batch's, a batch norm's statistics are of slices where that is asked for.
+// Torch's replicas have the bits of the sequential program. Dropout masks are slices of the whole micro-batch's; a
+// batch norm's statistics are those of slices with PerSlice.
 func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	e := torchEngine(t)
 	for _, net := range []struct {
@@ -115,7 +115,7 @@ func TestReplicasAreNearOneWorker(t *testing.T) {
 	}
 }
 
-// numbersOf is a weight's values.
+// numbersOf returns a weight's values.
 func numbersOf(w process.Weight) []float64 {
 	if w.DType == engine.Float64 {
 		return engine.Numbers[float64](w.Data)
@@ -127,7 +127,7 @@ func numbersOf(w process.Weight) []float64 {
 	return out
 }
 
-// On torch too every synchronous order leaves the bits of one worker.
+// On torch too every synchronous order has the bits of one worker.
 func TestTorchEveryOrderEqualsOneWorker(t *testing.T) {
 	e := torchEngine(t)
 	ran := 0

@@ -21,27 +21,28 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// worlds is a run in several processes, all of this binary: they share nothing but connections, over which
-// they control one another in lines of JSON, and carriers that copy bytes through pipes or over TCP.
+// worlds is a run in several processes, simulated within the test binary. They share only connections with lines of
+// JSON for control, and carriers that copy bytes through pipes or over TCP.
 type worlds struct {
 	of       []int // the process of each worker
-	idle     int   // processes behind those that have a worker
-	near     bool  // those of one process hand memory over
+	idle     int   // number of further processes without a worker
+	near     bool  // workers of one process hand memory over
 	carriers func(workers int) ([]wire.Carrier, error)
-	overTCP  bool                                              // control, that is
-	asks     int                                               // the process that is told when the run is to stop
-	change   func(process int, c *Config)                      // what is another in one process; nil: nothing
-	links    func(process int, link control.Link)              // told of the leader's ends; nil: nobody
-	cut      func(process int, link control.Link) control.Link // what the leader has in their place; nil: them
+	overTCP  bool                                              // for the control connections
+	asks     int                                               // the process whose context ends when the run is to stop
+	change   func(process int, c *Config)                      // changes the config of one process; may be nil
+	links    func(process int, link control.Link)              // called with the leader's ends; may be nil
+	cut      func(process int, link control.Link) control.Link // replaces the leader's ends; may be nil
 }
 
-// outcome is what all processes return.
+// outcome has what all processes return.
 type outcome struct {
 	results []*Result
 	errs    []error
 }
 
-// in puts every worker in a process. Each has one at least, but now and then there is one more that has none.
+// in assigns every worker to a process. Each process has at least one, and sometimes there is one more without
+// workers.
 func in(g *rand.Rand, workers, processes int) worlds {
 	of := make([]int, workers)
 	for k := range of {
@@ -129,7 +130,7 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 			if w.links != nil {
 				w.links(p, leader[p])
 			}
-			one.Hooks, one.Next, one.Begin = Hooks{}, nil, nil // the leader's business
+			one.Hooks, one.Next, one.Begin = Hooks{}, nil, nil // only the leader has these
 		}
 		if w.change != nil {
 			w.change(p, &one)
@@ -146,7 +147,7 @@ func (w worlds) train(ctx context.Context, t testing.TB, c Config) outcome {
 	return out
 }
 
-// within has the workers of a process hand memory over among themselves.
+// within makes the workers of a process hand memory over among themselves.
 func (w worlds) within(process int, carriers []wire.Carrier) ([]wire.Carrier, error) {
 	var mine []int
 	for k, p := range w.of {
@@ -161,7 +162,7 @@ func (w worlds) within(process int, carriers []wire.Carrier) ([]wire.Carrier, er
 	return wire.Split(near, carriers, mine)
 }
 
-// whole is the leader's Result with the weights of all processes.
+// whole returns the leader's Result with the weights of all processes.
 func (o outcome) whole(t testing.TB) *Result {
 	t.Helper()
 	if err := errors.Join(o.errs...); err != nil {
@@ -186,7 +187,7 @@ func (o outcome) whole(t testing.TB) *Result {
 	return res
 }
 
-// did is which instructions each worker executed in which step.
+// did returns which instructions each worker executed in which step.
 func did(tl *trace.Timeline) map[string]int {
 	all := map[string]int{}
 	for _, e := range tl.Events {
@@ -195,7 +196,7 @@ func did(tl *trace.Timeline) map[string]int {
 	return all
 }
 
-// sameRun compares what a run in several processes leaves with what it leaves in one.
+// sameRun compares the result of a run in several processes with that in one.
 func sameRun(alone, apart *Result) error {
 	a, b := &alone.Timeline, &apart.Timeline
 	switch {

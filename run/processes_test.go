@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// A run in several processes leaves what one in a single process leaves. Bits, losses, evaluations, checkpoints and
+// A run in several processes has the result of one in a single process. Bits, losses, evaluations, checkpoints and
 // instructions are the same, for every family under every policy.
 func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	const steps = 4
@@ -35,7 +35,7 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 		c := f.config
 		c.Data.Test, c.Train.EvalRows = c.Data.Train, 7
 		c.Train.EvalEvery, c.Checkpoint.Every = 3, 2
-		if schedule.Policy(c.Plan.Weights).Served() { // whose order is to be the same
+		if schedule.Policy(c.Plan.Weights).Served() { // its order of updates must be the same
 			c.Train.Replay = train(t, c).Timeline.Applied
 		}
 		c.Checkpoint.Dir = t.TempDir()
@@ -57,7 +57,7 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 				t.Fatalf("%s in processes %v: %v", f.name, w.of, err)
 			}
 		}
-		// And on from there, in other processes.
+		// Then resume from there, in other processes.
 		c.Resume.At, c.Train.Steps, c.Checkpoint.Dir = filepath.Join(c.Checkpoint.Dir, "step-00000002"), steps, ""
 		resumed := in(g, workers, 2+g.IntN(workers-1)).train(t.Context(), t, c).whole(t)
 		if err := sameWeights(alone.Weights, resumed.Weights); err != nil {
@@ -66,8 +66,8 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	})
 }
 
-// sameCheckpoint compares the files of two checkpoints by their checksums, and what their manifests say. Each has all
-// of its model's parameters.
+// sameCheckpoint compares the checksums of the files of two checkpoints, and their manifests. Each must have all of
+// its model's parameters.
 func sameCheckpoint(a, b string) error {
 	for _, path := range []string{a, b} {
 		seen, err := checkpoint.Inspect(path)
@@ -98,8 +98,8 @@ func sameCheckpoint(a, b string) error {
 	return nil
 }
 
-// A run in several processes that is to stop anywhere, because the leader is asked or another process, ends
-// behind the same step everywhere.
+// A run in several processes that is stopped anywhere, through the leader or another process, ends after the same
+// step everywhere.
 func TestProcessesStopTogether(t *testing.T) {
 	const steps = 6
 	stopped := 0
@@ -169,7 +169,7 @@ func TestAnyProcessMayAskToStop(t *testing.T) {
 	}
 }
 
-// An error in any process ends all of them, and each says what it was and where; nobody is left to wait.
+// An error in any process ends all of them, and each reports the error and its place. No process is left waiting.
 func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 	why := errors.New("the device is on fire")
 	for worker := range 3 {
@@ -200,7 +200,7 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 			t.Error(out.results[0].Steps)
 		}
 	}
-	// What it is an error of is known everywhere.
+	// The class of an error is known in all processes.
 	c := small(t, 3, 8)
 	c.Data.Train = poisoned{c.Data.Train.(noise), 5}
 	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}
@@ -212,10 +212,10 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 	}
 }
 
-// A stall is told across processes: each worker is followed by the one that it waits for, wherever that is.
+// A stall report covers all processes: each worker is followed by the one that it waits for, wherever that is.
 func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	c := small(t, 4, 2)
-	c.Plan.MicroBatches, c.Watch.StallAfter = 4, time.Second // which is how long each may take to get ready, too
+	c.Plan.MicroBatches, c.Watch.StallAfter = 4, time.Second // also the time that each process has to become ready
 	w := worlds{of: []int{0, 1, 1, 2},
 		carriers: cutting(func(in schedule.Instruction) bool { return in.Kind == schedule.SB && in.Stage == 3 })}
 	for p, err := range w.train(t.Context(), t, c).errs {
@@ -244,7 +244,7 @@ func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	}
 }
 
-// While a device hangs, the run tells across processes who waits for it, and what it has been at for how long.
+// While a device hangs, the run reports across processes which workers wait for it, and since when.
 func TestAHangIsToldAcrossProcesses(t *testing.T) {
 	c, free := small(t, 3, 4), make(chan struct{})
 	c.Watch.StallAfter = time.Second
@@ -278,15 +278,16 @@ func TestAHangIsToldAcrossProcesses(t *testing.T) {
 	}
 }
 
-// The record is on the leader's clock, though the other's began earlier: what a step computes lies in its mark, no
-// message comes before it leaves by more than the clocks' error, and that is far less than the clocks are apart.
+// The record is on the leader's clock, though another process's clock began earlier. The computations of a step lie
+// within its mark. No message arrives before it is sent by more than the clocks' error, which is far less than their
+// difference.
 func TestClocksOfProcessesAreBroughtTogether(t *testing.T) {
 	const apart = 300 * time.Millisecond
 	c := small(t, 3, 4)
 	c.Keep.Steps = 3
 	w := worlds{of: []int{0, 1, 1}, carriers: pipe.New}
 	w.change = func(p int, _ *Config) {
-		if p == 0 { // which begins last
+		if p == 0 { // the leader begins last
 			time.Sleep(apart)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// soaked is how many random Programs are run: `make soak` asks for more.
+// soaked returns how many random Programs are run: `make soak` sets more.
 func soaked(few int) int {
 	if n, err := strconv.Atoi(os.Getenv("MILLRACE_SOAK")); err == nil && n > 0 {
 		return n
@@ -25,7 +25,7 @@ func soaked(few int) int {
 	return few
 }
 
-// cases is how many seeds of a property are tried: few of them, and all with `make soak`.
+// cases returns how many seeds of a property are tried: few, or all with `make soak`.
 func cases(few, all uint64) uint64 {
 	if soaked(0) > 0 {
 		return all
@@ -33,9 +33,8 @@ func cases(few, all uint64) uint64 {
 	return few
 }
 
-// randomProgram is a run of a random Program that nobody designed, of any placement,
-// replication and weight policy, on a random model cut anywhere; false where the model
-// is too small or its ties and clipping do not go with the Program.
+// randomProgram returns a run of a random Program, of any placement, replication and weight policy, on a random
+// model cut anywhere. It returns false if the model is too small or its ties and clipping do not fit the Program.
 func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedule.Program, bool) {
 	p := scheduletest.Random(g.IntN, scheduletest.Options{
 		Workers: 4, Chunks: 2, Replicas: 3, MicroBatches: 4, Minibatches: 3, Ascending: true,
@@ -73,9 +72,8 @@ func randomProgram(t testing.TB, e engine.Engine, g *rand.Rand) (Config, *schedu
 	return c, lowered, true
 }
 
-// TestRandomProgramsRun: orders that nobody designed run to their end in sim and on tensors,
-// each worker's computations in the Program's order, with the micro-batches held that sim
-// counts, and leave the bits of the sequential program.
+// TestRandomProgramsRun: random Programs run to their end in sim and on tensors. Each worker computes in the
+// Program's order and holds as many micro-batches as sim counts. The bits are those of the sequential program.
 func TestRandomProgramsRun(t *testing.T) {
 	e := testEngine(t)
 	want, ran := soaked(90), 0
@@ -93,8 +91,8 @@ func TestRandomProgramsRun(t *testing.T) {
 	}
 }
 
-// sameAsSimulated compares what was run of a Program with what sim says of it, and the weights with those of
-// the sequential program.
+// sameAsSimulated compares a run of a Program with its simulation, and the weights with those of the sequential
+// program.
 func sameAsSimulated(t *testing.T, c Config, p *schedule.Program, got *Result, seed uint64) {
 	t.Helper()
 	tl, _, err := sim.Run(p, sim.Uniform(p.Stages, 1, 2, 0.1), sim.Options{Record: true})
@@ -116,7 +114,7 @@ func sameAsSimulated(t *testing.T, c Config, p *schedule.Program, got *Result, s
 	}
 }
 
-// computed is the computations of a worker in the order in which they began.
+// computed returns the computations of a worker in the order of their beginnings.
 func computed(t *trace.Timeline, worker int) []string {
 	var out []string
 	for _, e := range t.Events {

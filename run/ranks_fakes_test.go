@@ -20,7 +20,7 @@ type elsewhere struct {
 func (c elsewhere) Rank() int             { return c.rank }
 func (c elsewhere) Address() wire.Address { return wire.Address{Engine: "fake", Version: "1"} }
 
-// fakeHub is the memory that carriers copy frames through.
+// fakeHub is the memory through which carriers copy frames.
 type fakeHub struct {
 	frames atomic.Int64
 	mu     sync.Mutex
@@ -34,7 +34,7 @@ type fakeEdge struct {
 	id       uint32
 }
 
-// fakeLane is an edge: frames that one side has posted and the other has not.
+// fakeLane is an edge, with frames that one side has posted and the other has not.
 type fakeLane struct {
 	mu     sync.Mutex
 	posted [2][]fakePost // sends, receives
@@ -45,14 +45,14 @@ type fakePost struct {
 	done func(error)
 }
 
-// fakeCarrier copies bytes to the receiver's memory as soon as both sides have posted, as a carrier between
-// processes does, without a network.
+// fakeCarrier copies bytes to the receiver's memory as soon as both sides have posted, like a carrier between
+// processes but without a network.
 type fakeCarrier struct {
 	elsewhere
 	wire.Refusals
 	hub   *fakeHub
 	mu    sync.Mutex
-	lanes map[*fakeLane]int // by lane the side that this worker is on
+	lanes map[*fakeLane]int // by lane: the side of this worker
 }
 
 func (c *fakeCarrier) Connect(int, wire.Address) error { return nil }
@@ -131,8 +131,8 @@ func (c *fakeCarrier) Close() error {
 	return nil
 }
 
-// watchMemory looks at the memory in use until the function that it returns is called, which says how much more there
-// came to be: what was found alive on the heap, and stacks.
+// watchMemory samples the memory in use until the returned function is called. That returns the greatest increase of
+// live heap and stacks, in bytes.
 func watchMemory() func() uint64 {
 	use := func() uint64 {
 		s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}

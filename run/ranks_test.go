@@ -29,44 +29,44 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// ranks is a whole run of processes with one worker each, all in this one: they meet, are asked to be ready, begin,
-// and train. Only the network is not there: control goes through pipes in memory, and so do tensors.
+// ranks is a whole run of processes with one worker each, all within this one: they meet, become ready, begin, and
+// train. Only the network is missing: control messages and tensors go through memory.
 type ranks struct {
 	stages, replicas int
-	micros           int // of a step: a rank's memory is mostly the Program's text, several times while it is read
+	micros           int // per step; a rank's memory is mostly the Program's text, several times while it is parsed
 	hub              *fakeHub
 	dialled          chan net.Conn
 	closed           sync.Once
-	said             atomic.Int64 // bytes that rank 0 says and hears
+	said             atomic.Int64 // bytes that rank 0 sends and receives
 }
 
-// rankSteps is how many steps such a run has.
+// rankSteps is the number of steps of such a run.
 const rankSteps = 10
 
-// readiness is what rank 0 asks all others to be ready for.
+// readiness is what rank 0 sends all others before the run.
 type readiness struct {
 	Plan    *plan.Plan
 	Workers []process.Location
 }
 
-// grown is what a run of so many ranks took.
+// grown has the costs of a run of this many ranks.
 type grown struct {
 	Ranks        int     `json:"ranks"`
 	Stages       int     `json:"stages"`
-	MicroBatches int     `json:"micro_batches"` // of a step of the Program
+	MicroBatches int     `json:"micro_batches"` // per step of the Program
 	Seconds      float64 `json:"seconds"`
-	SlotsSeconds float64 `json:"slots_seconds"` // of them, for rank 0 to find the slots of an edge
-	BytesEach    int     `json:"bytes_each"`    // in use at the peak: alive on the heap, and stacks
-	Allocated    int     `json:"allocated"`     // bytes in all, over the time
-	ProgramBytes int     `json:"program_bytes"` // its text, which every rank is sent
+	SlotsSeconds float64 `json:"slots_seconds"` // part of Seconds, for rank 0 to compute the slots of an edge
+	BytesEach    int     `json:"bytes_each"`    // peak of live heap and stacks
+	Allocated    int     `json:"allocated"`     // total bytes over time
+	ProgramBytes int     `json:"program_bytes"` // size of its text, which is sent to every rank
 	SaidBytes    int     `json:"said_bytes"`    // by rank 0 and to it
-	Frames       int     `json:"frames"`        // that workers sent each other
+	Frames       int     `json:"frames"`        // sent between workers
 	Edges        int     `json:"edges"`         // between workers
 }
 
 func (r *ranks) size() int { return r.stages * r.replicas }
 
-// play has all ranks run.
+// play runs all ranks.
 func play(t *testing.T, stages, replicas, micros int) grown {
 	t.Helper()
 	r := &ranks{stages: stages, replicas: replicas, micros: micros, hub: newFakeHub(), dialled: make(chan net.Conn)}
@@ -102,14 +102,14 @@ func play(t *testing.T, stages, replicas, micros int) grown {
 	return g
 }
 
-// allocated is how many bytes have been, ever.
+// allocated returns how many bytes have been allocated since the start.
 func allocated() int {
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(s)
 	return int(s[0].Value.Uint64())
 }
 
-// rank is one process, from its meeting to its end.
+// rank runs one process, from its meeting to its end.
 func (r *ranks) rank(t *testing.T, rank int) error {
 	c := rendezvous.Config{Wait: time.Minute, Own: rendezvous.Hello{Rank: rank, Size: r.size(), Run: "run",
 		Host: fmt.Sprint("host", rank/8), PID: 100 + rank, Address: make([]byte, 100),
@@ -162,7 +162,7 @@ func (r *ranks) rank(t *testing.T, rank int) error {
 	return err
 }
 
-// ready is a plan of as many stages, whose replicas split micro-batches of a row each.
+// ready returns a plan with this many stages, whose replicas split micro-batches of one row each.
 func (r *ranks) ready(t *testing.T) *readiness {
 	m := r.model(t)
 	p := planOf(m, evenCuts(len(m.Layers), r.stages), r.replicas, r.micros, "1f1b")
@@ -184,7 +184,7 @@ func (r *ranks) model(t *testing.T) *model.Model {
 	return build(t, "mlp", map[string]any{"inputs": 4, "hidden": slices.Repeat([]int{4}, r.stages), "classes": 4})
 }
 
-// config is the run of one process, as it finds it for itself.
+// config returns the config of one process, as it makes it itself.
 func (r *ranks) config(t *testing.T, rank int, k *readiness, m *rendezvous.Meeting) Config {
 	c := basic(t, ref.New(), r.model(t), k.Plan, 4, rankSteps)
 	c.Keep.Weights = false
@@ -215,7 +215,7 @@ func (r *ranks) Accept() (net.Conn, error) {
 
 func (r *ranks) Addr() net.Addr { return &net.UnixAddr{Name: "fake", Net: "unix"} }
 
-// Close implements the Listener of rank 0, which all have reached by then.
+// Close implements the Listener of rank 0, after all ranks have connected.
 func (r *ranks) Close() error {
 	r.closed.Do(func() { close(r.dialled) })
 	return nil
@@ -249,15 +249,15 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Twice as many ranks take twice as much of what workers do, and of what rank 0 says four times at most: the Program,
-// and where all are, go to each.
+// With twice as many ranks, workers' costs double. Rank 0 sends at most four times as much, because each rank gets
+// the Program and the places of all.
 func TestRanksGrowAsTheyShould(t *testing.T) {
-	play(t, 2, 4, 2) // memory is new
+	play(t, 2, 4, 2) // allocates memory before the measurements
 	small, deep, wide, long := play(t, 8, 4, 2), play(t, 16, 4, 2), play(t, 8, 8, 2), play(t, 8, 4, 4)
 	for what, c := range map[string]struct {
 		of   func(grown) int
-		most float64 // power of the ranks
-		wide float64 // and of the replicas of a stage: each talks with all others
+		most float64 // maximal exponent in the number of ranks
+		wide float64 // the same for replicas of a stage: each communicates with all others
 	}{
 		"edges":           {func(g grown) int { return g.Edges }, 1.1, 2.1},
 		"frames":          {func(g grown) int { return g.Frames }, 1.1, 2.1},
@@ -278,16 +278,16 @@ func TestRanksGrowAsTheyShould(t *testing.T) {
 	t.Logf("%+v\n%+v\n%+v\n%+v", small, deep, wide, long)
 }
 
-// 1,024 ranks run in time and in little memory, with the least Program that there is: one micro-batch a step.
+// 1,024 ranks run in limited time and memory, with the smallest Program: one micro-batch per step.
 func TestManyRanks(t *testing.T) {
 	if os.Getenv("MILLRACE_SOAK") == "" {
 		t.Skip("make soak plays 1,024 ranks")
 	}
-	play(t, 4, 4, 1) // memory is new
+	play(t, 4, 4, 1) // allocates memory before the measurement
 	inTime(t, play(t, 64, 16, 1))
 }
 
-// inTime refuses a run that took long, or much.
+// inTime fails if a run took too much time or memory.
 func inTime(t *testing.T, g grown) {
 	t.Helper()
 	t.Logf("%+v", g)
@@ -296,23 +296,23 @@ func inTime(t *testing.T, g grown) {
 	}
 }
 
-// steeper is by how much an exponent exceeds 1 before something is named: times vary.
+// steeper is how much an exponent may exceed 1 before it is reported, because times vary.
 const steeper = 0.2
 
-// grownRanks is the file of TestRanksGrow.
+// grownRanks is the content of the file that TestRanksGrow writes.
 type grownRanks struct {
 	record.Head
 	Deeper  []grown  `json:"deeper"` // more stages of 16 replicas
 	Wider   []grown  `json:"wider"`  // more replicas of 4 stages
-	Longer  []grown  `json:"longer"` // more micro-batches a step, of 16 replicas of 16 stages
+	Longer  []grown  `json:"longer"` // more micro-batches per step, of 16 replicas of 16 stages
 	Steeper []string `json:"faster_than_linear"`
 }
 
 func (*grownRanks) Kind() string   { return "ranks" }
 func (*grownRanks) Recount() error { return nil } // each number is one measurement
 
-// A run of 1,024 ranks is measured from their meeting over the Load of a Program to the end of ten steps. What grows
-// faster than the number of ranks is refused. MILLRACE_RANKS names the file to write, with the whole path:
+// A run of 1,024 ranks is measured from their meeting through the Load of a Program to the end of ten steps. Costs
+// that grow faster than the number of ranks fail. MILLRACE_RANKS is the absolute path of the file to write:
 // MILLRACE_RANKS=.../lab/results/ranks.json go test ./run -run RanksGrow$
 func TestRanksGrow(t *testing.T) {
 	path := os.Getenv("MILLRACE_RANKS")
@@ -322,7 +322,7 @@ func TestRanksGrow(t *testing.T) {
 	found := &grownRanks{Head: record.Begin("ranks",
 		"Ranks of one process meet, are ready, load a Program and train ten steps, over fake carriers")}
 	found.Command = "MILLRACE_RANKS=" + path + " go test ./run -run 'RanksGrow$'"
-	play(t, 4, 4, 1) // memory is new
+	play(t, 4, 4, 1) // allocates memory before the measurements
 	for _, stages := range []int{8, 16, 32, 64} {
 		found.Deeper = append(found.Deeper, play(t, stages, 16, 1))
 	}

@@ -17,8 +17,8 @@ func init() {
 	nn.Register("reporting", func(model.Layer) (nn.Layer, error) { return nn.Func(reporting), nil })
 }
 
-// reporting yields the loss and, behind it, the mean target of the micro-batch and what is no number where it has
-// four rows.
+// reporting returns the loss, the mean target of the micro-batch, and a number that is not finite if it has four
+// rows.
 func reporting(ctx *nn.Context, in nn.Bundle) (out nn.Bundle, err error) {
 	call := func(op string, args ...any) {
 		if err == nil {
@@ -38,8 +38,8 @@ func reporting(ctx *nn.Context, in nn.Bundle) (out nn.Bundle, err error) {
 	return out, err
 }
 
-// A model's further outputs, after its loss, are reported as means over the rows of an evaluation, wherever the stages
-// are cut. The model does not count right answers, so no such count is reported.
+// A model's outputs after its loss are reported as means over the rows of an evaluation, wherever the stages are
+// cut. The model does not count right answers, so no count is reported.
 func TestAModelsOwnNumbersAreReported(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 8}, "classes": 4})

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A run that was saved and is resumed ends with the bits and losses of one that never stopped. It goes on under the
+// A run that was saved and resumed ends with the bits and losses of one that never stopped. It resumes under the
 // same plan or another.
 func TestResumingIsAsNotHavingStopped(t *testing.T) {
 	whole := small(t, 1, 8)
@@ -53,14 +53,14 @@ func TestTiedWeightsAreSavedOnceAndResumed(t *testing.T) {
 	resumesTied(t, nil, "embed.weight", "embed.weight#mean", "embed.weight#variance")
 }
 
-// A tied parameter that is frozen is saved once too, without optimizer states, and every stage that reads it finds it
-// again.
+// A tied parameter that is frozen is saved once too, without optimizer states, and every stage that reads it finds
+// it again.
 func TestFrozenTiedWeightsAreSavedOnceAndResumed(t *testing.T) {
 	resumesTied(t, []string{"head.weight"}, "embed.weight")
 }
 
-// resumesTied trains a transformer on three stages, saves it, and resumes on two. The checkpoint must have the wanted
-// tensors of the tied table.
+// resumesTied trains a transformer on three stages, saves it, and resumes on two. The checkpoint must have the
+// wanted tensors of the tied table.
 func resumesTied(t *testing.T, frozen []string, want ...string) {
 	t.Helper()
 	e := torchEngine(t)
@@ -99,7 +99,7 @@ func resumesTied(t *testing.T, frozen []string, want ...string) {
 	}
 }
 
-// Stopping finishes the step that has begun, saves it, and a resumed run ends with the same bits.
+// Stopping finishes the step that has begun and saves it. A resumed run ends with the same bits.
 func TestStoppingFinishesTheStepAndSaves(t *testing.T) {
 	dir := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())
@@ -152,7 +152,7 @@ func TestPeriodsChangeNothing(t *testing.T) {
 	if len(seen) != 3 || seen[2].Step != 5 || seen[0].Samples != 11 || !reflect.DeepEqual(seen, got.Timeline.Evaluations) {
 		t.Error(seen)
 	}
-	// However the stages are cut and replicated, an evaluation says the same.
+	// However the stages are cut and replicated, an evaluation has the same result.
 	for _, p := range []*plan.Plan{small(t, 1, 6).Plan, small(t, 5, 6).Plan} {
 		c := c
 		c.Plan, c.Checkpoint, c.Hooks = p, Checkpointing{}, Hooks{}

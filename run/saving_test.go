@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// savingEngine calls a function for everything that is copied to host memory while a checkpoint is written.
+// savingEngine calls a function for every copy to host memory while a checkpoint is written.
 type savingEngine struct {
 	engine.Engine
 	dir string
@@ -42,7 +42,7 @@ func (d savingDevice) ToHost(t engine.Tensor) (engine.Host, error) {
 	return d.Device.ToHost(t)
 }
 
-// A checkpoint that one worker cannot write is removed once the others write no more to it.
+// A checkpoint that one worker cannot write is removed once the others have stopped writing to it.
 func TestAHalfWrittenCheckpointGoesBehindItsWriters(t *testing.T) {
 	c := small(t, 2, 2)
 	c.Checkpoint.Dir = t.TempDir()
@@ -74,7 +74,7 @@ func TestAHalfWrittenCheckpointGoesBehindItsWriters(t *testing.T) {
 	}
 }
 
-// A run that is to stop while it saves saves that step once.
+// A run that is told to stop while it saves, saves that step only once.
 func TestAStopDuringASaveSavesOnce(t *testing.T) {
 	c := small(t, 2, 10)
 	c.Checkpoint.Dir, c.Checkpoint.Every = t.TempDir(), 3
@@ -92,7 +92,7 @@ func TestAStopDuringASaveSavesOnce(t *testing.T) {
 	}
 }
 
-// A run that is to stop is not ended while bytes of files of checkpoints move, however long a worker is at it.
+// A run that is to stop does not end while bytes of checkpoint files move, however long a worker takes.
 func TestALongSaveDoesNotEndARunThatIsToStop(t *testing.T) {
 	c, free := small(t, 3, 1000), make(chan struct{})
 	c.Watch.StallAfter, c.Engine = 300*time.Millisecond, waitingEngine{c.Engine, 1, free}
@@ -107,7 +107,7 @@ func TestALongSaveDoesNotEndARunThatIsToStop(t *testing.T) {
 	saving.Go(func() {
 		defer close(free)
 		<-begun
-		time.AfterFunc(c.Watch.StallAfter/3, cancel) // when worker 1 waits in front of its first backward
+		time.AfterFunc(c.Watch.StallAfter/3, cancel) // when worker 1 waits before its first backward
 		for began := time.Now(); time.Since(began) < 5*c.Watch.StallAfter; time.Sleep(10 * time.Millisecond) {
 			_, err := checkpoint.WriteFile(dir, "stage-0.safetensors", []checkpoint.Tensor{{Name: "w", DType: engine.Float32,
 				Shape: []int64{1}, Data: make([]byte, 4)}})

@@ -16,11 +16,11 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// twin is a plain sequential program for plans of any replication under any weight policy:
-// micro-batch after micro-batch goes through all stages and back at once, with the version
-// of the weights that the policy's equation gives it written into the parameters first. No
-// Program, Gate, wire or held version takes part. Every other reference of these tests is made of it:
-// one worker is a plan of one stage, elastic averaging several twins and a rule for what is between them.
+// twin is a plain sequential program for plans of any replication under any weight policy. One micro-batch after the
+// other goes through all stages and back at once. Before each pass, the version of the weights that the policy's
+// equation says is written into the parameters. It uses no Program, Gate, wire or stored version. Every other
+// reference of these tests is made of it: one worker is a plan of one stage, and elastic averaging is several twins
+// and a rule between them.
 type twin struct {
 	c        Config
 	dev      engine.Device
@@ -29,14 +29,14 @@ type twin struct {
 	version  reads
 	sync     bool
 	split    bool
-	micros   int                // in all
-	batch    func(step int) int // of the data; nil: the step's own
-	norms    []float64          // of the gradients of all updates, where they are clipped
-	before   int                // updates that the optimizer's states are of at first
+	micros   int                // in total
+	batch    func(step int) int // returns the batch of the data; nil means the step's own
+	norms    []float64          // of the gradients of all updates, if they are clipped
+	before   int                // updates in the optimizer's states at the beginning
 }
 
-// reads is the version of its weights that a replica of a stage takes a micro-batch through, forward or back.
-// They differ under the policy latest.
+// reads returns the version of its weights with which a replica of a stage runs a micro-batch, forward or back. The
+// two differ under the policy latest.
 type reads func(stage, micro, replica int, back bool) int
 
 // sequential runs a twin and returns its final weights.
@@ -46,16 +46,16 @@ func sequential(t testing.TB, c Config, version reads) map[string]process.Weight
 	return out
 }
 
-// reference is what every synchronous schedule must equal bit by bit: one worker with the whole model that
-// adds up the gradients of its micro-batches and updates once a step; with replicas on the first stage as
-// many of them that take turns, and a sum in rank order.
+// reference returns the weights that every synchronous schedule must equal bit by bit. One worker with the whole
+// model adds up the gradients of its micro-batches and updates once per step. If the first stage has replicas, that
+// many take turns, with a sum in rank order.
 func reference(t testing.TB, c Config) map[string]process.Weight {
 	t.Helper()
 	c = undivided(c)
 	return sequential(t, c, synchronous(c))
 }
 
-// undivided is a synchronous run of a model in one stage, on the workers that the first stage has.
+// undivided returns a synchronous run of a model in one stage, on the workers of the first stage.
 func undivided(c Config) Config {
 	p := *c.Plan
 	p.Weights, p.Elastic, p.Replication = string(schedule.Sync), nil, string(schedule.RoundRobin)
@@ -64,12 +64,12 @@ func undivided(c Config) Config {
 	return c
 }
 
-// synchronous is the version that a micro-batch goes through where steps end in a flush.
+// synchronous returns the versions of micro-batches if steps end in a flush.
 func synchronous(c Config) reads {
 	return func(_, micro, _ int, _ bool) int { return micro / c.Plan.MicroBatches }
 }
 
-// sequentially also says the gradient norms of all updates, where they are clipped.
+// sequentially also returns the gradient norms of all updates, if they are clipped.
 func sequentially(t testing.TB, c Config, version reads) (weights map[string]process.Weight, norms []float64) {
 	t.Helper()
 	w := newTwin(c, version)
@@ -126,7 +126,7 @@ func (w *twin) open(dev engine.Device) error {
 	}
 	for i, p := range w.c.Plan.Stages {
 		w.stages = append(w.stages, nil)
-		segment := 0 // what is computed again has the same bits, but through the weights that there are by then
+		segment := 0 // recomputation has the same bits, but uses the weights of that time
 		if schedule.Policy(w.c.Plan.Weights) == schedule.Latest {
 			segment = p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1)
 		}
@@ -151,7 +151,7 @@ func (w *twin) close() {
 	}
 }
 
-// restart makes the weights that the stages hold the only version.
+// restart makes the current weights of the stages the only version.
 func (w *twin) restart() error {
 	w.versions = nil
 	for _, replicas := range w.stages {
@@ -178,7 +178,7 @@ func (w *twin) minibatch(step int) error {
 	return nil
 }
 
-// weights is the newest parameters, and the buffers.
+// weights returns the newest parameters, and the buffers.
 func (w *twin) weights() (map[string]process.Weight, error) {
 	out := map[string]process.Weight{}
 	for i, replicas := range w.stages {
@@ -186,7 +186,7 @@ func (w *twin) weights() (map[string]process.Weight, error) {
 			return nil, err
 		}
 		for _, v := range replicas[0].Params.Snapshot() {
-			if !strings.Contains(v.Name, "#") { // states are the optimizer's
+			if !strings.Contains(v.Name, "#") { // names with # are optimizer states
 				out[v.Name] = process.Weight{DType: v.Tensor.DType(), Shape: v.Tensor.Shape(),
 					Data: bytes.Clone(w.memory(v.Tensor))}
 			}
@@ -221,7 +221,7 @@ func (w *twin) load(s *stage.Stage, from [][]byte) error {
 	return nil
 }
 
-// group is the micro-batches that an update of stage i covers.
+// group returns how many micro-batches an update of stage i covers.
 func (w *twin) group(i int) int {
 	if per := w.c.Plan.MicroBatches; w.sync || w.split || per > 1 {
 		return per
@@ -229,12 +229,12 @@ func (w *twin) group(i int) int {
 	return len(w.stages[i])
 }
 
-// covered is how many minibatches' gradients the update of stage i behind a micro-batch takes.
+// covered returns how many minibatches' gradients are in the update of stage i after a micro-batch.
 func (w *twin) covered(i, id int) float64 {
 	return float64(id%w.group(i)/w.c.Plan.MicroBatches + 1)
 }
 
-// takes is the replicas of stage i that compute a micro-batch, and the rows of each.
+// takes returns the replicas of stage i that compute a micro-batch, and the rows of each.
 func (w *twin) takes(i, id int) (replicas []int, of []span) {
 	n, micro := len(w.stages[i]), w.c.Plan.MicroBatch
 	if w.split {
@@ -249,14 +249,14 @@ func (w *twin) takes(i, id int) (replicas []int, of []span) {
 	return []int{id % n}, []span{{0, micro}}
 }
 
-// whole is the values across one cut, of all rows.
+// whole holds the values across one cut, with all rows.
 type whole map[int]struct {
 	dtype engine.DType
 	shape []int64
 	data  []byte
 }
 
-// add puts the rows of a replica behind those of the ones before it.
+// add appends the rows of a replica to those of the earlier ones.
 func (w *twin) add(to whole, some stage.Tensors) error {
 	for v, t := range some {
 		data, err := w.dev.(viewer).View(t)
@@ -276,7 +276,7 @@ func (w *twin) add(to whole, some stage.Tensors) error {
 	return nil
 }
 
-// some is rows of the values across a cut.
+// some returns rows of the values across a cut.
 func (w *twin) some(from whole, r span) (stage.Tensors, error) {
 	out := stage.Tensors{}
 	for v, x := range from {
@@ -292,7 +292,7 @@ func (w *twin) some(from whole, r span) (stage.Tensors, error) {
 	return out, nil
 }
 
-// feed adds the model inputs that a stage reads, of some rows of a step's batch.
+// feed adds the model inputs that a stage reads, for some rows of a step's batch.
 func (w *twin) feed(s *stage.Stage, given stage.Tensors, step, first, n int) error {
 	b, err := w.c.Data.Train.Batch(step, w.c.Plan.Batch(), first, n)
 	if err != nil {

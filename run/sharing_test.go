@@ -22,9 +22,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// More workers than cores: two compute at once, whatever machine this is.
+// These tests have more workers than cores: two compute at once, on any machine.
 
-// sharing is a gate that counts who computes at once, and how often somebody waited for a core.
+// sharing is a gate that counts how many compute at once, and how often a worker waited for a core.
 type sharing struct {
 	process.Gate
 	cores, computing, waited int
@@ -55,12 +55,12 @@ func (o *sharing) Poll(k int) machine.Need {
 	return n
 }
 
-// trainSharing is Train on two cores, by more workers than that.
+// trainSharing is Train on two cores, with more workers.
 func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharing, error) {
 	t.Helper()
 	c.Machine.Cores = 2
 	if c.Watch.StallAfter == 0 {
-		c.Watch.StallAfter = 10 * time.Second // what a collective waits for is seen only so
+		c.Watch.StallAfter = 10 * time.Second // so that what a collective waits for is seen
 	}
 	o := &sharing{cores: c.Machine.Cores}
 	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (process.Gate, error) {
@@ -78,7 +78,7 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 	return res, o, failed
 }
 
-// Each process shares its own cores among its own workers, and the record says who shared what.
+// Each process shares its own cores among its own workers, and the record says which worker had which core.
 func TestEachProcessSharesItsOwnCores(t *testing.T) {
 	c := small(t, 4, 4)
 	c.Plan.MicroBatches = 4
@@ -110,7 +110,7 @@ func TestEachProcessSharesItsOwnCores(t *testing.T) {
 	}
 }
 
-// delayed has messages and computations take random times.
+// delayed adds random delays to messages and computations.
 func delayed(c Config, seed uint64) Config {
 	g := rand.New(rand.NewPCG(seed, 51))
 	c.Engine = slowEngine{Engine: c.Engine, seed: seed}
@@ -120,8 +120,7 @@ func delayed(c Config, seed uint64) Config {
 	return c
 }
 
-// Orders that nobody designed leave their bits where workers share cores, each worker's computations in its
-// list's order.
+// Random Programs keep their bits if workers share cores, and each worker computes in its list's order.
 func TestRandomProgramsShareCores(t *testing.T) {
 	e := testEngine(t)
 	var ran, waited atomic.Int64
@@ -177,7 +176,7 @@ func takenInOrder(t *testing.T, p *schedule.Program, got *Result, seed uint64) {
 	}
 }
 
-// sharingConfig is a random pipeline of three workers or more.
+// sharingConfig returns a random pipeline of three workers or more.
 func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	for {
 		if c := randomConfig(t, testEngine(t), g); len(c.Plan.Stages) > 2 {
@@ -186,7 +185,7 @@ func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	}
 }
 
-// Updates that are taken back, whose Programs end in the middle.
+// TestValidatedUpdatesShareCores takes updates back, so that Programs end in the middle.
 func TestValidatedUpdatesShareCores(t *testing.T) {
 	var sometimes atomic.Int64
 	seeds := cases(16, 300)
@@ -215,7 +214,7 @@ func TestValidatedUpdatesShareCores(t *testing.T) {
 	}
 }
 
-// cancelling ends a run at the n-th batch that is asked for, in the middle of whatever goes on.
+// cancelling ends a run when a given number of batches have been read, at any point.
 type cancelling struct {
 	noise
 	left   *atomic.Int64
@@ -229,8 +228,8 @@ func (b cancelling) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b.noise.Batch(step, batch, first, rows)
 }
 
-// A run that is stopped anywhere has done whole steps, with the evaluations and checkpoints between them. It is
-// resumed from there to the bits of one that was not stopped.
+// A run that is stopped anywhere has done whole steps, with the evaluations and checkpoints between them. Resumed
+// from there, it ends with the bits of one that was not stopped.
 func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	var stopped atomic.Int64
 	seeds := cases(10, 200)
@@ -269,7 +268,7 @@ func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// Pipelines side by side, with their reference.
+// TestElasticSharesCores has parallel pipelines with their reference.
 func TestElasticSharesCores(t *testing.T) {
 	eachSeed(t, cases(10, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 55))
@@ -287,7 +286,7 @@ func TestElasticSharesCores(t *testing.T) {
 	})
 }
 
-// thief is an engine one of whose devices takes only so many messages over.
+// thief is an engine where one device can take over only a limited number of messages.
 type thief struct {
 	engine.Engine
 	worker, takes int
@@ -316,7 +315,7 @@ func (d *thiefDevice) Adopt(t engine.Tensor) (engine.Tensor, error) {
 	return d.Device.Adopt(t)
 }
 
-// What fails when a message is taken ends the run, and says who would have taken what.
+// A failure to take a message over ends the run, and the error names the worker and the message.
 func TestAMessageThatCannotBeTakenEndsTheRun(t *testing.T) {
 	for worker := range 4 {
 		for takes := range 4 {

@@ -17,7 +17,7 @@ import (
 )
 
 // With the fewest slots that its order needs, every family trains to the same bits as without a bound, over each
-// carrier. One slot is enough for most orders; with one less than needed the run is refused before it begins.
+// carrier. One slot is enough for most orders. With one less than needed the run is refused before it begins.
 func TestFewSlotsChangeNothing(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4, 4}, "classes": 4, "dropout": 0.2})
 	names := []string{"in-process", "pipe", "blocking", "tcp"}
@@ -66,7 +66,7 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 					continue
 				}
-				if policy.Served() { // its order is time's: the bits are those of the order that it had
+				if policy.Served() { // its order depends on timing: compare with the bits of the recorded order
 					c.Wire.Carriers, c.Wire.Slots, c.Train.Replay = wire.InProcess, 0, got.Timeline.Applied
 					if want, err = Train(t.Context(), c); err != nil {
 						t.Errorf("%s, replayed: %v", what, err)

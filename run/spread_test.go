@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// disks is the folder of checkpoints of each process, which is what it goes on from, too.
+// disks are the checkpoint folders of the processes, from which they also resume.
 type disks []string
 
 func (d disks) Look() ([]checkpoint.Survey, error) {
@@ -51,12 +51,12 @@ func (d disks) Check(steps int, files map[int][]checkpoint.File) (map[int]map[st
 	return all, nil
 }
 
-// resume has the processes of a world go on from what their disks have.
+// resume makes the processes of a world resume from their disks.
 func (d disks) resume(t *testing.T, w *worlds) *checkpoint.Spread {
 	return d.resumeOver(t, w, func(_ int, c io.ReadWriteCloser) io.ReadWriteCloser { return c })
 }
 
-// resumeOver is resume over connections that are not as good as they might be, each to a process.
+// resumeOver is resume over connections that `over` changes.
 func (d disks) resumeOver(t *testing.T, w *worlds,
 	over func(of int, c io.ReadWriteCloser) io.ReadWriteCloser) *checkpoint.Spread {
 	t.Helper()
@@ -90,7 +90,7 @@ func (d disks) resumeOver(t *testing.T, w *worlds,
 	return s
 }
 
-// fresh is so many folders.
+// fresh returns n folders.
 func fresh(t *testing.T, n int) disks {
 	root := t.TempDir()
 	var d disks
@@ -100,7 +100,7 @@ func fresh(t *testing.T, n int) disks {
 	return d
 }
 
-// saving has every process save to its disk.
+// saving makes every process save to its disk.
 func (d disks) saving(keep int) func(p int, c *Config) {
 	return func(p int, c *Config) { c.Checkpoint = Checkpointing{Dir: d[p], Every: 2, Keep: keep} }
 }
@@ -110,8 +110,8 @@ func (d disks) saving(keep int) func(p int, c *Config) {
 func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 	want := train(t, small(t, 1, 7)).Weights
 	for name, c := range map[string]struct {
-		before, after []int // processes of workers
-		moved         []int // which disk each process has then; of a host that is new, -1
+		before, after []int // process of each worker
+		moved         []int // the disk that each process has then; -1 for a new host
 	}{
 		"the same":                   {[]int{0, 1, 2}, []int{0, 1, 2}, []int{0, 1, 2}},
 		"changed places":             {[]int{0, 1, 2}, []int{0, 1, 2}, []int{2, 0, 1}},
@@ -138,7 +138,7 @@ func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 			if err := sameWeights(want, got.Weights); err != nil {
 				t.Error(err)
 			}
-			for p, dir := range now { // and the older ones have gone everywhere
+			for p, dir := range now { // and the older ones are removed everywhere
 				there, err := os.ReadDir(dir)
 				if err != nil || len(there) > 2 || there[len(there)-1].Name() != "step-00000007" {
 					t.Errorf("process %d has %v, %v", p, there, err)
@@ -148,7 +148,7 @@ func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 	}
 }
 
-// cutOff is a Link that ends in front of a message of the leader's.
+// cutOff is a Link that ends before a certain message of the leader.
 type cutOff struct {
 	control.Link
 	at func(control.Body) bool
@@ -161,8 +161,8 @@ func (c cutOff) Send(m control.Message) error {
 	return c.Link.Send(m)
 }
 
-// Wherever a process is lost in the course of a save, the run is resumed from a checkpoint that is whole. It has the
-// bits of one that never stopped, and nothing half-written is left.
+// Wherever a process is lost during a save, the run is resumed from a complete checkpoint. It has the bits of one
+// that never stopped, and nothing half-written is left.
 func TestALinkCutWhileSavingHarmsNothing(t *testing.T) {
 	want := train(t, small(t, 1, 6)).Weights
 	for name, c := range map[string]struct {
@@ -217,7 +217,7 @@ func at(c control.Commit, steps int) bool {
 	return strings.HasPrefix(c.Draft, fmt.Sprintf("step-%08d.", steps))
 }
 
-// short is a connection from which so many bytes come before it ends.
+// short is a connection that ends after this many bytes.
 type short struct {
 	io.ReadWriteCloser
 	left int
@@ -232,7 +232,7 @@ func (s *short) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A process that ends while others read files from it is lost. All name it, though nobody has heard of its end
+// A process that ends while others read files from it is lost. All errors name it, even if its end was not noticed
 // otherwise.
 func TestAProcessThatEndsWhileItsFilesAreReadIsLost(t *testing.T) {
 	d := fresh(t, 2)
@@ -257,7 +257,7 @@ func TestAProcessThatEndsWhileItsFilesAreReadIsLost(t *testing.T) {
 	}
 }
 
-// slow is a connection from which a few bytes come at a time.
+// slow is a connection on which a few bytes arrive at a time.
 type slow struct {
 	io.ReadWriteCloser
 	few int
@@ -268,7 +268,7 @@ func (s slow) Read(b []byte) (int, error) {
 	return s.ReadWriteCloser.Read(b[:min(len(b), s.few)])
 }
 
-// However long it takes to read files of another host, whoever reads them is not lost as long as something comes.
+// However long it takes to read files of another host, the reading process is not lost while bytes arrive.
 func TestASlowLinkIsNotLost(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
@@ -291,7 +291,7 @@ func TestASlowLinkIsNotLost(t *testing.T) {
 	}
 }
 
-// A process that cannot read what it needs of another ends the run, and says of which.
+// A process that cannot read a file from another one ends the run, and its error names the other one.
 func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
@@ -324,8 +324,8 @@ func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 	}
 }
 
-// What a run has gone on from is closed before its first step: its files would hold the disk's room once they are
-// dropped, and on a shared folder be in the way of that.
+// The checkpoint to resume from is closed before the first step. Otherwise its files would use disk space after
+// their removal, and block it on a shared folder.
 func TestWhatARunGoesOnFromIsClosed(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("there is no list of open files: ", err)
@@ -333,7 +333,7 @@ func TestWhatARunGoesOnFromIsClosed(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
 	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
-	d[0], d[1] = d[1], d[0] // so that each reads of the other
+	d[0], d[1] = d[1], d[0] // so that each reads from the other
 	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(1)}
 	d.resume(t, &w)
 	c, asked := small(t, 2, 4), 0

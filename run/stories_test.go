@@ -16,18 +16,18 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// TestStories tells, in testdata, what a run says of what goes wrong, and what is left of it.
+// TestStories runs the stories in testdata about failures of a run, and what is left afterwards.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{dir: t.TempDir()} })
 }
 
-// storyWorld has a folder of checkpoints and what the last run has left.
+// storyWorld has a checkpoint folder and the result of the last run.
 type storyWorld struct {
 	dir  string
 	last *Result
 }
 
-// timed is what a run says of times.
+// timed matches durations in a run's messages.
 var timed = regexp.MustCompile(`\d+(\.\d+)?(ms|µs|s)\b`)
 
 // Do implements storytest.World.
@@ -61,7 +61,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 		if d.MaybeScanArgs(t, "panics", &worker); d.HasArg("panics") {
 			c.Engine = badEngine{Engine: c.Engine, worker: worker, after: 20, do: func() error {
 				var layers []int
-				layers[0]++ // a mistake in the code
+				layers[0]++ // an index out of range
 				return nil
 			}}
 		}
@@ -78,7 +78,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("no command %q", d.Cmd)
 }
 
-// train tells what came of a run.
+// train runs a training and describes its result.
 func (w *storyWorld) train(t *testing.T, c Config) (string, error) {
 	res, err := Train(t.Context(), c)
 	var b strings.Builder

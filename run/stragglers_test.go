@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// pacedEngine is devices that say by a clock of their own how long they compute: a millisecond, times what pace says
-// of the step, whatever this machine has to do besides. It counts the backwards of each, and a step has so many.
+// pacedEngine has devices with their own clock. A computation takes a millisecond times the step's pace on it,
+// independent of this machine's load. It counts the backwards of each device to know the step.
 type pacedEngine struct {
 	engine.Engine
 	counted, step []int
@@ -43,8 +43,8 @@ func (d *pacedDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// Workers that compute slower than their profiles for a while are named with where they are; where all are slower
-// alike none is, and that is said once. What comes between steps, evaluations and checkpoints, is nobody's pace.
+// Workers that compute slower than their profiles for a while are reported with their place. If all are slower by
+// the same factor, only that is reported, once. Evaluations and checkpoints between steps do not count.
 func TestStragglersAreNamed(t *testing.T) {
 	const steps, from, to = 66, 5, 36
 	c := small(t, 3, steps)

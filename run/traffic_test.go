@@ -15,13 +15,13 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// What crosses the border between stages: models that need several tensors at a border,
-// tensors that skip over stages, weights tied across stages, and shapes that vary by
-// micro-batch, each at 1 to 4 stages bit-equal to one worker's loop (with torch: to one stage).
+// These tests are about what crosses the border between stages: several tensors, tensors that skip stages, tied
+// weights, and shapes that vary by micro-batch. Each model, at 1 to 4 stages, is bit-equal to one worker's loop
+// (with torch: to one stage).
 
-// The kinds test_fork and test_join are only for these tests. A fork yields three tensors of
-// different shapes and types: x W^T, tanh(x V^T) of 2 numbers, and which of x W^T is largest,
-// a whole number that carries no gradient. A join is linear(wide) + table[which] + x W^T.
+// The kinds test_fork and test_join are only for these tests. A fork returns three tensors of different shapes and
+// types. They are x W^T, tanh(x V^T) of 2 numbers, and the index of the largest of x W^T, a whole number without a
+// gradient. A join is linear(wide) + table[which] + x W^T.
 func init() {
 	weight := func(name string, rows, columns int) model.Param {
 		return model.Param{Name: name, Shape: []int{rows, columns}, Init: model.Init{Kind: "uniform", High: 0.7}}
@@ -101,7 +101,7 @@ const forks = "name: forks\n" + inputs + `
 - {name: loss, kind: cross_entropy, from: [sum, target]}
 `
 
-// skips has tensors that are made in front and read at the end, over every border between.
+// skips has tensors that are made at the front and read at the end, over every border between.
 const skips = "name: skips\n" + inputs + `
 - {name: a, kind: dense, from: [input], width: 4, activation: tanh}
 - {name: b, kind: dense, from: [a], width: 4}
@@ -113,7 +113,7 @@ const skips = "name: skips\n" + inputs + `
 - {name: loss, kind: cross_entropy, from: [g, target]}
 `
 
-// ties has one weight used by four layers, which four stages hold apart.
+// ties has one weight that four layers use, with a copy on each of four stages.
 const ties = "name: ties\n" + inputs + `
 - {name: a, kind: dense, from: [input], width: 4, activation: tanh}
 - {name: b, kind: dense, from: [a], width: 4, activation: tanh}
@@ -123,8 +123,7 @@ const ties = "name: ties\n" + inputs + `
 - {name: loss, kind: cross_entropy, from: [e, target]}
 `
 
-// ragged is noise over tokens whose sequences' length varies by micro-batch, from least to
-// the model's own.
+// ragged is noise over tokens with sequence lengths that vary by micro-batch, from least to the model's own.
 type ragged struct {
 	noise
 	micro, least int
@@ -186,7 +185,7 @@ func (c crossing) config(t testing.TB, e engine.Engine, cuts []int, schedule str
 	return config
 }
 
-// threeCuts is every way of cutting n layers into four stages.
+// threeCuts returns every way of cutting n layers into four stages.
 func threeCuts(n int) (all [][]int) {
 	for a := range n - 3 {
 		for b := a + 1; b < n-2; b++ {
@@ -239,8 +238,8 @@ func TestTorchWhatCrossesBordersChangesNoBit(t *testing.T) {
 	}
 }
 
-// What the cases are for is in them: three tensors at a border, one of them of whole numbers;
-// a tensor that crosses three borders; lengths that differ within a step.
+// TestCrossingsCross checks that the cases have what they are for: three tensors at a border, one of them of whole
+// numbers; a tensor that crosses three borders; lengths that differ within a step.
 func TestCrossingsCross(t *testing.T) {
 	all := crossings(t)
 	g := all[0].model

@@ -20,14 +20,14 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestMain lets garbage lie: thousands of runs of a few kilobytes each, on locked threads, spent
-// four tenths of their time on collecting it.
+// TestMain collects garbage rarely, because thousands of short runs on locked threads spent four tenths of their
+// time on it.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	goleak.VerifyTestMain(m, goleak.Cleanup(closeLedger))
 }
 
-// small is an mlp with dropout on `stages` workers, with momentum, clipping and warm-up.
+// small returns a run of an mlp with dropout on `stages` workers, with Adam, clipping and warm-up.
 func small(t testing.TB, stages, steps int) Config {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6}, "classes": 4, "dropout": 0.2})
 	c := basic(t, testEngine(t), m, planOf(m, evenCuts(len(m.Layers), stages), 2, 3, "1f1b"), 4, steps)
@@ -37,7 +37,7 @@ func small(t testing.TB, stages, steps int) Config {
 	return c
 }
 
-// replicated is the plan of plain data parallelism: one stage on n workers.
+// replicated returns the plan of plain data parallelism: one stage on n workers.
 func replicated(p *plan.Plan, layers, n int) *plan.Plan {
 	q := *p
 	q.Schedule = "dp"
@@ -48,8 +48,8 @@ func replicated(p *plan.Plan, layers, n int) *plan.Plan {
 	return &q
 }
 
-// Data parallelism equals replicas that take turns on one worker and sum in rank order;
-// with more replicas than micro-batches some only sum and update.
+// Data parallelism equals replicas that take turns on one worker and sum in rank order. With more replicas than
+// micro-batches some only sum and update.
 func TestDataParallelismEqualsARankOrderSum(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(16, 40) {
@@ -74,7 +74,7 @@ func TestReplicasAgreeOnBatchNormStatistics(t *testing.T) {
 	}
 }
 
-// separable is rows whose class is their largest feature.
+// separable has rows whose class is their largest feature.
 type separable struct{ noise }
 
 func (s separable) Batch(step, batch, first, rows int) (data.Batch, error) {
@@ -104,8 +104,7 @@ func TestALossFalls(t *testing.T) {
 	}
 }
 
-// Next is asked at every boundary and sees what happened; bits do not depend on how the steps
-// are parted.
+// Next is called at every boundary with the record until then. The bits do not depend on how the steps are divided.
 func TestNextGivesTheProgram(t *testing.T) {
 	want := train(t, small(t, 3, 5))
 	c := small(t, 3, 5)
@@ -134,7 +133,7 @@ func TestNextGivesTheProgram(t *testing.T) {
 	}
 }
 
-// Several stages of one worker hand tensors over without a message.
+// Several stages on one worker pass tensors on without a message.
 func TestStagesThatShareAWorker(t *testing.T) {
 	want := train(t, small(t, 1, 3))
 	for _, devices := range [][]int{{0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 1, 0}, {0, 0, 0, 1, 1}} {
@@ -151,8 +150,7 @@ func TestStagesThatShareAWorker(t *testing.T) {
 	}
 }
 
-// allForwardAllBackward is a Program in which stages may share workers, which no family
-// writes yet.
+// allForwardAllBackward returns a Program in which stages may share workers, which no family writes yet.
 func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Program, error) {
 	p := &schedule.Program{
 		Name: "by hand", Stages: len(devices), Workers: 1 + slices.Max(devices), Placement: [][][]int{{}},
@@ -177,7 +175,7 @@ func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Progra
 	return lower.Lower(p, lower.Options{Tied: c.Plan.TiedStages(c.Model.TiedLayers()), Clip: c.Train.Clip > 0})
 }
 
-// Only the last steps are kept in full, and those asked for; marks and losses are kept for all.
+// Only the last steps and requested ones are kept in full. Marks and losses are kept for all.
 func TestATimelineIsBounded(t *testing.T) {
 	c := small(t, 2, 12)
 	c.Keep.Steps = 2
@@ -193,8 +191,8 @@ func TestATimelineIsBounded(t *testing.T) {
 	}
 }
 
-// A pipeline whose stages have replicas sums in another order than one worker: equal up to
-// rounding, and from run to run to the bit.
+// A pipeline whose stages have replicas sums in another order than one worker. The results are equal up to rounding,
+// and every run has the same bits.
 func TestReplicatedStagesInAPipeline(t *testing.T) {
 	e := testEngine(t)
 	ran := 0

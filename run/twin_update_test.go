@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// updates makes the updates that are due behind a micro-batch: sums over replicas in rank
-// order, over the uses of tied parameters in layer order, the norm in model order.
+// updates makes the updates that are due after a micro-batch. It sums over replicas in rank order, over the uses of
+// tied parameters in layer order, and the norm in model order.
 func (w *twin) updates(id int) error {
 	var due []int
 	for i := range w.stages {
@@ -21,7 +21,7 @@ func (w *twin) updates(id int) error {
 		}
 	}
 	for _, i := range due {
-		// Asynchronous data parallelism sums buffers at the end alone.
+		// Asynchronous data parallelism sums buffers only at the end.
 		if err := w.sumReplicas(w.stages[i], w.c.Plan.Schedule != "dp-async" || id == w.micros-1); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (w *twin) updates(id int) error {
 	return nil
 }
 
-// sumTied adds up what all stages' layers have for each parameter they share.
+// sumTied adds up the gradients of all stages' layers for each parameter that they share.
 func (w *twin) sumTied(due []int) error {
 	uses := map[string][]stage.TiedUse{}
 	firsts := map[string][]stage.TiedUse{} // the first use on each replica, which gets the sum
@@ -109,12 +109,12 @@ func (w *twin) sumTied(due []int) error {
 	return nil
 }
 
-// viewer is a device whose memory is the host's and whose work is done when a call returns.
+// viewer is a device with host memory whose calls return when the work is done.
 type viewer interface {
 	View(t engine.Tensor) ([]byte, error)
 }
 
-// memory is a tensor's own, on a device that is done when a call returns.
+// memory returns a tensor's own memory on a synchronous device.
 func (w *twin) memory(t engine.Tensor) []byte {
 	data, err := w.dev.(viewer).View(t)
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *twin) memory(t engine.Tensor) []byte {
 	return data
 }
 
-// squares is the sums of squares of the gradients of a stage.
+// squares returns the sums of squares of the gradients of a stage.
 func (w *twin) squares(s *stage.Stage) ([]float64, error) {
 	t, err := s.Gradients.Norms()
 	if err != nil || t == nil {
@@ -133,8 +133,8 @@ func (w *twin) squares(s *stage.Stage) ([]float64, error) {
 	return slices.Clone(engine.Numbers[float64](w.memory(t))), nil
 }
 
-// sumReplicas gives every replica the sums, in rank order, of gradients and, if they are wanted, of
-// buffers, and the mean of the latter.
+// sumReplicas gives every replica the sums, in rank order, of the gradients. With buffers it also gives them the
+// means of the buffers.
 func (w *twin) sumReplicas(replicas []*stage.Stage, buffers bool) error {
 	if len(replicas) == 1 {
 		return nil

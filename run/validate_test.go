@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// over is how many norms are over a limit.
+// over returns how many norms exceed a limit.
 func over(norms []float64, limit float64) int {
 	n := 0
 	for _, x := range norms {
@@ -27,8 +27,8 @@ func over(norms []float64, limit float64) int {
 	return n
 }
 
-// Updates that go before the norm is known leave the bits of updates that waited. Norms are over the limit never,
-// sometimes or always, in every order that ends in a flush.
+// Updates that do not wait for the norm have the bits of updates that do. Norms exceed the limit never, sometimes or
+// always, in every order that ends in a flush.
 func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -85,13 +85,13 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 	}
 }
 
-// Torch too: dropout, batch norm statistics and optimizer states are taken back with the weights.
+// With torch, dropout, batch norm statistics and optimizer states are taken back together with the weights.
 func TestTorchValidatedUpdates(t *testing.T) {
 	e := torchEngine(t)
 	for _, net := range smallModels {
 		sometimes, median := 0, 0.0
 		for _, order := range []string{"zb-h2", "1f1b", "zb-v", "dp"} {
-			for _, clip := range []float64{1e6, 0, 1e-3} { // 0 stands for the median norm
+			for _, clip := range []float64{1e6, 0, 1e-3} { // 0 means the median norm
 				m := build(t, net.name, net.settings)
 				c := basic(t, e, m, planOf(m, evenCuts(len(m.Layers), 4), 3, 8, "1f1b"), net.classes, 5)
 				if f, err := family.Lookup(order); err != nil || !c.placed(f, rand.New(rand.NewPCG(1, 34))) {
@@ -122,8 +122,8 @@ func TestTorchValidatedUpdates(t *testing.T) {
 	}
 }
 
-// A norm that is no number takes its update back for good: the run ends with the stage and the step in its
-// error and the weights before that step, on every stage.
+// A norm that is not finite takes its update back for good. The run ends with the stage and the step in its error,
+// and with the weights before that step, on every stage.
 func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 	e := testEngine(t)
 	for _, name := range []string{"zb-h2", "1f1b", "zb-v", "interleaved"} {
@@ -145,7 +145,7 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 					at)
 			}
 			if at == 0 {
-				before.Train.Steps, before.Train.Rate.Base = 1, 0 // weights that nothing has changed
+				before.Train.Steps, before.Train.Rate.Base = 1, 0 // weights that have not been changed
 				before.Train.Optimizer = optim.Settings{Kind: optim.SGD}
 			} else {
 				before.Train.Steps = at
@@ -157,7 +157,7 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 	}
 }
 
-// spoiledEngine seeds the backwards of one step with NaN.
+// spoiledEngine starts the backwards of one step with NaN.
 type spoiledEngine struct {
 	engine.Engine
 	step, micros int
@@ -170,7 +170,7 @@ func (s spoiledEngine) Open(worker, threads int) (engine.Device, error) {
 
 type spoiledDevice struct {
 	engine.Device
-	left int // seeds that are let be
+	left int // backwards that are not changed
 }
 
 func (d *spoiledDevice) Full(dtype engine.DType, shape []int64, value float64) (engine.Tensor, error) {
@@ -182,8 +182,8 @@ func (d *spoiledDevice) Full(dtype engine.DType, shape []int64, value float64) (
 	return d.Device.Full(dtype, shape, value)
 }
 
-// What a step did before it was begun anew is part of it: of its events, its length and its
-// busy time, and it is kept or dropped with the rest of the step.
+// Work of a step before it was begun again is part of it. It counts in its events, duration and busy time, and is
+// kept or dropped with the rest of the step.
 func TestWorkDoneForNothingIsPartOfItsStep(t *testing.T) {
 	c := small(t, 2, 6)
 	c.Train.Clip, c.Plan.PostValidate, c.Keep.Steps = 1e-6, true, 2

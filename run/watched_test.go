@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// instructions is what a Timeline has of a step, by worker and in order.
+// instructions returns the instructions of a step in a Timeline, by worker and in order.
 func instructions(t *trace.Timeline, step int) (all []string) {
 	for _, e := range t.Events {
 		if e.Step == step && trace.OfStep(&e) {
@@ -23,8 +23,8 @@ func instructions(t *trace.Timeline, step int) (all []string) {
 	return all
 }
 
-// A run that is watched shows steps while it goes on, and computes the same. They are whole and as in the record
-// that it leaves; of a stream, whose steps overlap, with what else was done meanwhile.
+// A run that is watched shows steps while it runs, and computes the same. They are complete and as in the final
+// record. In a stream, whose steps overlap, they include other work of the same time.
 func TestAWatchedRunShowsItsSteps(t *testing.T) {
 	const steps = 12
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
@@ -53,7 +53,7 @@ func TestAWatchedRunShowsItsSteps(t *testing.T) {
 				step := s.Steps[0].Step
 				got, want := instructions(s, step), instructions(&res.Timeline, step)
 				computed := func(in string) bool { return !strings.ContainsAny(in, "FBU") || strings.ContainsAny(in, "SR") }
-				got, want = slices.DeleteFunc(got, computed), slices.DeleteFunc(want, computed) // sends may end behind it
+				got, want = slices.DeleteFunc(got, computed), slices.DeleteFunc(want, computed) // sends may end later
 				if len(s.Steps) != 1 || step%3 != 1 || len(got) == 0 || !slices.Equal(got, want) {
 					t.Errorf("%s, %s: step %d shows\n%q, want\n%q", name, weights, step, got, want)
 				}
@@ -72,7 +72,7 @@ func TestAWatchedRunShowsItsSteps(t *testing.T) {
 	}
 }
 
-// slowOnce's device takes long over one backward, once a number of them are done.
+// slowOnce's device takes long for one backward, after a number of others.
 type slowOnce struct {
 	engine.Engine
 	worker, after int
@@ -100,8 +100,8 @@ func (d slowOnceDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// While a step takes far longer than others, the run says who waits for whom, and again once it has taken twice as
-// long; the others are not late.
+// While a step takes far longer than others, the run reports which worker waits for which, and again once it has
+// taken twice as long. The other steps are not late.
 func TestAStepThatIsLateSaysWhy(t *testing.T) {
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {
 		c, free := small(t, 3, 30), make(chan struct{})
@@ -115,7 +115,7 @@ func TestAStepThatIsLateSaysWhy(t *testing.T) {
 			if !slices.ContainsFunc(chain, func(line string) bool {
 				return strings.HasPrefix(line, "worker 1 (") && strings.Contains(line, " is at 1B")
 			}) {
-				return // another step, that the machine delayed
+				return // another step, which the machine delayed
 			}
 			lates, chains = append(lates, late), append(chains, chain)
 			if len(lates) == 2 {

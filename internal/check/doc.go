@@ -1,3 +1,3 @@
-// Package check tests the rules that concern all packages: which package may import which, what a pure package may
-// not use, and how large files, functions and types may be. It has only tests.
+// Package check tests the rules that concern all packages: imports, what a pure package may not use, and the sizes
+// of files, functions and types. It has only tests.
 package check

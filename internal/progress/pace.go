@@ -24,9 +24,9 @@ func (w *Work) slower(gone, seconds float64) float64 {
 	return min(max(took/expected, 1/mostSlower), mostSlower)
 }
 
-// unsteady is the factor by which the rest may be faster or slower than the work so far. It is estimated from how
-// parts of equal duration differed: with 90 % probability the mean of as many parts as the rest has is within that
-// factor of their mean.
+// unsteady returns the factor by which the rest may be faster or slower than the work until now. It is estimated
+// from the differences between parts of equal duration. With 90 % probability the mean pace of the rest, taken as
+// parts of that duration, is within the factor.
 func (w *Work) unsteady(seconds float64) float64 {
 	var all pace
 	var parts []pace

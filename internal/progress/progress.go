@@ -9,8 +9,8 @@
 // part of the same duration.
 //
 // No time left is given in the first fifth of the work. Nor is one given while the estimate is uncertain by more
-// than a factor of 1.5: for new groups, a changing pace, or a piece that takes longer than expected. Less than three
-// seconds are not given either, because they pass before they are of use.
+// than a factor of 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. Less
+// than three seconds are not given either, because they pass before they are of use.
 //
 // The caller repeats what is left whenever it changes. It may ask at any time from any goroutine.
 package progress
@@ -209,7 +209,7 @@ const (
 	fromPart = 0.2
 	// honest is the most by which a reported time left may be wrong, as a factor.
 	honest = 1.5
-	// These are the factors by which a piece's estimate may be wrong: likeOther if pieces of its kind have run,
+	// These are the factors by which a piece's estimate may be wrong. likeOther applies if pieces of its kind have run,
 	// likeGroup if only pieces of its group have, and likeNobody if neither has.
 	likeOther, likeGroup, likeNobody = 1.3, 2.0, 4.0
 	// leastSaid is the shortest time left that is given, in seconds.

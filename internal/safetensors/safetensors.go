@@ -1,9 +1,10 @@
 // Package safetensors writes and reads the headers of safetensors files.
 //
 // Input: names, element types and shapes, or a file. Output: a header, or an Index of the file with the position of
-// each tensor's elements. Elements are neither written nor read. It refuses truncated files, headers that overlap,
-// leave holes or repeat a name, sizes that do not fit their shapes, element types that the caller does not accept,
-// and headers above the caller's bound. The caller adds its room's name to errors, and closes the file.
+// each tensor's elements. Elements are neither written nor read. It refuses truncated files, and headers that
+// overlap, leave holes or repeat a name. It also refuses sizes that do not fit their shapes, element types that the
+// caller does not accept, and headers above the caller's bound. The caller adds its room's name to errors, and
+// closes the file.
 //
 // The layout (https://github.com/huggingface/safetensors): 8 bytes, little-endian, with the header's length; the
 // header, a JSON object from name to {dtype, shape, data_offsets}; the data, tensor after tensor without holes.

@@ -188,8 +188,8 @@ func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	}
 }
 
-// After a crash while a checkpoint replaces another of the same step, on only one of two hosts, the new one is read
-// and replaces the other.
+// A crash interrupts the replacement of a checkpoint by another of the same step, when only one of two hosts has the
+// new one. The new one is read and replaces the other.
 func TestACheckpointThatWasToGiveWayIsNotMixedIn(t *testing.T) {
 	for _, first := range []int{0, 1} { // the host that has committed
 		h := &hosts{dirs: folders(t, 2)}

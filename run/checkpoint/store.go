@@ -129,10 +129,9 @@ func (s *Store) Has(from *Checkpoint) bool {
 	return err == nil && errThere == nil && os.SameFile(here, there)
 }
 
-// SetOthersAside moves checkpoints that are not the store's own to a folder beside it. If the run does not resume
-// from one of this folder, they belong to a run that this one replaces; they are removed once this run has a
-// checkpoint there. It also moves drafts of later checkpoints that may be complete, with files on other hosts
-// (Spread.Newer).
+// SetOthersAside moves checkpoints that are not the store's own to a folder beside it. If the run resumes from none
+// of this folder, it replaces the run of these checkpoints. They are then removed once this run has a checkpoint
+// there. It also moves drafts of later checkpoints that may be complete, with files on other hosts (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -5,8 +5,8 @@
 // carries Messages in both directions, in order: within a process as values, between processes as lines of JSON.
 //
 // Input: what a process did, and what the run does next. Output: Messages, each numbered by its sender from 1 on,
-// and orders. A Message is refused if it is out of order, belongs to another Program, has a kind that its sender may
-// not send, or is not a line of at most MaxLine bytes.
+// and orders. A Message is refused if it is out of order or belongs to another Program. It is also refused if its
+// sender may not send this kind, or if it is not a line of at most MaxLine bytes.
 //
 // # Before the run
 //

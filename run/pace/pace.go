@@ -4,12 +4,11 @@
 // Output: changes. A worker becomes a straggler or stops being one, or (once) all workers are slower by the same
 // factor. The package reads no clock. It does not look at evaluations and checkpoints.
 //
-// A straggler has been too slow for at least Steps steps in a row, which take at least LeastS. It is too slow if it
-// computes more than Slower times as long as its profile says, and more than Slower times as long as it would at the
-// pace of the others. Their pace is the lower quartile of all workers. So even most workers may be stragglers, for
-// instance on one loaded host, while a load that slows all workers makes no stragglers. Steps are examined in groups
-// in which every worker computes its share. If replicas take turns, a worker computes nothing in one step and twice
-// as much in another.
+// A straggler has been too slow for at least Steps steps in a row, which take at least LeastS. Too slow means more
+// than Slower times its profile, and also more than Slower times what it would take at the pace of the others. Their
+// pace is the lower quartile of all workers. So even most workers may be stragglers, for instance on one loaded
+// host, while a load that slows all workers makes no stragglers. Steps are examined in groups in which every worker
+// computes its share. If replicas take turns, a worker computes nothing in one step and twice as much in another.
 package pace
 
 import (

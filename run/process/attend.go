@@ -267,7 +267,7 @@ func (x *Process) told(m control.Message, broken error) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if broken != nil {
-			x.leaving.hurryUp() // nobody receives what this process leaves
+			x.leaving.hurryUp() // no leader receives this process's results
 			if !x.leaving.over {
 				x.failLocked(x.crew.some(), fmt.Errorf("run: %w", x.job.World.noLeader(broken)))
 				x.part()

@@ -13,8 +13,8 @@ import (
 
 // This file is about parallel pipelines in a run. A worker holds each of its stages once for every pipeline and once
 // for their reference. A step is an iteration: one batch for each pipeline. In iteration t, pipeline p of N trains
-// on batch tN+p of the data, with the masks of that step number, so that no two pipelines see the same. Evaluations
-// and the final weights are the reference's. Checkpoints have all models.
+// on batch tN+p of the data and uses the masks of that step number. So no two pipelines see the same data or masks.
+// Evaluations and the final weights are the reference's. Checkpoints have all models.
 
 // Together returns how many pipelines train in parallel.
 func (j *Job) Together() int { return j.Plan.Together() }

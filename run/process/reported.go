@@ -225,7 +225,7 @@ type ledger struct {
 	now    *underway
 	record *record.Recorder
 	ranks  []int // of the process's workers
-	parts  int   // their updates in a step
+	parts  int   // updates of these workers in a step
 }
 
 // since converts a time to the process's clock.

@@ -44,7 +44,7 @@ func newWorker(x *Process, rank, number int) *worker {
 	return w
 }
 
-// agenda is what a Program has left for a worker.
+// agenda holds what a worker still has to do in a Program.
 type agenda struct {
 	fresh   bool                                          // nothing of the Program has been executed
 	uses    []schedule.Use                                // under a policy other than sync
