@@ -128,8 +128,9 @@ func TestBatchNormTrainsInAStream(t *testing.T) {
 	}
 }
 
-// A stream updates as its paper says, with every optimizer, learning rate and number of replicas, however often the
-// pipeline is drained for an evaluation. With stages that update together that includes clipping and shared weights.
+// A stream updates as its paper says, with every optimizer, learning rate and number of replicas. Draining the
+// pipeline for evaluations does not change that. With stages that update together that includes clipping and shared
+// weights.
 func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	e := testEngine(t)
 	for _, x := range []struct {

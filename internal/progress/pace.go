@@ -67,8 +67,8 @@ const mostWindows, leastWindows = 10, 3
 // student has, by number of windows, within how many standard errors the mean lies in 9 of 10 cases.
 var student = []float64{3: 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}
 
-// like returns how long a finished piece should have taken, from the other pieces of its kind, or of its group if
-// there is no other. It returns 0 if there is none at all.
+// like returns how long a finished piece should have taken, from the other pieces of its kind. If there is no other,
+// it uses those of its group. It returns 0 if there is none at all.
 func (w *Work) like(p *piece) float64 {
 	known := w.kinds[p.kind]
 	if known == nil || known.pieces <= p.pieces {

@@ -282,7 +282,7 @@ func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue
 	return queue
 }
 
-// A loss is the sum of its parts in their order, with the same bits for any distribution over processes and any
+// A loss is the sum of its parts in their order. It has the same bits for any distribution over processes and any
 // order of arrival. A step lasts from the first start to the last end on the leader's clock.
 func TestStepsAreAddedUpInOrder(t *testing.T) {
 	const workers, slices_, steps = 5, 12, 20
