@@ -148,8 +148,12 @@ func stragglers(in Inputs) []string {
 			where = t.Where(s.Worker)
 		}
 		from, to := terminal.Whole(trace.StepNumber(s.From)), terminal.Whole(trace.StepNumber(s.To))
-		all = append(all, fmt.Sprintf("%s in steps %s to %s: at first %.2f times as long as by its profile, the others %.2f "+
-			"times", holder(s.Worker, in.stagesOf(s.Worker), where), from, to, s.Times, s.Others))
+		text := fmt.Sprintf("%s in steps %s to %s: at first %.2f times as long as by its profile, the others %.2f times",
+			holder(s.Worker, in.stagesOf(s.Worker), where), from, to, s.Times, s.Others)
+		if s.LastTimes > 0 {
+			text += fmt.Sprintf("; at last %.2f times", s.LastTimes)
+		}
+		all = append(all, text)
 	}
 	return all
 }

@@ -18,7 +18,7 @@ func onHosts(withinS, skewS float64) Inputs {
 	p.Source, p.Steps, p.TransferS = "run", 6, 0.0002
 	t := p.Timeline()
 	tracetest.OnTwoHosts(t, withinS, skewS)
-	t.Stragglers = []trace.Straggler{{Worker: 3, From: 1, To: 5, Times: 1.62, Others: 1.02}}
+	t.Stragglers = []trace.Straggler{{Worker: 3, From: 1, To: 5, Times: 1.62, Others: 1.02, LastTimes: 2.5}}
 	pl := &plan.Plan{Model: "gpt", Schedule: "1f1b", MicroBatch: 4, MicroBatches: 8, Weights: "sync"}
 	for i := range 4 {
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: []int{i}, Warmup: 4 - i})

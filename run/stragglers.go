@@ -27,6 +27,10 @@ func (l *leader) pace(f control.Finished) {
 		at, is := l.paces.slow[c.Worker]
 		switch {
 		case c.Worker == pace.All:
+		case c.Still:
+			if is {
+				l.paces.stragglers[at].LastTimes = c.Times
+			}
 		case !c.Over:
 			l.paces.slow[c.Worker] = len(l.paces.stragglers)
 			l.paces.stragglers = append(l.paces.stragglers, trace.Straggler{Worker: c.Worker, From: c.From, To: c.To,

@@ -153,6 +153,8 @@ type Straggler struct {
 	To     int     `json:"to"`     // the last
 	Times  float64 `json:"times"`  // how long it computed when it was noticed, as a multiple of its profile
 	Others float64 `json:"others"` // the same of the others
+	// LastTimes is the multiple over the last group of such steps; 0 means that there was only the first group.
+	LastTimes float64 `json:"last_times,omitempty"`
 }
 
 // Process is one of the processes of a run.

@@ -1,8 +1,8 @@
 // Package pace distinguishes a straggler from a machine that is slower as a whole.
 //
 // Input: how long each worker should compute in a step, by its profile, and then step by step how long it did.
-// Output: changes. A worker becomes a straggler or stops being one, or (once) all workers are slower by the same
-// factor. The package reads no clock. It does not look at evaluations and checkpoints.
+// Output: changes. A worker becomes a straggler, still is one (every Steps steps) or stops being one, or (once) all
+// workers are slower by the same factor. The package reads no clock. It does not look at evaluations and checkpoints.
 //
 // A straggler has been too slow for at least Steps steps in a row, which take at least LeastS. Too slow means more
 // than Slower times its profile, and also more than Slower times what it would take at the pace of the others. Their
@@ -27,6 +27,7 @@ const (
 type Change struct {
 	Worker   int     // All means that all workers are slower
 	Over     bool    // it is not a straggler any more
+	Still    bool    // it was a straggler before; Times and Others are of the steps since the last Change
 	Times    float64 // compute time since From, as a multiple of its profile
 	Others   float64 // the same for the others: the lower quartile of all
 	Slow     int     // number of workers that are slower than their profiles
@@ -137,11 +138,12 @@ func (s *state) look(w *Watch, worker int, slow bool, times, others, busyS float
 		s.fine++
 	}
 	s.times, s.others, s.busyS = s.times+times, s.others+others, s.busyS+busyS
-	if s.slow+s.fine < w.need || s.named == slow {
+	if s.slow+s.fine < w.need || !s.named && !slow {
 		return Change{}, false
 	}
-	s.named = slow
 	n := float64(s.slow + s.fine)
-	return Change{Worker: worker, Over: !slow, Times: s.times / n, Others: s.others / n, From: s.from,
-		BusyS: s.busyS / (n * float64(w.group))}, true
+	c := Change{Worker: worker, Over: !slow, Still: s.named && slow, Times: s.times / n, Others: s.others / n,
+		From: s.from, BusyS: s.busyS / (n * float64(w.group))}
+	*s = state{named: slow} // what comes next is averaged anew
+	return c, true
 }

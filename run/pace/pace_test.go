@@ -18,11 +18,15 @@ func steps(n int, profileS []float64, pace func(step, worker int) float64) [][]f
 	return all
 }
 
-// told returns all changes of a run.
+// told returns all changes of a run, except that a straggler still is one.
 func told(w *Watch, all [][]float64) []Change {
 	var out []Change
 	for i, busy := range all {
-		out = append(out, w.Step(i, busy)...)
+		for _, c := range w.Step(i, busy) {
+			if !c.Still {
+				out = append(out, c)
+			}
+		}
 	}
 	return out
 }
@@ -203,5 +207,26 @@ func TestStragglersAreThoseOfTheDefinition(t *testing.T) {
 	}
 	if named < 50 {
 		t.Errorf("%d changes in all runs", named)
+	}
+}
+
+// A worker is 1.5 times as slow as its profile for 20 steps, 3 times for the next 20, and then as fast as profiled.
+// While it is a straggler, each 20 steps have their own factor.
+func TestAStragglersFactorIsOfItsLastSteps(t *testing.T) {
+	w := New([]float64{0.1, 0.1}, 1)
+	var got []Change
+	for i := range 60 {
+		got = append(got, w.Step(i, []float64{0.1, 0.1 * []float64{1.5, 3, 1}[i/20]})...)
+	}
+	want := []Change{{Worker: 1, Times: 1.5, From: 0, To: 19}, {Worker: 1, Still: true, Times: 3, From: 20, To: 39},
+		{Worker: 1, Over: true, Times: 1, From: 40, To: 59}}
+	if len(got) != len(want) {
+		t.Fatalf("%+v", got)
+	}
+	for i, c := range got {
+		if x := want[i]; c.Worker != x.Worker || c.Still != x.Still || c.Over != x.Over || c.From != x.From ||
+			c.To != x.To || math.Abs(c.Times-x.Times) > 1e-9 || c.Others != 1 {
+			t.Errorf("%+v, want %+v", c, x)
+		}
 	}
 }

@@ -98,6 +98,9 @@ func (w *runDir) hooks() run.Hooks {
 		},
 		OnPace: func(p run.Pace) {
 			v.pace(p)
+			if p.Still {
+				return
+			}
 			w.progress.say(p.Text, "worker", p.Worker, "over", p.Over, "times", p.Times, "others", p.Others)
 			keep(w.happened(metrics.Slower, p.Text))
 		},
