@@ -54,9 +54,8 @@ type Hooks struct {
 	// OnPart is called in every process when its own part of a step is complete. It must return quickly: workers wait
 	// for it.
 	OnPart func(step int)
-	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being
-	// one. It is called once if all workers are
-	// slower than their profiles by the same factor.
+	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being one.
+	// It is called once if all workers are slower than their profiles by the same factor.
 	OnPace func(Pace)
 	// OnLate is called when a step takes far longer than earlier steps. It is called again each time the step's
 	// duration has doubled since the last call. late is how long the step has taken, usual is how long earlier steps

@@ -37,7 +37,7 @@ type Series struct {
 type Drawing struct {
 	Title, X, Y string
 	Series      []Series
-	Bound       float64 // a line at this x; 0: none
+	Bound       float64 // a line at this x, or only named if it is far off; 0: none
 	BoundName   string
 	Best        *Point // marked with a ring
 	BestName    string
@@ -51,6 +51,9 @@ const (
 	wide, high vg.Length = 720, 440 // points
 	margin     vg.Length = 8
 	dot        vg.Length = 3
+	beside     vg.Length = 150 // for the legend
+	// A bound that is more than reach times as far as the last point is named, not drawn.
+	reach = 3
 	// alike lists fonts of the same width as the one that the drawing is laid out with, and then any other.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
@@ -63,21 +66,23 @@ func sans(size vg.Length) font.Font {
 func (d *Drawing) SVG() ([]byte, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = d.Title, d.X, d.Y
-	p.Title.TextStyle.Font, p.Legend.TextStyle.Font = sans(12), sans(9)
+	p.Title.TextStyle.Font = sans(12)
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Label.TextStyle.Font, axis.Tick.Label.Font = sans(10), sans(9)
 	}
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(ticks)
-	p.Legend.Top, p.Legend.Padding, p.Legend.XOffs = true, 2, -margin
+	legend := plot.NewLegend() // beside the plot, where it covers no point
+	legend.Top, legend.Left, legend.Padding, legend.TextStyle.Font = true, true, 2, sans(9)
 	p.Add(plotter.NewGrid())
-	least, most, any, out := math.Inf(1), 0.0, false, false
+	least, most, far, any, out := math.Inf(1), 0.0, 0.0, false, false
 	for i, s := range d.Series {
 		var in, beyond plotter.XYs
 		for _, at := range s.Points {
 			if !(at.X >= 0) || !(at.Y > 0) || math.IsInf(at.X, 1) || math.IsInf(at.Y, 1) {
 				return nil, fmt.Errorf("scatter: %s has a point at %v, %v; y is over 0", s.Name, at.X, at.Y)
 			}
-			least, most, any, out = min(least, at.Y), max(most, at.Y), true, out || at.Out
+			least, most, far = min(least, at.Y), max(most, at.Y), max(far, at.X)
+			any, out = true, out || at.Out
 			if at.Out {
 				beyond = append(beyond, plotter.XY{X: at.X, Y: at.Y})
 			} else {
@@ -91,7 +96,7 @@ func (d *Drawing) SVG() ([]byte, error) {
 		if err := add(p, beyond, draw.CrossGlyph{}, paint, dot); err != nil {
 			return nil, err
 		}
-		p.Legend.Add(s.Name, glyph{draw.GlyphStyle{Shape: draw.CircleGlyph{}, Color: paint, Radius: dot}})
+		legend.Add(s.Name, glyph{draw.GlyphStyle{Shape: draw.CircleGlyph{}, Color: paint, Radius: dot}})
 	}
 	if !any {
 		return nil, errors.New("scatter: there is no point to draw")
@@ -100,7 +105,11 @@ func (d *Drawing) SVG() ([]byte, error) {
 		least, most = least/2, 2*most
 	}
 	p.Y.Min, p.Y.Max = least/1.1, most*1.1
-	if d.Bound > 0 {
+	switch {
+	case d.Bound > reach*far:
+		legend.Add(d.BoundName + ":")
+		legend.Add(fmt.Sprintf("%.4g, off to the right", d.Bound))
+	case d.Bound > 0:
 		p.X.Max = max(p.X.Max, d.Bound)
 		line, err := plotter.NewLine(plotter.XYs{{X: d.Bound, Y: p.Y.Min}, {X: d.Bound, Y: p.Y.Max}})
 		if err != nil {
@@ -108,20 +117,22 @@ func (d *Drawing) SVG() ([]byte, error) {
 		}
 		line.Dashes = []vg.Length{4, 3}
 		p.Add(line)
-		p.Legend.Add(d.BoundName, dashed{line.LineStyle})
+		legend.Add(d.BoundName, dashed{line.LineStyle})
 	}
 	if out {
-		p.Legend.Add("does not fit", glyph{draw.GlyphStyle{Shape: draw.CrossGlyph{}, Color: color.Black, Radius: dot}})
+		legend.Add("does not fit", glyph{draw.GlyphStyle{Shape: draw.CrossGlyph{}, Color: color.Black, Radius: dot}})
 	}
 	if d.Best != nil {
 		if err := add(p, plotter.XYs{{X: d.Best.X, Y: d.Best.Y}}, draw.RingGlyph{}, color.RGBA{A: 255}, 2*dot); err != nil {
 			return nil, err
 		}
-		p.Legend.Add(d.BestName, glyph{draw.GlyphStyle{Shape: draw.RingGlyph{}, Color: color.Black, Radius: dot + 1}})
+		legend.Add(d.BestName, glyph{draw.GlyphStyle{Shape: draw.RingGlyph{}, Color: color.Black, Radius: dot + 1}})
 	}
 	p.X.Min = 0
 	c := vgsvg.New(wide, high)
-	p.Draw(draw.Crop(draw.New(c), margin, -2*margin, margin, -margin))
+	all := draw.Crop(draw.New(c), margin, -margin, margin, -margin)
+	p.Draw(draw.Crop(all, 0, -beside, 0, 0))
+	legend.Draw(draw.Crop(all, all.Max.X-all.Min.X-beside+2*margin, 0, 0, -4*margin))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("scatter: %w", err)

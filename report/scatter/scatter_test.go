@@ -46,6 +46,21 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
+// A bound far off does not press the points together: it is named and not drawn.
+func TestABoundThatIsFarIsNamed(t *testing.T) {
+	d := &scatter.Drawing{Bound: 31, BoundName: "memory", Series: []scatter.Series{{Points: []scatter.Point{{X: 10, Y: 1}}}}}
+	far, err := d.SVG()
+	d.Bound = 29
+	near, nearErr := d.SVG()
+	if err != nil || nearErr != nil {
+		t.Fatal(err, nearErr)
+	}
+	if !bytes.Contains(far, []byte("31, off to the right")) || bytes.Contains(far, []byte("stroke-dasharray")) ||
+		!bytes.Contains(near, []byte("stroke-dasharray")) {
+		t.Errorf("%s\n%s", far, near)
+	}
+}
+
 func TestRefusedDrawings(t *testing.T) {
 	for want, s := range map[string][]scatter.Series{"no point": nil, "at 1, 0": {{Points: []scatter.Point{{X: 1}}}}} {
 		if _, err := (&scatter.Drawing{Series: s}).SVG(); err == nil || !strings.Contains(err.Error(), want) {

@@ -67,6 +67,9 @@ func (s Shape) String() string {
 	}
 	text := fmt.Sprintf("dp %d x pp %d x tp %d, %d %s of %d", s.Replicas, s.Stages, s.Tensor, s.MicroBatches(), micros,
 		s.MicroBatch)
+	if s.Replicas > 1 {
+		text += " a replica"
+	}
 	if s.Chunks > 1 {
 		text += fmt.Sprintf(", %d chunks", s.Chunks)
 	}
