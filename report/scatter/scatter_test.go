@@ -48,7 +48,8 @@ func TestDrawing(t *testing.T) {
 
 // A bound far off does not press the points together: it is named and not drawn.
 func TestABoundThatIsFarIsNamed(t *testing.T) {
-	d := &scatter.Drawing{Bound: 31, BoundName: "memory", Series: []scatter.Series{{Points: []scatter.Point{{X: 10, Y: 1}}}}}
+	d := &scatter.Drawing{Bound: 31, BoundName: "memory"}
+	d.Series = []scatter.Series{{Points: []scatter.Point{{X: 10, Y: 1}}}}
 	far, err := d.SVG()
 	d.Bound = 29
 	near, nearErr := d.SVG()

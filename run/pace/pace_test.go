@@ -210,8 +210,8 @@ func TestStragglersAreThoseOfTheDefinition(t *testing.T) {
 	}
 }
 
-// A worker is 1.5 times as slow as its profile for 20 steps, 3 times for the next 20, and then as fast as profiled.
-// While it is a straggler, each 20 steps have their own factor.
+// While a worker is a straggler, each 20 steps have their own factor: here 1.5, then 3. After these it is as fast as
+// profiled.
 func TestAStragglersFactorIsOfItsLastSteps(t *testing.T) {
 	w := New([]float64{0.1, 0.1}, 1)
 	var got []Change
