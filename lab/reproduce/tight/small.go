@@ -1,91 +1,136 @@
 package tight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/plan/bound"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/tune/predict"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/tune"
+	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// The sizes of a shrunken case.
-const smallLayers, smallDevices, smallBatch = 4, 4, 4
-
-// Small is a shrunken case with a simulation of every plan.
+// Small is a case shrunken until all of its plans can be looked at.
 type Small struct {
-	BestS  float64 `json:"best_s"` // the fastest of all plans
+	Layers  int `json:"layers"`
+	Devices int `json:"devices"`
+	Batch   int `json:"batch"`
+
+	StepS  float64 `json:"step_s"` // of the plan of auto
 	Plan   string  `json:"plan"`
-	Plans  int     `json:"plans"`
 	BoundS float64 `json:"bound_s"`
-	Gap    float64 `json:"gap"`
-	// Loose says which of the two is loose in the large case. If the bound is still below the fastest of all plans, the
-	// proof is loose.
+	Gap    float64 `json:"gap"` // of the step over the bound
+
+	// BestS is the fastest of all plans.
+	BestS     float64 `json:"best_s"`
+	Best      string  `json:"best"`
+	Layouts   int     `json:"layouts"`         // stages on devices that may beat the plan of auto, by their work and links
+	Simulated int     `json:"plans_simulated"` // of these
+	AllDepths bool    `json:"all_depths"`      // under all depths, else under some and what betters them
+	Whole     bool    `json:"whole"`           // all layouts were looked at
+
 	Loose string `json:"loose"`
+	Why   string `json:"why,omitempty"` // it is undecided
 }
 
 // What can be loose.
 const (
-	Proof = "proof"
-	Plan  = "plan"
-	Both  = "both"
+	Proof     = "proof"
+	Plan      = "plan"
+	Both      = "both"
+	Undecided = "undecided"
 )
 
-// shrunken returns a small case like a large one. Runs of layers with about equal work become one layer each. The
-// devices are two servers of two, or four devices, with the same links. Computations shrink with the number of
-// devices, so a device has the same compute for a batch. Parameters, and the time to update and sum them, shrink
-// with the batch. So computing, activations and sums keep the large case's proportions. There are fewer
-// micro-batches.
-func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, gap float64) (*Small, error) {
-	large := p.Sizes(c.Devices[0])
-	small, fewer := few(c), float64(len(c.Devices))/smallDevices
-	merged := merge(p, c, fewer, float64(large[len(large)-1])/smallBatch)
-	kind := bound.Kind{Workers: smallDevices, Batch: smallBatch}
-	for m := 1; m <= smallBatch; m *= 2 {
-		kind.Sizes = append(kind.Sizes, m)
+// alike is the part of a case's gap that a small case has at least, so that it says something of it.
+const alike = 0.5
+
+// size is that of a small case.
+type size struct{ layers, devices int }
+
+// sizes are tried one after the other; of plans with several stages on a worker there are more layers than stages then.
+var sizes, chunkedSizes = []size{{8, 8}, {10, 16}}, []size{{10, 4}}
+
+// shrunken is the smallest case whose gap is like a large one's, or else the last that is tried.
+func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, found *tune.Result,
+	longest time.Duration) (*Small, error) {
+	var small *Small
+	gap := found.Best.Predicted.StepS/found.Proof.StepS - 1
+	tried := sizes
+	if severalStages(found.Best) {
+		tried = chunkedSizes
 	}
-	out := &Small{BestS: math.Inf(1), BoundS: bound.Step(merged, small, kind)}
-	var failed error
-	everyPlan(kind.Sizes, small, func(pl *plan.Plan) bool {
-		if failed = context.Cause(ctx); failed != nil {
-			return false
-		}
-		pl.Model, pl.ModelID, pl.Cluster = merged.Model, merged.ModelID, small.Name
-		q, _, err := predict.PlanIf(merged, small, pl, false, func(float64) bool { return false })
+	for _, size := range tried {
+		on := few(c, size.devices)
+		part := float64(len(on.Devices)) / float64(len(c.Devices))
+		merged, fewer, err := merge(p, c, size.layers, cutsOf(found.Best, found.Proof), part, batch)
 		if err != nil {
-			return true // depths that stages with unequal replicas cannot keep
+			return nil, err
 		}
-		if out.Plans++; q.StepS < out.BoundS*(1-plan.SameTime) {
-			failed = fmt.Errorf("bound: %s takes %g s on %s shrunken, and none is to take less than %g s", pl.Layout(),
-				q.StepS, c.Name, out.BoundS)
-			return false
+		if small, err = ask(ctx, merged, on, fewer, longest); err != nil {
+			return nil, err
 		}
-		if q.StepS < out.BestS {
-			out.BestS, out.Plan = q.StepS, pl.Layout()
+		if small.Gap >= alike*gap {
+			break
 		}
-		return true
-	})
-	if failed != nil {
-		return nil, failed
 	}
-	out.Gap = out.BestS/out.BoundS - 1
-	switch {
-	case out.Gap > gap*2/3:
-		out.Loose = Proof
-	case out.Gap < gap/3:
-		out.Loose = Plan
-	default:
-		out.Loose = Both
-	}
-	return out, nil
+	small.judge(gap)
+	return small, nil
 }
 
-// few returns four devices of a cluster, in two groups if it has groups.
-func few(c *cluster.Cluster) *cluster.Cluster {
+// ask searches for a plan of a small case, proves its bound, and looks at every plan.
+func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, longest time.Duration) (*Small, error) {
+	found, err := tune.Search(ctx, tune.Request{Profile: p, Cluster: c, Batch: batch, Longest: longest})
+	if err != nil {
+		return nil, fmt.Errorf("bound: %s shrunken: %w", c.Name, err)
+	}
+	out := &Small{Layers: len(p.Layers), Devices: len(c.Devices), Batch: batch, StepS: found.Best.Predicted.StepS,
+		Plan: found.Best.Layout(), BoundS: found.Proof.StepS}
+	out.Gap = out.StepS/out.BoundS - 1
+	e := &every{p: p, c: c, batch: batch, small: out, chunks: severalStages(found.Best)}
+	if f, err := family.Lookup(found.Best.Schedule); err == nil {
+		e.halves = f.Halves
+	}
+	out.BestS, out.Best = out.StepS, out.Plan
+	return out, e.look(ctx)
+}
+
+// severalStages says whether a worker has several stages of a plan, of which only work is proven.
+func severalStages(pl *plan.Plan) bool {
+	f, err := family.Lookup(pl.Schedule)
+	return err == nil && roles.SeveralStages(f)
+}
+
+// judge says which of plan and proof is loose. Of the gap of auto's plan over the bound, from the bound to the best plan
+// is the proof's fault, and from there on it is the plan's.
+func (s *Small) judge(gap float64) {
+	better := math.Log(s.StepS/s.BestS) / math.Log(s.StepS/s.BoundS)
+	switch {
+	case s.Gap < alike*gap:
+		s.Loose = Undecided
+		s.Why = fmt.Sprintf("with %d layers on %d devices the gap is %.1f %%, less than half", s.Layers, s.Devices,
+			100*s.Gap)
+	case !s.Whole:
+		s.Loose = Undecided
+		s.Why = fmt.Sprintf("with %d layers on %d devices some layouts are left to look at; the best plan so far "+
+			"takes %.1f %% over the bound", s.Layers, s.Devices, 100*(s.BestS/s.BoundS-1))
+	case better >= 2./3:
+		s.Loose = Plan
+	case better >= 1./3:
+		s.Loose = Both
+	default:
+		s.Loose = Proof
+	}
+}
+
+// few is some devices of a cluster: where it has groups of two at least, of fewer groups, or of smaller ones.
+func few(c *cluster.Cluster, devices int) *cluster.Cluster {
 	small := *c
 	small.Levels = nil
 	for _, l := range c.Levels {
@@ -93,154 +138,126 @@ func few(c *cluster.Cluster) *cluster.Cluster {
 			small.Levels = append(small.Levels, l)
 		}
 	}
-	left := smallDevices
-	for i := range small.Levels {
-		if small.Levels[i].Size = 2; i == len(small.Levels)-1 {
-			small.Levels[i].Size = left
-		}
-		left /= 2
+	small.Devices, small.Nodes = c.Devices[:devices], nil
+	if len(small.Levels) == 1 {
+		small.Levels[0].Size = devices
+		return &small
 	}
-	small.Devices = c.Devices[:smallDevices]
-	small.Nodes = nil
+	inside := small.Levels[0].Size
+	small.Levels[1].Size = max(2, devices/inside)
+	small.Levels[0].Size = devices / small.Levels[1].Size
 	return &small
 }
 
-// merge turns runs of layers into one layer each. It divides their computations by faster and their parameters by
-// fewer.
-func merge(p *profile.Profile, c *cluster.Cluster, faster, fewer float64) *profile.Profile {
+// merge makes runs of layers one layer each, for a cluster with a part of the devices. Computations take so much less,
+// so that a device has as much to compute of a batch; the batch is as much smaller, so that there are as many
+// micro-batches to a stage; and so are parameters, so that sums take as large a part of a step. What a device holds of
+// activations and of parameters is as much too. Runs end where stages of the plan and of the bound's path do, as far as
+// there are so few.
+func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part float64, batch int,
+) (*profile.Profile, int, error) {
 	device := c.Devices[0]
-	whole := 0.0
-	work := func(l int) float64 {
-		cost := p.Layers[l].Costs[len(p.Layers[l].Costs)-1]
-		return cost.ForwardS + cost.BackwardS
-	}
-	for l := range p.Layers {
-		whole += work(l)
-	}
+	batch = int(math.Round(part * float64(batch)))
 	out := &profile.Profile{Version: profile.Version, Model: p.Model, ModelID: p.ModelID, Source: p.Source}
-	at, done := 0, 0.0
-	for k := range smallLayers {
+	runs := runsOf(p, device, layers, cuts)
+	for k := range len(runs) - 1 {
 		one := profile.Layer{Name: fmt.Sprint("run", k), Kind: "run", From: []int{k - 1}, TiedTo: -1}
-		first := at
-		for at < len(p.Layers) && (at == first || done+work(at)/2 < whole*float64(k+1)/smallLayers) &&
-			len(p.Layers)-at > smallLayers-1-k || k == smallLayers-1 && at < len(p.Layers) {
-			l := p.Layers[at]
-			one.ParameterBytes += int64(float64(l.ParameterBytes) / fewer)
-			one.UpdateS += l.UpdateS / fewer
-			done += work(at)
-			at++
+		for l := runs[k]; l < runs[k+1]; l++ {
+			one.ParameterBytes += int64(part * float64(p.Layers[l].ParameterBytes))
+			one.UpdateS += part * p.Layers[l].UpdatesOn(device).UpdateS
+			if owner := p.Layers[l].TiedTo; owner >= 0 && owner < runs[k] {
+				one.TiedTo = runOf(runs, owner)
+				one.TiedBytes += int64(part * float64(p.Layers[l].TiedBytes))
+			}
 		}
-		for m := 1; m <= smallBatch; m *= 2 {
+		for _, m := range plan.Divisors(batch) {
 			costs, _, err := p.At(device, m)
 			if err != nil {
-				continue
+				return nil, 0, fmt.Errorf("bound: %w", err)
 			}
-			cost := profile.Cost{Device: device, MicroBatch: m, OutputBytes: p.CutBytes(costs, at-1)}
-			for l := first; l < at; l++ {
-				cost.ForwardS += costs[l].ForwardS / faster
-				cost.BackwardS += costs[l].BackwardS / faster
+			cost := profile.Cost{Device: device, MicroBatch: m, OutputBytes: p.CutBytes(costs, runs[k+1]-1)}
+			input, weight := 0.0, 0.0
+			split := true
+			for _, l := range costs[runs[k]:runs[k+1]] {
+				cost.ForwardS += part * l.ForwardS
+				cost.BackwardS += part * l.BackwardS
+				cost.SavedBytes += l.SavedBytes
+				cost.WorkspaceBytes = max(cost.WorkspaceBytes, l.WorkspaceBytes)
+				if split = split && l.BackwardInputS != nil && l.BackwardWeightS != nil; split {
+					input, weight = input+part**l.BackwardInputS, weight+part**l.BackwardWeightS
+				}
+			}
+			if split {
+				cost.BackwardInputS, cost.BackwardWeightS = &input, &weight
 			}
 			one.Costs = append(one.Costs, cost)
 		}
 		out.Layers = append(out.Layers, one)
 	}
-	return out
+	return out, batch, nil
 }
 
-// everyPlan lists every plan of the small case that the bound covers, until yield returns false. It takes every cut,
-// every set of devices for each stage, both ways to replicate, every micro-batch, and every depth that does not grow
-// from stage to stage. If one level joins all devices, only their number counts.
-func everyPlan(sizes []int, c *cluster.Cluster, yield func(*plan.Plan) bool) {
-	alike := len(c.Levels) == 1
-	on := true
-	for cuts := range 1 << (smallLayers - 1) {
-		first := []int{0}
-		for l := 1; l < smallLayers; l++ {
-			if cuts>>(l-1)&1 == 1 {
-				first = append(first, l)
-			}
-		}
-		everyHolder(len(first), alike, func(holder []int) {
-			for _, split := range []bool{false, true} {
-				for _, m := range sizes {
-					pl := laid(first, holder, m, split)
-					if !on || split && len(pl.Devices()) == len(first) {
-						continue
-					}
-					everyDepth(pl, 0, smallBatch/m, func() { on = on && yield(pl) })
-				}
-			}
-		})
+// runOf is the run that a layer is in.
+func runOf(runs []int, layer int) int {
+	i, found := slices.BinarySearch(runs, layer)
+	if found {
+		return i
 	}
+	return i - 1
 }
 
-// everyHolder lists which stage each device holds, so that each stage has at least one device; -1 means none.
-func everyHolder(stages int, alike bool, yield func(holder []int)) {
-	holder := make([]int, smallDevices)
-	var walk func(d int)
-	walk = func(d int) {
-		if d < smallDevices {
-			for s := -1; s < stages; s++ {
-				holder[d] = s
-				if !alike || d == 0 || before(holder[d-1], stages) <= before(s, stages) {
-					walk(d + 1)
-				}
-			}
-			return
-		}
-		for s := range stages {
-			if !slices.Contains(holder, s) {
-				return
-			}
-		}
-		yield(holder)
+// runsOf are the first layers of so many runs at most, and the number of layers. Of cuts, too many are joined where
+// the least work comes together, and of too few the run with the most work is divided in halves.
+func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
+	n := len(p.Layers)
+	work := make([]float64, n+1)
+	costs, _, err := p.At(device, 1)
+	if err != nil {
+		return nil
 	}
-	walk(0)
-}
-
-// before sorts devices without a stage last.
-func before(s, stages int) int {
-	if s < 0 {
-		return stages
+	for l := range n {
+		work[l+1] = work[l] + costs[l].ForwardS + costs[l].BackwardS
 	}
-	return s
-}
-
-func laid(first, holder []int, m int, split bool) *plan.Plan {
-	pl := &plan.Plan{Version: plan.Version, Replication: "round_robin", MicroBatch: m, MicroBatches: smallBatch / m,
-		Schedule: "1f1b", Weights: "sync", Planner: "given"}
-	if split {
-		pl.Replication = "split"
-	}
-	if len(first) == 1 {
-		pl.Schedule = "dp"
-	}
-	for s, l := range first {
-		st := plan.Stage{FirstLayer: l, LastLayer: smallLayers - 1, Warmup: 1}
-		if s+1 < len(first) {
-			st.LastLayer = first[s+1] - 1
-		}
-		for d, held := range holder {
-			if held == s {
-				st.Devices = append(st.Devices, d)
+	runs := append(slices.Clone(cuts), 0, n)
+	slices.Sort(runs)
+	runs = slices.Compact(runs)
+	for len(runs)-1 > layers {
+		least := 1
+		for i := 1; i < len(runs)-1; i++ {
+			if work[runs[i+1]]-work[runs[i-1]] < work[runs[least+1]]-work[runs[least-1]] {
+				least = i
 			}
 		}
-		pl.Stages = append(pl.Stages, st)
+		runs = slices.Delete(runs, least, least+1)
 	}
-	return pl
+	for len(runs)-1 < min(layers, n) {
+		most := 0
+		for i := range len(runs) - 1 {
+			if runs[i+1]-runs[i] > 1 && (runs[most+1]-runs[most] == 1 ||
+				work[runs[i+1]]-work[runs[i]] > work[runs[most+1]]-work[runs[most]]) {
+				most = i
+			}
+		}
+		from, to := runs[most], runs[most+1]
+		middle := from + 1
+		for l := from + 1; l < to; l++ {
+			if half := (work[from] + work[to]) / 2; math.Abs(work[l]-half) < math.Abs(work[middle]-half) {
+				middle = l
+			}
+		}
+		runs = slices.Insert(runs, most+1, middle)
+	}
+	return runs
 }
 
-// everyDepth gives the stages of a plan from stage on all depths up to the previous stage's.
-func everyDepth(pl *plan.Plan, stage, most int, yield func()) {
-	if stage == len(pl.Stages) {
-		yield()
-		return
+// cutsOf are the first layers of a plan's stages and of a path's.
+func cutsOf(pl *plan.Plan, proof bound.Proof) (cuts []int) {
+	for _, st := range pl.Stages {
+		cuts = append(cuts, st.FirstLayer)
 	}
-	if len(pl.Stages) == 1 {
-		most = 1
+	for _, r := range proof.Path {
+		cuts = append(cuts, r.FirstLayer)
 	}
-	for k := 1; k <= most; k++ {
-		pl.Stages[stage].Warmup = k
-		everyDepth(pl, stage+1, k, yield)
-	}
+	slices.SortFunc(cuts, cmp.Compare)
+	return slices.Compact(cuts)
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -63,7 +62,7 @@ type Case struct {
 	Rest string  `json:"rest,omitempty"`
 	Gap  float64 `json:"gap"`
 
-	Small *Small `json:"small,omitempty"` // only if the gap is large
+	Small *Small `json:"shrunken,omitempty"` // only if the gap is large
 }
 
 // Kind returns the results' name in their file.
@@ -75,7 +74,7 @@ func (r *Results) Recount() (wrong error) {
 		name := c.Workload + " on " + c.Cluster
 		wrong = errors.Join(wrong, r.Value(name+": gap", c.Gap, c.StepS/c.BoundS-1))
 		if s := c.Small; s != nil {
-			wrong = errors.Join(wrong, r.Value(name+": small gap", s.Gap, s.BestS/s.BoundS-1))
+			wrong = errors.Join(wrong, r.Value(name+": small gap", s.Gap, s.StepS/s.BoundS-1))
 		}
 	}
 	mean, above := summary(r.Cases)
@@ -99,14 +98,14 @@ func (r *Results) End() {
 }
 
 // Header is the header of a table of cases.
-const Header = "| model | cluster | step ms | bound ms | gap | argument | plan | search s | small: gap, loose |\n" +
+const Header = "| model | cluster | step ms | bound ms | gap | argument | plan | search s | small: auto's and best plan over bound, loose |\n" +
 	"|---|---|---:|---:|---:|---|---|---:|---|"
 
 // String returns a case's row.
 func (c Case) String() string {
 	small := ""
 	if s := c.Small; s != nil {
-		small = fmt.Sprintf("%.1f %%, %s", 100*s.Gap, s.Loose)
+		small = fmt.Sprintf("%.1f %%, %.1f %%: %s", 100*s.Gap, 100*(s.BestS/s.BoundS-1), s.Loose)
 	}
 	return fmt.Sprintf("| %s | %s | %.4g | %.4g | %.1f %% | %s | %s | %.1f | %s |", c.Workload, c.Cluster, 1e3*c.StepS,
 		1e3*c.BoundS, 100*c.Gap, c.Term, c.Plan, c.SearchS, small)
@@ -181,7 +180,7 @@ func Ask(ctx context.Context, workload, preset string, batch int, longest time.D
 		Schedule: pl.Schedule, StepS: pl.Predicted.StepS, Tried: found.Tried, SearchS: time.Since(began).Seconds(),
 		BoundS: proof.StepS, Term: proof.Term, Rest: rest(proof), Gap: pl.Predicted.StepS/proof.StepS - 1}
 	if out.Gap > Large {
-		out.Small, err = shrunken(ctx, p, c, math.Max(0, out.Gap))
+		out.Small, err = shrunken(ctx, p, c, batch, found, longest)
 	}
 	return out, err
 }
