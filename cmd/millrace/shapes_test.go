@@ -44,10 +44,10 @@ levels:
 		"--replicas 1 --stages 2 --tensor 4 --recompute none":            {within: 1e-3, recompute: "none"},
 		"--replicas 1 --stages 4 --tensor 1 --recompute full":            {within: 1e-9, recompute: "blocks"},
 		"--replicas 1 --stages 4 --tensor 1 --recompute selective":       {within: 1e-9, recompute: "selective"},
-		"--replicas 2 --stages 4 --tensor 1 --recompute none": {
+		"--replicas 2 --stages 4 --tensor 1 --recompute none --chunks 1": {
 			within: 0.05, recompute: "none",
 		},
-		"--replicas 2 --stages 4 --tensor 1 --recompute full --gradients behind": {
+		"--replicas 2 --stages 4 --tensor 1 --recompute full --gradients behind --chunks 1": {
 			within: 0.05, recompute: "blocks", gradients: "behind",
 		},
 		"--replicas 4 --stages 1 --tensor 2 --recompute none --gradients behind": {
@@ -62,7 +62,7 @@ levels:
 		"--replicas 8 --stages 1 --tensor 1 --recompute full --shard zero3": {
 			within: 0.05, recompute: "blocks", shard: "zero3", moment: 4*embedding + 2*(embedding+block),
 		},
-		"--replicas 2 --stages 2 --tensor 2 --recompute full --shard zero3": {
+		"--replicas 2 --stages 2 --tensor 2 --recompute full --shard zero3 --chunks 1": {
 			within: 0.05, recompute: "blocks", shard: "zero3", moment: (4*embedding + 2*(embedding+block)) / 2,
 		},
 		"--replicas 8 --stages 1 --tensor 1 --recompute none --gradients bucket=4MiB": {

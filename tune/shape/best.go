@@ -2,6 +2,7 @@ package shape
 
 import (
 	"cmp"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -25,7 +26,7 @@ func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 			}
 		}
 	}
-	even := func(n int) bool { return blocks%n == 0 || (blocks+2)%n == 0 }
+	even := func(n int) bool { return n > 0 && (blocks%n == 0 || (blocks+2)%n == 0) }
 	numbers := func(list []int, most int, admits func(n int) bool) []int {
 		if list != nil {
 			return list
@@ -47,12 +48,12 @@ func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 		w.Recomputes = []string{"none", "selective", "full"}
 	}
 	var out []Sweep
-	for _, p := range numbers(w.Stages, min(mostStages, blocks, len(c.Devices)), func(n int) bool {
+	for _, p := range numbers(w.Stages, min(mostStages, max(1, blocks), len(c.Devices)), func(n int) bool {
 		return power(n) || even(n)
 	}) {
 		one := w
 		one.Stages = []int{p}
-		if p == 1 {
+		if p == 1 && (w.Chunks == nil || slices.Contains(w.Chunks, 1)) {
 			one.Chunks = []int{1}
 		}
 		one.Chunks = numbers(one.Chunks, mostChunks, func(v int) bool { return v == 1 || v*p <= blocks && even(v*p) })
@@ -72,10 +73,83 @@ const (
 // predicting every shape. It tries shapes in the order of their lower bounds and stops when the bound exceeds the
 // best step so far.
 func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, error) {
-	type candidate struct {
-		s     Shape
-		least float64
+	r, err := line(m, c, sweeps)
+	if err != nil {
+		return nil, err
 	}
+	best := r.best(nil)
+	if best == nil {
+		return nil, ErrNothing
+	}
+	return best, nil
+}
+
+// Rank predicts shapes of sweeps: so many of those that may fit and half as many of those that do not, which take the
+// least at least, and Best's. It orders them as Run does. others is how many it leaves out, none of which fits and is
+// faster than the first; a schedule may not admit some of them.
+func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found []*Prediction, others int, err error) {
+	r, err := line(m, c, sweeps)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := len(r.candidates)
+	fit := make([]bool, all)
+	each(all, func(i int) {
+		a, err := lay(m, c, r.candidates[i].s, &r.known)
+		fit[i] = err == nil && a.mayFit()
+	})
+	var first, rest []candidate
+	left := map[bool]int{true: most, false: most / 2}
+	for i, one := range r.candidates {
+		if left[fit[i]]--; left[fit[i]] >= 0 {
+			first = append(first, one)
+		} else if fit[i] {
+			rest = append(rest, one)
+		}
+	}
+	found, errs := make([]*Prediction, len(first)), make([]error, len(first))
+	each(len(first), func(i int) {
+		a, err := lay(m, c, first[i].s, &r.known)
+		if err == nil {
+			found[i], err = a.predict(m, false)
+		}
+		errs[i] = err
+	})
+	others = all - len(found)
+	found = slices.DeleteFunc(found, func(p *Prediction) bool { return p == nil })
+	slices.SortStableFunc(found, rank)
+	var best *Prediction
+	if len(found) > 0 && found[0].Fits {
+		best = found[0]
+	}
+	r.candidates = rest
+	if better := r.best(best); better != best {
+		found = slices.Insert(found, 0, better)
+		others--
+	}
+	if len(found) == 0 {
+		return nil, 0, cmp.Or(errors.Join(errs...), ErrNothing)
+	}
+	return found, others, nil
+}
+
+// queue is shapes in the order of what they take at least.
+type queue struct {
+	m          *model.Model
+	c          *cluster.Cluster
+	candidates []candidate
+	known      costs
+}
+
+// candidate is a shape and what it takes at least.
+type candidate struct {
+	s     Shape
+	least float64
+}
+
+// line is the shapes of sweeps. Those that their model or their schedule does not admit are left out; if all are, the
+// error is one's.
+func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 	var shapes []Shape
 	var why error
 	for _, w := range sweeps {
@@ -88,44 +162,48 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 		}
 	}
 	if len(shapes) == 0 {
-		return nil, why
+		return nil, cmp.Or(why, ErrNothing)
 	}
-	var known costs
-	candidates, errs := make([]candidate, len(shapes)), make([]error, len(shapes))
+	r := &queue{m: m, c: c, candidates: make([]candidate, len(shapes))}
+	errs := make([]error, len(shapes))
 	each(len(shapes), func(i int) {
-		a, err := lay(m, c, shapes[i], &known)
+		a, err := lay(m, c, shapes[i], &r.known)
 		if errs[i] = err; err == nil {
-			candidates[i] = candidate{a.s, a.least()}
+			r.candidates[i] = candidate{a.s, a.least()}
 		}
 	})
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
-		if candidates[i].least = -1; why == nil {
+		if r.candidates[i].least = -1; why == nil {
 			why = err
 		}
 	}
-	candidates = slices.DeleteFunc(candidates, func(a candidate) bool { return a.least < 0 })
-	if len(candidates) == 0 {
+	r.candidates = slices.DeleteFunc(r.candidates, func(a candidate) bool { return a.least < 0 })
+	if len(r.candidates) == 0 {
 		return nil, why
 	}
-	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.least, b.least) })
+	slices.SortStableFunc(r.candidates, func(a, b candidate) int { return cmp.Compare(a.least, b.least) })
+	return r, nil
+}
+
+// best is the fastest candidate that fits, or one that is known where none is faster.
+func (r *queue) best(best *Prediction) *Prediction {
 	var lock sync.Mutex
-	var best *Prediction
-	first := 0 // index of best in candidates
-	each(len(candidates), func(i int) {
+	first := -1 // of candidates, the best one
+	each(len(r.candidates), func(i int) {
 		lock.Lock()
-		hopeless := best != nil && candidates[i].least > best.StepS
+		hopeless := best != nil && r.candidates[i].least > best.StepS
 		lock.Unlock()
 		if hopeless {
 			return
 		}
-		a, err := lay(m, c, candidates[i].s, &known)
+		a, err := lay(r.m, r.c, r.candidates[i].s, &r.known)
 		if err != nil || !a.mayFit() {
 			return
 		}
-		p, err := a.predict(m, false)
+		p, err := a.predict(r.m, false)
 		if err != nil || !p.Fits {
 			return
 		}
@@ -135,10 +213,7 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 			best, first = p, i
 		}
 	})
-	if best == nil {
-		return nil, ErrNothing
-	}
-	return best, nil
+	return best
 }
 
 // each calls do for 0 to n-1, on GOMAXPROCS goroutines.

@@ -47,9 +47,59 @@ func TestBestIsTheFirstOfAll(t *testing.T) {
 	}
 }
 
-// Wide must try published shapes. For a model of 96 blocks that is GPT-3's: 16 stages of 3 chunks, groups of 8, 1
-// sample at a time (Narayanan et al., SC 2021, section 5.1). For 105 blocks it is that of the 530B model: 35 stages
-// of 3 chunks. Given settings are kept.
+// Rank's first is the first of Run's, and its shapes stand in Run's order; with most of the shapes left out too, of which
+// none that fits is faster. Together they are all.
+func TestRankBeginsAsAllDo(t *testing.T) {
+	m := gpt(t, 24, 2048, 16, 1024, 51200)
+	c := machines(2)
+	d := c.DeviceTypes["a100"]
+	d.MemoryBytes = 24e9
+	c.DeviceTypes["a100"] = d
+	w := shape.Sweep{Base: shape.Shape{Batch: 64, Precision: "f16", States: 2}, Replicas: []int{0},
+		Stages: []int{1, 2, 4, 8}, Tensors: []int{1, 2}, MicroBatches: []int{1, 2, 4, 8}, Chunks: []int{1, 2, 3},
+		Recomputes: []string{"none", "full"}}
+	all, err := shape.Run(m, c, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := map[string]int{}
+	for i, p := range all {
+		order[p.Shape.String()] = i
+	}
+	for _, most := range []int{0, 1, 10, 1000} {
+		found, others, err := shape.Rank(m, c, most, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found)+others < len(all) || found[0].Shape.String() != all[0].Shape.String() {
+			t.Errorf("%d and %d others of %d, the first is %v, want %v", len(found), others, len(all), found[0].Shape,
+				all[0].Shape)
+		}
+		if !slices.IsSortedFunc(found, func(a, b *shape.Prediction) int {
+			return order[a.Shape.String()] - order[b.Shape.String()]
+		}) {
+			t.Errorf("of %d: not in the order of all", most)
+		}
+		if most == 1000 && (others != 0 || len(found) != len(all)) || most == 10 && len(found) > 16 {
+			t.Errorf("of %d: %d shapes, %d others", most, len(found), others)
+		}
+	}
+}
+
+// A model without blocks has one stage; none that is asked for is none of a sweep.
+func TestWideOfFewBlocks(t *testing.T) {
+	few := (shape.Sweep{Base: shape.Shape{Batch: 4}, Tensors: []int{1}}).Wide(gpt(t, 1, 512, 8, 128, 1024), machines(1))
+	if len(few) != 1 || few[0].Stages[0] != 1 || !slices.Equal(few[0].MicroBatches, []int{1, 2, 4}) {
+		t.Errorf("of one block: %+v", few)
+	}
+	if _, _, err := shape.Rank(gpt(t, 1, 512, 8, 128, 1024), machines(1), 5); !errors.Is(err, shape.ErrNothing) {
+		t.Errorf("of no sweeps: %v", err)
+	}
+}
+
+// Of a model of 96 blocks on 1,024 devices GPT-3's published shape is among those that Wide tries: 16 stages of 3
+// chunks, groups of 8, 1 sample at a time (Narayanan et al., SC 2021, section 5.1); and of 105 blocks that of 530B,
+// 35 stages of 3 chunks. What is given is kept.
 func TestWideHasPublishedShapes(t *testing.T) {
 	for blocks, p := range map[int]int{96: 16, 105: 35} {
 		m := gpt(t, blocks, 512, 8, 128, 1024)

@@ -102,7 +102,7 @@ func (e *every) look(ctx context.Context) error {
 			return err
 		}
 	}
-	e.small.Whole = e.visited < mostVisited
+	e.small.Whole, e.small.FloorS = e.visited < mostVisited, math.Inf(1)
 	for _, l := range e.open {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -111,13 +111,14 @@ func (e *every) look(ctx context.Context) error {
 			break
 		}
 		if e.small.Simulated >= mostSimulated {
-			e.small.Whole = false
+			e.small.FloorS = l.least
 			break
 		}
 		if err := e.simulate(l); err != nil {
 			return err
 		}
 	}
+	e.small.FloorS = min(e.small.FloorS, e.small.BestS)
 	return nil
 }
 

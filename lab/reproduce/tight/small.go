@@ -28,13 +28,14 @@ type Small struct {
 	BoundS float64 `json:"bound_s"`
 	Gap    float64 `json:"gap"` // of the step over the bound
 
-	// BestS is the fastest of all plans.
+	// BestS is the fastest plan. None is faster than FloorS; the two are the same where all of its rivals are simulated.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
+	FloorS    float64 `json:"floor_s"`
 	Layouts   int     `json:"layouts"`         // stages on devices that may beat the plan of auto, by their work and links
 	Simulated int     `json:"plans_simulated"` // of these
 	AllDepths bool    `json:"all_depths"`      // under all depths, else under some and what betters them
-	Whole     bool    `json:"whole"`           // all layouts were looked at
+	Whole     bool    `json:"whole"`           // none was left out before it was known what it takes at least
 
 	Loose string `json:"loose"`
 	Why   string `json:"why,omitempty"` // it is undecided
@@ -107,25 +108,26 @@ func severalStages(pl *plan.Plan) bool {
 	return err == nil && roles.SeveralStages(f)
 }
 
-// judge says which of plan and proof is loose. Of the gap of auto's plan over the bound, from the bound to the best plan
-// is the proof's fault, and from there on it is the plan's.
+// judge says which of plan and proof is loose. Of the gap of auto's plan over the bound, up to what every plan takes is
+// the proof's fault, and from the best plan on it is the plan's.
 func (s *Small) judge(gap float64) {
-	better := math.Log(s.StepS/s.BestS) / math.Log(s.StepS/s.BoundS)
+	whole := math.Log(s.StepS / s.BoundS)
+	proof, better := math.Log(s.FloorS/s.BoundS)/whole, math.Log(s.StepS/s.BestS)/whole
 	switch {
 	case s.Gap < alike*gap:
 		s.Loose = Undecided
 		s.Why = fmt.Sprintf("with %d layers on %d devices the gap is %.1f %%, less than half", s.Layers, s.Devices,
 			100*s.Gap)
-	case !s.Whole:
-		s.Loose = Undecided
-		s.Why = fmt.Sprintf("with %d layers on %d devices some layouts are left to look at; the best plan so far "+
-			"takes %.1f %% over the bound", s.Layers, s.Devices, 100*(s.BestS/s.BoundS-1))
 	case better >= 2./3:
 		s.Loose = Plan
-	case better >= 1./3:
+	case s.Whole && proof >= 2./3:
+		s.Loose = Proof
+	case s.Whole && better >= 1./3 && proof >= 1./3:
 		s.Loose = Both
 	default:
-		s.Loose = Proof
+		s.Loose = Undecided
+		s.Why = fmt.Sprintf("with %d layers on %d devices there are more layouts than are simulated; the best so far is "+
+			"%.1f %% over the bound", s.Layers, s.Devices, 100*(s.BestS/s.BoundS-1))
 	}
 }
 

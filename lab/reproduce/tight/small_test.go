@@ -34,7 +34,7 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 		if err := (&every{p: p, c: c, batch: 4, small: small}).look(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(small.BestS/best-1) > 1e-9 || !small.Whole || !small.AllDepths {
+		if math.Abs(small.BestS/best-1) > 1e-9 || !small.Whole || !small.AllDepths || small.FloorS != small.BestS {
 			t.Errorf("%d on %s: the best of %d plans takes %g s; %+v", i, c.Name, plans, best, *small)
 		}
 		if small.Simulated >= plans {
@@ -175,14 +175,16 @@ func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 // a small case without its large one's gap, or of which a part was looked at, says nothing.
 func TestJudged(t *testing.T) {
 	for _, c := range []struct {
-		bound, best, auto, gap float64
-		whole                  bool
-		want                   string
+		bound, floor, best, auto, gap float64
+		whole                         bool
+		want                          string
 	}{
-		{1, 1.0, 1.2, 0.2, true, Plan}, {1, 1.2, 1.2, 0.2, true, Proof}, {1, 1.1, 1.2, 0.2, true, Both},
-		{1, 1.0, 1.05, 0.2, true, Undecided}, {1, 1.2, 1.2, 0.2, false, Undecided},
+		{1, 1.0, 1.0, 1.2, 0.2, true, Plan}, {1, 1.2, 1.2, 1.2, 0.2, true, Proof}, {1, 1.1, 1.1, 1.2, 0.2, true, Both},
+		{1, 1.0, 1.0, 1.05, 0.2, true, Undecided}, {1, 1.2, 1.2, 1.2, 0.2, false, Undecided},
+		{1, 1.15, 1.2, 1.2, 0.2, true, Proof}, {1, 1.05, 1.2, 1.2, 0.2, true, Undecided},
+		{1, 1.0, 1.05, 1.2, 0.2, false, Plan},
 	} {
-		s := &Small{BoundS: c.bound, BestS: c.best, StepS: c.auto, Gap: c.auto/c.bound - 1, Whole: c.whole}
+		s := &Small{BoundS: c.bound, FloorS: c.floor, BestS: c.best, StepS: c.auto, Gap: c.auto/c.bound - 1, Whole: c.whole}
 		if s.judge(c.gap); s.Loose != c.want || (s.Why != "") != (c.want == Undecided) {
 			t.Errorf("%+v: %+v", c, *s)
 		}

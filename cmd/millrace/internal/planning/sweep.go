@@ -3,6 +3,7 @@ package planning
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,12 +41,16 @@ func (f *sweepFlags) wanted() bool {
 	return f.on || len(f.replicas) > 0 || len(f.chunks) > 0 || f.svg != ""
 }
 
-// ofSearch lists flags that do not apply to shapes.
+// mostRanked is how many shapes a sweep predicts beside the best one.
+const mostRanked = 200
+
+// ofSearch are the flags that say nothing of shapes.
 var ofSearch = []string{"micro-batches", "split", "weights", "pipelines", "planner", "time", "boundary", "profile"}
 
 // Swept is what --json prints for a sweep.
 type Swept struct {
 	Shapes        []*shape.Prediction `json:"shapes"`
+	Others        int                 `json:"others,omitempty"` // shapes that were not predicted: none is the best
 	Sensitivities []shape.Sensitivity `json:"sensitivities"`
 }
 
@@ -74,11 +79,11 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		return err
 	}
 	described = described.Limited(j.Machine.MemoryBytes())
-	all, err := f.sweep(j, described)
+	all, err := f.sweep(j)
 	if err != nil {
 		return cli.BadInput(err)
 	}
-	found, err := shape.Run(m, described, all)
+	found, others, err := shape.Rank(m, described, mostRanked, all.Wide(m, described)...)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -95,7 +100,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		if !best.Fits {
 			return cli.BadInput(shape.ErrNothing)
 		}
-		if err := written(j, m, described, best, output); err != nil {
+		if err := written(c.ErrOrStderr(), j, m, described, found, output); err != nil {
 			return err
 		}
 	}
@@ -109,20 +114,33 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		}
 	}
 	if asJSON {
-		return cli.WriteJSON(c.OutOrStdout(), Swept{found, sensitive})
+		return cli.WriteJSON(c.OutOrStdout(), Swept{found, others, sensitive})
 	}
 	out := c.OutOrStdout()
-	if err := drawn(out, m, described, found, sensitive, explain); err != nil {
+	if err := drawn(out, m, described, found, others, sensitive, explain); err != nil {
 		return err
 	}
 	return cli.Wrote(out, output, f.svg)
 }
 
-// written writes a shape as a plan, with its simulated prediction.
-func written(j *job.Job, m *model.Model, described *cluster.Cluster, best *shape.Prediction, output string) error {
-	pl, err := best.Plan(m, described)
-	if err != nil {
-		return cli.BadInput(err)
+// written writes the best shape that has the form of a plan, with what the simulator says of it. Plans have no
+// interleaved pipelines of several replicas.
+func written(warn io.Writer, j *job.Job, m *model.Model, described *cluster.Cluster, found []*shape.Prediction,
+	output string) error {
+	best := found[0]
+	pl, why := best.Plan(m, described)
+	for _, next := range found[1:] {
+		if pl != nil || !next.Fits {
+			break
+		}
+		if other, err := next.Plan(m, described); err == nil {
+			pl, best = other, next
+			fmt.Fprintf(warn, "%v; %s has %v, %.1f %% slower\n", why, output, next.Shape,
+				100*(next.StepS/found[0].StepS-1))
+		}
+	}
+	if pl == nil {
+		return cli.BadInput(why)
 	}
 	grouped, err := described.Grouped(best.Shape.Tensor, best.Shape.SequenceParallel)
 	if err != nil {
@@ -151,8 +169,8 @@ func written(j *job.Job, m *model.Model, described *cluster.Cluster, best *shape
 	return pl.Write(output)
 }
 
-// sweep returns the shapes to try. Settings that the user does not fix are varied.
-func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) (shape.Sweep, error) {
+// sweep is what is asked for; what nobody fixes is left open.
+func (f *sweepFlags) sweep(j *job.Job) (shape.Sweep, error) {
 	gradients, err := plan.ParseGradients(j.Plan.Gradients)
 	if err != nil {
 		return shape.Sweep{}, fmt.Errorf("%s: %w", j.Called("gradients"), err)
@@ -169,30 +187,14 @@ func (f *sweepFlags) sweep(j *job.Job, c *cluster.Cluster) (shape.Sweep, error) 
 			}
 		}
 	}
-	powers := func(most int) (all []int) {
-		for n := 1; n <= most; n *= 2 {
-			all = append(all, n)
-		}
-		return all
+	if j.Plan.Stages > 0 {
+		w.Stages = []int{j.Plan.Stages}
 	}
-	if len(w.Tensors) == 0 {
-		w.Tensors = powers(min(8, c.Levels[0].Size))
-	}
-	if w.Stages = []int{j.Plan.Stages}; j.Plan.Stages == 0 {
-		w.Stages = powers(min(64, len(c.Devices)))
-	}
-	if len(w.Replicas) == 0 {
-		w.Replicas = []int{0}
-	}
-	switch {
-	case j.Plan.MicroBatch > 0:
+	if j.Plan.MicroBatch > 0 {
 		w.MicroBatches = []int{j.Plan.MicroBatch}
-	default:
-		w.MicroBatches = powers(16)
 	}
 	switch j.Plan.Recompute {
 	case "", "auto":
-		w.Recomputes = []string{"none", "selective", "full"}
 	case "stage", "blocks":
 		w.Recomputes = []string{"full"}
 	default:

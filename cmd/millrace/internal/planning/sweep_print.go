@@ -18,10 +18,9 @@ import (
 // shown is the number of shapes in a table without --explain.
 const shown = 12
 
-// drawn prints the ranking. For the best shape it adds the parts of its step, what the step depends on, and what it
-// costs.
-func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Prediction, sensitive []shape.Sensitivity,
-	all bool) error {
+// drawn prints the ranking, where the best one's step goes, what it depends on and what it costs.
+func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Prediction, others int,
+	sensitive []shape.Sensitivity, all bool) error {
 	screen := terminal.Of(out)
 	if err := ranking(out, screen, found, all); err != nil {
 		return err
@@ -29,8 +28,13 @@ func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Pre
 	best := found[0]
 	s := best.Shape
 	rest := ""
-	if left := len(found) - shown; left > 0 && !all {
+	switch left := len(found) - shown; {
+	case left > 0 && !all && others > 0:
+		rest = fmt.Sprintf(" (of %d shapes; --explain shows %d)", len(found)+others, len(found))
+	case left > 0 && !all:
 		rest = fmt.Sprintf(" (of %d shapes; --explain shows the rest)", len(found))
+	case others > 0:
+		rest = fmt.Sprintf(" (of %d shapes; none of the others is faster)", len(found)+others)
 	}
 	fmt.Fprint(out, screen.Wrap("best        ", "            ", s.String()+rest))
 	if idle := len(c.Devices) - s.Devices(); idle > 0 {
