@@ -97,9 +97,9 @@ func TestWideOfFewBlocks(t *testing.T) {
 	}
 }
 
-// Of a model of 96 blocks on 1,024 devices GPT-3's published shape is among those that Wide tries: 16 stages of 3
-// chunks, groups of 8, 1 sample at a time (Narayanan et al., SC 2021, section 5.1); and of 105 blocks that of 530B,
-// 35 stages of 3 chunks. What is given is kept.
+// Wide must try published shapes. For a model of 96 blocks that is GPT-3's: 16 stages of 3 chunks, groups of 8, 1
+// sample at a time (Narayanan et al., SC 2021, section 5.1). For 105 blocks it is that of the 530B model: 35 stages
+// of 3 chunks. Given settings are kept.
 func TestWideHasPublishedShapes(t *testing.T) {
 	for blocks, p := range map[int]int{96: 16, 105: 35} {
 		m := gpt(t, blocks, 512, 8, 128, 1024)

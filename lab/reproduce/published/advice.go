@@ -165,7 +165,7 @@ func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 		}
 		q := r.asked()
 		if known[q] == nil {
-			a, err := b.choose(q, r, most[q])
+			a, err := b.choose(ctx, q, r, most[q])
 			if err != nil {
 				return nil, err
 			}
@@ -179,8 +179,8 @@ func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 }
 
 // choose returns the fastest layout that fits.
-func (b *lab) choose(q asked, r *Result, counted int64) (*Advice, error) {
-	c, err := b.preset(q.preset)
+func (b *lab) choose(ctx context.Context, q asked, r *Result, counted int64) (*Advice, error) {
+	c, err := b.preset(ctx, q.preset)
 	if err != nil {
 		return nil, err
 	}

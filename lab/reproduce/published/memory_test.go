@@ -26,7 +26,7 @@ func TestZeroBubblesHoldWhatWasMeasured(t *testing.T) {
 		if !strings.HasPrefix(e.ID, "zb-T4-") || !strings.Contains(e.ID, "-ZB-") {
 			continue
 		}
-		p, err := b.predict(&e)
+		p, err := b.predict(t.Context(), &e)
 		if err != nil {
 			t.Fatal(err)
 		}

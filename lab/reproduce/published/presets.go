@@ -65,7 +65,7 @@ func (b *lab) model(m Model) (*model.Model, error) {
 }
 
 // preset returns a device with a software family, fitted to its calibration rows.
-func (b *lab) preset(name string) (*cluster.Cluster, error) {
+func (b *lab) preset(ctx context.Context, name string) (*cluster.Cluster, error) {
 	if c, ok := b.presets[name]; ok {
 		return c, nil
 	}
@@ -74,7 +74,7 @@ func (b *lab) preset(name string) (*cluster.Cluster, error) {
 		return nil, err
 	}
 	if from, ok := lender[name]; ok {
-		if _, err := b.preset(from); err != nil {
+		if _, err := b.preset(ctx, from); err != nil {
 			return nil, err
 		}
 		if c, err = calibrate.Lent(c, b.fits[from]); err != nil {
@@ -86,7 +86,7 @@ func (b *lab) preset(name string) (*cluster.Cluster, error) {
 		return nil, err
 	}
 	if len(seen) > 0 {
-		fit, err := calibrate.Run(context.Background(), calibrate.Request{Cluster: c, Observations: seen,
+		fit, err := calibrate.Run(ctx, calibrate.Request{Cluster: c, Observations: seen,
 			Names: fitted})
 		if err != nil {
 			return nil, fmt.Errorf("reproduce: published: preset %s: %w", name, err)

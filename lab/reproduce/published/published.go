@@ -63,7 +63,7 @@ func predictOf(ctx context.Context, entries []Entry, source string) (*lab, []Res
 		r := Result{Entry: e, Why: e.Skip}
 		if r.Why == "" {
 			var err error
-			if r.Prediction, err = b.predict(&e); err != nil {
+			if r.Prediction, err = b.predict(ctx, &e); err != nil {
 				r.Why = err.Error()
 			}
 		}
@@ -78,8 +78,8 @@ func newLab(entries []Entry) *lab {
 }
 
 // predict predicts one entry.
-func (b *lab) predict(e *Entry) (*shape.Prediction, error) {
-	c, err := b.preset(e.Preset)
+func (b *lab) predict(ctx context.Context, e *Entry) (*shape.Prediction, error) {
+	c, err := b.preset(ctx, e.Preset)
 	if err != nil {
 		return nil, err
 	}
@@ -123,11 +123,11 @@ func reproduce(ctx context.Context, _ table.Options, t *table.Table) error {
 	if err != nil {
 		return err
 	}
-	return b.tabulate(all, t)
+	return b.tabulate(ctx, all, t)
 }
 
 // tabulate adds a row for each judged entry, and notes for sources, presets and entries that no layout expresses.
-func (b *lab) tabulate(all []Result, t *table.Table) error {
+func (b *lab) tabulate(ctx context.Context, all []Result, t *table.Table) error {
 	t.Source = "data/README.md of this package: papers, repositories and documentation, 2021 to 2026"
 	skipped := map[string]int{}
 	for i := range all {
@@ -144,7 +144,7 @@ func (b *lab) tabulate(all []Result, t *table.Table) error {
 			row.In(r.Group)
 		}
 		if r.Off() > 0.2 {
-			if err := b.ablate(r, row); err != nil {
+			if err := b.ablate(ctx, r, row); err != nil {
 				return err
 			}
 		}
@@ -176,8 +176,8 @@ func (b *lab) tabulate(all []Result, t *table.Table) error {
 }
 
 // ablate adds to a row with a large error its values under other assumptions.
-func (b *lab) ablate(r *Result, row *table.Row) error {
-	c, err := b.preset(r.Preset)
+func (b *lab) ablate(ctx context.Context, r *Result, row *table.Row) error {
+	c, err := b.preset(ctx, r.Preset)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func predicted(t *testing.T) (*lab, []Result) {
 func TestPublishedRuns(t *testing.T) {
 	b, all := predicted(t)
 	var got table.Table
-	if err := b.tabulate(all, &got); err != nil {
+	if err := b.tabulate(t.Context(), all, &got); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range got.Rows {
@@ -80,7 +80,7 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 		b := newLab(all)
 		out := map[string]float64{}
 		for _, name := range []string{"mpt-a100-80", "megatron-a100", "zero-bubble-a100"} {
-			c, err := b.preset(name)
+			c, err := b.preset(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)
 	var got table.Table
-	if err := b.gained(all, &got); err != nil {
+	if err := b.gained(t.Context(), all, &got); err != nil {
 		t.Fatal(err)
 	}
 	if a := got.Agreement(); a.Signs.Same < a.Signs.Of || a.Signs.Of < 100 || a.Orders.Same < a.Orders.Of {

@@ -71,11 +71,11 @@ func reproduceGains(ctx context.Context, _ table.Options, t *table.Table) error 
 	if err != nil {
 		return err
 	}
-	return b.gained(all, t)
+	return b.gained(ctx, all, t)
 }
 
 // gained adds a row for each gain, with ablations if the error is large.
-func (b *lab) gained(all []Result, t *table.Table) error {
+func (b *lab) gained(ctx context.Context, all []Result, t *table.Table) error {
 	t.Source = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, Tables 4, 6, 7, 10 to 12 (data/README.md)"
 	b.ablated = map[string]float64{}
 	found := gains(all)
@@ -91,7 +91,7 @@ func (b *lab) gained(all []Result, t *table.Table) error {
 		missed++
 		explains := false
 		for _, a := range otherwise {
-			then, err := b.under(g, a)
+			then, err := b.under(ctx, g, a)
 			if err != nil {
 				return err
 			}
@@ -157,13 +157,13 @@ var otherwise = []assumption{
 }
 
 // under returns a gain under another assumption.
-func (b *lab) under(g *gain, a assumption) (float64, error) {
+func (b *lab) under(ctx context.Context, g *gain, a assumption) (float64, error) {
 	var steps [2]float64
 	for i, r := range []*Result{g.over, g.of} {
 		key := a.what + ": " + r.ID
 		took, ok := b.ablated[key]
 		if !ok {
-			c, err := b.preset(r.Preset)
+			c, err := b.preset(ctx, r.Preset)
 			if err != nil {
 				return 0, err
 			}

@@ -86,7 +86,8 @@ func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch
 }
 
 // ask searches for a plan of a small case, proves its bound, and looks at every plan.
-func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, longest time.Duration) (*Small, error) {
+func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, longest time.Duration,
+) (*Small, error) {
 	found, err := tune.Search(ctx, tune.Request{Profile: p, Cluster: c, Batch: batch, Longest: longest})
 	if err != nil {
 		return nil, fmt.Errorf("bound: %s shrunken: %w", c.Name, err)

@@ -97,8 +97,9 @@ func (r *Results) End() {
 	r.Head.End()
 }
 
-// Header is the header of a table of cases.
-const Header = "| model | cluster | step ms | bound ms | gap | argument | plan | search s | small: auto's and best plan over bound, loose |\n" +
+// Header is the head of a table of cases.
+const Header = "| model | cluster | step ms | bound ms | gap | argument | plan | search s | " +
+	"small: auto's and best plan over bound, loose |\n" +
 	"|---|---|---:|---:|---:|---|---|---:|---|"
 
 // String returns a case's row.

@@ -44,7 +44,7 @@ func (f *sweepFlags) wanted() bool {
 // mostRanked is how many shapes a sweep predicts beside the best one.
 const mostRanked = 200
 
-// ofSearch are the flags that say nothing of shapes.
+// ofSearch lists flags that do not apply to shapes.
 var ofSearch = []string{"micro-batches", "split", "weights", "pipelines", "planner", "time", "boundary", "profile"}
 
 // Swept is what --json prints for a sweep.
@@ -123,8 +123,8 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 	return cli.Wrote(out, output, f.svg)
 }
 
-// written writes the best shape that has the form of a plan, with what the simulator says of it. Plans have no
-// interleaved pipelines of several replicas.
+// written writes the best shape that has the form of a plan, with its simulated prediction. Plans have no interleaved
+// pipelines of several replicas.
 func written(warn io.Writer, j *job.Job, m *model.Model, described *cluster.Cluster, found []*shape.Prediction,
 	output string) error {
 	best := found[0]
@@ -169,7 +169,7 @@ func written(warn io.Writer, j *job.Job, m *model.Model, described *cluster.Clus
 	return pl.Write(output)
 }
 
-// sweep is what is asked for; what nobody fixes is left open.
+// sweep returns the shapes to try. Settings that the user does not fix are left open.
 func (f *sweepFlags) sweep(j *job.Job) (shape.Sweep, error) {
 	gradients, err := plan.ParseGradients(j.Plan.Gradients)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 // shown is the number of shapes in a table without --explain.
 const shown = 12
 
-// drawn prints the ranking, where the best one's step goes, what it depends on and what it costs.
+// drawn prints the ranking. For the best shape it adds the parts of its step, what the step depends on, and what it
+// costs.
 func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Prediction, others int,
 	sensitive []shape.Sensitivity, all bool) error {
 	screen := terminal.Of(out)
