@@ -47,8 +47,8 @@ func TestBestIsTheFirstOfAll(t *testing.T) {
 	}
 }
 
-// Rank's first is the first of Run's, and its shapes stand in Run's order; with most of the shapes left out too, of which
-// none that fits is faster. Together they are all.
+// Rank's first is the first of Run's, and its shapes stand in Run's order; with most of the shapes left out too, of
+// which none that fits is faster. Together they are all.
 func TestRankBeginsAsAllDo(t *testing.T) {
 	m := gpt(t, 24, 2048, 16, 1024, 51200)
 	c := machines(2)

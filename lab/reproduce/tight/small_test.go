@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestNoPlanBeatsTheBestOfEvery: of random models on two servers of two devices, and on four devices, the fastest of all
-// plans is what every finds. The twin lists them in another way: each device holds any stage, under any depths.
+// TestNoPlanBeatsTheBestOfEvery: of random models on two servers of two devices, and on four devices, the fastest of
+// all plans is what every finds. The twin lists them in another way: each device holds any stage, under any depths.
 func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 21))
 	servers := &cluster.Cluster{Name: "servers", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
@@ -23,8 +23,8 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 			{Name: "server", Size: 2, BandwidthBytesPerSecond: 40, LatencyS: 0.01, FullDuplex: true},
 			{Name: "rack", Size: 2, BandwidthBytesPerSecond: 8, LatencyS: 0.05, FullDuplex: true, Uplinks: true}}}
 	alike := *servers
-	alike.Name, alike.Levels = "alike", []cluster.Level{{Name: "rack", Size: 4, BandwidthBytesPerSecond: 10, LatencyS: 0.02,
-		FullDuplex: true}}
+	alike.Name, alike.Levels = "alike", []cluster.Level{{Name: "rack", Size: 4, BandwidthBytesPerSecond: 10,
+		LatencyS: 0.02, FullDuplex: true}}
 	pipelines := 0
 	for i := range 10 {
 		c := []*cluster.Cluster{servers, &alike}[i%2]
@@ -124,8 +124,8 @@ func bestOfAll(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) 
 	return best, plans
 }
 
-// TestAShrunkenCaseKeepsProportions: with half of the devices a sample takes half as long, a batch has half as many, and
-// there are half as many parameters. Runs end where stages do; tied layers in two runs stay tied.
+// TestAShrunkenCaseKeepsProportions: with half of the devices a sample takes half as long, a batch has half as many,
+// and there are half as many parameters. Runs end where stages do; tied layers in two runs stay tied.
 func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a")
 	if err != nil {
