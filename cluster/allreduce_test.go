@@ -13,7 +13,8 @@ func close(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// Two servers of four: 100 B/s and 1 s inside, 10 B/s and 2 s between. By hand for 80 bytes.
+// Two servers of four devices: 100 B/s and 1 s inside a server, 10 B/s and 2 s between servers. Times are worked out
+// by hand for 80 bytes.
 func TestAllReduceByHand(t *testing.T) {
 	c := &Cluster{
 		Devices: make([]string, 8),
@@ -23,22 +24,22 @@ func TestAllReduceByHand(t *testing.T) {
 		},
 	}
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	// Inside: 2x3 messages of 80/4; between: four rails, with 2x1 messages of 20/2 on each.
+	// Inside: 2x3 messages of 80/4 bytes. Between: four rails, each with 2x1 messages of 20/2 bytes.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+10.0/10))
-	// 14 steps of 10 bytes, as slow as the edges between servers, of which four carry a quarter each.
+	// 14 steps of 10 bytes, each as slow as an edge between servers. Four such edges carry a quarter each.
 	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
 	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
 	c.Levels[1].Uplinks = true // one link out of each server: 2x1 messages of 80/2, or edges of 10 bytes
 	close(t, "hierarchical over uplinks", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+40.0/10))
 	close(t, "ring over uplinks", c.RingAllReduceS(all, 80), 14*(2+10.0/10))
 	c.Levels[1].Uplinks = false
-	c.Levels[1].CollectiveBandwidthBytesPerSecond = 20 // of all rails together
+	c.Levels[1].CollectiveBandwidthBytesPerSecond = 20 // the total over all rails
 	close(t, "ring at a measured bandwidth", c.RingAllReduceS(all, 80), 14*(2+10.0/20))
 	c.Levels[1].CollectiveBandwidthBytesPerSecond = 0
 	// Uneven: 3 in one server, 1 in the other.
 	close(t, "uneven ring", c.RingAllReduceS([]int{4, 0, 2, 1}, 80), 6*(2+20.0/10))
 	close(t, "uneven hierarchy", c.HierarchicalAllReduceS([]int{4, 0, 2, 1}, 80), 4*(1+80.0/3/100)+2*(2+40.0/10))
-	// One level: both are one ring.
+	// With one level, both algorithms are one ring.
 	close(t, "one level", c.AllReduceS([]int{1, 2, 3}, 90), c.RingAllReduceS([]int{1, 2, 3}, 90))
 	close(t, "nobody", c.AllReduceS(nil, 90), 0)
 	c.Levels[0].Shared = true // all four chunks of a step queue on one link
@@ -46,8 +47,8 @@ func TestAllReduceByHand(t *testing.T) {
 	close(t, "bus as a ring", c.RingAllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
 }
 
-// dgx-h100: eight GPUs on NVLink at 450 GB/s and 5 us, a rail of 50 GB/s and 10 us for each. By hand for 1 GB
-// among 16.
+// dgx-h100: eight GPUs on NVLink at 450 GB/s and 5 us. Each GPU has a rail of 50 GB/s and 10 us. Times are worked
+// out by hand for 1 GB among 16 GPUs.
 func TestEveryRailIsUsed(t *testing.T) {
 	c, err := Preset("dgx-h100")
 	if err != nil {
@@ -58,20 +59,22 @@ func TestEveryRailIsUsed(t *testing.T) {
 		all[i] = i
 	}
 	const GB = 1_000_000_000
-	// Eighths inside, 14 messages; then each GPU sums its eighth with the other server's over its own rail.
+	// 14 messages of an eighth inside a server. Then each GPU sums its eighth with the other server's over its own
+	// rail.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, GB), 14*(5e-6+GB/8/450e9)+2*(10e-6+GB/8/2/50e9))
-	// 30 steps of a sixteenth, an eighth of which goes over each rail.
+	// 30 steps of a sixteenth; each of the eight rails carries an eighth of a step.
 	close(t, "ring", c.AllReduceS(all, GB), 30*(10e-6+GB/16./8/50e9))
-	// The eight rails as one uplink of eight times the bandwidth take as long.
+	// One uplink with the bandwidth of all eight rails takes as long.
 	one := *c
 	one.Levels = append([]Level(nil), c.Levels...)
 	one.Levels[1].Uplinks, one.Levels[1].BandwidthBytesPerSecond = true, 400e9
 	close(t, "one uplink of 400 GB/s", one.AllReduceS(all, GB), c.AllReduceS(all, GB))
-	// Three GPUs of one server and one of the other: its one rail carries all.
+	// Three GPUs of one server and one of the other: the other server's only rail carries everything.
 	close(t, "uneven", c.HierarchicalAllReduceS([]int{0, 1, 2, 9}, GB), 4*(5e-6+GB/3./450e9)+2*(10e-6+GB/2/50e9))
 }
 
-// A room of two racks of two servers of four. Each server has an uplink in its rack: two rails out of a rack.
+// Two racks, each of two servers of four devices. Each server has an uplink into its rack, and each rack has two
+// rails out.
 func TestRailsBehindUplinks(t *testing.T) {
 	c := &Cluster{
 		Devices: make([]string, 16),
@@ -155,7 +158,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// A board's peak by hand: 6840 slices x 2 x 300 MHz = 4.104 TFLOPS (BaPipe, Table V).
+// The peak of an FPGA board by hand: 6840 slices x 2 x 300 MHz = 4.104 TFLOPS (BaPipe, Table V).
 func TestBoards(t *testing.T) {
 	c, err := Preset("bapipe-2xvcu129-2xvcu118")
 	if err != nil {

@@ -36,7 +36,7 @@ func TestReadAndAsk(t *testing.T) {
 	near(c.TransferS(4, 4, 1e9), 0)
 	// Two in one server: a ring of two moves the bytes once over each link.
 	near(c.AllReduceS([]int{0, 1}, 130e9), 1+2*5e-6)
-	// One in each server goes over the rack alone, at the collective's bandwidth.
+	// One device in each server: only the rack's links carry bytes, at the bandwidth for collectives.
 	near(c.AllReduceS([]int{0, 8}, 3e9), 1+2*30e-6)
 	near(c.AllReduceS([]int{5}, 1e9), 0)
 }
@@ -114,7 +114,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A size that is read is a number of bytes, and is near what it is printed as.
+// A size that parses is a number of bytes, and its printed form parses to nearly the same number.
 func FuzzParseBytes(f *testing.F) {
 	for _, text := range []string{"16GiB", "1.5 MB", "0B", "512", "-1GiB", "4096 TiB", "1e3KB", "..B"} {
 		f.Add(text)
@@ -133,7 +133,7 @@ func FuzzParseBytes(f *testing.F) {
 	})
 }
 
-// What network cards are sold by is a rate of bits, in either spelling.
+// Network cards are sold by bits per second. Both spellings of that unit are read.
 func TestRatesOfBits(t *testing.T) {
 	for text, want := range map[string]float64{"100Gbit/s": 12.5e9, "100Gbps": 12.5e9, "8 bit/s": 1, "1Mbit/s": 125e3} {
 		if got, err := quantity(text, "bandwidth", rateUnits); err != nil || got != want {

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// A preset is a cluster of a paper, or of a cloud; behind a colon it has another size.
+// A preset is the cluster of a paper or of a cloud provider. A suffix after a colon changes its size.
 func ExamplePreset() {
 	c, err := cluster.Preset("dapple-a:2x4")
 	if err != nil {

@@ -23,7 +23,7 @@ levels: [{name: server, size: 4, bandwidth: 100GB/s}, {name: rack, size: 3, band
 	return c
 }
 
-// TestWithCores: what is asked for is what all workers share, also of nodes that say otherwise.
+// TestWithCores: the given number of cores is shared by all workers, even where the hosts had other numbers.
 func TestWithCores(t *testing.T) {
 	h := Hosts{Process: Link{1e-6, 1e9, 0}, Network: Link{1e-3, 1e6, 0}, Types: map[string]DeviceType{"cpu": {}}}
 	for host, cores := range []int{2, 1} {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Two nodes of eight in groups of four: two devices a node, each with the memory and price of four, four links at once.
+// Two nodes of eight devices in groups of four: each node becomes two devices. Each of them has the memory and price
+// of four devices, and sends over four links at once.
 func TestGroupsByHand(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {
@@ -46,7 +47,7 @@ func TestGroupsByHand(t *testing.T) {
 	}
 }
 
-// Collectives by hand on two nodes of eight: 230 GB/s and 3 us inside, 160 GB/s for a node's way out, 10 us.
+// Collectives by hand on two nodes of eight: 230 GB/s and 3 us inside a node, 160 GB/s and 10 us out of a node.
 func TestCollectivesByHand(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {

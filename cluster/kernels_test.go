@@ -9,7 +9,7 @@ import (
 
 const level = "\ndevice: d\nlevels: [{name: n, size: 2, bandwidth: 1GB/s}]\n"
 
-// A device type of every key comes back as it was written.
+// A device type with every key set is the same after it is written and read.
 func TestKernelsAreReadAndWritten(t *testing.T) {
 	text := `name: c
 device_types:
@@ -21,7 +21,7 @@ device_types:
 	if err != nil {
 		t.Fatal(err)
 	}
-	us := 1e-6 // as a quantity reads it
+	us := 1e-6 // computed as the parser of quantities does
 	want := DeviceType{MemoryBytes: 640e9, PeakFLOPS: 19.5e12, Peaks: map[string]float64{"f32": 19.5e12, "bf16": 312e12},
 		MemoryBandwidthBytesPerSecond: 2e12, PricePerHour: 20,
 		Group: &Group{Size: 8, SequenceParallel: true, BandwidthBytesPerSecond: 250e9, LatencyS: 2 * us},
@@ -36,7 +36,7 @@ device_types:
 	}
 }
 
-// A type that is like another has what that has, but for what it says itself.
+// A device type with the key like copies the fields of the named type, except those that it sets itself.
 func TestLike(t *testing.T) {
 	c, err := Parse(strings.NewReader(`name: c
 device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kernels: {rates: {memory: {limit: 0.5}}}}}` +
@@ -57,8 +57,8 @@ device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kerne
 	}
 }
 
-// What a type says beside like is all that it changes: zero and false are said too, a rate number by number, and a
-// peak is that of single precision, whatever its name.
+// A device type with the key like changes only the fields that it gives. A given zero or false counts, each number
+// of a rate is replaced separately, and the peak of single precision can be given under either of its names.
 func TestLikeIsChangedByWhatIsSaid(t *testing.T) {
 	one := func(text string) DeviceType {
 		t.Helper()
@@ -92,7 +92,7 @@ func TestLikeIsChangedByWhatIsSaid(t *testing.T) {
 	if again := one("like: a100-80gb"); again.Peak("f32") != 19.5e12 || again.Kernels.Overlap != 0.8 {
 		t.Errorf("the preset itself has changed: %+v %+v", again, again.Kernels)
 	}
-	// No preset fuses, so that false is tried on what a file built on one that does would read.
+	// No preset sets fused to true, so false is tested against a file's kernels instead.
 	yes, no := true, false
 	if out := (&fileKernels{Fused: &no}).over(&fileKernels{Fused: &yes}); said(out.Fused) {
 		t.Error("fused: false changes nothing")

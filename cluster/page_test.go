@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The page of clusters names every key of a cluster file and every preset, and its example is read.
+// The page docs/clusters.md names every key of a cluster file and every preset, and its example can be read.
 func TestTheClustersPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/clusters.md")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// sized is two switches of two devices, whose links reach half of 10 and 4 GB/s with messages of a megabyte.
+// sized returns two switches of two devices each. At messages of a megabyte, links reach half of their 10 and 4
+// GB/s.
 func sized(t *testing.T) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`name: sized
@@ -25,8 +26,8 @@ levels:
 	return c
 }
 
-// A megabyte, as large as the half size, reaches half of the bandwidth, and nine of them 0.9. What has no bytes takes
-// the latency.
+// A message of a megabyte, which is the half size, reaches half of the bandwidth, and one of nine megabytes 0.9 of
+// it. A message of no bytes takes only the latency.
 func TestSmallMessagesReachLess(t *testing.T) {
 	c := sized(t)
 	for bytes, want := range map[int64]float64{0: 0, 1e6: 1e6 / 5e9, 9e6: 9e6 / 9e9} {
@@ -37,10 +38,10 @@ func TestSmallMessagesReachLess(t *testing.T) {
 	}
 }
 
-// Collectives take the protocol that is fastest for their bytes. Rings, by hand: two devices of a box sum b
-// bytes in two messages of b/2, quick 2 (1 us + b/2 / 2.5 GB/s), bulk 6 us + 2 (3 us + b/2 / 10 GB/s), and
-// gather them in one. Over both boxes a quarter of b at a time goes over links of 4 GB/s: four devices are
-// three hops, or in trees of two boxes one hop outside and one inside, twice.
+// Collectives use the fastest protocol for their number of bytes. Rings, by hand: two devices of a box sum b bytes
+// in two messages of b/2. That takes 2 (1 us + b/2 / 2.5 GB/s) with protocol quick, and 6 us + 2 (3 us + b/2 / 10
+// GB/s) with protocol bulk. A gather takes one such message. Over both boxes, messages of b/4 go over links of 4
+// GB/s. A ring of four devices has three hops; a tree over two boxes has one hop outside and one inside, each way.
 func TestTheFastestProtocolIsTaken(t *testing.T) {
 	c := sized(t)
 	near := func(what string, got, want float64) {
@@ -55,7 +56,8 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	near("a small ring", c.CollectiveS(two, 1000, AllReduce), 2*(1e-6+500/2.5e9))
 	near("a small gather", c.CollectiveS(two, 1000, Gather), 1e-6+500/2.5e9)
 	near("a large gather", c.CollectiveS(two, 1e6, Gather), 6e-6+3e-6+5e5/1e10)
-	// By bulk a ring of four passes two edges inside and two outside each way; a tree one and one, of its own latencies.
+	// With protocol bulk, a ring of four passes two edges inside and two outside, each way. A tree passes one of each,
+	// with the latencies of trees.
 	all := []int{0, 1, 2, 3}
 	near("quick rings over boxes", c.CollectiveS(all, 1000, AllReduce), 2*(0.75*1000/2e9+4e-6+1e-6)) // as a tree
 	ring, tree := 8e-6+2*(0.75e8/4e9+2*3e-6+2*7e-6), 8e-6+2*(0.75e8/4e9+2e-6+20e-6)
@@ -70,7 +72,7 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	near("a group's large gather", g.RingS(1e6, 1), 6e-6+3e-6+5e5/1e10)
 }
 
-// At its best a cluster's messages and sums take no longer than by any protocol, whatever their size.
+// With AtBest, messages and sums of any size take no longer than with any protocol.
 func TestAtBestNothingTakesLonger(t *testing.T) {
 	c := sized(t)
 	best := c.AtBest()
@@ -90,7 +92,7 @@ func TestAtBestNothingTakesLonger(t *testing.T) {
 	}
 }
 
-// What a file says of sizes is written and read again, of groups too, and nonsense is refused.
+// Half sizes and protocols are written to a file and read again, also those of groups. Wrong values are refused.
 func TestProtocolsInFiles(t *testing.T) {
 	c := sized(t)
 	again, err := Parse(strings.NewReader(c.Text()))
@@ -116,8 +118,8 @@ func TestProtocolsInFiles(t *testing.T) {
 	}
 }
 
-// tree is a box of two PCIe switches with two devices each, and two boxes: devices have 10 GB/s, a switch's uplink has
-// 1 GB/s, and a box's port 4.
+// tree returns two boxes, each with two PCIe switches of two devices. A device has 10 GB/s, the uplink of a switch 1
+// GB/s, and the port of a box 4 GB/s.
 func tree(t *testing.T) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`name: tree
@@ -134,8 +136,8 @@ levels:
 	return c
 }
 
-// Devices below one switch share its uplink, whether they send to the other switch or out of the box. A
-// message goes no faster than the narrowest link that it passes.
+// Devices below one switch share its uplink, both to the other switch and out of the box. A message is as fast as
+// the narrowest link on its path.
 func TestPCIeTreesShareUplinks(t *testing.T) {
 	c := tree(t)
 	for to, want := range map[int]float64{1: 1e9 / 10e9, 2: 1, 4: 1} {
@@ -158,17 +160,18 @@ func TestPCIeTreesShareUplinks(t *testing.T) {
 		want int
 	}{
 		{[2]int{0, 2}, [2]int{1, 3}, 2}, // up from one switch, down to the other
-		{[2]int{0, 2}, [2]int{1, 4}, 1}, // up from it, and then to different places
+		{[2]int{0, 2}, [2]int{1, 4}, 1}, // up from one switch, then to different places
 		{[2]int{0, 4}, [2]int{2, 6}, 2}, // from two switches: the ports of both boxes
-		{[2]int{0, 1}, [2]int{1, 2}, 0}, // below a switch nothing is shared
-		{[2]int{0, 2}, [2]int{3, 1}, 0}, // up and down are apart
+		{[2]int{0, 1}, [2]int{1, 2}, 0}, // below a switch no link is shared
+		{[2]int{0, 2}, [2]int{3, 1}, 0}, // up and down are separate links
 	} {
 		if got := shared(of.a, of.b); got != of.want {
 			t.Errorf("%v and %v share %d links, want %d", of.a, of.b, got, of.want)
 		}
 	}
-	// All eight pass each uplink once: 7/8 of the bytes at 1 GB/s, and one of the two below each switch half of that,
-	// beside the other. Within a box it is the same uplinks.
+	// With all eight devices, 7/8 of the bytes pass each uplink, at 1 GB/s. A collective of one device below each
+	// switch gets half of that rate, because the other device's collective runs at the same time. Within a box the same
+	// uplinks are used.
 	bytes := 8e9
 	for _, of := range []struct {
 		devices []int
@@ -184,7 +187,7 @@ func TestPCIeTreesShareUplinks(t *testing.T) {
 			t.Errorf("a gather of %v takes %v s, want %v", of.devices, got, of.s)
 		}
 	}
-	// A ring of two of different boxes is 2 messages of half of the bytes, each over 1 GB/s uplinks.
+	// A ring of two devices in different boxes sends 2 messages of half of the bytes, each over uplinks of 1 GB/s.
 	if got, want := c.AllReduceS([]int{0, 4}, 2e9), 2*(4e-6+1.0); math.Abs(got-want) > 1e-9 {
 		t.Errorf("a sum of two takes %v s, want %v", got, want)
 	}

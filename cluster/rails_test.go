@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// hall is two racks of two servers of eight devices, each device with a port of 1 GB/s into its rack's switch.
+// hall returns two racks of two servers of eight devices. Each device has a port of 1 GB/s into the switch of its
+// rack.
 func hall(t *testing.T, between string) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`name: racks
@@ -23,8 +24,8 @@ levels:
 	return c
 }
 
-// Of 16 ports of a rack 4 lead out of one that is oversubscribed four times: four devices in a row share each. A fifth
-// of them is 3.2 ports, four that carry 0.8 of one.
+// A rack has 16 ports. Oversubscribed four times it has 4 links out, and four neighbouring devices share each. An
+// oversubscription of 5 would give 3.2 links, which become four links with 0.8 of the bandwidth.
 func TestOversubscribedRacksShareLinks(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
 	if got := c.Levels[2]; got.Rails != 4 || got.BandwidthBytesPerSecond != 1e9 {
@@ -49,10 +50,10 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 		meet bool
 	}{
 		{[2]int{0, 16}, [2]int{1, 24}, true},  // both leave rack 0 by its first link
-		{[2]int{0, 16}, [2]int{4, 24}, false}, // the next four have another one
+		{[2]int{0, 16}, [2]int{4, 24}, false}, // the next four devices have another link
 		{[2]int{0, 16}, [2]int{17, 1}, false}, // there and back
-		{[2]int{0, 8}, [2]int{1, 9}, false},   // inside a rack each has a port
-		{[2]int{0, 8}, [2]int{0, 16}, true},   // by the one port of device 0
+		{[2]int{0, 8}, [2]int{1, 9}, false},   // inside a rack each device has its own port
+		{[2]int{0, 8}, [2]int{0, 16}, true},   // both use the only port of device 0
 	} {
 		if got := meet(of.a, of.b); got != of.meet {
 			t.Errorf("%v and %v share a link: %v", of.a, of.b, got)
@@ -60,9 +61,10 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 	}
 }
 
-// An all-reduce is by rings that leave a server over its eight ports and a rack over those it has, or by trees.
-// 8 GB, 16 devices in each rack: each way 31/32 of them over 8 GB/s, or over the 2 GB/s of two ports, and 28 edges of a
-// server and 4 of the hall. In trees four servers are 2 of the hall's edges deep, and 7 of a server's.
+// An all-reduce uses rings or trees. Rings leave a server over its eight ports, and a rack over all its ports. By
+// hand for 8 GB and 16 devices in each rack: each way, 31/32 of the bytes pass 8 GB/s, or the 2 GB/s of two ports. A
+// ring has 28 edges of a server and 4 of the hall. Trees over four servers pass 2 of the hall's edges and 7 of a
+// server's.
 func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	all := make([]int, 32)
 	for i := range all {
@@ -82,7 +84,8 @@ func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	}
 }
 
-// Groups of four devices send over their four ports at once, and what is written reads back.
+// Groups of four devices send over their four ports at once, and a grouped cluster is the same after it is written
+// and read.
 func TestGroupsAndFilesKeepRails(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
 	k := c.DeviceTypes["d"]
@@ -113,8 +116,8 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 	}
 }
 
-// A p4d has four interfaces of 12.5 GB/s: 16 GPUs of two sum 1 GB in 2 x 15/16 of it over 50 GB/s, and two trees'
-// or rings' latencies; GPUs 0 and 1 share an interface, 0 and 2 do not.
+// A p4d server has four interfaces of 12.5 GB/s. The 16 GPUs of two servers sum 1 GB by moving 2 x 15/16 of it over
+// 50 GB/s, plus the latencies of two trees or rings. GPUs 0 and 1 share an interface; GPUs 0 and 2 do not.
 func TestCloudsHaveRails(t *testing.T) {
 	c, err := Preset("aws-p4d-24xlarge")
 	if err != nil {
@@ -143,8 +146,8 @@ func TestCloudsHaveRails(t *testing.T) {
 	}
 }
 
-// A preset of another size has as many devices on a rail as it had: two on each of p4d's four, of eight. Three devices
-// are on no whole number of them.
+// A preset of another size keeps its number of devices on each rail. In p4d, eight devices use four rails, so two
+// share one. Three devices would need one and a half rails, which is refused.
 func TestPresetsOfOtherSizesKeepDevicesOnARail(t *testing.T) {
 	for size, want := range map[string]int{"2x8": 4, "2x2": 1, "3x6": 3, "4x16": 8} {
 		c, err := Preset("aws-p4d-24xlarge:" + size)

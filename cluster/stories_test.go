@@ -11,21 +11,21 @@ import (
 	"github.com/millrace-ml/millrace/internal/storytest"
 )
 
-// TestStories tells, in testdata, how hardware is described, and what a description answers.
+// TestStories tests, with the cases in testdata, how hardware is described and what questions a description answers.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld has the cluster that the story is about.
+// storyWorld holds the cluster that the story works on.
 type storyWorld struct{ c *Cluster }
 
 // Do implements storytest.World.
 //
-//	cluster                          reads a file; says in a line what it is
-//	type name=T                      what a device type has, its kernels included
-//	transfer from=D to=D bytes=N     between which groups, how long, and which links it takes
-//	contend a=(D,D) b=(D,D)          whether two transfers have a link in common
-//	all-reduce devices=(D,...) bytes=N    by one ring, and level by level
+//	cluster                          reads a file; prints a summary in one line
+//	type name=T                      prints a device type's memory, speeds and peaks
+//	transfer from=D to=D bytes=N     prints the level it crosses, how long links are taken, and when it is there
+//	contend a=(D,D) b=(D,D)          prints whether two transfers share a link
+//	all-reduce devices=(D,...) bytes=N    prints the times by one ring, and level by level
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	var bytes int64
 	d.MaybeScanArgs(t, "bytes", &bytes)

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsWrittenIsRead: every preset, and hosts of random figures, come back as they are.
+// TestWhatIsWrittenIsRead: every preset, and hosts with random figures, are the same after they are written and
+// read.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	var all []*Cluster
 	for _, name := range Presets() {
@@ -76,8 +77,8 @@ func TestMeasuredFiguresAreShort(t *testing.T) {
 	}
 }
 
-// TestHosts: levels are those that join something, cores are shared inside a process, and the processes of a host
-// share its way out.
+// TestHosts: a level of one group is left out, the workers of a process share its cores, and the processes of a host
+// share its network link.
 func TestHosts(t *testing.T) {
 	h := func(hosts, processes, workers int) *Hosts {
 		h := &Hosts{Process: Link{1e-6, 1e10, 0}, Host: Link{1e-5, 1e9, 0}, Network: Link{1e-4, 1e8, 0},
@@ -146,8 +147,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestWhereHostsEnd: as a file says, or at the innermost level's groups; also of the first devices, and of presets of
-// another size.
+// TestWhereHostsEnd: hosts end where a file says, or where the innermost level's groups end. This also holds for the
+// first devices of a cluster and for presets of other sizes.
 func TestWhereHostsEnd(t *testing.T) {
 	read := func(hosts, levels string) (*Cluster, error) {
 		return Parse(strings.NewReader("name: c\ndevice_types: {cpu: {}}\ndevice: cpu\n" + hosts + "\nlevels: [" + levels +
