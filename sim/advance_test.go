@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// advanced simulates 1F1B with some depths where a message takes a fourth of a forward.
+// advanced simulates 1F1B with the given depths. A message takes a quarter of a forward.
 func advanced(t *testing.T, family string, warmup []int, stages, m int) (stepS float64, held []int) {
 	t.Helper()
 	p := loweredOf(t, family, schedule.Settings{Placement: straight(stages), MicroBatches: m, Warmup: warmup})
@@ -18,9 +18,9 @@ func advanced(t *testing.T, family string, warmup []int, stages, m int) (stepS f
 	return sum.StepS, sum.PeakActivations
 }
 
-// TestAdvanceReachesAFAB: 8 stages, 32 micro-batches, a message of a quarter of a forward. The
-// controller comes within 3 % of AFAB's 120.5 and holds a fraction of its micro-batches; deepening
-// the first stage alone gains next to nothing.
+// TestAdvanceReachesAFAB uses 8 stages, 32 micro-batches and messages of a quarter of a forward. The controller
+// comes within 3 % of AFAB's 120.5 and holds a fraction of AFAB's micro-batches. Deepening only the first stage
+// gains next to nothing.
 func TestAdvanceReachesAFAB(t *testing.T) {
 	const stages, m = 8, 32
 	sum := func(xs []int) (n int) {
@@ -50,7 +50,7 @@ func TestAdvanceReachesAFAB(t *testing.T) {
 		took, held := advanced(t, "1f1b", k, stages, m)
 		t.Logf("%s: %v after %d iterations, step %v, %d micro-batches held in all; 1F1B %d, AFAB %d", rule, k, asked, took,
 			sum(held), sum(one), sum(all))
-		// The same extra on every stage gains a little each time, until nearly all are in advance.
+		// With the same extra on every stage, each increase gains a little, until nearly all micro-batches are in advance.
 		if took > afab*1.03 || sum(held) >= sum(all) || rule == family.Graded && sum(held) > sum(all)/4 {
 			t.Errorf("%s settles on %v: step %v and %v held; AFAB %v and %v", rule, k, took, held, afab, all)
 		}

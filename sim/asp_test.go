@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// updates is an order: of each update the minibatch, and how many there had been in the weights that it went by.
+// updates builds an order of updates from pairs: a minibatch, and the number of updates in the weights that it used.
 func updates(pairs ...int) (all []schedule.Applied) {
 	for i := 0; i < len(pairs); i += 2 {
 		all = append(all, schedule.Applied{Minibatch: pairs[i], Version: pairs[i+1]})
@@ -40,7 +40,8 @@ func aspProgram(t testing.TB, trainers, steps int, staleness *int, clip bool) *s
 	return p
 }
 
-// done is what a server did in a simulation: its updates in order, with how many there had been in the weights.
+// done returns the updates of a server in a simulation, in order, each with the number of updates in the weights
+// that its minibatch used.
 func done(t testing.TB, tl *trace.Timeline, server int) []schedule.Applied {
 	t.Helper()
 	var events []trace.Event
@@ -49,7 +50,7 @@ func done(t testing.TB, tl *trace.Timeline, server int) []schedule.Applied {
 			events = append(events, e)
 		}
 	}
-	// A send is recorded where it leaves, an update where it ends; what is at one moment is as it was recorded.
+	// A send counts at its start and an update at its end. Events of the same moment keep their recorded order.
 	at := func(e trace.Event) float64 {
 		if e.Kind == "U" {
 			return e.EndS
@@ -73,9 +74,10 @@ func done(t testing.TB, tl *trace.Timeline, server int) []schedule.Applied {
 	return order
 }
 
-// Trainers that take 2 and 5 for a minibatch, an update that takes none and transfers that take none: by hand.
+// By hand: two trainers take 2 s and 5 s for a minibatch; updates and transfers take no time.
 //
-//	trainer 0  minibatches 0 2 4 6 end at 2 4 6 8, trainer 1  1 3 5 7 at 5 10 15 20
+//	trainer 0: minibatches 0 2 4 6 end at 2 4 6 8
+//	trainer 1: minibatches 1 3 5 7 end at 5 10 15 20
 func TestASPByHand(t *testing.T) {
 	costs := sim.Costs{Stages: [][]sim.StageCost{{{ForwardS: 1, BackwardS: 1}, {ForwardS: 2, BackwardS: 3}, {}}}}
 	two := 2
@@ -85,11 +87,12 @@ func TestASPByHand(t *testing.T) {
 		want      []schedule.Applied
 	}{
 		{nil, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// trainer 0 may begin its fourth minibatch, 6, once trainer 1 has done one, at 5: all as above, as it begins at 6
+		// Trainer 0 may begin its fourth minibatch, 6, after trainer 1's first, at 5. It begins it at 6 anyway, so nothing
+		// changes.
 		{&two, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// rounds: both begin at 0 5 10 15
+		// In rounds: both trainers begin at 0 5 10 15.
 		{new(0), 20, updates(0, 0, 1, 0, 2, 2, 3, 2, 4, 4, 5, 4, 6, 6, 7, 6)},
-		// one ahead: trainer 0 begins 0 at 0, 2 at 2, 4 at 5 behind the first update of trainer 1, 6 at 10
+		// One ahead: trainer 0 begins 0 at 0, 2 at 2, 4 at 5 after trainer 1's first update, and 6 at 10.
 		{new(1), 20, updates(0, 0, 2, 1, 1, 0, 4, 3, 3, 3, 6, 5, 5, 5, 7, 7)},
 	} {
 		p := aspProgram(t, 2, 8, c.staleness, false)
@@ -106,8 +109,8 @@ func TestASPByHand(t *testing.T) {
 	}
 }
 
-// However long everything takes, no worker is farther ahead than the bound. The order that happened is a Program
-// that does the same, whatever that takes.
+// TestASPInAnyTiming: whatever the times, no trainer is farther ahead than the bound. The recorded order gives a
+// Program that makes the same updates at other times too.
 func TestASPInAnyTiming(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 81))
@@ -163,7 +166,7 @@ func TestASPInAnyTiming(t *testing.T) {
 	}
 }
 
-// paced says where a worker was farther ahead of another one that had more to do than the bound.
+// paced returns an error text where a trainer was farther ahead of an unfinished trainer than the bound.
 func paced(order []schedule.Applied, trainers int, bound *int) string {
 	if bound == nil {
 		return ""
@@ -173,7 +176,7 @@ func paced(order []schedule.Applied, trainers int, bound *int) string {
 		left[a.Minibatch%trainers]++
 	}
 	for _, a := range order {
-		had := make([]int, trainers) // updates in the weights that this minibatch went by
+		had := make([]int, trainers) // updates by trainer, in the weights that this minibatch used
 		for _, b := range order[:a.Version] {
 			had[b.Minibatch%trainers]++
 		}
@@ -186,8 +189,9 @@ func paced(order []schedule.Applied, trainers int, bound *int) string {
 	return ""
 }
 
-// Bytes by hand, of 2 trainers: each holds a copy of the weights (100, and 7 frozen), its gradients (100), and what is
-// sent to it; the server weights and states, the gradients that have come, and a copy of the weights to be sent.
+// Bytes by hand, for 2 trainers. Each trainer holds a copy of the weights (100, and 7 frozen), its gradients (100),
+// and the weights sent to it. The server holds weights and states, arrived gradients, and a copy of the weights to
+// send.
 func TestASPMemory(t *testing.T) {
 	k := sim.StageCost{ForwardS: 1, BackwardS: 1}
 	k.ReferenceBytes, k.FrozenBytes, k.FixedBytes, k.ParameterBytes = 100, 7, 307, 100
@@ -197,8 +201,8 @@ func TestASPMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A trainer: its own 107 and 100 sent to it, then 107 and gradients of 100. The server: 307, both gradients at once
-	// and no copy yet, or a copy and the gradients of the other.
+	// A trainer holds its own 107 and 100 sent to it, later 107 and gradients of 100. The server holds 307 and either
+	// both gradients, or one gradient and a copy of the weights.
 	if want := []int64{207, 207, 507}; !slices.Equal(sum.PeakBytes, want) {
 		t.Errorf("peaks %v; want %v", sum.PeakBytes, want)
 	}

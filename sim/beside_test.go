@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// besideProgram is elastic averaging with the reference beside the pipelines.
+// besideProgram returns a Program of elastic averaging whose reference is updated on threads beside the pipelines.
 func besideProgram(t testing.TB, stages, micros, pipelines, steps int) *schedule.Program {
 	t.Helper()
 	e := plan.NewElastic(pipelines)
@@ -43,7 +43,7 @@ func besideCosts(stages int, pulled, reference float64) sim.Costs {
 	return c
 }
 
-// ofPipelines is a Timeline without what the reference's threads do.
+// ofPipelines returns the events of a Timeline without those of the reference's threads.
 func ofPipelines(tl *trace.Timeline) (all []trace.Event) {
 	for _, e := range tl.Events {
 		if e.Lane != trace.Beside {
@@ -53,8 +53,8 @@ func ofPipelines(tl *trace.Timeline) (all []trace.Event) {
 	return all
 }
 
-// A pipeline is never blocked by the reference: however long the reference's updates take, 1,000 steps for instance,
-// everything else happens at the moments at which it does where they take nothing.
+// The reference never blocks a pipeline. All other events happen at the same times, whether the reference's updates
+// take no time or, for example, 1,000 steps.
 func TestAReferenceBesideBlocksNobody(t *testing.T) {
 	for seed := range uint64(60) {
 		g := rand.New(rand.NewPCG(seed, 92))
@@ -87,9 +87,10 @@ func TestAReferenceBesideBlocksNobody(t *testing.T) {
 	}
 }
 
-// One stage, two pipelines of one micro-batch (3 s), pulls of 1 s, the reference's update 5 s for each pipeline: by
-// hand. An iteration takes 8 s. Pipeline 0 updates at 4 to 5, 12 to 13, ..., pipeline 1 at 7 to 8, 15 to 16; the thread
-// is given an update at 8, 16, 24, 32 and takes 10 s for each: it is done at 18, 28, 38, 48.
+// By hand: one stage, two pipelines of one micro-batch (3 s), pulls of 1 s, and a reference update of 5 s for each
+// pipeline. An iteration takes 8 s. Pipeline 0 updates from 4 to 5, 12 to 13, ...; pipeline 1 from 7 to 8, 15 to 16,
+// .... The thread is given an update at 8, 16, 24 and 32 and takes 10 s for each, so it is done at 18, 28, 38 and
+// 48.
 func TestASlowReferenceBesideByHand(t *testing.T) {
 	p := besideProgram(t, 1, 1, 2, 4)
 	tl, _, err := sim.Run(p, besideCosts(1, 1, 5), sim.Options{Record: true})
@@ -105,8 +106,8 @@ func TestASlowReferenceBesideByHand(t *testing.T) {
 	if !slices.Equal(given, []float64{8, 16, 24, 32}) || !slices.Equal(done, []float64{18, 28, 38, 48}) {
 		t.Errorf("given at %v, done at %v", given, done)
 	}
-	// The pulls of iterations 0 and 1 begin at 4, 7, 12 and 15, those of iteration 2 at 20 and 23, of iteration 3 at 28,
-	// when the second update of the reference is just done, and at 31.
+	// The pulls of iterations 0 and 1 begin at 4, 7, 12 and 15, those of iteration 2 at 20 and 23. Those of iteration 3
+	// begin at 28, exactly when the reference's second update is done, and at 31.
 	want := []int{0, 0, 0, 0, 1, 1, 2, 2}
 	for i, s := range tl.Seen {
 		if s.Step != i/2 || s.Pipeline != i%2 || s.Version != want[i] {
@@ -118,8 +119,8 @@ func TestASlowReferenceBesideByHand(t *testing.T) {
 	}
 }
 
-// In any timing no update sees more than what earlier iterations left. The order that happened is a Program that
-// does the same, whatever that takes.
+// In any timing, an update sees at most the reference that earlier iterations left. The recorded order gives a
+// Program whose updates see the same at other times too.
 func TestReferencesBesideInAnyTiming(t *testing.T) {
 	stale := 0
 	for seed := range uint64(200) {
@@ -180,7 +181,7 @@ func seenIn(tl *trace.Timeline) (all []schedule.Seen) {
 	return ordered(all)
 }
 
-// byLists is what the updates of a Program see whose lists say so.
+// byLists returns what each update sees according to the lists of a Program.
 func byLists(p *schedule.Program) (all []schedule.Seen) {
 	for w := range p.Workers {
 		made := 0
@@ -198,9 +199,10 @@ func byLists(p *schedule.Program) (all []schedule.Seen) {
 	return ordered(all)
 }
 
-// Bytes by hand, of two pipelines on one stage: each holds 3000, the reference 1100 that pipelines see and 1100 that
-// its thread works on; a gradient of 1000 becomes a step of 1100 in the queue. A fast reference has two steps there at
-// most, one that is never done all of them, eight in four iterations; a copy of 1100 lies there until it is seen.
+// Bytes by hand, for two pipelines on one stage. Each pipeline holds 3000. The reference holds 1100 that pipelines
+// see and 1100 that its thread works on. A gradient of 1000 becomes a step of 1100 in the queue. With a fast
+// reference the queue holds at most two steps. With a reference that never finishes, it holds all eight steps of
+// four iterations. A finished copy of 1100 is kept until a pipeline has seen it.
 func TestMemoryOfAReferenceBeside(t *testing.T) {
 	p := besideProgram(t, 1, 1, 2, 4)
 	for _, c := range []struct {
@@ -208,8 +210,8 @@ func TestMemoryOfAReferenceBeside(t *testing.T) {
 		want      int64
 	}{
 		{0, 2*3000 + 2*1100 + 2*1100},
-		// given at 8, 16, 24, 32 and done at 18, 28, 38, 48: eight steps less those of two updates, and of the third none
-		// yet, behind the pull at 32. The copies of 18 and 28 are seen.
+		// Updates are given at 8, 16, 24 and 32, and done at 18, 28, 38 and 48. After the pull at 32 the queue holds eight
+		// steps, less those of the two finished updates. The copies of 18 and 28 have been seen.
 		{5, 2*3000 + 2*1100 + 4*1100},
 		{1e6, 2*3000 + 2*1100 + 8*1100},
 	} {
@@ -224,7 +226,7 @@ func TestMemoryOfAReferenceBeside(t *testing.T) {
 		if sum.PeakBytes[0] != c.want {
 			t.Errorf("with a reference that takes %v s: %d bytes at most; want %d", c.reference, sum.PeakBytes[0], c.want)
 		}
-		// One copy that nobody has seen is left.
+		// One copy that no pipeline has seen is left.
 		if left := tl.Memory[len(tl.Memory)-1].Bytes; left != 2*3000+3*1100 {
 			t.Errorf("with a reference that takes %v s: %d bytes are left", c.reference, left)
 		}

@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBusyIsOfTheSameStepsAsTheStep: no worker computes for longer than a step takes, whatever varies. It adds up,
-// from the recorded events alone, what each worker computes for each step, and takes the medians over the steps that
-// the step's time is of.
+// TestBusyIsOfTheSameStepsAsTheStep: no worker computes for longer than a step takes, whatever varies. From the
+// recorded events, it sums what each worker computes in each step. Then it takes the medians over the same steps
+// that the step time is taken from.
 func TestBusyIsOfTheSameStepsAsTheStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := randomCase(t)
@@ -72,8 +72,8 @@ func alike(t *rapid.T, what string, got, want float64) {
 	}
 }
 
-// By chance half of a stream ends too early: it is shorter by two steps of 5 s, in which worker 0 computes 4 s and
-// worker 1 computes 5.5.
+// By chance the run of half of the stream ends too early: it is shorter by two steps of 5 s. In a step worker 0
+// computes 4 s and worker 1 computes 5.5 s.
 func TestSteadilyNobodyComputesForLongerThanAStep(t *testing.T) {
 	whole := Summary{Steps: 4, EndS: 30, TotalS: []float64{16, 21}}
 	got := whole.Steadily(Summary{Steps: 2, EndS: 20, TotalS: []float64{8, 10}})

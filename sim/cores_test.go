@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// computations is what a Timeline has of them, in the order of their starts.
+// computations returns the computations of a Timeline in the order of their starts.
 func computations(tl *trace.Timeline) []trace.Event {
 	var out []trace.Event
 	for _, e := range tl.Events {
@@ -23,8 +23,8 @@ func computations(tl *trace.Timeline) []trace.Event {
 	return out
 }
 
-// Two workers on one core by hand: a forward takes 1, a backward 2, a send 0.25, a message 0.5 on its way
-// from the beginning of its send.
+// By hand: two workers on one core. A forward takes 1, a backward 2 and a send 0.25. A message takes 0.5 from the
+// start of its send.
 func TestTokensByHand(t *testing.T) {
 	c := Uniform(2, 1, 2, 0.5)
 	c.SendS, c.Cores = 0.25, machine.Share(1)
@@ -40,13 +40,13 @@ func TestTokensByHand(t *testing.T) {
 		start, end float64
 	}{
 		{"0F0", 0, 1},
-		{"0F1", 1.25, 2.25}, // its own send is over, and nobody stands in the queue
-		{"1F0", 2.5, 3.5},   // there since 1.5; the core comes with the end of the send
+		{"0F1", 1.25, 2.25}, // its own send is over, and the queue is empty
+		{"1F0", 2.5, 3.5},   // the input is there since 1.5; the core is free when the send ends
 		{"1F1", 3.5, 4.5},
 		{"1B0", 4.5, 6.5},
-		{"1B1", 6.75, 8.75}, // behind its own send; 0B0 has its gradient at 7
-		{"0B0", 9, 11},      // behind the send of 1B1, and in front of 1U0, which stands in the queue since then
-		{"0B1", 11, 13},     // behind 1U0, which takes no time
+		{"1B1", 6.75, 8.75}, // after its own send; the gradient for 0B0 arrives at 7
+		{"0B0", 9, 11},      // after the send of 1B1, which ends at 9; from then on 1U0 waits in the queue
+		{"0B1", 11, 13},     // after 1U0, which takes no time
 		{"1U0", 11, 11},
 		{"0U0", 13, 13},
 	}
@@ -66,7 +66,7 @@ func TestTokensByHand(t *testing.T) {
 	}
 }
 
-// anyPools has workers share cores: all of them, or some in each of two pools and some with a core of their own.
+// anyPools draws which workers share cores: all of them, or two pools and some workers with their own core.
 func anyPools(t *rapid.T, workers int) machine.Pools {
 	if rapid.Bool().Draw(t, "one pool") {
 		return machine.Share(rapid.IntRange(1, workers).Draw(t, "cores"))
@@ -83,8 +83,9 @@ func anyPools(t *rapid.T, workers int) machine.Pools {
 	return slices.DeleteFunc(pools, func(p machine.Pool) bool { return p.Workers == nil })
 }
 
-// TestTokens runs any Program on any number of cores. At no time do more workers of a pool compute, receive or send
-// than the pool has cores. With as many cores as workers the Timeline is that of workers with a core each.
+// TestTokens runs random Programs on random numbers of cores. At no time do more workers of a pool compute, receive
+// or send than the pool has cores. With as many cores as workers, the Timeline equals that of one core for each
+// worker.
 func TestTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
@@ -125,8 +126,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestHostsDoNotShare: two hosts of a core each take as long as a core for each worker where no host has two
-// workers at once, and who waits for a core is told who had it on the same host.
+// TestHostsDoNotShare: workers of two hosts with one core each wait only for workers of their own host. They take
+// longer than on one host with two cores.
 func TestHostsDoNotShare(t *testing.T) {
 	c := Uniform(4, 1, 2, 0)
 	c.Cores = machine.Pools{{Cores: 1, Workers: []int{0, 1}}, {Cores: 1, Workers: []int{2, 3}}}

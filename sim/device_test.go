@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// spans is when each instruction of a Timeline begins and ends.
+// spans returns the start and the end of each instruction of a Timeline.
 func spans(tl *trace.Timeline) map[string][2]float64 {
 	out := map[string][2]float64{}
 	for _, e := range tl.Events {
@@ -23,7 +23,7 @@ func spans(tl *trace.Timeline) map[string][2]float64 {
 	return out
 }
 
-// A device behind its host by hand: issuing takes 0.25, a forward 1, a backward 2, a message 0.5.
+// By hand, a device to which a host issues work: issuing takes 0.25, a forward 1, a backward 2, and a message 0.5.
 func TestADeviceBehindItsHost(t *testing.T) {
 	for ahead, want := range []map[string][2]float64{
 		{ // each computation is issued when the one before it is done
@@ -32,7 +32,7 @@ func TestADeviceBehindItsHost(t *testing.T) {
 			"1B0": {4.5, 6.5}, "1SB0": {6.5, 7}, "1B1": {6.75, 8.75}, "0B0": {7.25, 9.25}, "1SB1": {8.75, 9.25},
 			"0B1": {9.5, 11.5},
 		},
-		{ // one is issued behind the one that computes, so that none waits for its issue
+		{ // one computation is issued while the one before it computes, so that none waits for its issue
 			"0F0": {0.25, 1.25}, "0SF0": {1.25, 1.75}, "0F1": {1.25, 2.25}, "0SF1": {2.25, 2.75}, "1F0": {2, 3},
 			"1F1": {3, 4},
 			"1B0": {4, 6}, "1SB0": {6, 6.5}, "1B1": {6, 8}, "0B0": {6.75, 8.75}, "1SB1": {8, 8.5}, "0B1": {8.75,
@@ -60,13 +60,13 @@ func TestADeviceBehindItsHost(t *testing.T) {
 	}
 }
 
-// A device that is issued any number of computations ahead, at no cost, computes as one that is its own host: of any
-// Program each begins and ends at the same time. Issuing fewer ahead, or at a cost, is never sooner.
+// With free issuing, a device that has any number of computations issued ahead finishes at the same time as a worker
+// that is its own host. With a cost of issuing it never finishes sooner, and fewer issued ahead never help.
 func TestIssuingAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
 		c.Occupies, c.Streams, c.Cores = nil, nil, nil
-		c.SendS, c.ReceiveS = 0, 0 // a host spends them beside its device
+		c.SendS, c.ReceiveS = 0, 0 // a host spends these times while its device computes
 		vary := c.Noise.Vary()
 		_, alone, err := Run(p, c, Options{Vary: vary})
 		if err != nil {
@@ -95,7 +95,7 @@ func TestIssuingAhead(t *testing.T) {
 	})
 }
 
-// A board of BaPipe's and a core that is shared are no devices behind hosts.
+// Options.Ahead is refused for BaPipe's boards and for shared cores, which are not devices with a host.
 func TestDevicesThatHaveNoHost(t *testing.T) {
 	p, c := program(t, "1f1b", 2, 2, 1), Uniform(2, 1, 1, 0)
 	c.Cores = machine.Share(1)
@@ -114,7 +114,7 @@ func TestDevicesThatHaveNoHost(t *testing.T) {
 	}
 }
 
-// Slots by hand: with one a send waits until the message in front of it is taken and its slot has come back.
+// Slots by hand: with one slot, a send waits until the message before it is received and the slot has come back.
 func TestSlotsArePlayed(t *testing.T) {
 	c := Uniform(2, 1, 1, 0.5)
 	c.Stages[1][0].ForwardS = 4
@@ -122,7 +122,7 @@ func TestSlotsArePlayed(t *testing.T) {
 	for slots, want := range map[int]float64{
 		0: 3, // 0F2 ends, and its message leaves
 		1: 6, // 1F0 runs from 1.5 to 5.5; then 1RF1 is taken, and its slot comes back at 6
-		2: 3, // the first was taken at 1.5
+		2: 3, // the first message was received at 1.5
 	} {
 		tl, _, err := Run(p, c, Options{Record: true, Slots: slots})
 		if err != nil {
@@ -150,7 +150,7 @@ func TestSlotsArePlayed(t *testing.T) {
 	}
 }
 
-// A slot whose way back takes no time that a clock can take is refused, as a message's is.
+// A slot whose return takes an invalid time is refused, like a message that takes an invalid time.
 func TestCreditsThatTakeNoTimeOfAClock(t *testing.T) {
 	c := Uniform(2, 1, 1, 0.5)
 	for s := range c.Stages {
@@ -168,7 +168,7 @@ func TestCreditsThatTakeNoTimeOfAClock(t *testing.T) {
 	}
 }
 
-// A send that nobody receives is complete at once: what waits for it, a drain here, does not wait for ever.
+// A send without a receiver is complete at once. A drain that waits for it does not block for ever.
 func TestASendToNobody(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(`millrace program 1
 name a send to nobody

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Three layers, the middle one divided 1 : 3 between two stages, by hand. Its pieces read layer 0's whole output.
+// By hand: three layers, the middle one divided 1 : 3 between two stages. Both pieces read layer 0's whole output.
 func TestMemoryOfADividedLayer(t *testing.T) {
 	layer := func(from int, parameters, buffers int64, c profile.Cost) profile.Layer {
 		c.Device, c.MicroBatch = "cpu", 1
@@ -37,7 +37,7 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 		what      string
 		got, want int64
 	}{
-		// Buffers are of what the layer does behind its product, which the last piece does.
+		// Buffers belong to what the layer does after its matrix product, and only the last piece does that.
 		{"weights of stage 0, their momentum", front.FixedBytes, 2 * (100 + 20)},
 		{"weights of stage 1, their momentum, buffers", behind.FixedBytes, 2*(60+60) + 8},
 		{"gradients of stage 0", front.ParameterBytes, 100 + 20},
@@ -47,13 +47,13 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 		{"layer 0's output and a quarter of layer 1's go forward", front.ActivationBytes, 30 + 4},
 		{"and are stage 1's input", behind.InputBytes, 30 + 4},
 		{"their gradients come back", behind.GradientBytes, 30 + 4},
-		// The gradient of layer 1's input is made in full; beside it the greater of its sum with that which came back and
-		// of 30 and a quarter of the other 10 bytes that the layer takes.
+		// The gradient of layer 1's input is made in full. Beside it is the larger of two: its sum with the gradient that
+		// came back, or 30 bytes and a quarter of the layer's other 10 bytes.
 		{"inside a backward of stage 0", front.BackwardPeak, 30 + 30 + 2},
-		// What layer 0 saves, a quarter of 16, and the 32 that layer 1 takes beside its output.
+		// Layer 0 saves 50, layer 1 a quarter of 16, and layer 1 needs 32 besides its output.
 		{"inside a forward of stage 0", front.ForwardPeak, 50 + 4 + 32},
-		// 26 of layer 2, which saved 20 and whose gradient is made for all of layer 1's output, 16; then layer 1's
-		// 30 and three quarters of 40, and 16 in parts.
+		// 26 of layer 2, which saved 20, and a gradient of 16 for the whole output of layer 1. Then layer 1's 30 and three
+		// quarters of 40, and 16 in parts.
 		{"inside a backward of stage 1", behind.BackwardPeak, 16 - 20 + 30 + 30 + 16},
 	} {
 		if k.got != k.want {
@@ -68,7 +68,7 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 	}
 }
 
-// The output of a layer that a later stage reads as well crosses a boundary within another layer only once.
+// If a later stage also reads a layer's output, that output crosses a boundary inside another layer only once.
 func TestWhatSkipsADividedLayerCrossesOnce(t *testing.T) {
 	p := chain()
 	p.Layers[3].From = []int{2, 1} // layer 3 reads layer 1 past layer 2

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDrawingsTellTheTruth compares schedule's drawing, which counts slots by itself,
-// with a simulation at the same costs.
+// TestDrawingsTellTheTruth compares schedule's drawing, which counts slots on its own, with a simulation at the same
+// costs.
 func TestDrawingsTellTheTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := randomCase(t)

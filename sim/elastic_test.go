@@ -23,10 +23,10 @@ func loweredOf(t testing.TB, order string, s schedule.Settings) *schedule.Progra
 	return p
 }
 
-// TestElasticFillsBubbles: on uniform stages with a backward twice as long as a forward, a batch of
-// one pipeline takes 3 (M+S-1); N pipelines take no less than 1/N of that each, since a
-// pipeline does not begin an iteration before it has ended the last, and no less than the 3 M that a stage works.
-// The order reaches the larger of the two within 3 %: as many pipelines as (M+S-1)/M leave no bubble.
+// TestElasticFillsBubbles uses uniform stages whose backward takes twice as long as the forward. One pipeline takes
+// 3 (M+S-1) for a batch. With N pipelines a batch takes at least 1/N of that, because a pipeline ends each iteration
+// before it begins the next. It also takes at least the 3 M that a stage computes. The order reaches the larger of
+// the two within 3 %, so that (M+S-1)/M pipelines leave no bubble.
 func TestElasticFillsBubbles(t *testing.T) {
 	for _, stages := range []int{2, 3, 4, 6} {
 		for _, m := range []int{1, 2, 3, 5, 8} {
@@ -47,8 +47,8 @@ func TestElasticFillsBubbles(t *testing.T) {
 	}
 }
 
-// TestElasticMemory adds up by hand, on two stages: N times what a pipeline holds, the reference, and
-// the most that the queue and the gradients hold together.
+// TestElasticMemory adds up by hand, on one stage: N times the bytes of a pipeline, the reference, and the most that
+// the queue and the gradients hold together.
 func TestElasticMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 5).Draw(t, "pipelines")
@@ -68,16 +68,16 @@ func TestElasticMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A pipeline's gradients become a step in the queue, with its buffers.
+		// A pipeline's gradients, with its buffers, become a step in the queue.
 		if want := int64(n*3000 + 1100 + n*1100); sum.PeakBytes[0] != want {
 			t.Fatalf("%d pipelines hold %d bytes at most, want %d", n, sum.PeakBytes[0], want)
 		}
 	})
 }
 
-// TestElasticUpdateTimes adds up by hand: one worker, n pipelines of m micro-batches, each with an update
-// that dilutes and queues, and the reference that adds up as many steps. Unmeasured, all
-// updates take the same.
+// TestElasticUpdateTimes adds up by hand for one worker: n pipelines of m micro-batches, each with an update that
+// dilutes and queues, and the reference, which adds up n steps. Where nothing was measured, all updates take the
+// same time.
 func TestElasticUpdateTimes(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {
 		for _, m := range []int{1, 4} {

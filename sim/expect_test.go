@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Two stages of 1F1B, F = 1, B = 2, four micro-batches, one worker a tenth behind and the other a tenth ahead.
-// With the second behind it is never idle between the first forward and the last backward in front of it:
-// 0.9 + 4 x 3.3 + 1.8. With the first behind that one is idle until its second forward's gradient is there,
-// 2.7 - 1.1, and for the last, 2.7 - 2.2: 13.2 + 2.1.
+// By hand: two stages of 1F1B, F = 1, B = 2, four micro-batches. One worker is a tenth slow and the other a tenth
+// fast. If the second is slow, it never idles from its first forward to its last backward: 0.9 + 4 x 3.3 + 1.8. If
+// the first is slow, the second idles for 2.7 - 1.1 until its second input arrives, and for 2.7 - 2.2 before its
+// last: 13.2 + 2.1.
 func TestWorkersFallBehindInTurn(t *testing.T) {
 	p := loweredOf(t, "1f1b", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 1})
 	costs := Uniform(2, 1, 2, 0)
@@ -38,7 +38,8 @@ func TestWorkersFallBehindInTurn(t *testing.T) {
 	}
 }
 
-// A step is convex in what computations take: workers at several paces are no faster than at one.
+// A step is a convex function of the computing times, so workers at different paces are never faster than workers at
+// one pace.
 func TestPacesNeverShortenAStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := randomCase(t)

@@ -10,12 +10,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestPipelineLengthsAsPublished: a hundred lengths of a strict 1F1B order from the script of
-// DAPPLE's published planner, with the networks between stages as stages of their own.
+// TestPipelineLengthsAsPublished checks a hundred lengths of a strict 1F1B order. They are from the script of
+// DAPPLE's published planner, which treats the network between two stages as a stage.
 func TestPipelineLengthsAsPublished(t *testing.T) {
 	for _, c := range shared.PipelineLengths(t) {
 		S := len(c.Forward)
-		for i, k := range c.Warmup { // the script warms up with as many as there are
+		for i, k := range c.Warmup { // the script's depths are not limited to the number of micro-batches
 			c.Warmup[i] = min(k, c.MicroBatches)
 		}
 		p, err := family.Generate("1f1b", schedule.Settings{

@@ -27,9 +27,8 @@ func TestJitterHasTheSpreadAskedFor(t *testing.T) {
 	}
 }
 
-// TestJitterNeedsSlack: with constant times the 1F1B family's depths tie at free transfers;
-// with times that vary the deeper one waits less, and nothing is ever faster than constant
-// times on average.
+// TestJitterNeedsSlack: with constant times and free transfers, all depths of the 1F1B family take the same time.
+// With times that vary, the deeper order waits less, and the mean step is never shorter than with constant times.
 func TestJitterNeedsSlack(t *testing.T) {
 	step := func(order string, jittered bool) float64 {
 		p, err := family.Generate(order, schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 16, Repeat: 40})
@@ -63,8 +62,8 @@ func TestJitterNeedsSlack(t *testing.T) {
 	}
 }
 
-// TestJitterOfAnInterruptedMeasurement: a machine that stood still while a layer was timed, a thousand times as
-// long as it takes, does not make the layer take that.
+// TestJitterOfAnInterruptedMeasurement: a pause of a thousand times a layer's time during its measurement does not
+// make the layer take that long in simulations.
 func TestJitterOfAnInterruptedMeasurement(t *testing.T) {
 	for micro := range int32(1000) {
 		if f := jitter(schedule.Instruction{Kind: schedule.F, Micro: micro}, 1000); f < 1.0/3 || f > 3 {

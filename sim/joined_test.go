@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// TestJoinedProfiles: a stage costs what it does on its own device type, updates included; what the runtime spends
-// beside is the mean over the plan's devices.
+// TestJoinedProfiles: the costs of a stage, updates included, are those of its own device type. Other times of the
+// runtime are means over the plan's devices.
 func TestJoinedProfiles(t *testing.T) {
 	slow := chain()
 	slow.Transfer = &profile.Transfer{BandwidthBytesPerSecond: 1, DispatchS: 0.75, SendS: 2, ReceiveS: 4}
@@ -47,7 +47,8 @@ func TestJoinedProfiles(t *testing.T) {
 	}
 }
 
-// TestPoolsAreOfNodes: workers share the cores of their devices' node, and how many those are may differ.
+// TestPoolsAreOfNodes: workers share the cores of their device's node, and nodes may have different numbers of
+// cores.
 func TestPoolsAreOfNodes(t *testing.T) {
 	hosts, err := cluster.Parse(strings.NewReader(`
 name: unequal

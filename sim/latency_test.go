@@ -10,18 +10,18 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// What transfers of SR each way cost the orders whose papers count none: their closed forms with
-// a term of SR behind, which a simulation of every case below keeps exactly. SR does not occupy the
-// link. Outside of the range stated beside each test the order stalls and the step is longer.
+// The tests of this file add transfers of time SR each way to orders whose papers count none. Each compares the
+// paper's closed form, plus a term of SR, with a simulation; the two are equal. SR does not occupy the link. Outside
+// of the stated range of a test the order stalls and the step is longer.
 
-// latency is costs of chunked stages with transfers of SR.
+// latency returns the costs of chunked stages with transfers of time SR.
 func latency(stages, v int, f, i, w, sr float64) Costs {
 	c := chunked(stages, v, f, i, w)
 	c.Transfer = func(int, int, int64) (float64, float64) { return sr, 0 }
 	return c
 }
 
-// ratios of F, I and W within ZB-H1's and ZB-H2's ranges: W <= I, W <= F, 2W <= F+I.
+// ratios holds values of F, I and W in the range of ZB-H1 and ZB-H2: W <= I, W <= F, 2W <= F+I.
 var ratios = [][3]float64{{1, 1, 1}, {1, 1, 0.5}, {1, 1.2, 0.8}, {1, 1.5, 1}, {2, 2, 1}, {1, 2, 1}}
 
 func exactly(t *testing.T, got, want float64, format string, args ...any) {
@@ -36,9 +36,9 @@ func exactly(t *testing.T, got, want float64, format string, args ...any) {
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W) + 4(S-1)SR     while 2 SR <= W
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W) + 2(S-1)SR    while 2 SR <= F+I, in a steady step
 //
-// for M >= 2S: a weight gradient hides two transfers, and where S micro-batches are in flight
-// each of the S-1 crossings shows twice each way. ZB-H2 alone lasts (S-1)(F+SR) over the work at least,
-// until the last stage, which begins so late, is through.
+// for M >= 2S. A weight gradient hides two transfers. With S micro-batches in flight, each of the S-1 boundaries
+// shows twice in each direction. A single step of ZB-H2 takes at least (S-1)(F+SR) more than its work, because the
+// last stage begins that late.
 func TestZeroBubbleLatency(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 2*S + 1} {
@@ -84,7 +84,7 @@ func TestZeroBubbleVLatency(t *testing.T) {
 //	interleaved  2(pv-1)SR    while SR <= F/v and SR <= B/v, M a multiple of p
 //	bfs          2(p-1)SR     while SR <= (M/p-1) F/v, and so of B
 //
-// an interleaved micro-batch's chain shows in full, breadth first only one chunk's of it.
+// Every transfer of an interleaved micro-batch's path adds to the time; breadth first, only those of one chunk do.
 func TestInterleavedLatency(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, v := range []int{2, 4} {
@@ -113,7 +113,8 @@ func TestInterleavedLatency(t *testing.T) {
 //
 //	M(F+B) + (p-2)F + (M/p)(p-2)(B-F) + c SR,  c = 2M(1-1/p) + max(0, p-3)
 //
-// where SR = 0, or F = B and any SR up to 2F: each unit of p micro-batches pays for what B has over F anew.
+// where SR = 0, or where F = B and SR is at most 2F. Each unit of p micro-batches pays for the difference of B and F
+// again.
 func TestChimeraLatency(t *testing.T) {
 	for _, p := range []int{2, 4, 6, 8} {
 		for _, M := range []int{p, 2 * p, 4 * p} {
@@ -133,9 +134,9 @@ func TestChimeraLatency(t *testing.T) {
 	}
 }
 
-// TestStreamLatency: PipeDream's straight stream (§3.2) of N minibatches is 1F1B of as many
-// micro-batches: it ends at BaPipe Table II's SNO, so that a long one takes F+B+2 SR(1-1/S) for
-// each, any SR tried. Versions are S-i under stash and 2 under 2bw on every stage (§3.3, arXiv 2006.09503).
+// TestStreamLatency: PipeDream's straight stream (§3.2) of N minibatches takes as long as 1F1B of N micro-batches,
+// SNO in BaPipe's Table II. A long stream takes F+B+2 SR(1-1/S) for each minibatch, for every SR tried. Stage i
+// keeps S-i versions under stash (§3.3).
 func TestStreamLatency(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, N := range []int{S, 2 * S, 4 * S, 2*S + 1} {
@@ -171,9 +172,9 @@ func TestStreamLatency(t *testing.T) {
 	}
 }
 
-// TestDeeperOrdersBeyondTheirRange: LANDSCAPE's independent simulation at p = 8, M = 32, F = 1,
-// B = 2. BaPipe's SO formula (Table II) says 145 at SR = 2 and 159 at SR = 3; both SO and P_B take 159 and
-// 201 there, GPipe never more than its own formula.
+// TestDeeperOrdersBeyondTheirRange repeats LANDSCAPE's independent simulation at p = 8, M = 32, F = 1, B = 2.
+// BaPipe's SO formula (Table II) gives 145 at SR = 2 and 159 at SR = 3, but SO and P_B take 159 and 201 there. GPipe
+// takes exactly its own formula.
 func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
 	for SR, want := range map[float64]float64{2: 159, 3: 201} {
 		for _, name := range []string{"so", "pb"} {
@@ -184,8 +185,8 @@ func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
 	}
 }
 
-// TestPBNeedsOneLess: DAPPLE's P_B reaches BaPipe's SO in time, one micro-batch less held on every
-// stage, while 2 SR <= F+B (LANDSCAPE §C.3; M >= 2S so that no depth is clamped).
+// TestPBNeedsOneLess: DAPPLE's P_B is as fast as BaPipe's SO and holds one micro-batch less on every stage. This is
+// true while 2 SR <= F+B (LANDSCAPE §C.3; M >= 2S so that no depth is clamped).
 func TestPBNeedsOneLess(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {
@@ -206,11 +207,11 @@ func TestPBNeedsOneLess(t *testing.T) {
 	}
 }
 
-// TestAdvanceForward: AvgPipe's knob (§4.2) at p = 8, M = 32, F = 1, B = 2 (LANDSCAPE §C.3): if every
-// stage but the last goes ahead by the same number over 1F1B, AFAB's time at SR = 0.1 takes 11
-// more and 19 held on the first stage; at SR = 0.25 it takes 21. Graded by stage it takes far fewer:
-// falling evenly to the last stage, rounded up, 4 (LANDSCAPE has 6, with a grading it does not
-// say); as many as P_B goes ahead, p-1-i, but 3 at most is enough: 11 held.
+// TestAdvanceForward varies AvgPipe's advance (§4.2) at p = 8, M = 32, F = 1, B = 2 (LANDSCAPE §C.3). It looks for
+// the smallest advance over 1F1B that reaches AFAB's time. With the same advance on every stage but the last, 11 are
+// needed at SR = 0.1 (19 held on the first stage), and 21 at SR = 0.25. Advances that differ by stage are much
+// smaller. If they fall evenly to the last stage, rounded up, 4 are enough; LANDSCAPE has 6, for a grading that it
+// does not describe. If stage i has P_B's advance of p-1-i, but at most 3, the first stage holds 11.
 func TestAdvanceForward(t *testing.T) {
 	const p, M = 8, 32
 	least := func(SR float64, depth func(extra, i int) int) int {

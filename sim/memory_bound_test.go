@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAtMostBytesHoldsForAnyTiming: whatever anything takes, sends and validations too, no worker of a random order
-// holds more.
+// TestAtMostBytesHoldsForAnyTiming: in random orders no worker holds more than AtMostBytes, whatever the times of
+// instructions, sends and validations are.
 func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 	reached, larger := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -48,7 +48,7 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 				replicas[r].AllReduceS, replicas[r].TiedS, replicas[r].NormS = timed.AllReduceS, timed.TiedS, timed.NormS
 			}
 		}
-		crosses := int64(0) // bytes of a whole micro-batch at the cut, which slices of it divide
+		crosses := int64(0) // bytes of a whole micro-batch at the cut; slices divide it
 		for s, replicas := range costs.Stages {
 			parts := int64(1)
 			if p.Replication == schedule.Split {
@@ -68,7 +68,7 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			// One worker in ten or so instructions stands still for long.
+			// About one instruction in ten takes very long.
 			seed := rapid.Uint64().Draw(t, "seed")
 			delays := func(w int, in schedule.Instruction) float64 {
 				x := mixed(seed ^ uint64(in.Key())<<4 ^ uint64(w))
@@ -99,8 +99,8 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 	}
 }
 
-// TestAtMostBytesOfAWaitingStage: behind stage 1, whose gradients come one at a time, stage 0 of
-// 1F1B holds two micro-batches and one gradient; were it late, the second gradient would lie there too.
+// TestAtMostBytesOfAWaitingStage: stage 1 is slow, and its gradients arrive one at a time. So stage 0 of 1F1B holds
+// two micro-batches and one gradient. If stage 0 were late, it would hold the second gradient too.
 func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 6})
 	if err != nil {
@@ -133,14 +133,14 @@ func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 	}
 }
 
-// crossing has a cut between two stages pass so many bytes each way.
+// crossing sets the bytes that pass the cut between two stages in each direction.
 func crossing(costs Costs, bytes int64) {
 	costs.Stages[0][0].ActivationBytes = bytes
 	costs.Stages[1][0].InputBytes, costs.Stages[1][0].GradientBytes = bytes, bytes
 }
 
-// TestAtMostBytesBetweenTwoSends: worker 1 sends 1SB0 and, right behind it, 0SF1. Worker 0 answers the first with two
-// messages; while worker 1 stands in front of the second send, it holds them beside what it is about to send.
+// TestAtMostBytesBetweenTwoSends: worker 1 sends 1SB0 and then 0SF1. Worker 0 answers the first with two messages.
+// While worker 1 waits before the second send, it holds both messages and the one that it is about to send.
 func TestAtMostBytesBetweenTwoSends(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(`millrace program 1
 name two sends in a row

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRunReadsNoNoise: without a Vary the Timeline and the Summary are those of costs with no noise.
+// TestRunReadsNoNoise: without Options.Vary, the Timeline and the Summary equal those of costs without noise.
 func TestRunReadsNoNoise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
@@ -33,8 +33,8 @@ func TestRunReadsNoNoise(t *testing.T) {
 	})
 }
 
-// What Vary makes of 2 s by hand: dispatch comes on top, whatever the pace and the spread, and micro-batches 2k
-// and 2k+1 draw factors whose product is 1.
+// Vary of 2 s, by hand: the dispatch time is added whatever the pace and the spread, and micro-batches 2k and 2k+1
+// draw factors whose product is 1.
 func TestVaryByHand(t *testing.T) {
 	first := schedule.Instruction{Kind: schedule.F, Stage: 1, Replica: 2, Micro: 6}
 	second := first

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// FuzzOddPrograms: whatever text is read is simulated to its end, or refused, without a panic.
+// FuzzOddPrograms: every text that parses is either simulated to its end or refused, without a panic.
 func FuzzOddPrograms(f *testing.F) {
 	for _, order := range []string{"1f1b", "1f1b-rr", "elastic", "dp-async", "chimera", "zb-v", "fbp-as"} {
 		known, err := family.Lookup(order)

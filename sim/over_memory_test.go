@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestOverIsTheFirstInstructionBeyondTheMemory: of GPipe's order each forward holds a byte more; weights count
-// throughout, and so does what has arrived.
+// TestOverIsTheFirstInstructionBeyondTheMemory uses GPipe's order, where each forward holds one byte more. Weights
+// always count, and so do received messages.
 func TestOverIsTheFirstInstructionBeyondTheMemory(t *testing.T) {
 	p, err := family.Generate("afab", schedule.Settings{Placement: straight(2), MicroBatches: 4, Repeat: 2})
 	if err == nil {
@@ -36,7 +36,7 @@ func TestOverIsTheFirstInstructionBeyondTheMemory(t *testing.T) {
 		{[2]int64{0, 0}, nil},
 		{[2]int64{9, 100}, &Over{Worker: 0, Throughout: true, Bytes: 10}},
 		{[2]int64{100, 14}, &Over{Worker: 1, Instruction: received, Bytes: 15}},
-		// three micro-batches, and what the third sends
+		// three micro-batches, and the output that the third sends
 		{[2]int64{17, 100}, &Over{Worker: 0, Instruction: forward(0, 2), Bytes: 18}},
 	} {
 		_, sum, err := Run(p, c, Options{MemoryBytes: func(w int) int64 { return k.most[w] }})

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// By hand: two layers on two workers, forwards of 1 s and backwards of 2 s, one micro-batch of 4 samples, of which the
-// first layer makes 25 numbers each, 400 bytes. A link moves 100 bytes a second; packing goes over 400 bytes a second
-// and unpacking over 800. As they are tensors take 4 s each way, 1+4+1+2+4+2 in all. In 16 bits they have 200 bytes:
-// each way takes 1 s to pack, 2 s and 0.5 s to unpack. In 8 bits they have 4 (4 + 25) = 116 bytes. The first worker
-// holds what it made and what stands for it at once.
+// By hand: two layers on two workers, forwards of 1 s, backwards of 2 s, and one micro-batch of 4 samples. The first
+// layer makes 25 numbers for each sample, 400 bytes in all. A link moves 100 bytes a second, packing runs at 400
+// bytes a second and unpacking at 800. Unpacked tensors take 4 s each way, so a step takes 1+4+1+2+4+2. In 16 bits a
+// message has 200 bytes: each way takes 1 s to pack, 2 s on the link and 0.5 s to unpack. In 8 bits it has 4 (4 +
+// 25) = 116 bytes. The first worker holds its output and the packed copy at once.
 func TestPackedBoundariesByHand(t *testing.T) {
 	p := &profile.Profile{Version: profile.Version, Model: "pair", Transfer: &profile.Transfer{}}
 	for _, f := range []packing.Format{packing.F16, packing.BF16, packing.I8} {
@@ -71,8 +71,8 @@ func TestPackedBoundariesByHand(t *testing.T) {
 	}
 }
 
-// A layer's outputs are packed tensor by tensor, and whole numbers stay as they are. A profile that does not know
-// its outputs takes all for one tensor.
+// A layer's outputs are packed tensor by tensor, and integers are not packed. If a profile does not know the
+// outputs, they count as one tensor.
 func TestPackedBytesOfLayers(t *testing.T) {
 	cost := []profile.Cost{{Device: "cpu", MicroBatch: 3, OutputBytes: 3 * 4 * 30}}
 	p := &profile.Profile{Layers: []profile.Layer{

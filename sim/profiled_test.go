@@ -17,9 +17,9 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// chain is four layers with costs that are easy to add up. Layer 3 reads layers 2 and 0,
-// and shares a parameter of 6 bytes with layer 0. Micro-batches of 1 and 2 samples are
-// profiled; every cost of 2 is twice that of 1.
+// chain returns a profile of four layers with costs that are easy to add up. Layer 3 reads layers 2 and 0, and
+// shares a parameter of 6 bytes with layer 0. Micro-batches of 1 and 2 samples are profiled; every cost of 2 samples
+// is twice that of 1.
 func chain() *profile.Profile {
 	p := &profile.Profile{
 		Version: profile.Version, Model: "chain", OptimizerStates: 2,
@@ -69,19 +69,19 @@ func TestCostsOfTwoStages(t *testing.T) {
 		ForwardS: 1 + 2, BackwardS: 2 + 4, InputS: 6, UpdateTimes: profile.UpdateTimes{UpdateS: 1}, EvaluateS: 3, TiedS: tied,
 		NormS: norm,
 		Held: memory.Held{
-			ActivationBytes: 200, // layer 1's output and, for layer 3, layer 0's
+			ActivationBytes: 200, // layer 1's output, and layer 0's for layer 3
 			SavedBytes:      300,
 			FixedBytes:      2*10*3 + 2, // parameters, two states each, buffers
 			StateBytes:      2 * 10 * 2,
 			ParameterBytes:  20,
 			ReferenceBytes:  22,
 			ForwardPeak:     150 + 170,
-			EvaluatePeak:    100 + 170, // layer 0's output is read behind the stage and stays
-			// Layer 1: 130 above. Then its 150 are freed, layer 0's gradient of 100 is there: -50 + 130.
+			EvaluatePeak:    100 + 170, // a later stage reads layer 0's output, so it stays
+			// Layer 1 takes 130. Then its 150 are freed and layer 0's gradient of 100 is there: -50 + 130.
 			BackwardPeak:      130,
 			InputPeak:         130,
-			FirstBackwardPeak: 130, // 10 bytes of gradients later: -150 + 100 + 10 + 130
-			FirstInputPeak:    130, // no layer has halves
+			FirstBackwardPeak: 130, // then 10 bytes of gradients: -150 + 100 + 10 + 130
+			FirstInputPeak:    130, // no layer has a split backward
 			WholeBytes:        20,
 			UpdatePeak:        10,
 			LayerBytes:        10,
@@ -98,7 +98,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 			ReferenceBytes: 28,
 			ForwardPeak:    320,
 			EvaluatePeak:   100 + 170,
-			// Layer 3: 130. Then -150, two gradients of 100 (layers 2 and 0): 50 + 130 in layer 2.
+			// Layer 3 takes 130. Then -150 and two gradients of 100 (layers 2 and 0), so layer 2 takes 50 + 130.
 			BackwardPeak:      180,
 			InputPeak:         180,
 			FirstBackwardPeak: 180 + 16,
@@ -143,8 +143,8 @@ func TestRecomputeTradesTimeForMemory(t *testing.T) {
 	}
 }
 
-// What a profile has measured beside layers' times: inputs are
-// copied once a forward, and computing again is as long as it was measured, not a forward more.
+// Measured times besides the layers' own: inputs are copied once for each forward, and recomputing takes its
+// measured time, not that of a forward.
 func TestWhatInstructionsTakeBeside(t *testing.T) {
 	p := chain()
 	p.Transfer = &profile.Transfer{DispatchS: 1, SendS: 2, ReceiveS: 3}
@@ -194,8 +194,8 @@ func TestWhatInstructionsTakeBeside(t *testing.T) {
 	}
 }
 
-// Four layers in one stage, two at a time, by hand. Layer 1's output is read by layer 2 and
-// layer 0's by layer 3: those 200 are kept.
+// By hand: four layers in one stage, recomputed two at a time. Layer 2 reads layer 1's output and layer 3 reads
+// layer 0's, so these 200 are kept.
 func TestRecomputeTwoLayersAtATime(t *testing.T) {
 	pl := twoStages()
 	pl.Stages = []plan.Stage{{LastLayer: 3, Devices: []int{0}, Warmup: 1, Recompute: plan.Every(2)}}
@@ -204,12 +204,12 @@ func TestRecomputeTwoLayersAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := c.Stages[0][0]
-	// Forward: layer 3 runs (170) while the outputs of layers 0, 1 and 2 are there.
+	// Forward: layer 3 runs (170) while the outputs of layers 0, 1 and 2 are held.
 	if got.SavedBytes != 200 || got.ForwardPeak != 300+170 {
 		t.Errorf("held %d, forward's peak %d; want 200 and 470", got.SavedBytes, got.ForwardPeak)
 	}
-	// Backward: layers 2 and 3 once more, 300; layer 3 frees 150 and makes the gradients of layers 2
-	// and 0, 200; layer 2 needs 130 on top of that. Without segments: 600 -150 +200 +130.
+	// Backward: layers 2 and 3 run again, 300. Layer 3 frees 150 and makes the gradients of layers 2 and 0, 200. Layer
+	// 2 needs 130 more. Without segments: 600 -150 +200 +130.
 	if got.BackwardPeak != 300-150+200+130 {
 		t.Errorf("backward's peak %d, want 480", got.BackwardPeak)
 	}
@@ -241,7 +241,7 @@ func TestSplitReplicasComputeSlices(t *testing.T) {
 	if len(c.Stages[0]) != 2 || c.Stages[0][1].ForwardS != 3 || c.Stages[1][0].ForwardS != 14 {
 		t.Errorf("forwards take %v and %v, want 3 on each half and 14 on the whole", c.Stages[0], c.Stages[1][0].ForwardS)
 	}
-	// Two devices send 20 bytes of gradients round a ring: 2 messages of half of it.
+	// Two devices send 20 bytes of gradients round a ring: 2 messages of 10 bytes.
 	if want := 2*1e-3 + 20/2e6; math.Abs(c.Stages[0][0].AllReduceS-want) > 1e-12 {
 		t.Errorf("all-reduce takes %v, want %v", c.Stages[0][0].AllReduceS, want)
 	}

@@ -10,17 +10,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestBaPipeTableI: on devices that transfer while they compute, 1F1B-AS and FBP-AS take
-// (M+N-1)(F+B), with a bubble of (N-1)/(M+N-1) and (N-i+1)a and 2(N-i+1)a of features on
-// stage i of N, counted from 1, as long as links have the bandwidth of the table's last
-// row: a/F for 1F1B-AS; FBP-AS takes 2a/(F+B) in both directions together, and is tried with
-// what its first forwards need, a/F, as well.
+// TestBaPipeTableI: on devices that transfer while they compute, 1F1B-AS and FBP-AS take (M+N-1)(F+B), with a bubble
+// of (N-1)/(M+N-1). Stage i of N, counted from 1, holds features of (N-i+1)a with 1F1B-AS and of 2(N-i+1)a with
+// FBP-AS. Links need the bandwidth of the table's last row: a/F for 1F1B-AS, and 2a/(F+B) in both directions
+// together for FBP-AS. FBP-AS is also tested with a/F, which its first forwards need.
 func TestBaPipeTableI(t *testing.T) {
 	for _, N := range []int{2, 3, 4, 8} {
 		for _, M := range []int{N, 2 * N, 4 * N, 2*N + 1} {
 			for _, fb := range [][2]float64{{1, 1}, {1, 2}, {2, 3}} {
 				F, B := fb[0], fb[1]
-				for _, link := range []float64{0, 0.5, 1} { // transfer time over F
+				for _, link := range []float64{0, 0.5, 1} { // transfer time as a multiple of F
 					for name, factor := range map[string]int{"1f1b-as": 1, "fbp-as": 2} {
 						c := streaming(N, F, B, link*F)
 						_, sum, err := Run(program(t, name, N, M, 1), c, Options{})
@@ -46,13 +45,13 @@ func TestBaPipeTableI(t *testing.T) {
 	}
 }
 
-// streaming is uniform stages whose messages take `link` seconds and leave while they are made.
+// streaming returns costs of uniform stages whose messages take `link` seconds and are sent while they are computed.
 func streaming(stages int, forwardS, backwardS, link float64) Costs {
 	return Streaming(Uniform(stages, forwardS, backwardS, 0), link)
 }
 
-// Beyond Table I's bandwidth the pipeline slows down: below it, with links 10 % too slow for
-// 1F1B-AS's a/F, and for FBP-AS with one link for both directions, 10 % too slow for 2a/(F+B).
+// Below Table I's bandwidth the pipeline slows down. 1F1B-AS is tested with links 10 % too slow for a/F. FBP-AS is
+// tested with one link for both directions, 10 % too slow for 2a/(F+B).
 func TestBaPipeTableIBandwidths(t *testing.T) {
 	const N, M, F, B = 4, 64, 1.0, 1.0
 	ideal := float64(M+N-1) * (F + B)
@@ -77,8 +76,8 @@ func TestBaPipeTableIBandwidths(t *testing.T) {
 	}
 }
 
-// TestBaPipeTableIIMemory: SNO holds (N-i+1)a and SO 2(N-i+1)a on stage i of N from 1; times
-// and bubbles of Table II are TestKnownStepTimes'.
+// TestBaPipeTableIIMemory: SNO holds (N-i+1)a and SO 2(N-i+1)a on stage i of N, counted from 1. TestKnownStepTimes
+// checks the times and bubbles of Table II.
 func TestBaPipeTableIIMemory(t *testing.T) {
 	for _, N := range []int{2, 3, 4, 8} {
 		for _, M := range []int{N, 2 * N, 4 * N, 2*N + 1} {
@@ -97,10 +96,9 @@ func TestBaPipeTableIIMemory(t *testing.T) {
 	}
 }
 
-// TestPipeDreamStream: PipeDream's order (§3.2) keeps every worker busy once the pipeline is
-// full. N minibatches through n uniform stages without transfer time take (N+n-1)(F+B), a
-// steady step takes F+B, and stage i of n holds n-i+1 copies of its weights and as many
-// minibatches (§3.3).
+// TestPipeDreamStream: PipeDream's order (§3.2) keeps every worker busy once the pipeline is full. N minibatches
+// through n uniform stages without transfer time take (N+n-1)(F+B), and a steady step takes F+B. Stage i of n,
+// counted from 1, holds n-i+1 copies of its weights and n-i+1 minibatches (§3.3).
 func TestPipeDreamStream(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8} {
 		for _, F := range []float64{0.5, 1, 2} {
@@ -125,7 +123,7 @@ func TestPipeDreamStream(t *testing.T) {
 				t.Errorf("n=%d F=%v: ends at %v after steps of %v, want %v and %v", n, F, sum.EndS, sum.StepS, want, F+1)
 			}
 			for w, bytes := range sum.PeakBytes {
-				// Copies of the weights, one gradient, and a byte for each other minibatch in flight.
+				// The copies of the weights, one gradient, and one byte for each other minibatch in flight.
 				if want := int64((n-w)*weights + weights + n - w - 1); bytes != want {
 					t.Errorf("n=%d: stage %d holds %d bytes, want %d", n, w+1, bytes, want)
 				}
@@ -134,9 +132,9 @@ func TestPipeDreamStream(t *testing.T) {
 	}
 }
 
-// PipeDream Fig. 8's shape: a first stage twice as slow on two replicas and one worker behind
-// it, minibatches in turn. A steady minibatch takes the bottleneck's time, and updates of the
-// first stage come every second minibatch.
+// TestPipeDreamRoundRobin has the shape of PipeDream's Fig. 8: a first stage that is r times as slow, on r replicas
+// in turn, and a second stage on one worker. Each minibatch takes the bottleneck's time, apart from filling and
+// emptying the pipeline.
 func TestPipeDreamRoundRobin(t *testing.T) {
 	for _, r := range []int{2, 3, 4} {
 		placement := [][]int{nil, {r}}
@@ -163,7 +161,7 @@ func TestPipeDreamRoundRobin(t *testing.T) {
 	}
 }
 
-// TestModelParallel: without pipelining a step takes M N (F+B+...) and two transfers a cut.
+// TestModelParallel: without pipelining a step takes M N (F+B) and two transfers for each cut and micro-batch.
 func TestModelParallel(t *testing.T) {
 	for _, N := range []int{1, 2, 4} {
 		for _, M := range []int{1, 3, 8} {
@@ -171,7 +169,7 @@ func TestModelParallel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Between micro-batches the first stage waits for nothing: its forward follows its backward.
+			// The first stage does not wait between micro-batches: its next forward follows its backward.
 			want := float64(M) * (float64(N)*3 + 2*float64(N-1)*0.25)
 			if math.Abs(sum.StepS-want) > 1e-9 {
 				t.Errorf("N=%d M=%d: %v, want %v", N, M, sum.StepS, want)
@@ -180,8 +178,9 @@ func TestModelParallel(t *testing.T) {
 	}
 }
 
-// TestPairsOnBoards: stages that take F and B alone and P < F + B at once. FBP-AS has N forwards and backwards alone
-// in front of and behind the last stage's M-1 pairs: (M-1) P + N (F + B). Where P is F + B that is Table I.
+// TestPairsOnBoards: a stage takes F and B separately, and P < F + B for a pair at once. FBP-AS has M-1 pairs on the
+// last stage. Before and after them are N forwards and N backwards without a partner: (M-1) P + N (F + B). If P is F
+// + B, this is Table I's time.
 func TestPairsOnBoards(t *testing.T) {
 	for _, N := range []int{1, 2, 3, 4} {
 		for _, M := range []int{2 * N, 4 * N, 32} {

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomCosts draws a time for everything, and a latency for every pair of workers.
+// randomCosts draws a time for every instruction, and a latency for every pair of workers.
 func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 	seconds := rapid.Float64Range(0, 3)
 	latency := make([]float64, p.Workers*p.Workers)
@@ -26,7 +26,7 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 		Transfer: func(from, to int, _ int64) (float64, float64) { return latency[from*p.Workers+to], 0 },
 	}
 	drawBesides(t, &c)
-	// Where a worker takes part in several stages' all-reduces these queue, which is no path.
+	// All-reduces of several stages on one worker queue, and a longest path cannot express a queue.
 	queues := false
 	for w := range p.Workers {
 		several := 0
@@ -57,9 +57,8 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 	return c
 }
 
-// TestRandomPrograms: random valid orders, which nobody designed, run to their end in the order of
-// their lists, each computation exactly when the longest path to it says, and hold as many
-// micro-batches as Check counts.
+// TestRandomPrograms: random valid orders run to their end in the order of their lists. Each computation starts
+// exactly at the length of its longest path, and workers hold as many micro-batches as Check counts.
 func TestRandomPrograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := scheduletest.Random(scheduletest.Drawn(t), scheduletest.Everything())
@@ -78,8 +77,8 @@ func TestRandomPrograms(t *testing.T) {
 	})
 }
 
-// TestEveryFamilyIsTheLongestPath is the same of every family and policy, on costs without any
-// symmetry: what no closed form covers equals a brute-force replay.
+// TestEveryFamilyIsTheLongestPath does the same for every family and policy, on costs without any symmetry. So
+// results that no closed form covers equal a brute-force replay.
 func TestEveryFamilyIsTheLongestPath(t *testing.T) {
 	all := family.All()
 	rapid.Check(t, func(t *rapid.T) {
@@ -100,12 +99,12 @@ func TestEveryFamilyIsTheLongestPath(t *testing.T) {
 		}
 		p, err := family.Generate(f.Name, s)
 		if err != nil {
-			return // a shape that the family refuses
+			return // a shape that the family does not take
 		}
 		if p, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		p.InOrder = p.Served() // by readiness there is no path that is longest
+		p.InOrder = p.Served() // a server that serves by readiness has no longest path
 		sameAsLongestPath(t, p, randomCosts(t, p))
 	})
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5, whose last
-// backward is from 8 to 14. Half of the gradients are there after a third of it, at 10, a quarter more at its
-// end, with what is left. The steps are worked out by hand.
+// TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5. The last backward
+// is from 8 to 14. Half of the gradients are ready after a third of it, at 10. A quarter more is ready at its end,
+// with the rest. The steps are worked out by hand.
 func TestSumsBeginInTheBackward(t *testing.T) {
 	p := replicas(t, "dp", 2, 4)
 	for _, c := range []struct{ R, want float64 }{
 		{0, 14.5},
-		{4, 14.5 + 2},   // the first half is summed by 8 + 2 + 2, the rest, 2, behind 14
-		{16, 14.5 + 12}, // the first half by 8 + 2 + 8 = 18, the rest by 26
+		{4, 14.5 + 2},   // the first half is summed at 8 + 2 + 2, the rest takes 2 after 14
+		{16, 14.5 + 12}, // the first half is summed at 8 + 2 + 8 = 18, the rest at 26
 	} {
 		costs := Uniform(1, 1, 6, 0)
 		k := &costs.Stages[0][0]
@@ -56,8 +56,8 @@ func replicas(t testing.TB, order string, n, micros int) *schedule.Program {
 	return p
 }
 
-// TestSumsBesideGainAtMostTheBackward: never slower than a sum behind it, and faster by no more than the
-// backward or the sum takes.
+// TestSumsBesideGainAtMostTheBackward: a sum during the backward is never slower than a sum after it. It saves at
+// most the time of the backward, and at most that of the sum.
 func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 4).Draw(t, "replicas")
@@ -92,7 +92,8 @@ func TestSumsBesideGainAtMostTheBackward(t *testing.T) {
 	})
 }
 
-// TestBuckets: layers are summed from the last, at least a mebibyte at once; what fills none is left.
+// TestBuckets: layers are summed from the last to the first, at least a mebibyte at once. Layers at the end that do
+// not fill a bucket are in no Share.
 func TestBuckets(t *testing.T) {
 	got := layerwise{[]float64{2, 1, 2, 3}, []int64{1 << 19, 2 << 20, 1 << 19, 3 << 18}}.buckets(1 << 20)
 	want := []Share{{At: 5.0 / 8, Part: 1.25 / 3.75}, {At: 6.0 / 8, Part: 2 / 3.75}}
@@ -105,7 +106,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestCrowdedWorkersSumBehind: where workers are threads that share all cores a sum takes them from the backward.
+// TestCrowdedWorkersSumBehind: if workers are threads that share too few cores, sums run after the backward, because
+// they would take its cores.
 func TestCrowdedWorkersSumBehind(t *testing.T) {
 	p := chain()
 	for l := range p.Layers {
@@ -128,8 +130,8 @@ func TestCrowdedWorkersSumBehind(t *testing.T) {
 	}
 }
 
-// TestBucketsOfOptions: a layer of two mebibytes fills a bucket of as many bytes, or of fewer; three fill one of five
-// mebibytes; none fills one of a tebibyte, and all is summed behind the backward.
+// TestBucketsOfOptions: a layer of two mebibytes fills a bucket of two mebibytes or less, and three layers fill one
+// of five. No layers fill a bucket of a tebibyte, so everything is summed after the backward.
 func TestBucketsOfOptions(t *testing.T) {
 	p := chain()
 	for l := range p.Layers {
@@ -168,8 +170,9 @@ func TestBucketsOfOptions(t *testing.T) {
 	}
 }
 
-// TestSumsAndTransfersDoNotQueue: whatever a caller names its links, an all-reduce waits for none of them. Two
-// replicas of the second stage end their backwards together, and send gradients for 4 s; they begin to sum at once.
+// TestSumsAndTransfersDoNotQueue: an all-reduce never waits for a link, whatever numbers the caller gives its links.
+// Two replicas of the second stage end their backwards together and send gradients for 4 s; they begin to sum at
+// once.
 func TestSumsAndTransfersDoNotQueue(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{
 		Placement: [][]int{{0}, {1, 2}}, MicroBatches: 1, Replication: schedule.Split,

@@ -10,8 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// replicated is what the one stage of two layers costs on n devices of a server, 1000 bytes a second and no latency.
-// They have 400 and 100 bytes of parameters. Backwards take 2 and 3 s, forwards 1 s each, updates 4 s in all.
+// replicated returns the costs of one stage of two layers on n devices of a server, with 1000 bytes a second and no
+// latency. The layers have 400 and 100 bytes of parameters. Backwards take 2 and 3 s, forwards 1 s each, and all
+// updates together 4 s.
 func replicated(t *testing.T, n int, change func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType)) StageCost {
 	t.Helper()
 	p := &profile.Profile{Model: "m", Version: profile.Version, Layers: []profile.Layer{
@@ -37,8 +38,9 @@ func replicated(t *testing.T, n int, change func(pl *plan.Plan, p *profile.Profi
 	return costs.Stages[0][0]
 }
 
-// What replicas move, from Rajbhandari et al., ZeRO, SC 2020, section 7: without and with zero1 and zero2 twice
-// (n-1)/n of the parameters a step, with zero3 three times. Layers that compute nothing beside it take what it does.
+// What replicas send in a step (Rajbhandari et al., ZeRO, SC 2020, section 7): 2 (n-1)/n of the parameters without
+// sharding and with zero1 and zero2, and 3 (n-1)/n with zero3. If layers compute nothing meanwhile, the step takes
+// the time of that traffic.
 func TestTrafficOfDividedReplicas(t *testing.T) {
 	for _, n := range []int{2, 4, 8} {
 		once := 500.0 * float64(n-1) / float64(n) / 1000
@@ -52,7 +54,7 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 			if got := k.ForwardS + k.BackwardS + k.AllReduceS + k.GatherS; math.Abs(got-want*once) > 1e-9 {
 				t.Errorf("%v of %d: %v s, want %v", shard, n, got, want*once)
 			}
-			// An update is of a part of the states.
+			// An update covers only a part of the states.
 			update := 4.0
 			if shard != plan.ShardNothing {
 				update /= float64(n)
@@ -64,10 +66,11 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 	}
 }
 
-// A unit takes the longer of its computation and its collectives. By hand, two replicas over 1000 bytes a second: half
-// of a unit's bytes cross, so that the block's 400 take 0.2 s once and the head's 100 0.05 s. Slow links, 100 bytes a
-// second, make that 2 s and 0.5 s: the block's forward waits 1 s for its weights, and its backward, of 2 s, 2 s for
-// weights and gradients, 4 s. Where six tenths of a collective hide, four tenths of the shorter one add to both.
+// A unit takes the longer of its computation and its collectives. By hand, two replicas over 1000 bytes a second:
+// half of a unit's bytes cross, so the block's 400 take 0.2 s each time and the head's 100 take 0.05 s. With links
+// of 100 bytes a second these are 2 s and 0.5 s. Then the block's forward waits 1 s for its weights. Its backward
+// computes for 2 s and waits 2 s for weights and gradients, which take 4 s. If six tenths of a collective hide, four
+// tenths of the shorter of the two are added to both.
 func TestCollectivesBesideUnits(t *testing.T) {
 	zero3 := func(overlap, bandwidth float64) StageCost {
 		return replicated(t, 2, func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType) {
@@ -94,9 +97,10 @@ func TestCollectivesBesideUnits(t *testing.T) {
 	}
 }
 
-// When replicas sum, by hand: F = 2, B = 5 of which the head's is the first 3, an all-reduce of 4 s of which the
-// head's fifth is 0.8, U = 4. Behind: 2 + 5 + 4 + 4. In buckets of 100 bytes the head is summed from 5 to 5.8 and the
-// block from 7 to 10.2; in one of 500 all from 7. Where half hides, half of the head's 0.8 comes behind.
+// When replicas sum, by hand: F = 2, U = 4, and B = 5, of which the first 3 are the head's. The all-reduce takes 4
+// s, of which the head's fifth takes 0.8 s. After the backward: 2 + 5 + 4 + 4. In buckets of 100 bytes the head is
+// summed from 5 to 5.8 and the block from 7 to 10.2. In one bucket of 500, everything is summed from 7 on. If half
+// hides, half of the head's 0.8 s is added.
 func TestWhenReplicasSum(t *testing.T) {
 	program := replicas(t, "dp", 2, 2)
 	for _, c := range []struct {
@@ -107,7 +111,7 @@ func TestWhenReplicasSum(t *testing.T) {
 		{plan.GradientsBehind, 1, 15},
 		{"bucket=100B", 1, 10.2 + 4},
 		{"bucket=500B", 1, 11 + 4},
-		{plan.GradientsOverlapped, 1, 15}, // a bucket of the runtime's is not filled
+		{plan.GradientsOverlapped, 1, 15}, // the bucket size of the runtime is not reached
 		{"bucket=100B", 0.5, 10.2 + 0.4 + 4},
 		{plan.GradientsBehind, 0.5, 15},
 	} {
@@ -126,17 +130,17 @@ func TestWhenReplicasSum(t *testing.T) {
 	}
 }
 
-// What a step takes by what replicas divide, by hand. Two replicas over 1000 bytes a second have 4000 bytes of the
-// block and 1000 of the head: a gather, and a scatter as much, takes 2 s and 0.5 s. A forward takes 1 s of each, a
-// backward 2 s and, first, 3 s, an update 4 s and, divided, 2 s. The latest micro-batch is over at 7, the head's
-// backward at 5.
+// The time of a step for each way of sharding, by hand. Two replicas over 1000 bytes a second have 4000 bytes of the
+// block and 1000 of the head. A gather takes 2 s and 0.5 s, and so does a scatter. Forwards take 1 s each. Backwards
+// take 3 s for the head, which is first, and 2 s for the block. An update takes 4 s, or 2 s if it is shared. The
+// head's last backward ends at 5 and the block's at 7.
 //
-// None sums the head from 5 to 6 and the block from 7 to 11; zero1 from 5 to 5.5 and from 7 to 9, and gathers all
-// weights for 2.5 s behind the update, which nothing hides. With zero2 the block's backward and scatter take 2 s
-// each, the head's 3 s and 0.5 s: 7 s a micro-batch, and the gather of weights. With zero3 forwards take 1 s of the
-// head and 2 s of the block, backwards 3 s and 4 s: 10 s a micro-batch. Where half hides, half of what was beside
-// something is lost: of the head's sum, 1 s or 0.5 s, in a step; with zero2 of 2.5 s, with zero3 of 1.5 s and 3 s, in
-// a micro-batch.
+// Without sharding, the head is summed from 5 to 6 and the block from 7 to 11. With zero1 they are summed from 5 to
+// 5.5 and from 7 to 9; after the update, 2.5 s gather all weights, which nothing hides. With zero2 the block's
+// backward and its scatter take 2 s each, the head's 3 s and 0.5 s: 7 s for a micro-batch, and then the gather of
+// the weights. With zero3 forwards take 1 s for the head and 2 s for the block, and backwards 3 s and 4 s: 10 s for
+// a micro-batch. If half hides, half of the overlapped time is lost. That is half of the head's sum, 1 s or 0.5 s,
+// in a step; with zero2 half of 2.5 s, and with zero3 half of 1.5 s and 3 s, in a micro-batch.
 func TestStepsOfDividedReplicas(t *testing.T) {
 	for _, c := range []struct {
 		shard     plan.Shard
@@ -168,7 +172,7 @@ func TestStepsOfDividedReplicas(t *testing.T) {
 	}
 }
 
-// Blocks alone are computed again: the block's forward of 1 s once more, the head's not.
+// With plan.Blocks only blocks are recomputed: the block's forward of 1 s runs again, the head's does not.
 func TestBlocksAloneAreComputedAgain(t *testing.T) {
 	for again, want := range map[plan.Recompute]float64{plan.KeepAll: 5, plan.Blocks: 6, plan.KeepInput: 7} {
 		k := replicated(t, 1, func(pl *plan.Plan, _ *profile.Profile, _ *cluster.DeviceType) {
@@ -179,8 +183,8 @@ func TestBlocksAloneAreComputedAgain(t *testing.T) {
 	}
 }
 
-// Scores that are computed again take their time in the backward, and are saved no more; who does not know them says
-// so.
+// Recomputed attention scores add their time to the backward and are no longer saved. A profile without scores is
+// refused.
 func TestScoresAreComputedAgain(t *testing.T) {
 	selective := func(scores profile.Scores) (kept, again StageCost) {
 		change := func(how plan.Recompute) func(*plan.Plan, *profile.Profile, *cluster.DeviceType) {

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// By hand: two stages of 1 s forward and 1 s backward, a stream of 6 minibatches, nothing takes time between
-// them. The last stage computes 12 s from second 1 on, and the first one ends 1 s behind it: 14 s. Each stage
-// saves itself behind minibatch 2, which takes 1.5 s: the first one does while the last one works, and the last
-// one adds 1.5 s; a drain would add its own second of filling and emptying too. The first saves behind its
-// update, at 6 s, the last at 5 s; what minibatch 2 waits for on the first stage is the last one's save.
+// By hand: two stages of 1 s forward and 1 s backward, a stream of 6 minibatches, and transfers that take no time.
+// The last stage computes for 12 s from second 1 on, and the first stage ends 1 s later, at 14 s. Each stage saves
+// itself after its update for the second minibatch, which takes 1.5 s: the last stage at 5 s and the first at 6 s.
+// The first stage saves while it would wait for the last stage, so only the last stage's 1.5 s are added. A drain
+// would also add its own second of filling and emptying.
 func TestSavingWithoutADrainByHand(t *testing.T) {
 	pl := &plan.Plan{Schedule: "1f1b-rr", Weights: "stash", Replication: "round_robin", MicroBatch: 1, MicroBatches: 1,
 		Stages: []plan.Stage{{Devices: []int{0}}, {FirstLayer: 1, LastLayer: 1, Devices: []int{1}}}}

@@ -34,7 +34,7 @@ func program(t testing.TB, order string, S, M, repeat int) *schedule.Program {
 	return p
 }
 
-// Known step times on uniform stages, for stages 0..S-1 and c = ceil((M-1)/S):
+// The known step times on uniform stages 0..S-1, with c = ceil((M-1)/S):
 //
 //	afab      (M+S-1)(F+B) + 2(S-1)SR               GPipe
 //	1f1b      (M+S-1)(F+B) + (S+M-2-c)2SR           BaPipe Table II, SNO; any SR tried
@@ -89,7 +89,7 @@ func TestPeaksAreWhatCheckCounts(t *testing.T) {
 		if d := cmp.Diff(rep.PeakActivations, sum.PeakActivations); d != "" {
 			t.Errorf("%s: %s", order, d)
 		}
-		for w, bytes := range sum.PeakBytes { // one byte a micro-batch
+		for w, bytes := range sum.PeakBytes { // one byte for each micro-batch
 			if bytes != int64(rep.PeakActivations[w]) {
 				t.Errorf("%s: worker %d holds %d bytes, want %d", order, w, bytes, rep.PeakActivations[w])
 			}
@@ -105,8 +105,7 @@ func TestTheSameBytesTwice(t *testing.T) {
 	}
 }
 
-// Four workers on two cores cannot be faster than the work over the cores, and never
-// compute three at once.
+// Four workers on two cores take at least the total work divided by two, and never compute three at once.
 func TestCoresAreShared(t *testing.T) {
 	tl, sum, err := Run(program(t, "1f1b", 4, 8, 1), on(2, Uniform(4, 1, 2, 0)), Options{Record: true})
 	if err != nil {
@@ -131,7 +130,7 @@ func TestCoresAreShared(t *testing.T) {
 	}
 }
 
-// deadGate lets nobody start.
+// deadGate is a Machine that lets no worker start.
 type deadGate struct{ *machine.Machine }
 
 func (g deadGate) Poll(w int) machine.Need {
@@ -154,7 +153,7 @@ func TestAGateThatReleasesNothing(t *testing.T) {
 }
 
 func TestLinksQueue(t *testing.T) {
-	// Two stages, forwards of no length: the link alone sets the pace.
+	// Two stages with forwards of almost no length: only the link sets the pace.
 	c := Uniform(2, 0, 0, 0)
 	c.Stages[0][0].ActivationBytes = 10
 	c.Transfer = func(_, _ int, bytes int64) (float64, float64) { return 1, float64(bytes) }
@@ -163,7 +162,7 @@ func TestLinksQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Five messages of 10 s one after the other, the last 1 s of latency, then a gradient's 1 s.
+	// Five messages of 10 s one after the other, 1 s of latency after the last, then 1 s for a gradient.
 	if want := 5*10.0 + 1 + 1; math.Abs(sum.EndS-want) > 1e-6 {
 		t.Errorf("ends at %v, want %v", sum.EndS, want)
 	}
@@ -187,7 +186,7 @@ func BenchmarkInstructions(b *testing.B) {
 	}
 }
 
-// on is costs of workers that all share so many cores.
+// on returns the costs with all workers sharing the given number of cores.
 func on(cores int, c Costs) Costs {
 	c.Cores = machine.Share(cores)
 	return c

@@ -8,20 +8,20 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestStagesOfTheSameDevicesHideNoMoreThanOne: layers take the same in one stage as cut into two on the same devices.
-// By hand, on two devices with F = 2, B = 5 and U = 4, and half of what is computed beside a sum lost: the backward of
-// the last stage is over at 5 and that of the first at 7.
+// TestStagesOfTheSameDevicesHideNoMoreThanOne: layers take as long in one stage as in two stages on the same
+// devices. By hand: two devices with F = 2, B = 5 and U = 4, where half of the computing during a sum is lost. The
+// backward of the last stage ends at 5 and that of the first at 7.
 func TestStagesOfTheSameDevicesHideNoMoreThanOne(t *testing.T) {
 	for _, c := range []struct {
-		last, first float64 // sums of the two
-		early       float64 // part of the last stage's that can begin at 4
+		last, first float64 // seconds to sum the gradients of each stage
+		early       float64 // the part of the last stage's sum that can begin at 4
 		want        float64
 	}{
 		{0.8, 3.2, 0, 10.2 + 0.8/2 + 4},   // from 5 to 5.8 and from 7 to 10.2
-		{6, 1, 0, 12 + 2.0/2 + 4},         // from 5 to 12, of which until 7
+		{6, 1, 0, 12 + 2.0/2 + 4},         // from 5 to 12, until 7 during computing
 		{1, 0, 0, 7 + 1.0/2 + 4},          // from 5 to 6
 		{0.8, 3.2, 0.5, 10.2 + 0.8/2 + 4}, // from 4 to 4.4, 5 to 5.4 and 7 to 10.2
-		{6, 1, 0.5, 11 + 3.0/2 + 4},       // from 4 to 11, of which until 7
+		{6, 1, 0.5, 11 + 3.0/2 + 4},       // from 4 to 11, until 7 during computing
 		{2.4, 0.2, 0.5, 7.2 + 2.4/2 + 4},  // from 4 to 6.4 and from 7 to 7.2
 	} {
 		all := c.last + c.first
@@ -43,9 +43,9 @@ func TestStagesOfTheSameDevicesHideNoMoreThanOne(t *testing.T) {
 	}
 }
 
-// TestSumsBesideTheNextMinibatchSlowIt: with two replicas that sum for R beside the next minibatch (dp-async), F = 1,
-// B = 2 and U = 0.25, a steady step computes for 3.25 s, and R/2 longer while that is longer than R in all. Where R is
-// longer, it is what a step takes, and computations have time to lose.
+// TestSumsBesideTheNextMinibatchSlowIt: two replicas sum for R seconds during the next minibatch (dp-async), with F
+// = 1, B = 2 and U = 0.25. A steady step computes for 3.25 s plus R/2, while that is longer than R. If R is longer,
+// the step takes R, and the lost computing time does not matter.
 func TestSumsBesideTheNextMinibatchSlowIt(t *testing.T) {
 	for R, want := range map[float64]float64{0: 3.25, 1: 3.25 + 0.5, 2: 3.25 + 1, 4: 3.25 + 2, 8: 8} {
 		p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,

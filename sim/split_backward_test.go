@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// inHalves is chain with layers 0 and 1 split and measured: their weights' halves keep 120 bytes, of
-// which layer 1's share 100 with what layer 0 has put out.
+// inHalves returns chain with split and measured backwards of layers 0 and 1. Their weight halves keep 120 bytes.
+// Layer 1's half shares 100 of them with layer 0's output.
 func inHalves() *profile.Profile {
 	p := chain()
 	for l := range p.Layers {
@@ -28,32 +28,32 @@ func inHalves() *profile.Profile {
 	return p
 }
 
-// Two layers with halves in stage 0, two without in stage 1, by hand.
+// By hand: two layers with split backwards in stage 0, and two without in stage 1.
 func TestWhatHalvesHold(t *testing.T) {
 	c, err := CostsOf(inHalves(), local(2), twoStages())
 	if err != nil {
 		t.Fatal(err)
 	}
 	split, whole := c.Stages[0][0], c.Stages[1][0]
-	// The input's half of layer 1 holds 40. It frees 150, leaves 20 that layer 0's output is not, and that one's
-	// gradient of 100; layer 0's half holds 40 on top of -30, frees 150 and the gradients of 200 that the two cuts'
-	// readers have left, and leaves 120 and layer 1's 100.
+	// Layer 1's input half needs 40. It frees 150 and leaves 20 that are not layer 0's output, and the gradient of
+	// layer 0's output, 100. Layer 0's input half then needs 40 more than -30. It frees 150 and the gradients of 200
+	// from the readers after the cut, and leaves 120 and layer 1's 100.
 	if split.PendingBytes != 240 || split.InputPeak != 40 || split.FirstInputPeak != 40 || split.WholeBytes != 0 {
 		t.Errorf("first half: %+v", split)
 	}
-	// The weights' half of layer 1 makes 10 bytes, 35 at its most, and frees 120.
+	// Layer 1's weight half makes 10 bytes, needs 35 at most, and frees 120.
 	if split.WeightPeak != 30 || split.FirstWeightPeak != 35 {
 		t.Errorf("second half holds %d, the first time %d; want 30 and 35", split.WeightPeak, split.FirstWeightPeak)
 	}
-	// Layer 3: 40, or 70 the first time; -150 +200 and 16 of gradients; layer 2 on top of that.
+	// Layer 3 needs 40, or 70 the first time. Then -150 +200 and 16 of gradients, and layer 2's need is added to that.
 	if whole.InputPeak != 50+40 || whole.FirstInputPeak != 66+70 || whole.WholeBytes != 26 || whole.PendingBytes != 0 ||
 		whole.WeightPeak != 0 || whole.FirstWeightPeak != 0 {
 		t.Errorf("layers without halves: %+v", whole)
 	}
 }
 
-// Of one micro-batch in halves: the first half makes the gradients of what has no halves, the second the
-// rest, and each meets its own peak.
+// In a split backward, the first half makes the gradients of layers without halves, and the second half makes the
+// rest. Each half has its own peak.
 func TestHalvesMakeGradientsApart(t *testing.T) {
 	p, err := family.Generate("zb-h1", schedule.Settings{Placement: [][]int{{0}}, MicroBatches: 2})
 	if err != nil {
@@ -70,9 +70,9 @@ func TestHalvesMakeGradientsApart(t *testing.T) {
 		want                                   int64
 	}{
 		{0, 0, 0, 0, 100 + 10},         // the second micro-batch's forward
-		{500, 0, 0, 0, 100 + 500},      // beside the forward's
-		{0, 500, 0, 0, 100 + 10 + 500}, // the second's, with all gradients there
-		{0, 0, 500, 0, 60 + 4 + 500},   // with those of layers without halves
+		{500, 0, 0, 0, 100 + 500},      // during the first micro-batch's input half
+		{0, 500, 0, 0, 100 + 10 + 500}, // during the second micro-batch's input half, with all gradients there
+		{0, 0, 500, 0, 60 + 4 + 500},   // during the first weight half, with gradients of layers without halves
 		{0, 0, 0, 500, 60 + 10 + 500},
 	} {
 		k.FirstInputPeak, k.InputPeak = peaks.firstInput, peaks.input

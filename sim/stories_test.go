@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestStories tells, in testdata, who waits for cores, links and devices, and what memory does.
+// TestStories tests, with the cases in testdata, which workers wait for cores, links and devices, and what memory
+// holds.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
@@ -65,7 +66,7 @@ func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) error {
 	return err
 }
 
-// costs are uniform; latency, link and bytes make the transfers.
+// costs reads uniform costs; latency, link and bytes set the transfers.
 func (w *storyWorld) costs(t *testing.T, d *datadriven.TestData) {
 	var f, b, latency, link, allReduce, norm, update float64
 	for name, to := range map[string]*float64{"f": &f, "b": &b, "latency": &latency, "link": &link,

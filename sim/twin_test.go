@@ -13,10 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// longest is the dumb twin of Run: it knows no Machine and no clock. When an instruction
-// starts is one more than the longest path to it in the graph of who needs whom, worked
-// out by recursion over whole lists. Transfers take latency only and workers have cores
-// of their own, so that there is no queue anywhere and the answer is a path.
+// longest is a second implementation of Run, without a Machine and without a clock. An instruction starts at the
+// length of the longest path to it in the dependency graph, which is found by recursion over whole lists. Transfers
+// take only latency and each worker has its own core, so nothing queues and the answer is a path.
 type longest struct {
 	p     *schedule.Program
 	c     Costs
@@ -65,7 +64,7 @@ func (l *longest) takes(in schedule.Instruction) float64 {
 	return 0
 }
 
-// passes is how long the worker is at an instruction besides.
+// passes returns how long the worker itself is busy with a send or a receive, in seconds.
 func (l *longest) passes(w, i int) float64 {
 	switch in := l.lists[w][i]; in.Kind {
 	case schedule.SF, schedule.SB, schedule.SG, schedule.SW:
@@ -90,7 +89,7 @@ func (l *longest) start(w, i int) float64 {
 	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
 		for from, list := range l.lists {
 			if from == w {
-				continue // what the worker makes for itself is no message
+				continue // what the worker makes for itself is not a message
 			}
 			for j, sent := range list {
 				if l.feeds(sent, in) {
@@ -118,7 +117,7 @@ func (l *longest) end(w, i int) float64 {
 	return l.start(w, i) + l.takes(l.lists[w][i]) + l.passes(w, i)
 }
 
-// feeds says whether a send makes a message that a receive takes.
+// feeds reports whether a send makes a message that a receive takes.
 func (l *longest) feeds(sent, in schedule.Instruction) bool {
 	if in.Kind == schedule.RG && sent.Kind == schedule.SG || in.Kind == schedule.RW && sent.Kind == schedule.SW {
 		return sent.Micro == in.Micro
@@ -131,15 +130,15 @@ func (l *longest) feeds(sent, in schedule.Instruction) bool {
 		return false
 	}
 	here, there := len(l.p.Placement[in.Pipeline][in.Stage]), len(l.p.Placement[in.Pipeline][sent.Stage])
-	if l.p.Replication == schedule.Split { // rows in common?
+	if l.p.Replication == schedule.Split { // do they have rows in common?
 		a, b := int(in.Replica), int(sent.Replica)
 		return a*there < (b+1)*here && b*here < (a+1)*there
 	}
-	return true // a micro-batch is sent by one replica only
+	return true // only one replica sends a micro-batch
 }
 
-// complete is when the collective that a worker issued at i is complete: the slowest
-// member's time behind the last member to come.
+// complete returns when the collective that a worker issued at i is complete: the start of the last member plus the
+// time of the slowest.
 func (l *longest) complete(w, i int) float64 {
 	in := l.lists[w][i]
 	last, takes := 0.0, 0.0
@@ -160,7 +159,7 @@ func (l *longest) complete(w, i int) float64 {
 	return last + takes
 }
 
-// drained is when everything before the same drain on every worker is over and has arrived.
+// drained returns when everything before the same drain, on every worker, has ended and arrived.
 func (l *longest) drained(w, i int) float64 {
 	nth := 0
 	for _, in := range l.lists[w][:i] {
@@ -188,7 +187,7 @@ func (l *longest) drained(w, i int) float64 {
 	return at
 }
 
-// randomCase is any Program of the synchronous families, or an evaluation, with any costs.
+// randomCase returns a random Program of the synchronous families, or an evaluation, with random costs.
 func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 	stages := rapid.IntRange(1, 5).Draw(t, "stages")
 	m := rapid.IntRange(1, 7).Draw(t, "m")
@@ -249,7 +248,7 @@ func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 	return p, c
 }
 
-// drawBesides draws what instructions take beside computations, in half of all cases.
+// drawBesides draws, in half of all cases, the times that instructions other than computations take.
 func drawBesides(t *rapid.T, c *Costs) {
 	if rapid.Bool().Draw(t, "besides") {
 		some := rapid.SampledFrom([]float64{0, 0.0625, 0.75})
@@ -257,8 +256,8 @@ func drawBesides(t *rapid.T, c *Costs) {
 	}
 }
 
-// TestRunIsTheLongestPath compares every compute instruction's start and end, exactly up
-// to the rounding of sums taken in another order.
+// TestRunIsTheLongestPath compares the start and the end of every computation. They are equal, except for rounding
+// of sums in another order.
 func TestRunIsTheLongestPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
@@ -266,7 +265,7 @@ func TestRunIsTheLongestPath(t *testing.T) {
 	})
 }
 
-// sameAsLongestPath simulates a Program and compares.
+// sameAsLongestPath simulates a Program and compares it with the longest paths.
 func sameAsLongestPath(t *rapid.T, p *schedule.Program, c Costs) Summary {
 	t.Helper()
 	tl, sum, err := Run(p, c, Options{Record: true, Vary: c.Noise.Vary()})

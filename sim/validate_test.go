@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// normed lowers an order whose updates need the gradient norm.
+// normed generates and lowers an order whose updates need the gradient norm.
 func normed(t *testing.T, order string, S, M, repeat int, later bool) *schedule.Program {
 	t.Helper()
 	p, err := family.Generate(order, schedule.Settings{Placement: straight(S), MicroBatches: M, Repeat: repeat})
@@ -25,14 +25,14 @@ func normed(t *testing.T, order string, S, M, repeat int, later bool) *schedule.
 	return p
 }
 
-// TestPostValidation (arXiv 2401.10241, §4): an update that waits for the norm of all stages pulls them
-// level, so that of ZB-H2 a step of M(F+I+W) becomes
+// TestPostValidation (arXiv 2401.10241, §4): an update that waits for the norm of all stages makes them start each
+// step together. A step of ZB-H2 then takes not M(F+I+W) but
 //
 //	M(F+I+W) + (S-1)F + N + U
 //
-// with a norm of N and an update of U: the last stage begins S-1 forwards late, in every step anew. Validated
-// in the next step it is M(F+I+W) + U where F = I = W and M >= 2S, as without a norm, while N <= F, the last
-// stage's one forward before its first gradient.
+// with a norm of N and an update of U, because the last stage begins S-1 forwards late in every step. If updates are
+// validated in the next step, it takes M(F+I+W) + U, where F = I = W and M >= 2S, as without a norm. This is true
+// while N <= F, the last stage's one forward before its first gradient.
 func TestPostValidation(t *testing.T) {
 	const U = 0.25
 	for _, S := range []int{2, 3, 4, 8} {
@@ -54,8 +54,8 @@ func TestPostValidation(t *testing.T) {
 	}
 }
 
-// TestPostValidationMemory: from its update to the validation a stage keeps what the update would be taken
-// back to, and the gradients; peaks are that much higher where the next step's forwards meet them.
+// TestPostValidationMemory: from its update to the validation, a stage keeps a copy to undo the update, and the
+// gradients. The peaks are higher by that copy, because the forwards of the next step run meanwhile.
 func TestPostValidationMemory(t *testing.T) {
 	const S, M, fixed, gradients = 4, 8, 1000, 100
 	c := chunked(S, 1, 1, 1, 1)
@@ -68,8 +68,8 @@ func TestPostValidationMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for w, got := range sum.PeakBytes {
-			// The forwards that go before the first gradient, of a byte each; the input's half of a
-			// backward lets it go, where the weights' half keeps nothing.
+			// The forwards before the first gradient, one byte each. The input half of a backward frees that byte, and the
+			// weight half keeps nothing here.
 			want := int64(fixed + gradients + 2*(S-w) - 1)
 			if later {
 				want += fixed

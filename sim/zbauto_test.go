@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestZeroBubbleAuto: with room for 2S-1 micro-batches on every stage the list scheduler leaves no
-// bubble in a steady step where F = I = W and M >= 2S, as ZB-H2 (arXiv 2401.10241, Table 1); with S, ZB-H1's
-// memory, it takes no longer than 1F1B, and with any room no worker holds more.
+// TestZeroBubbleAuto: with room for 2S-1 micro-batches on every stage, the list scheduler leaves no bubble in a
+// steady step, where F = I = W and M >= 2S, like ZB-H2 (arXiv 2401.10241, Table 1). With room for S, ZB-H1's memory,
+// it takes no longer than 1F1B. With any room, no worker holds more than that.
 func TestZeroBubbleAuto(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {
@@ -46,8 +46,8 @@ func TestZeroBubbleAuto(t *testing.T) {
 	}
 }
 
-// TestListSchedulerNeverSticks: wherever stages lie and whatever room there is for one micro-batch
-// at least, the order runs to its end within that room.
+// TestListSchedulerNeverSticks: for any placement and any room of at least one micro-batch, the order runs to its
+// end within that room.
 func TestListSchedulerNeverSticks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")

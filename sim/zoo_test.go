@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// chunked is costs of a step with v chunks on each worker. For one micro-batch in all its chunks a worker takes f
-// forward, i for input gradients and w for weight gradients.
+// chunked returns the costs of a step with v chunks on each worker. For all chunks of one micro-batch together, a
+// worker takes f for forwards, i for input gradients and w for weight gradients.
 func chunked(stages, v int, f, i, w float64) Costs {
 	c := Costs{}
 	for range stages {
@@ -44,7 +44,7 @@ func simulate(t *testing.T, order string, placement [][]int, m, repeat int, c Co
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W)     for W <= I and W <= F, M >= S
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W)    for W <= I and 2W <= F+I, M >= 2S
 //
-// a steady step takes exactly that in this range; with equal times ZB-H2 has no bubble in a steady step.
+// A steady step takes exactly that time in this range. With equal times a steady step of ZB-H2 has no bubble.
 func TestZeroBubbleSteps(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 2*S + 1} {
@@ -54,7 +54,7 @@ func TestZeroBubbleSteps(t *testing.T) {
 				for name, bubble := range map[string]float64{"zb-h1": F + I - W, "zb-h2": F + I - 2*W} {
 					sum := simulate(t, name, straight(S), M, 1, chunked(S, 1, F, I, W))
 					want := ideal + float64(S-1)*bubble
-					// Alone, a step also lasts until the last stage, which begins S-1 forwards late, is through.
+					// A single step also lasts until the last stage ends, which begins S-1 forwards late.
 					if alone := max(want, ideal+float64(S-1)*F); math.Abs(sum.StepS-alone) > 1e-9 {
 						t.Errorf("%s S=%d M=%d F,I,W=%v: step %v, want %v", name, S, M, x, sum.StepS, alone)
 					}
@@ -68,8 +68,8 @@ func TestZeroBubbleSteps(t *testing.T) {
 	}
 }
 
-// TestInterleavedSteps: interleaved 1F1B and looped BFS take M(F+B) + (p-1)(F+B)/v without
-// transfer times (arXiv 2104.04473, §2.2), M a multiple of p.
+// TestInterleavedSteps: without transfer times, interleaved 1F1B and looped BFS take M(F+B) + (p-1)(F+B)/v if M is a
+// multiple of p (arXiv 2104.04473, §2.2).
 func TestInterleavedSteps(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, v := range []int{2, 3, 4} {
@@ -87,8 +87,8 @@ func TestInterleavedSteps(t *testing.T) {
 	}
 }
 
-// LANDSCAPE's independent simulation: with transfers BFS loses less than interleaving,
-// p = 8, M = 16, v = 4, F = 1, B = 2, SR = 0.2: bubbles of 8.05 and 17.65 time units.
+// From LANDSCAPE's independent simulation: with transfers BFS loses less than interleaving. At p = 8, M = 16, v = 4,
+// F = 1, B = 2, SR = 0.2 the bubbles are 8.05 and 17.65 time units.
 func TestInterleavedPaysForLatency(t *testing.T) {
 	for name, bubble := range map[string]float64{"interleaved": 17.65, "bfs": 8.05} {
 		c := chunked(32, 4, 1, 1, 1)
@@ -112,8 +112,8 @@ func TestChimeraBubble(t *testing.T) {
 	}
 }
 
-// TestVees: ZB-V has no bubble in a steady step where F = I = W; V-Half at most half of
-// 1F1B's bubble and V-Min at most two thirds and one slot a worker (arXiv 2405.15362, Table 1).
+// TestVees: ZB-V has no bubble in a steady step where F = I = W. V-Half has at most half of 1F1B's bubble, and V-Min
+// at most two thirds and one slot for each worker (arXiv 2405.15362, Table 1).
 func TestVees(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 5, 6, 8} {
 		for _, M := range []int{2 * p, 4 * p, 4*p + 1} {
