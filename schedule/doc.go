@@ -21,23 +21,23 @@
 // These packages do not import each other: machine and lower; draw, family and exchange. Only schedule, for
 // Settings, and programs take a plan.Plan.
 //
-// # What a Program says of itself
+// # The methods of Program
 //
-// The methods of Program, by the question that they answer:
+// The methods by topic:
 //
-//	what stands in the lists     Walk (and Cursor) with absolute ids, Instructions, Text, WriteJSON
-//	who has which stage          WorkerOf, StagesOf, ReplicaOf, Pipelines
-//	who sends to whom            Receivers and Recipients of a send, Senders and Expected of a receive, Peers and Share
-//	                             of replicas; Sent and OtherEnd of an instruction
-//	who sums with whom           Group, Leader, TiedTo
-//	which update is whose        Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, StopUnit,
-//	                             StreamEnd
-//	which version is read        Streams, Overlaps, Needs, Uses, Copies, MostCopies
-//	what an update is            Updater, UpdateCost, Defers, ValidatesLater, Settles, Settled, Parts
-//	what memory must hold        Holdings
-//	elastic averaging's          HasReference, IsReference, Beside: the reference of the pipelines
-//	a server's (ASP)             Served, IsServer, Loose, Trainers, TrainerOf, OtherSide: one worker has the weights,
-//	                             the others fetch them
+//	instructions of a worker  Walk (and Cursor) with absolute ids, Instructions, Text, WriteJSON
+//	stages of workers         WorkerOf, StagesOf, ReplicaOf, Pipelines
+//	senders and receivers     Receivers and Recipients of a send, Senders and Expected of a receive, Peers and Share
+//	                          of replicas; Sent and OtherEnd of an instruction
+//	members of a collective   Group, Leader, TiedTo
+//	numbers of updates        Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, StopUnit,
+//	                          StreamEnd
+//	versions of weights       Streams, Overlaps, Needs, Uses, Copies, MostCopies
+//	how to update             Updater, UpdateCost, Defers, ValidatesLater, Settles, Settled, Parts
+//	memory                    Holdings
+//	elastic averaging         HasReference, IsReference, Beside: the reference of the pipelines
+//	parameter server (ASP)    Served, IsServer, Loose, Trainers, TrainerOf, OtherSide: one worker has the weights,
+//	                          the others fetch them
 //
 // The methods need fields that pass check.Validate. Uses, Copies and Holdings need a lowered Program that passes
 // check.Check.

@@ -19,7 +19,7 @@ func anyInstruction(t *rapid.T, name string) Instruction {
 	}
 }
 
-// Keys name every instruction there can be, each its own, and sort as the fields do.
+// Keys are unique for every possible instruction, and sort as the fields do.
 func TestKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyInstruction(t, "a"), anyInstruction(t, "b")
@@ -35,7 +35,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A key has four bits for the kind: one kind too many would share its keys with another.
+// A key has four bits for the kind. One kind too many would have the keys of another kind.
 func TestKindsFitAKey(t *testing.T) {
 	for _, k := range kind.All() {
 		if got := (Instruction{Kind: k}).Key().Instruction(); got.Kind != k {

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// The package comment has a map of a Program's methods, with every one of them in it once.
+// The package comment lists every method of Program exactly once.
 func TestTheMapHasEveryMethodOfAProgram(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "// A map of its methods")
-	plan, _, found := strings.Cut(rest, "// They need fields")
+	_, rest, _ := strings.Cut(string(text), "// # The methods of Program")
+	plan, _, found := strings.Cut(rest, "// The methods need fields")
 	if !found {
 		t.Fatal("the map is not where it was")
 	}

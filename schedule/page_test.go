@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// The page of Programs has every kind of instruction, a star at those that count minibatches,
-// and its example passes Check.
+// The page docs/programs.md has every kind of instruction and a star at those that count minibatches. Its example
+// passes Check.
 func TestTheProgramsPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/programs.md")
 	if err != nil {

@@ -27,9 +27,9 @@ func stream(t testing.TB, placement [][]int, m, minibatches int, w schedule.Poli
 	return p
 }
 
-// TestStaleness is PipeDream §3.3 on a straight pipeline of n stages, counted from 1:
-// w(t+1) = w(t) - lr grad f(w_1(t-n+1), w_2(t-n+2), ..., w_n(t)) for stashing, and w(t-n+1)
-// on every stage with vertical sync; and 2BW's w(t+1) = w(t) - lr grad f(w(t-1)).
+// TestStaleness checks PipeDream §3.3 on a straight pipeline of n stages, counted from 1. Stashing is w(t+1) = w(t)
+// - lr grad f(w_1(t-n+1), w_2(t-n+2), ..., w_n(t)). With vertical sync every stage uses w(t-n+1). 2BW is w(t+1) =
+// w(t) - lr grad f(w(t-1)).
 func TestStaleness(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
 		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest,
@@ -66,9 +66,9 @@ func TestStaleness(t *testing.T) {
 	}
 }
 
-// TestVersionsHeld: stage i of n, from 1, holds n-i+1 versions under stashing (PipeDream
-// §3.3: as many as there are minibatches in flight), 2BW two, latest one; vertical sync keeps what
-// the tag of the oldest minibatch to come still asks for, n at most.
+// TestVersionsHeld: under stashing, stage i of n, counted from 1, holds n-i+1 versions, one for each minibatch in
+// flight (PipeDream §3.3). 2BW holds two and latest one. Vertical sync keeps the versions that the oldest coming
+// minibatch may still use, n at most.
 func TestVersionsHeld(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
 		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest,
@@ -102,7 +102,7 @@ func TestNOAM(t *testing.T) {
 	}{
 		{[]int{1, 1, 1, 1}, []int{4, 3, 2, 1}},
 		{[]int{2, 1}, []int{2, 1}},  // PipeDream Fig. 8: NOAM ceil(3/2)
-		{[]int{15, 1}, []int{2, 1}}, // Table 1's VGG-16
+		{[]int{15, 1}, []int{2, 1}}, // VGG-16 in Table 1
 		{[]int{9, 5, 1, 1}, []int{2, 2, 2, 1}},
 		{[]int{1, 3}, []int{4, 1}},
 	} {
@@ -125,8 +125,8 @@ func inTurn(replicas []int) (placement [][]int) {
 	return placement
 }
 
-// TestStreamsOfAnyReplicas: PipeDream's start-up suits every choice of replicas tried, each
-// stage updates once for as many minibatches as it has replicas, and a tail with what it has.
+// TestStreamsOfAnyReplicas: PipeDream's start-up works for random numbers of replicas. A stage of r replicas updates
+// once for r minibatches, and at the end once for the rest.
 func TestStreamsOfAnyReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		replicas := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 4).Draw(t, "replicas")
@@ -260,8 +260,8 @@ func ExamplePolicy() {
 	// Output: stash [3 2 1]
 }
 
-// TestStopUnit: where a stream of replicas in turn stops, no update has gradients that it leaves out.
-// PipeDream's stage of r replicas updates once for r minibatches, so that a multiple of all stages' r does.
+// TestStopUnit: at a multiple of StopUnit, a stream with replicas in turn can stop without splitting an update. A
+// stage of r replicas updates once for r minibatches, so the unit is a common multiple of all stages' r.
 func TestStopUnit(t *testing.T) {
 	for _, c := range []struct {
 		p    schedule.Program
@@ -295,7 +295,7 @@ func TestStopUnit(t *testing.T) {
 			}
 		}
 	}
-	var wide schedule.Program // primes, whose product no number of minibatches reaches
+	var wide schedule.Program // primes: no valid number of minibatches is a multiple of them all
 	wide.Placement, wide.MicroBatches, wide.Period = make([][][]int, 1), 1, 1
 	wide.Weights, wide.Replication = schedule.Stash, schedule.RoundRobin
 	for _, r := range []int{1021, 1019, 1013, 1009, 997, 991, 983, 977} {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestStories tells what Programs look like, and what Check says, in testdata.
+// TestStories tests, with the cases in testdata, the texts of Programs and the results of Check.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }

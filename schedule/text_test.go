@@ -64,7 +64,7 @@ func FuzzProgramText(f *testing.F) {
 		if err != nil || p.Workers > 1000 || p.Repeat > 4 {
 			return
 		}
-		_, _ = check.Check(p) // whatever was read, checking it must come to an end
+		_, _ = check.Check(p) // checking must end, whatever was read
 	})
 }
 
@@ -117,7 +117,7 @@ func FuzzProgramJSON(f *testing.F) {
 		if err != nil || p.Workers > 1000 || p.Repeat > 4 {
 			return
 		}
-		_, _ = check.Check(p) // whatever was read, checking it must come to an end
+		_, _ = check.Check(p) // checking must end, whatever was read
 	})
 }
 
@@ -132,7 +132,7 @@ func FuzzInstruction(f *testing.F) {
 	})
 }
 
-// randomProgram is any Program, sometimes lowered.
+// randomProgram returns a random Program, sometimes lowered.
 func randomProgram(t *rapid.T) *schedule.Program {
 	p := scheduletest.Random(scheduletest.Drawn(t), scheduletest.Everything())
 	if rapid.Bool().Draw(t, "bare") {
@@ -149,7 +149,8 @@ func randomProgram(t *rapid.T) *schedule.Program {
 	return lowered
 }
 
-// TestNamesComeBack: a Program of any name is read back from its text as it was; none is read as a setting.
+// TestNamesComeBack: a Program with any name is the same after it is written as text and read. No name is read as a
+// setting.
 func TestNamesComeBack(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	if err != nil {
@@ -180,7 +181,7 @@ func TestNamesComeBack(t *testing.T) {
 	}
 }
 
-// TestLongWordsAreCut: what is wrong with a file is said without the whole of it.
+// TestLongWordsAreCut: an error about a file does not repeat a long word in full.
 func TestLongWordsAreCut(t *testing.T) {
 	long := strings.Repeat("9", 1<<16)
 	header := schedule.TextHeader + "\nstages 1\nworkers 1\n"

@@ -62,7 +62,8 @@ func TestRandomProgramsPassCheck(t *testing.T) {
 	})
 }
 
-// Peaks of the named depths: K_i itself, clamped (DAPPLE §5.3, BaPipe Table II).
+// The peaks of the named depths: stage i holds K_i micro-batches, clamped to their number (DAPPLE §5.3, BaPipe Table
+// II).
 func TestPeakIsWarmup(t *testing.T) {
 	for _, c := range []struct {
 		family string
@@ -96,7 +97,7 @@ func TestDepthsThatDeadlockAreRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("K = 1, 2 was accepted")
 	}
-	// And the replay finds it by itself when the order is written by hand.
+	// The replay also finds the deadlock when the order is written by hand.
 	good, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
 		Warmup: []int{2, 2}})
 	bad, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
@@ -109,9 +110,8 @@ func TestDepthsThatDeadlockAreRefused(t *testing.T) {
 	}
 }
 
-// TestCorruptionsAreCaught drops, doubles or swaps one instruction of a valid
-// Program. Swaps can leave it valid: those pass a replay of every rule by hand,
-// which is what Check is, so only drops and doubles must always be caught.
+// TestCorruptionsAreCaught drops, doubles or swaps one instruction of a valid Program. A swap can leave the Program
+// valid, so only drops and doubles must always be refused.
 func TestCorruptionsAreCaught(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomProgram(t)
@@ -135,8 +135,8 @@ func TestCorruptionsAreCaught(t *testing.T) {
 	})
 }
 
-// TestCheckIsTheReplayOfFamilies damages families' Programs at random. Check refuses exactly those that the
-// replay from the instructions' meaning refuses.
+// TestCheckIsTheReplayOfFamilies damages the Programs of families at random. Check and the independent replay refuse
+// exactly the same ones.
 func TestCheckIsTheReplayOfFamilies(t *testing.T) {
 	still, all := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -162,7 +162,7 @@ func TestCheckIsTheReplayOfFamilies(t *testing.T) {
 	}
 }
 
-// A whole minibatch without any update hides behind the updates of the others.
+// A minibatch without any update is found, although all the other minibatches have theirs.
 func TestTheLastUpdateIsMissed(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	if err == nil {
@@ -182,8 +182,8 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 	}
 }
 
-// TestSumsThatCross: two workers that wait at one replicas' sum each, which the other comes to behind its
-// own, are told as a circle.
+// TestSumsThatCross: two workers each wait at an all-reduce that the other joins only after its own. The error shows
+// the circle.
 func TestSumsThatCross(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + `
 name crossed
@@ -210,8 +210,8 @@ body
 	}
 }
 
-// TestUpdatesOfPartOfAGroup: a stage of two replicas in turn updates once for two minibatches; an update in
-// between would use a gradient twice.
+// TestUpdatesOfPartOfAGroup: a stage of two replicas in turn updates once for two minibatches. An update between
+// them is refused, because it would use a gradient twice.
 func TestUpdatesOfPartOfAGroup(t *testing.T) {
 	const text = schedule.TextHeader + `
 name part
@@ -234,7 +234,7 @@ body
 		{" 0U1\n", " 0U1 0AR3 0U3\n", "no gradient is of it: there are 2 micro-batches"},
 	} {
 		changed := strings.Replace(text, c.from, c.to, 1)
-		if c.from != "" { // the same on the other replica
+		if c.from != "" { // the same change on the other replica
 			other := strings.NewReplacer("B0", "B1@r1", "AR0", "AR0@r1", "U0", "U0@r1", "0U1", "0U1@r1", "AR3", "AR3@r1",
 				"U3", "U3@r1")
 			changed = strings.Replace(changed, other.Replace(c.from), other.Replace(c.to), 1)
@@ -249,7 +249,7 @@ body
 	}
 }
 
-// TestUpdatesFarAway: the number of an update is one whose micro-batches have numbers too.
+// TestUpdatesFarAway: an update whose number is too large for its micro-batches to have numbers is refused.
 func TestUpdatesFarAway(t *testing.T) {
 	p, err := family.Generate("single", schedule.Settings{Placement: schedule.Replicated(1, 1), MicroBatches: 32})
 	if err == nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// lazily is the most messages on each edge where a Machine drives the Program and one receiver is lazy. Each
-// receiver in turn moves only when nobody else can: then every send starts with as few of its messages taken as it
-// can.
+// lazily drives the Program with a Machine and returns the most messages in flight on each edge. In each round one
+// receiver is lazy: it moves only when no other worker can. So each send to it starts with as few of its messages
+// taken as possible.
 func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	t.Helper()
 	most := map[check.Edge]int{}
@@ -79,13 +79,13 @@ func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	return most
 }
 
-// orders is the lists of a Program's workers, and what each instruction waits for. Where workers are is the number of
-// instructions that each has begun.
+// orders holds the lists of a Program's workers and what each instruction waits for. A state of the workers is the
+// number of instructions that each has begun.
 type orders struct {
 	p      *schedule.Program
 	lists  [][]schedule.Instruction
-	at     map[schedule.Instruction]int // where it stands in its worker's list
-	drains [][]int                      // by worker, where they stand
+	at     map[schedule.Instruction]int // the index in its worker's list
+	drains [][]int                      // by worker, the indexes of its drains
 }
 
 func ordersOf(p *schedule.Program) *orders {
@@ -105,7 +105,7 @@ func ordersOf(p *schedule.Program) *orders {
 	return o
 }
 
-// complete says whether all members of a collective have begun it.
+// complete reports whether all members of a collective have begun it.
 func (o *orders) complete(places []byte, c schedule.Instruction) bool {
 	members, workers := o.p.Group(c)
 	for i, m := range members {
@@ -116,7 +116,7 @@ func (o *orders) complete(places []byte, c schedule.Instruction) bool {
 	return true
 }
 
-// may says whether a worker may begin its next instruction.
+// may reports whether a worker may begin its next instruction.
 func (o *orders) may(places []byte, w int) bool {
 	list, here := o.lists[w], int(places[w])
 	if here == len(list) {
@@ -145,7 +145,7 @@ func (o *orders) may(places []byte, w int) bool {
 	return ok
 }
 
-// lie is how many messages lie on each edge.
+// lie returns the number of messages in flight on each edge.
 func (o *orders) lie(places []byte) map[check.Edge]int {
 	lie := map[check.Edge]int{}
 	for w, list := range o.lists {
@@ -161,8 +161,8 @@ func (o *orders) lie(places []byte) map[check.Edge]int {
 	return lie
 }
 
-// timings is the most messages on each edge over all timings: every state of the workers' places that can be
-// come to. Nil where there are more than so many.
+// timings returns the most messages in flight on each edge over all timings. It visits every reachable state of the
+// workers, and returns nil if there are more than the given number of states.
 func timings(p *schedule.Program, states int) map[check.Edge]int {
 	o := ordersOf(p)
 	most := map[check.Edge]int{}
@@ -224,7 +224,8 @@ func TestInFlightIsReached(t *testing.T) {
 	}
 }
 
-// TestInFlightOfFamilies: repetitions that are not followed change nothing.
+// TestInFlightOfFamilies: InFlight, which does not follow every repetition, gives the same result as a play of all
+// of them.
 func TestInFlightOfFamilies(t *testing.T) {
 	tried := 0
 	for _, f := range family.All() {
@@ -254,8 +255,8 @@ func TestInFlightOfFamilies(t *testing.T) {
 	}
 }
 
-// TestInFlightOfGroups: a stream whose stages wait for each other's sums, behind what others do at its end
-// too. As many messages lie there however long it is.
+// TestInFlightOfGroups uses a stream whose stages wait for each other's sums, also at its end. The number of
+// messages in flight does not depend on the length of the stream.
 func TestInFlightOfGroups(t *testing.T) {
 	for _, placement := range [][][]int{{{0}, {1}}, {{0, 1}, {2, 3}}, {{0, 1}, {2}}, {{0, 1, 2}, {3}, {4}}} {
 		for _, m := range []int{3, 4} {
@@ -283,10 +284,9 @@ func TestInFlightOfGroups(t *testing.T) {
 	}
 }
 
-// TestInFlightOfDepths: 1F1B with depths K has K_i messages at most between stages i and i+1, either way.
-// Stage i sends K_i forwards before it takes a gradient; and with the last forward of a step that stage i+1
-// takes, it knows that all gradients but the last K_i have been taken. Steps without number cost no more than
-// a few.
+// TestInFlightOfDepths: 1F1B with depths K has at most K_i messages in flight between stages i and i+1, in each
+// direction. Stage i sends K_i forwards before it takes a gradient. When stage i+1 takes the last forward of a step,
+// all its gradients but the last K_i have been taken. Thousands of steps cost no more time than a few.
 func TestInFlightOfDepths(t *testing.T) {
 	for seed := range uint64(100) {
 		g := rand.New(rand.NewPCG(seed, 17))
@@ -314,7 +314,7 @@ func TestInFlightOfDepths(t *testing.T) {
 	}
 }
 
-// TestInFlightRefuses: what is not lowered, and what stops.
+// TestInFlightRefuses: InFlight refuses a Program that is not lowered, and one that deadlocks.
 func TestInFlightRefuses(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2, Repeat: 1})
 	if err != nil {

@@ -17,24 +17,24 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestStories tells, in testdata, what Check refuses, a story for each kind of reason.
+// TestStories tests, with the cases in testdata, what Check refuses: one story for each kind of error.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld has the Program that the story is about.
+// storyWorld holds the Program that the story works on.
 type storyWorld struct {
 	p *schedule.Program
 }
 
 // Do implements storytest.World.
 //
-//	program [family=F stages=S ...]    a Program of a family, lowered, or as its lists and settings are given
-//	lists                              what lowering has made of it
-//	check                              what Check says
-//	order                              whether its sums have the bits of one worker
-//	in-flight                          how many messages may lie on each edge
-//	play slots=N                       whether it ends where an edge holds so many
+//	program [family=F stages=S ...]    reads a Program: of a family, lowered, or given by lists and settings
+//	lists                              prints the lowered lists
+//	check                              prints the result of Check
+//	order                              prints whether its sums have the bits of one worker
+//	in-flight                          prints how many messages may be in flight on each edge
+//	play slots=N                       prints whether it ends with N slots on each edge
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	switch d.Cmd {
 	case "program":
@@ -83,7 +83,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("no command %q", d.Cmd)
 }
 
-// program reads a Program, to which settings that a story does not care about are added, or has a family write it.
+// program reads a Program and adds the settings that a story leaves out, or generates it with a family.
 func (w *storyWorld) program(t *testing.T, d *datadriven.TestData) (err error) {
 	if d.Input != "" {
 		text := schedule.TextHeader + "\n"

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// oddText is a text of two stages with other settings and lists than a family writes.
+// oddText returns the text of a Program of two stages, with settings and lists that no family writes.
 func oddText(settings string, lists ...string) string {
 	text := schedule.TextHeader + "\nname odd\n" + settings
 	for _, s := range []string{"stages 2", "workers 2", "micro_batches 2", "period 1", "repeat 1", "weights sync",
@@ -39,8 +39,8 @@ const (
 	lowered1 = "1: 1RF0 1F0 1B0 1SB0 1RF1 1F1 1B1 1SB1 1U0"
 )
 
-// oddPrograms are texts by hand with what Check, or the reader, says of each; nothing where it is a
-// Program that can run.
+// oddPrograms returns handwritten texts with the expected error of Check or of the reader. The error is empty if the
+// Program can run.
 func oddPrograms() map[string][2]string {
 	training := "a program that trains does not evaluate"
 	return map[string][2]string{
@@ -132,8 +132,8 @@ func oddPrograms() map[string][2]string {
 	}
 }
 
-// TestOddPrograms: a Program that somebody wrote and that no run can carry out is refused with what is wrong
-// and, where there is one, the line; none panics, and those that pass can be looked at from every side.
+// TestOddPrograms: a handwritten Program that cannot run is refused with the reason and, where possible, the line.
+// No text causes a panic, and all methods can be called on Programs that pass.
 func TestOddPrograms(t *testing.T) {
 	for name, c := range oddPrograms() {
 		s, err := exchange.ReadSource("odd.txt", []byte(c[0]))
@@ -153,7 +153,7 @@ func TestOddPrograms(t *testing.T) {
 	}
 }
 
-// handled does with a Program, checked or not, what verbs do with one.
+// handled calls on a Program, checked or not, what the commands call.
 func handled(p *schedule.Program) {
 	if check.Validate(p) != nil || p.Instructions() > 1<<12 || p.Workers > 1<<8 {
 		return
@@ -184,8 +184,8 @@ func handled(p *schedule.Program) {
 	}
 }
 
-// TestTieOutOfRange: the panic of a lowered Program whose tie names a stage that is not there, as a value and
-// not as a text: from JSON, or a caller.
+// TestTieOutOfRange: a lowered Program whose tie names a missing stage is refused. It once caused a panic. Such a
+// Program comes from JSON or from a caller, because the reader of texts refuses it.
 func TestTieOutOfRange(t *testing.T) {
 	for _, tied := range [][]int{{0, 8}, {-1, 0}, {2, 1}} {
 		p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
@@ -202,7 +202,7 @@ func TestTieOutOfRange(t *testing.T) {
 	}
 }
 
-// TestSizesAreRefusedBeforeMemory: what would take all memory is refused while next to none has been taken.
+// TestSizesAreRefusedBeforeMemory: sizes that would take all memory are refused before much memory is allocated.
 func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 	body := oddText("repeat 134217727\n", plain0, plain1)
 	for name, try := range map[string]func() error{
@@ -278,7 +278,7 @@ func TestSizesAreRefusedBeforeMemory(t *testing.T) {
 	}
 }
 
-// turns is a placement of stages with so many replicas each.
+// turns returns a placement of stages with the given numbers of replicas.
 func turns(replicas ...int) [][]int {
 	var on [][]int
 	worker := 0
@@ -293,8 +293,8 @@ func turns(replicas ...int) [][]int {
 	return on
 }
 
-// TestFilesTakeWhatTheyAre: a file takes memory by its size, whatever is in it, and what is long is looked at
-// in a time by its size.
+// TestFilesTakeWhatTheyAre: reading and checking a file takes memory in proportion to its size, whatever it
+// contains.
 func TestFilesTakeWhatTheyAre(t *testing.T) {
 	const n = 4000
 	many := schedule.TextHeader + fmt.Sprintf("\nname many\nstages %d\nworkers 1\nmicro_batches 1\nperiod 1\nrepeat 1\n"+
@@ -308,7 +308,7 @@ func TestFilesTakeWhatTheyAre(t *testing.T) {
 	many += places.String() + "body\n0:" + forwards.String() + backwards.String() + "\n"
 	for name, c := range map[string]struct {
 		text string
-		most uint64 // bytes for one
+		most uint64 // allocated bytes for each byte of the file
 	}{
 		"slots of waiting":             {"0F0" + strings.Repeat(",", 1<<20) + "0B0\n", 16},
 		"lists of nothing":             {`{"version":1,"body":[` + strings.Repeat("[],", 5<<20) + "[]]}", 16},
@@ -327,7 +327,7 @@ func TestFilesTakeWhatTheyAre(t *testing.T) {
 	}
 }
 
-// TestRepeatedForEver: what is said of a Program takes a time that its repetitions do not make longer.
+// TestRepeatedForEver: the time to check a Program does not grow with its repetitions.
 func TestRepeatedForEver(t *testing.T) {
 	s, err := exchange.ReadSource("x.txt", []byte(oddText("repeat 134217727\n", plain0, plain1)))
 	if err != nil {
@@ -341,7 +341,7 @@ func TestRepeatedForEver(t *testing.T) {
 	}
 }
 
-// endless is a file without an end.
+// endless is a Reader that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -351,8 +351,8 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// FuzzOddPrograms: whatever text is read can be checked, lowered, walked and drawn without a panic, from
-// Programs that are nearly right.
+// FuzzOddPrograms: every text that parses can be checked, lowered, walked and drawn without a panic. The seeds are
+// nearly valid Programs.
 func FuzzOddPrograms(f *testing.F) {
 	for _, c := range oddPrograms() {
 		f.Add(c[0])

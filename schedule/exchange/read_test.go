@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestReadTellsTheFormsApart: the same Program comes back from its text, its JSON and PyTorch's CSV.
+// TestReadTellsTheFormsApart: Read recognises text, JSON and PyTorch's CSV, and reads the same Program from each.
 func TestReadTellsTheFormsApart(t *testing.T) {
 	p, err := family.Generate("zb-h1", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 4,
 		Replication: schedule.Split})
@@ -76,8 +76,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestHoldings: PipeDream's stage i of S keeps S-i versions and as many minibatches (§3.3), and
-// sends one activation or gradient over each boundary for each of them.
+// TestHoldings: PipeDream's stage i of S keeps S-i versions and S-i minibatches (§3.3). For each minibatch it sends
+// one activation or gradient over each boundary.
 func TestHoldings(t *testing.T) {
 	const S, N = 4, 12
 	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(S, 1), MicroBatches: 1,

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLinesOfWhatIsWrong: each way to spoil a file is told with its worker, its line and what is
-// missing or there twice.
+// TestLinesOfWhatIsWrong: for each way to damage a file, the error names the worker, the line, and what is missing
+// or doubled.
 func TestLinesOfWhatIsWrong(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3})
 	if err != nil {
@@ -67,8 +67,8 @@ func TestLinesOfWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestHeld: the limit is met exactly by the peak that Check reports, and one less names the
-// forward that breaks it.
+// TestHeld: a limit equal to the peak that Check reports passes. With one less, the error names the forward that
+// exceeds it.
 func TestHeld(t *testing.T) {
 	for name, placement := range map[string][][]int{
 		"1f1b": schedule.Replicated(4, 1), "interleaved": schedule.Wrap(4, 2), "zb-v": schedule.Vee(4),
@@ -94,8 +94,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestLocate: wherever a random Program has an instruction twice, the error names the second one
-// by its place in the Program as it was given, lowered or not, and in every part.
+// TestLocate: if an instruction of a random Program is doubled, the error names the second one by its place in the
+// given Program. This holds for lowered Programs and in every part.
 func TestLocate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 1,
@@ -134,8 +134,8 @@ func TestLocate(t *testing.T) {
 	})
 }
 
-// TestTooMuchSaysWhere: a want of memory is said at the line and the instruction of the file, in whichever
-// repetition it comes, and at what lowering has put a transfer beside.
+// TestTooMuchSaysWhere: an error about too little memory names the line and the instruction of the file. This works
+// in every repetition, and for a transfer that lowering has added beside an instruction.
 func TestTooMuchSaysWhere(t *testing.T) {
 	text := "millrace program 1\nname mine\nstages 2\nworkers 2\nmicro_batches 2\nperiod 1\nrepeat 1\nplace p0/0: " +
 		"0\nplace p0/1: 1\nbody\n0: 0F0 0F1 0B0 0B1\n1: 1F0 1B0 1F1 1B1\n"

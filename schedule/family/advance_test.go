@@ -42,7 +42,7 @@ func TestAdvanceDepths(t *testing.T) {
 	}
 }
 
-// TestAdvanceDegenerates: no advance is 1F1B; under the printed rule as many as there are is AFAB.
+// TestAdvanceDegenerates: an advance of 0 is 1F1B. Under the printed rule, an advance of all micro-batches is AFAB.
 func TestAdvanceDegenerates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stages, m := rapid.IntRange(1, 8).Draw(t, "stages"), rapid.IntRange(1, 20).Draw(t, "micro-batches")
@@ -72,13 +72,13 @@ func TestAdvanceDegenerates(t *testing.T) {
 	})
 }
 
-// TestAdvanceSettles on a curve of step times by advance: where it stops getting faster, where
-// memory ends, and with patience over a bump.
+// TestAdvanceSettles uses a curve of step times over the advance. The controller settles where steps stop getting
+// faster, or where memory ends. With patience it goes on over a bump.
 func TestAdvanceSettles(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		times    []float64
-		fits     int // advances that there is memory for
+		fits     int // number of advances that fit the memory
 		patience int
 		want     int
 	}{

@@ -25,9 +25,9 @@ func elastic(t testing.TB, placement [][]int, n, m, iterations int, warmup []int
 	return p
 }
 
-// TestElasticByHand: two pipelines of one micro-batch on two stages, a backward twice as long as
-// a forward. In the cycle the second stage has no gap: six slots of work in six. Pipeline 0
-// is an iteration ahead of pipeline 1 there, and never two.
+// TestElasticByHand: two pipelines of one micro-batch on two stages; a backward takes twice as long as a forward. In
+// the cycle the second stage has no gap: six slots of work in six. There, pipeline 0 is one iteration ahead of
+// pipeline 1, never two.
 func TestElasticByHand(t *testing.T) {
 	p := elastic(t, schedule.Replicated(2, 1), 2, 1, 10, nil)
 	var got strings.Builder
@@ -51,8 +51,8 @@ p1/1F1 p1/1B1 1U1 p1/1U1 p2/1U1
 	}
 }
 
-// TestElasticOfOne is 1F1B with its updates: no reference, no iteration begun before the one before it has
-// ended.
+// TestElasticOfOne: with one pipeline, elastic averaging is 1F1B with its updates. There is no reference, and no
+// iteration begins before the last one has ended.
 func TestElasticOfOne(t *testing.T) {
 	p := elastic(t, schedule.Replicated(3, 1), 1, 5, 4, nil)
 	plain, err := Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 5, Repeat: 4})
@@ -103,7 +103,7 @@ func TestElasticRefusals(t *testing.T) {
 	}
 }
 
-// TestElasticCorruptions: what Check finds in lists that somebody has written otherwise.
+// TestElasticCorruptions: the errors that Check finds in changed lists.
 func TestElasticCorruptions(t *testing.T) {
 	for _, c := range []struct {
 		why    string
@@ -190,7 +190,7 @@ func TestElasticPrograms(t *testing.T) {
 		if _, err := check.Check(lowered); err != nil {
 			t.Fatalf("%v\n%s", err, lowered.Text())
 		}
-		whole := *lowered // and to the end, without the short cut of repeated bodies
+		whole := *lowered // played to the end, without the shortcut for repeated bodies
 		if _, err := scheduletest.Draw(&whole, scheduletest.UnitSlots); err != nil {
 			t.Fatal(err)
 		}
@@ -202,8 +202,8 @@ func TestElasticPrograms(t *testing.T) {
 	})
 }
 
-// sees walks every list and counts the updates in front of each update. Iteration t of a pipeline comes behind t
-// updates of the reference, and the reference's update t behind t+1 of every pipeline.
+// sees walks every list and counts the updates before each update. Before iteration t's update of a pipeline come t
+// updates of the reference. Before the reference's update t come t+1 updates of every pipeline.
 func sees(t *rapid.T, p *schedule.Program) {
 	n := p.Elastic.Pipelines
 	for w := range p.Workers {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// averaging is elastic averaging on plain numbers, one stage of one weight for each pipeline.
+// averaging is elastic averaging on plain numbers: one stage of one weight for each pipeline.
 type averaging struct {
 	e     plan.Elastic
 	x     []float64
@@ -18,7 +18,7 @@ type averaging struct {
 	queue []float64
 }
 
-// local is the update of a pipeline whose optimizer made step u.
+// local updates a pipeline whose optimizer made step u.
 func (a *averaging) local(p int, u float64) {
 	if a.e.Order == plan.UpdateFirst {
 		a.x[p] = (1-a.e.Alpha)*(a.x[p]+u) + a.e.Alpha*a.z
@@ -28,7 +28,7 @@ func (a *averaging) local(p int, u float64) {
 	a.queue[p] = u
 }
 
-// reference applies the queue.
+// reference applies the queue to the reference.
 func (a *averaging) reference() {
 	sum := 0.0
 	for _, u := range a.queue {
@@ -37,7 +37,7 @@ func (a *averaging) reference() {
 	a.z += sum / float64(len(a.queue))
 }
 
-// apart is how far the reference is from the average of the pipelines.
+// apart returns the difference of the reference and the average of the pipelines.
 func (a *averaging) apart() float64 {
 	sum := 0.0
 	for _, x := range a.x {
@@ -46,8 +46,8 @@ func (a *averaging) apart() float64 {
 	return math.Abs(sum/float64(len(a.x)) - a.z)
 }
 
-// sequential is AvgPipe's equations without any Program: iteration by iteration, pipeline by pipeline.
-// step is u of a pipeline at weights x.
+// sequential computes AvgPipe's equations without a Program, iteration by iteration and pipeline by pipeline. step
+// returns the optimizer's step u of a pipeline at weights x.
 func sequential(e plan.Elastic, start float64, iterations int, step func(p, t int, x float64) float64,
 	each func(*averaging)) *averaging {
 	a := newAveraging(e, start)
@@ -69,8 +69,8 @@ func newAveraging(e plan.Elastic, start float64) *averaging {
 	return a
 }
 
-// TestElasticProgramsAreTheEquations: the updates of every worker's list, executed in their order,
-// are bit for bit the sequential program's.
+// TestElasticProgramsAreTheEquations: executing the updates of every worker's list in order gives the same bits as
+// the sequential computation.
 func TestElasticProgramsAreTheEquations(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := plan.Elastic{Pipelines: rapid.IntRange(2, 5).Draw(t, "pipelines"),
@@ -110,8 +110,8 @@ func TestElasticProgramsAreTheEquations(t *testing.T) {
 	})
 }
 
-// TestTheReferenceIsTheAverage: to rounding, for any steps; in the printed order the average
-// is alpha times the mean step behind after one iteration.
+// TestTheReferenceIsTheAverage: except for rounding, the reference is the average of the pipelines, for any steps.
+// In the paper's printed order the two differ by alpha times the mean step after one iteration.
 func TestTheReferenceIsTheAverage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := plan.Elastic{Pipelines: rapid.IntRange(1, 6).Draw(t, "pipelines"),
@@ -134,8 +134,8 @@ func TestTheReferenceIsTheAverage(t *testing.T) {
 	})
 }
 
-// TestThePrintedOrderLearnsNothing of one pipeline at alpha = 1, its weights stay those it
-// began with; the other order is plain training.
+// TestThePrintedOrderLearnsNothing: with one pipeline and alpha = 1, the paper's printed order keeps the initial
+// weights. The other order is plain training.
 func TestThePrintedOrderLearnsNothing(t *testing.T) {
 	down := func(_, _ int, x float64) float64 { return -0.5 * x }
 	e := *plan.NewElastic(1)
@@ -144,7 +144,7 @@ func TestThePrintedOrderLearnsNothing(t *testing.T) {
 	}
 	e.Order = plan.UpdateFirst
 	a := newAveraging(e, 1)
-	for range 3 { // without the reference moving, as the first step of each iteration sees it
+	for range 3 { // the reference does not move, as for the first step of an iteration
 		a.local(0, down(0, 0, a.x[0]))
 	}
 	if a.x[0] != 1 {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// A family writes its Program for a number of stages and micro-batches; Check proves that it ends.
+// A family generates its Program for a number of stages and micro-batches, and Check proves that it runs to its end.
 func ExampleGenerate() {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Wrap(2, 1), MicroBatches: 4})
 	if err != nil {

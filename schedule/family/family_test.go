@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// DAPPLE §5.3 and BaPipe Table II, before clamping, for four stages.
+// The named depths of DAPPLE §5.3 and BaPipe Table II, before clamping, for four stages.
 func TestNamedDepths(t *testing.T) {
 	for name, want := range map[string][]int{
 		"gpipe": {9, 9, 9, 9}, "p_a": {4, 3, 2, 1}, "sno": {4, 3, 2, 1}, "P_B": {7, 5, 3, 1}, "so": {8, 6, 4, 2},
@@ -100,7 +100,7 @@ func TestSettingsRefused(t *testing.T) {
 			"2 micro-batches for 3 replicas of stage 0"},
 		{"fbp-as", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3, Warmup: []int{2, 2}},
 			"depths must fall from stage to stage"},
-		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 wants 0 and 2 before a backward.
+		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 needs 0 and 2 before a backward.
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}},
 			"unequal replicas"},
 	} {
@@ -110,7 +110,7 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// TestProperties: what families say of themselves is what they write.
+// TestProperties: the declared properties of each family match the Programs that it generates.
 func TestProperties(t *testing.T) {
 	for _, f := range All() {
 		if f.General != "" {
@@ -145,7 +145,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestOlderVersions: what policies say of the versions they keep is what their streams do on a straight
+// TestOlderVersions: the number of older versions that a policy declares is what its stream keeps on a straight
 // pipeline.
 func TestOlderVersions(t *testing.T) {
 	for _, w := range []schedule.Policy{schedule.Stash, schedule.Latest} {
@@ -179,8 +179,8 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenPassesCheck: whatever settings a family takes, what it writes and lowering adds can run to
-// its end, and has as many minibatches as were asked for.
+// TestWhatIsWrittenPassesCheck: for random settings, a generated and lowered Program runs to its end and has the
+// requested number of minibatches.
 func TestWhatIsWrittenPassesCheck(t *testing.T) {
 	families, tried := All(), 0
 	for seed := range uint64(6000) {
@@ -199,7 +199,7 @@ func TestWhatIsWrittenPassesCheck(t *testing.T) {
 		}
 		p, err := Generate(f.Name, s)
 		if err != nil {
-			continue // it does not take these
+			continue // the family does not take these settings
 		}
 		o := lower.Options{Clip: g.IntN(2) == 0, PostValidate: g.IntN(2) == 0}
 		if len(s.Placement) > 1 && g.IntN(3) == 0 {
@@ -207,7 +207,7 @@ func TestWhatIsWrittenPassesCheck(t *testing.T) {
 		}
 		q, err := lower.Lower(p, o)
 		if err != nil {
-			continue // nor lowering
+			continue // lowering does not take these options
 		}
 		if tried++; q.Minibatches() != s.Repeat {
 			t.Errorf("%s %+v: %d minibatches", f.Name, s, q.Minibatches())

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// TestRulesAreTheOrders writes each order down from its definition, worker by worker, and compares
-// it with what the rule makes: the definitions are those of the generators that rules replaced.
+// TestRulesAreTheOrders writes each order from its definition, worker by worker, and compares it with the result of
+// its rule. The definitions are those of the generators that the rules replaced.
 func TestRulesAreTheOrders(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, 2, 3, S, 2 * S, 4*S + 1} {
@@ -98,8 +98,8 @@ func definedZeroBubble(stage, M, K, late int) schedule.List {
 	return out
 }
 
-// definedChunks is Megatron-LM's interleaving, 2(p-i-1) + (v-1)p forwards before the first pair, and
-// looped breadth-first.
+// definedChunks returns Megatron-LM's interleaving, with 2(p-i-1) + (v-1)p forwards before the first pair, or the
+// looped breadth-first order.
 func definedChunks(name string, p, v, M int) schedule.Part {
 	out := make(schedule.Part, p)
 	for i := range p {

@@ -10,8 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// A Program that somebody has written is scheduled like any family's, as often as there are
-// steps; lowered or not.
+// A handwritten Program can be registered as a family. It is generated for any number of steps, lowered or not.
 func TestRegisterProgram(t *testing.T) {
 	for i, c := range []struct {
 		family  string
@@ -53,7 +52,7 @@ func TestRegisterProgram(t *testing.T) {
 	}
 }
 
-// A stream runs for the minibatches that whole repetitions make.
+// A registered stream runs for the minibatches that whole repetitions make.
 func TestRegisterStream(t *testing.T) {
 	p, err := Generate("1f1b-rr", schedule.Settings{Placement: [][]int{{0, 1}, {2}}, MicroBatches: 1, Repeat: 20})
 	if err != nil {
@@ -88,7 +87,7 @@ func TestRegisterProgramRefuses(t *testing.T) {
 	if err := RegisterProgram(p); err == nil || !strings.Contains(err.Error(), `"1f1b"`) {
 		t.Errorf("a family's name: %v", err)
 	}
-	for _, name := range []string{"GPipe", "Sno", "PipeDream", ""} { // by which a plan would mean another order
+	for _, name := range []string{"GPipe", "Sno", "PipeDream", ""} { // names that mean another order in a plan
 		if p.Name = name; RegisterProgram(p) == nil {
 			t.Errorf("a program is called %q", name)
 			families.Remove(name)
@@ -104,7 +103,7 @@ func TestRegisterProgramRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Name = "eager"
-	list := p.Body[1] // ... 1RF1 1F1: a receive may come sooner, and does here
+	list := p.Body[1] // ... 1RF1 1F1: a receive may come earlier, and here it does
 	for i := range list {
 		if list[i].Kind == schedule.RF && list[i].Micro == 1 {
 			list[i], list[i-1] = list[i-1], list[i]
@@ -116,8 +115,7 @@ func TestRegisterProgramRefuses(t *testing.T) {
 	}
 }
 
-// TestAValidatedProgramIsReadBack: one whose updates are validated later becomes a family of the step that it
-// is made of.
+// TestAValidatedProgramIsReadBack: a Program whose updates are validated later becomes a family of its step.
 func TestAValidatedProgramIsReadBack(t *testing.T) {
 	p := postValidated(t, "zb-h1", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 6, Repeat: 4})
 	p.Name = "zb-h1-validated"

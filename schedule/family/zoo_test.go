@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// zoo is every family of split or chunked orders on n workers.
+// zoo returns the placement of every family with split or chunked orders, on n workers.
 func zoo(n int) map[string][][]int {
 	return map[string][][]int{
 		"zb-h1": schedule.Replicated(n, 1), "zb-h2": schedule.Replicated(n, 1), "interleaved": schedule.Wrap(n, 2),
@@ -19,7 +19,7 @@ func zoo(n int) map[string][][]int {
 	}
 }
 
-// TestZooPassesCheck: every order can run to its end for any number of micro-batches that it admits.
+// TestZooPassesCheck: every order can run to its end for any number of micro-batches that its family takes.
 func TestZooPassesCheck(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 6, 8} {
 		for name, placement := range zoo(n) {

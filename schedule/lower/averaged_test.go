@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// besideOf is elastic averaging with the reference beside the pipelines.
+// besideOf returns a Program of elastic averaging whose reference is updated beside the pipelines.
 func besideOf(t testing.TB, stages, micros, pipelines, steps int) *schedule.Program {
 	t.Helper()
 	e := plan.NewElastic(pipelines)
@@ -28,7 +28,7 @@ func besideOf(t testing.TB, stages, micros, pipelines, steps int) *schedule.Prog
 	return p
 }
 
-// seen is, of two pipelines on one stage, how many updates the reference had had at each update.
+// seen returns, for two pipelines on one stage, the number of reference updates that each update saw.
 func seen(versions ...int) (all []schedule.Seen) {
 	for i, v := range versions {
 		all = append(all, schedule.Seen{Pipeline: i % 2, Minibatch: i / 2, Version: v})
@@ -36,7 +36,8 @@ func seen(versions ...int) (all []schedule.Seen) {
 	return all
 }
 
-// TestBeside: three iterations of two pipelines on one stage, and an order of them, by hand; the text brings both back.
+// TestBeside: three iterations of two pipelines on one stage, and a recorded order, by hand. Both are the same after
+// they are written as text and read.
 func TestBeside(t *testing.T) {
 	p := besideOf(t, 1, 1, 2, 3)
 	recorded, err := lower.Averaged(p, seen(0, 0, 0, 1, 1, 2))
@@ -66,7 +67,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestOrdersBesideThatNoRunHasAreRefused, of two iterations of two pipelines.
+// TestOrdersBesideThatNoRunHasAreRefused tests recorded orders that no run can have, for two iterations of two
+// pipelines.
 func TestOrdersBesideThatNoRunHasAreRefused(t *testing.T) {
 	p := besideOf(t, 1, 1, 2, 2)
 	for want, of := range map[string][]schedule.Seen{
@@ -89,7 +91,7 @@ func TestOrdersBesideThatNoRunHasAreRefused(t *testing.T) {
 	}
 }
 
-// TestProgramsBesideAreChecked: what is missing, elsewhere or in the wrong place is refused.
+// TestProgramsBesideAreChecked: a missing, misplaced or wrong instruction is refused.
 func TestProgramsBesideAreChecked(t *testing.T) {
 	replace := func(list schedule.List, at int, in schedule.Instruction) schedule.List {
 		out := append(schedule.List{}, list...)
@@ -130,8 +132,8 @@ func TestProgramsBesideAreChecked(t *testing.T) {
 	}
 }
 
-// TestAnyOrderBesideIsAProgram: whatever each update saw, of the updates that stand in front of it in its list, the
-// order is a Program that Check proves, and that says the same.
+// TestAnyOrderBesideIsAProgram: each update sees a random number of the reference updates issued before it. The
+// recorded order becomes a Program that passes Check and whose updates see the same numbers.
 func TestAnyOrderBesideIsAProgram(t *testing.T) {
 	for seed := range uint64(200) {
 		g := rand.New(rand.NewPCG(seed, 91))

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestAsynchronousDataParallelism: each replica's next forward goes before the update that the
-// minibatch in front of it makes; the weights that an update replaces nobody needs any more; the text
-// brings it back.
+// TestAsynchronousDataParallelism: each replica's next forward comes before the previous minibatch's update. No
+// forward or backward needs the weights that an update replaces. The Program is the same after it is written as text
+// and read.
 func TestAsynchronousDataParallelism(t *testing.T) {
 	p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,
 		Repeat: 5})
@@ -66,8 +66,8 @@ epilogue
 	}
 }
 
-// TestDeferredUpdatesAreChecked: without the policy, without replicas, or with an update behind the forward
-// that needs it.
+// TestDeferredUpdatesAreChecked: deferred updates are refused without the policy, without replicas, or with an
+// update after the forward that needs it.
 func TestDeferredUpdatesAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		why   string

@@ -30,7 +30,8 @@ func order(pairs ...int) (all []schedule.Applied) {
 	return all
 }
 
-// TestServed: five minibatches of two trainers, and an order of them, by hand; the text brings both back.
+// TestServed: five minibatches of two trainers, and a recorded order, by hand. Both are the same after they are
+// written as text and read.
 func TestServed(t *testing.T) {
 	p := servedBy(t, 2, 5)
 	recorded, err := lower.Recorded(p, order(1, 0, 3, 1, 0, 0, 2, 3, 4, 4))
@@ -73,7 +74,7 @@ prologue
 	}
 }
 
-// TestOrdersThatNoRunHasAreRefused, of four minibatches of two trainers.
+// TestOrdersThatNoRunHasAreRefused tests recorded orders that no run can have, for four minibatches of two trainers.
 func TestOrdersThatNoRunHasAreRefused(t *testing.T) {
 	p := servedBy(t, 2, 4)
 	for want, of := range map[string][]schedule.Applied{
@@ -99,7 +100,7 @@ func TestOrdersThatNoRunHasAreRefused(t *testing.T) {
 	}
 }
 
-// TestServedProgramsAreChecked: what is missing, elsewhere or in the wrong place is refused.
+// TestServedProgramsAreChecked: a missing, misplaced or wrong instruction is refused.
 func TestServedProgramsAreChecked(t *testing.T) {
 	drop := func(list schedule.List, k schedule.Kind) schedule.List { return remove(list, k) }
 	for _, c := range []struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestLoweringTakesMemoryByTheList bounds lowering's memory by a multiple of the lists that it adds to. It adds
-// transfers beside pairs and singles, and collectives of many stages on one worker.
+// TestLoweringTakesMemoryByTheList bounds lowering's memory by a multiple of the size of the lists. The cases are
+// transfers beside pairs and single instructions, and collectives of many stages on one worker.
 func TestLoweringTakesMemoryByTheList(t *testing.T) {
 	pairs, err := family.Generate("fbp-as", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4000})
 	if err != nil {

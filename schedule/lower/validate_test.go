@@ -25,8 +25,9 @@ func validatedLater(t testing.TB, order string, s schedule.Settings) *schedule.P
 	return p
 }
 
-// TestValidationIsInTheNextStep: every stage validates the update of step k behind the forwards of step
-// k+1 that come before its first gradient, and the last one at the end; the text brings it back.
+// TestValidationIsInTheNextStep: every stage validates the update of step k in step k+1, after the forwards that
+// come before its first gradient. The last update is validated at the end. The Program is the same after it is
+// written as text and read.
 func TestValidationIsInTheNextStep(t *testing.T) {
 	p := validatedLater(t, "zb-h2", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4, Repeat: 3})
 	want := `prologue
@@ -55,7 +56,7 @@ epilogue
 	}
 }
 
-// TestValidationsAreChecked: one that is missing, early, late or there twice is refused.
+// TestValidationsAreChecked: a validation that is missing, too early, too late or doubled is refused.
 func TestValidationsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		what, why string
@@ -92,7 +93,7 @@ func remove(list schedule.List, k schedule.Kind) schedule.List {
 	return slices.DeleteFunc(slices.Clone(list), func(in schedule.Instruction) bool { return in.Kind == k })
 }
 
-// TestEveryOrderCanBeValidatedLater: chunks, two directions, replicas and ties too.
+// TestEveryOrderCanBeValidatedLater: orders with chunks, two directions, replicas and ties too.
 func TestEveryOrderCanBeValidatedLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")
@@ -120,14 +121,14 @@ func TestEveryOrderCanBeValidatedLater(t *testing.T) {
 	})
 }
 
-// TestMessagesMeet: what is sent in front of a drain is taken in front of it, and what a worker takes in
-// front of its validation was sent in front of the sender's.
+// TestMessagesMeet: a message sent before a drain must be received before that drain. A message received before a
+// worker's validation must be sent before the sender's validation.
 func TestMessagesMeet(t *testing.T) {
 	drained, err := programs.Evaluation(schedule.Replicated(2, 1), 2*programs.EvaluationWindow)
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := drained.Body[1] // ... EV3 | DR1 | RF4: the last receive in front of the drain goes behind it
+	list := drained.Body[1] // ... EV3 | DR1 | RF4: the last receive before the drain is moved after it
 	at := slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.DR && in.Micro == 1 })
 	list[at-2], list[at-1], list[at] = list[at], list[at-2], list[at-1]
 	if _, err := check.Check(drained); err == nil || !strings.Contains(err.Error(),
@@ -136,7 +137,7 @@ func TestMessagesMeet(t *testing.T) {
 	}
 
 	p := validatedLater(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3, Repeat: 3})
-	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0: validated at once
+	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0: the validation is moved to the front
 	at = slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.PV })
 	p.Body[0] = slices.Insert(slices.Delete(slices.Clone(list), at, at+1), 0, list[at])
 	if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(),

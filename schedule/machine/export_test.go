@@ -1,4 +1,4 @@
 package machine
 
-// Taken is the slots that are taken, by the worker that has them.
+// Taken returns the number of slots taken on a worker's edges, by receiver.
 func (l *Local) Taken() []int { return l.slots.taken }

@@ -8,8 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// before is the Machine of before this package: one state of all workers, with what is in flight between
-// them.
+// before is the Machine that existed before this package: one state for all workers and their messages in flight.
 type before struct {
 	p       *schedule.Program
 	cursors []schedule.Cursor
@@ -35,7 +34,7 @@ func newBefore(p *schedule.Program) *before {
 	return m
 }
 
-// Poll is what a worker's head still needs.
+// Poll returns what a worker's next instruction still needs.
 func (m *before) Poll(w int) machine.Need {
 	in, ok := m.cursors[w].Head()
 	n := machine.Need{Worker: w, At: in}
@@ -71,7 +70,7 @@ func (m *before) Poll(w int) machine.Need {
 	return n
 }
 
-// Start begins the head.
+// Start begins the worker's next instruction.
 func (m *before) Start(w int) {
 	in, ok := m.cursors[w].Head()
 	if !ok || m.running[w] {
@@ -94,7 +93,7 @@ func (m *before) Start(w int) {
 	}
 }
 
-// End says that the worker's own time on it is over.
+// End is called when the worker itself is done with the instruction.
 func (m *before) End(w int) {
 	if !m.running[w] {
 		panic(fmt.Sprintf("before: End of worker %d, which runs nothing", w))
@@ -104,7 +103,7 @@ func (m *before) End(w int) {
 	m.reach(w)
 }
 
-// Arrive says that a message is there, or a collective complete.
+// Arrive is called when a message has arrived or a collective is complete.
 func (m *before) Arrive(w int, in schedule.Instruction) {
 	switch in.Kind {
 	case schedule.AR, schedule.TG, schedule.GN:
@@ -118,7 +117,7 @@ func (m *before) Arrive(w int, in schedule.Instruction) {
 	m.release()
 }
 
-// reach notes that a worker's new head is a drain.
+// reach counts a drain when it becomes a worker's next instruction.
 func (m *before) reach(w int) {
 	if in, ok := m.cursors[w].Head(); ok && in.Kind == schedule.DR {
 		m.drains[w]++
@@ -126,7 +125,7 @@ func (m *before) reach(w int) {
 	}
 }
 
-// release lets a drain through once every worker is at it and nothing is in flight.
+// release lets all workers past a drain once every worker is at it and nothing is in flight.
 func (m *before) release() {
 	if m.flying > 0 {
 		return

@@ -24,8 +24,8 @@ func generated(t testing.TB, order string, s schedule.Settings) *schedule.Progra
 	return p
 }
 
-// The state of a Machine survives a change of Program, and only between Programs: a message of the next one
-// may come before its Load.
+// The state of a Machine survives a change of Program, which is allowed only between Programs. A message of the next
+// Program may arrive before its Load.
 func TestTheNextProgram(t *testing.T) {
 	train := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	rest, err := programs.Evaluation(schedule.Replicated(2, 1), 3)
@@ -64,7 +64,7 @@ func TestTheNextProgram(t *testing.T) {
 	}
 }
 
-// playOn runs a Machine to the end of its lists with transfers that take no time.
+// playOn runs a Machine to the end of its lists; transfers take no time.
 func playOn(t *testing.T, p *schedule.Program, m *machine.Machine) {
 	t.Helper()
 	for moved := true; moved; {
@@ -99,7 +99,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// A leader counts workers of any number of processes, at one drain after the other.
+// A leader counts the workers of all processes, at one drain after the other.
 func TestBarrier(t *testing.T) {
 	b := machine.NewBarrier(5)
 	for _, step := range []struct {
@@ -119,8 +119,8 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// Two processes with their own Locals, a Barrier at a leader and messages between them come to the end of an
-// evaluation.
+// Two processes run an evaluation to its end. Each has its own state, messages pass between them, and a Barrier at a
+// leader releases drains.
 func ExampleProcess() {
 	p, err := programs.Evaluation(schedule.Replicated(2, 1), 6)
 	if err != nil {
@@ -135,7 +135,7 @@ func ExampleProcess() {
 		}
 		processes = append(processes, s)
 	}
-	told := make([]int, p.Workers) // drains that the leader has been told of
+	told := make([]int, p.Workers) // by process: drains that the leader knows
 	for moved := true; moved; {
 		moved = false
 		for w, s := range processes {
@@ -171,9 +171,8 @@ func ExampleProcess() {
 	// true true
 }
 
-// FuzzDriver has a driver tell a Machine what it likes of a Program: it executes, delivers, stops and loads
-// in any order. Nothing is ready that may not start, and calls that no driver may make panic with a sentence
-// instead of spoiling the state.
+// FuzzDriver makes random calls to a Machine: it starts, ends, delivers and stops in any order. A Start that
+// succeeds was allowed by Poll. Wrong calls panic with a message of this package and leave the state intact.
 func FuzzDriver(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5}, uint8(0))
 	f.Add([]byte{0, 8, 16, 1, 9, 17, 2, 10, 18, 7}, uint8(5))
@@ -210,7 +209,7 @@ func FuzzDriver(f *testing.F) {
 	})
 }
 
-// said calls f, and says whether it did not panic; a panic must be of this package's own.
+// said calls f and reports whether it did not panic. A panic must have a message of this package.
 func said(t *testing.T, f func()) (ok bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -223,7 +222,7 @@ func said(t *testing.T, f func()) (ok bool) {
 	return true
 }
 
-// TestProcessesOfNobody: a process has workers, each of them once.
+// TestProcessesOfNobody: a process with an unknown or doubled worker is refused.
 func TestProcessesOfNobody(t *testing.T) {
 	p := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 1})
 	for want, workers := range map[string][]int{"worker 1 is named twice": {1, 0, 1},

@@ -9,17 +9,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// timing plays a Machine in a random timing: at every moment anything that can happen may happen next. It
-// executes nothing but what Poll calls ready, and delivers every message and every credit late.
+// timing plays a Machine with random times: at each step, one of the possible events happens. It starts only what
+// Poll calls ready. Messages and credits arrive at random times.
 type timing struct {
 	g       *rand.Rand
 	p       *schedule.Program
 	m       *machine.Machine
 	c       channel
-	credits []delivery // from is given a slot of to's back
+	credits []delivery // slots to give back: from gets back a slot of its edge to to
 	running []bool
 	ahead   bool
-	issued  [][]schedule.Instruction // by worker: computations, where a device is behind its host
+	issued  [][]schedule.Instruction // by worker: issued computations, if a device follows its host
 	log     []event
 	begins  func(w int, in schedule.Instruction) // called between Start and Issued; may be nil
 }
@@ -40,7 +40,7 @@ func newTiming(t *testing.T, g *rand.Rand, p *schedule.Program, o machine.Option
 		c:      channel{joined: map[schedule.Instruction]int{}, left: map[schedule.Instruction]int{}}}
 }
 
-// step has one thing happen; false where nothing can.
+// step lets one event happen. It returns false if none can.
 func (x *timing) step() bool {
 	var can []func()
 	for w := range x.p.Workers {
@@ -113,7 +113,7 @@ func (x *timing) issue(w int, in schedule.Instruction) {
 	x.m.Issued(w, !in.Kind.IsIssued() && !late)
 }
 
-// end plays on to where nothing can happen, and holds it to have come to the end with nothing left over.
+// end plays until no event can happen. It fails unless all lists have ended and no message or slot is left.
 func (x *timing) end(t *testing.T, seed uint64) {
 	t.Helper()
 	for x.step() {
@@ -131,7 +131,7 @@ func (x *timing) end(t *testing.T, seed uint64) {
 	}
 }
 
-// did is what a worker has executed, in order.
+// did returns what a worker has executed, in order.
 func (x *timing) did(w int, dropped bool) []schedule.Instruction {
 	var list []schedule.Instruction
 	for _, e := range x.log {
@@ -142,7 +142,7 @@ func (x *timing) did(w int, dropped bool) []schedule.Instruction {
 	return list
 }
 
-// anyOptions draws what a Program runs to its end with.
+// anyOptions draws options with which the Program runs to its end.
 func anyOptions(t *testing.T, g *rand.Rand, p *schedule.Program) machine.Options {
 	switch g.IntN(4) {
 	case 0:
@@ -159,8 +159,8 @@ func anyOptions(t *testing.T, g *rand.Rand, p *schedule.Program) machine.Options
 	return machine.Options{}
 }
 
-// TestEveryTimingEnds: every worker executes its list, in its order, on shared cores, with a device behind
-// its host and with as few slots as there can be.
+// TestEveryTimingEnds: every worker executes its list in order. This also holds on shared cores, with devices that
+// follow a host, and with as few slots as possible.
 func TestEveryTimingEnds(t *testing.T) {
 	for seed := range uint64(120) {
 		g := rand.New(rand.NewPCG(seed, 1))
@@ -180,8 +180,8 @@ func TestEveryTimingEnds(t *testing.T) {
 	}
 }
 
-// TestStopAnywhere: whenever a run is asked to stop, every worker executes exactly what belongs to
-// minibatches below the one that is agreed on, and nobody waits for what is not sent.
+// TestStopAnywhere: a stop is requested at a random time. Every worker executes exactly the instructions of
+// minibatches below the agreed limit, and none waits for a message that is not sent.
 func TestStopAnywhere(t *testing.T) {
 	cut := 0
 	for seed := range uint64(150) {
@@ -224,9 +224,9 @@ func TestStopAnywhere(t *testing.T) {
 	}
 }
 
-// TestRefusalAnywhere: whichever update is refused, every worker executes what belongs to minibatches up to
-// it, what it begins of the next one stands in front of its own first PV, every message that was sent is
-// taken, and nobody waits for another.
+// TestRefusalAnywhere: a random update is refused. Every worker executes the instructions of minibatches up to it,
+// and of the next minibatch only those before its own PV of the refused update. Every sent message is received, and
+// no worker waits for ever.
 func TestRefusalAnywhere(t *testing.T) {
 	dropped, refused := 0, 0
 	for seed := uint64(0); refused < 40; seed++ {

@@ -12,8 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// happening is what a clock has in store: a worker's instruction ends, a message is there, or a sum is
-// complete.
+// happening is a future event of the clock: an instruction ends, a message arrives, or a sum is complete.
 type happening struct {
 	at   float64
 	what string // "end", "message", "sum", "left"
@@ -21,8 +20,8 @@ type happening struct {
 	in   schedule.Instruction
 }
 
-// literalQueue plays a Program on shared cores with a clock of its own, from the sentences of the package's
-// doc.
+// literalQueue plays a Program on shared cores with its own clock. It follows the sentences of the package
+// documentation literally.
 type literalQueue struct {
 	p       *schedule.Program
 	lists   [][]schedule.Instruction
@@ -30,12 +29,12 @@ type literalQueue struct {
 	busy    []bool
 	inbox   []map[schedule.Instruction]bool
 	sums    []map[schedule.Instruction]bool // begun by the worker and not complete
-	away    []int                           // its messages under way
-	pool    []int                           // by worker: the line it stands in, or -1 for a processor of its own
-	waiting [][]int                         // by pool, first come first served
-	free    [][]int                         // by pool: processors, longest free first
+	away    []int                           // its messages in flight
+	pool    []int                           // by worker: its pool, or -1 for its own processor
+	waiting [][]int                         // by pool: workers, first come first served
+	free    [][]int                         // by pool: processors, the longest free first
 	has     []int                           // by worker: its processor, or -1
-	had     []int                           // its last one, or -1
+	had     []int                           // its last processor, or -1
 	over    []bool                          // its token's computation has ended
 	passed  int                             // drains
 	joined  map[schedule.Instruction]int
@@ -44,7 +43,7 @@ type literalQueue struct {
 	now     float64
 }
 
-// takes is how long an instruction, or a message of it, takes: any time, never two alike.
+// takes returns a time for an instruction or one of its messages. No two times are equal.
 func takes(in schedule.Instruction, what int) float64 {
 	g := rand.New(rand.NewPCG(uint64(in.Key()), uint64(what)))
 	return 0.1 + g.Float64()
@@ -119,7 +118,7 @@ func (q *literalQueue) happen(h happening) {
 	q.drain()
 }
 
-// drain lets everybody through a drain that all have come to with nothing under way.
+// drain lets all workers past a drain once all are at it and nothing is in flight.
 func (q *literalQueue) drain() {
 	for w := range q.lists {
 		if in, more := q.head(w); !more || in.Kind != schedule.DR || q.busy[w] || len(q.sums[w])+q.away[w] > 0 {
@@ -129,7 +128,7 @@ func (q *literalQueue) drain() {
 	q.passed++
 }
 
-// ended sends what an instruction sends, behind its own time.
+// ended schedules the messages and sums of an instruction that has ended.
 func (q *literalQueue) ended(w int, in schedule.Instruction) {
 	last := 0.0
 	for i, to := range q.p.Receivers(in) {
@@ -158,7 +157,7 @@ func (q *literalQueue) head(w int) (schedule.Instruction, bool) {
 	return q.lists[w][q.pos[w]], true
 }
 
-// can says whether an instruction has what it needs, cores left out.
+// can reports whether an instruction has what it needs, apart from a core.
 func (q *literalQueue) can(w int, in schedule.Instruction) bool {
 	switch in.Kind {
 	case schedule.RF, schedule.RB:
@@ -192,7 +191,7 @@ func (q *literalQueue) drainsBefore(w int) (n int) {
 	return n
 }
 
-// turn says whether the worker could go through to its next computation at once.
+// turn reports whether the worker could go on to its next computation at once.
 func (q *literalQueue) turn(w int) bool {
 	for _, in := range q.lists[w][q.pos[w]:] {
 		if !in.Kind.IsReceive() && !in.Kind.IsCompute() || !q.can(w, in) {
@@ -205,7 +204,7 @@ func (q *literalQueue) turn(w int) bool {
 	return false
 }
 
-// settle has a worker give its processor back and stand in the line.
+// settle makes a worker give its processor back and join the queue, where either is due.
 func (q *literalQueue) settle(w int) {
 	at := q.pool[w]
 	if q.busy[w] || at < 0 {
@@ -261,7 +260,7 @@ func (q *literalQueue) start(w int) {
 	q.later = append(q.later, happening{q.now + takes(in, 0), "end", w, in})
 }
 
-// playWithTokens plays the same with a Machine.
+// playWithTokens plays the same Program with a Machine.
 func playWithTokens(t *testing.T, p *schedule.Program, cores machine.Pools) (log []string) {
 	m, err := machine.New(p, machine.Options{Cores: cores})
 	if err != nil {
@@ -320,7 +319,7 @@ func playWithTokens(t *testing.T, p *schedule.Program, cores machine.Pools) (log
 	return log
 }
 
-// anyPools has workers share processors at random: all of them, some in each of several pools, some in none.
+// anyPools draws which workers share processors: all of them, or two pools and some workers in none.
 func anyPools(g *rand.Rand, workers int) machine.Pools {
 	if g.IntN(2) == 0 {
 		return machine.Share(1 + g.IntN(workers+1))
@@ -337,8 +336,8 @@ func anyPools(g *rand.Rand, workers int) machine.Pools {
 	return slices.DeleteFunc(pools, func(p machine.Pool) bool { return p.Workers == nil })
 }
 
-// TestTokensAreALiteralQueue: on every Program, whoever shares processors with whom, workers start the same at the
-// same moments, on the same processors.
+// TestTokensAreALiteralQueue: for random Programs and pools, Machine and literalQueue start the same instructions at
+// the same times on the same processors.
 func TestTokensAreALiteralQueue(t *testing.T) {
 	several := 0
 	for seed := range uint64(300) {
@@ -365,8 +364,8 @@ func TestTokensAreALiteralQueue(t *testing.T) {
 	}
 }
 
-// TestProcessesShareTheirOwn: a process that has some of a pool's workers shares the pool among those, and one that
-// has none of them does not take part; a worker is in one pool at most.
+// TestProcessesShareTheirOwn: a process shares a pool only among its own workers of that pool. A worker may be in
+// one pool at most.
 func TestProcessesShareTheirOwn(t *testing.T) {
 	p := anyProgram(t, rand.New(rand.NewPCG(1, 4)))
 	if p.Workers < 3 {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestStories tells, in testdata, how a Machine lets workers go.
+// TestStories tests, with the cases in testdata, when a Machine lets workers start.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
@@ -65,8 +65,8 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("no command %q", d.Cmd)
 }
 
-// drive gives the Machine one event a line: "poll W", "start W", "issued W", "end W" (issued and done), "done
-// W INSTRUCTION", "arrive W INSTRUCTION", "credit W V" (a slot of W's edge to V).
+// drive calls the Machine with one event from each line: "poll W", "start W", "issued W", "end W" (issued and done),
+// "done W INSTRUCTION", "arrive W INSTRUCTION", or "credit W V" (a slot of W's edge to V).
 func (w *storyWorld) drive(input string) (string, error) {
 	var b strings.Builder
 	for line := range strings.Lines(input) {

@@ -25,7 +25,7 @@ func served(t testing.TB, trainers, steps int, staleness *int) *schedule.Program
 	return p
 }
 
-// server is a server alone: what it does next, and what trainers send it.
+// server is a parameter server under test: it checks what the server does next, and delivers messages of trainers.
 type server struct {
 	testing.TB
 	*machine.Local
@@ -67,8 +67,7 @@ func newServer(t testing.TB, p *schedule.Program) server {
 	return server{t, l, p}
 }
 
-// A server sends weights first, takes gradients in the order in which they came, and ends an update before anything
-// else.
+// A server sends weights first, takes gradients in their order of arrival, and ends an update before anything else.
 func TestStrandsAreTakenByReadiness(t *testing.T) {
 	s := newServer(t, served(t, 3, 9, nil))
 	s.does("p1/0SW0 p1/0SW1 p1/0SW2")
@@ -90,8 +89,8 @@ func TestStrandsAreTakenByReadiness(t *testing.T) {
 	}
 }
 
-// Weights that a trainer is too far ahead for wait, with the one that it waits for; who has no more to do holds
-// nobody back; and what lies behind a stop is passed strand by strand.
+// The server does not send weights to a trainer that is too far ahead; the wait names the slower trainer. A trainer
+// that has finished delays no other. After a stop, the rest of each trainer's strand is skipped.
 func TestStrandsKeepStaleness(t *testing.T) {
 	s := newServer(t, served(t, 2, 9, new(1))) // trainer 0 has 0 2 4 6 8, trainer 1 has 1 3 5 7
 	s.does("p1/0SW0 p1/0SW1")
@@ -109,7 +108,7 @@ func TestStrandsKeepStaleness(t *testing.T) {
 	s.Hold(5)
 	s.sent(3)
 	s.does("p1/0RG3 p1/0U3")
-	s.lacks("0SG4") // and 5 is held back
+	s.lacks("0SG4") // 5 is held back too
 	s.Limit(6)
 	s.does("p1/0SW5")
 	s.sent(5, 4)
@@ -119,8 +118,8 @@ func TestStrandsKeepStaleness(t *testing.T) {
 	}
 }
 
-// In any order in which a whole Program's workers are played, stopped anywhere, all of it ends, and what is done is
-// the same.
+// Whole Programs are played in random orders and stopped at random times. All workers end, after exactly one update
+// for each minibatch before the stop.
 func TestServedProgramsEnd(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 3))

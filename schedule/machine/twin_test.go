@@ -8,12 +8,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// channel is what is under way in a play with delays: each of its events happens at some time, in any order.
+// channel holds the messages and sums in flight in a play with delays. Each arrives at some time, in any order.
 type channel struct {
 	messages []delivery
 	sums     []delivery
 	joined   map[schedule.Instruction]int
-	left     map[schedule.Instruction]int // of a send: messages that have not arrived
+	left     map[schedule.Instruction]int // by send: messages that have not arrived
 }
 
 type delivery struct {
@@ -22,7 +22,7 @@ type delivery struct {
 	in   schedule.Instruction
 }
 
-// begins puts on its way what an instruction sends.
+// begins adds what an instruction sends to the channel.
 func (c *channel) begins(p *schedule.Program, w int, in schedule.Instruction) {
 	for _, to := range p.Receivers(in) {
 		c.messages = append(c.messages, delivery{to, w, in})
@@ -47,8 +47,8 @@ func pick[T any](g *rand.Rand, list *[]T) T {
 	return one
 }
 
-// TestTwin plays random Programs in random timings with the Machine and with the one of before: at every
-// moment both say the same of every worker, what may start and what each waits for.
+// TestTwin plays random Programs with random times on the Machine and on the former one. At every step both agree,
+// for every worker, on what may start and on what it waits for.
 func TestTwin(t *testing.T) {
 	lacks := map[machine.Lack]int{}
 	for seed := range uint64(200) {

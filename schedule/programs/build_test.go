@@ -9,8 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestBuild: two stages on devices 3 and 1, two micro-batches, layers 0 and 3 tied, two steps with clipping,
-// by hand.
+// TestBuild by hand: two stages on devices 3 and 1, two micro-batches, layers 0 and 3 tied, two steps with clipping.
 func TestBuild(t *testing.T) {
 	p := &plan.Plan{
 		Schedule: "1f1b", Weights: "sync", Replication: "split", MicroBatch: 1, MicroBatches: 2,

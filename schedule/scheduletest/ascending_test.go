@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// sumsAscend plays each list of a lowered Program in full and says whether its sums ascend by micro-batch. It notes
-// what each weight sums between two updates, for layers whose backwards have halves and for others, and which
-// forwards its statistics see.
+// sumsAscend plays each list of a lowered Program in full and reports whether its sums ascend by micro-batch. It
+// notes the micro-batches that each weight sums, separately for layers with and without split backwards. It also
+// notes the forwards that each stage's statistics see.
 func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	gradients, statistics = true, true
 	for w := range p.Workers {
@@ -44,8 +44,8 @@ func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	return gradients, statistics
 }
 
-// TestOutOfOrderOfRandomPrograms: what is said of the order of a Program's sums is what playing them shows,
-// for orders that nobody designed: any placement, replicas, halves, several steps, with a flush and without.
+// TestOutOfOrderOfRandomPrograms: OutOfOrder agrees with a play of the sums, for random orders. They have any
+// placement, replicas, split backwards and several steps, with and without a flush.
 func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 	count := map[[2]bool]int{}
 	for seed := range uint64(600) {
@@ -75,8 +75,8 @@ func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 	}
 }
 
-// TestFamiliesAscend: every order of ours adds up in ascending order, forwards too, under every policy that
-// it keeps.
+// TestFamiliesAscend: every family's order adds gradients in ascending order, and runs forwards so too, under each
+// of its policies.
 func TestFamiliesAscend(t *testing.T) {
 	tried := 0
 	for _, f := range family.All() {
@@ -92,7 +92,7 @@ func TestFamiliesAscend(t *testing.T) {
 						p, err := family.Generate(f.Name, schedule.Settings{Placement: placement, MicroBatches: m,
 							Weights: policy, Repeat: 4})
 						if err != nil {
-							continue // it does not admit these
+							continue // the family does not take these settings
 						}
 						tried++
 						if wrong := check.OutOfOrder(p, true); wrong != nil {
@@ -108,8 +108,8 @@ func TestFamiliesAscend(t *testing.T) {
 	}
 }
 
-// TestGradientsOfLaterUpdates: a gradient that stands in front of an update which it is not of would be added
-// to it.
+// TestGradientsOfLaterUpdates: a gradient of a later update that comes before an earlier update would be added to
+// it, so Check refuses it.
 func TestGradientsOfLaterUpdates(t *testing.T) {
 	at := func(text string) schedule.List {
 		var l schedule.List

@@ -7,8 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestGrid: two workers' boxes, by hand: each begins with its text and goes on as =, a slot without one is a
-// dot.
+// TestGrid draws the boxes of two workers: each begins with its text and goes on as =, and an empty slot is a dot.
 func TestGrid(t *testing.T) {
 	got, err := scheduletest.Grid(2, []scheduletest.Span{{Worker: 1, Text: "1F0", Start: 1, End: 2}, {Text: "0F0", End: 1},
 		{Text: "0B0", Start: 2, End: 4}}, 1)
@@ -17,7 +16,7 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// TestGridRefused: what cannot be drawn is said.
+// TestGridRefused: boxes that cannot be drawn are refused with the reason.
 func TestGridRefused(t *testing.T) {
 	for want, spans := range map[string][]scheduletest.Span{
 		"is on worker 2; workers are 0 to 1": {{Worker: 2, Text: "x", End: 1}},

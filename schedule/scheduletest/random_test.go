@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRandomProgramsVary: they pass Check, lowered with clipping and ties too, and all that the
-// options allow turns up.
+// TestRandomProgramsVary: random Programs pass Check once lowered, and together have all features that the options
+// allow.
 func TestRandomProgramsVary(t *testing.T) {
 	seen, kinds := map[string]int{}, []string{"sync", "latest", "stash", "vertical", "2bw", "split replicas",
 		"round_robin replicas", "chunks", "halves", "descending"}
@@ -46,7 +46,7 @@ func TestRandomProgramsVary(t *testing.T) {
 			}
 		}
 	}
-	// The rarest is in one of twenty: of a hundred Programs it is missing once in some hundreds.
+	// The rarest feature is in one of twenty Programs, so a hundred Programs miss it about once in 170 times.
 	for range 10 {
 		if rapid.Check(t, vary); !slices.ContainsFunc(kinds, lacks) {
 			break
@@ -60,7 +60,7 @@ func TestRandomProgramsVary(t *testing.T) {
 	t.Log(seen)
 }
 
-// TestAscending: with that option no stage takes a micro-batch before an earlier one.
+// TestAscending: with the option Ascending, no stage runs a micro-batch before an earlier one.
 func TestAscending(t *testing.T) {
 	o := Everything()
 	o.Ascending = true
@@ -80,8 +80,8 @@ func TestAscending(t *testing.T) {
 	})
 }
 
-// TestRefusalsReachEverybody: orders that nobody designed, with chunks and replicas, are given validations in
-// time for whoever would wait for a message that a refusal holds back. Some need them sooner than their own
+// TestRefusalsReachEverybody lowers random orders with chunks and replicas for later validation. A validation comes
+// early enough that no worker waits for a message that a refusal holds back. Some orders need it before their own
 // gradients do.
 func TestRefusalsReachEverybody(t *testing.T) {
 	sooner := 0

@@ -19,8 +19,7 @@ func twoStages(t *testing.T, lists string) *schedule.Program {
 	return p
 }
 
-// TestDraw: 1F1B of two micro-batches on two stages, slot by slot by hand, a backward of two slots and a
-// transfer of one.
+// TestDraw: 1F1B of two micro-batches on two stages, by hand. A backward takes two slots and a transfer one.
 func TestDraw(t *testing.T) {
 	p := twoStages(t, "0: 0F0 0F1 0B0 0B1\n1: 1F0 1B0 1F1 1B1\n")
 	slots := UnitSlots
@@ -29,7 +28,7 @@ func TestDraw(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "0: 0F0 0F1 .   .   .   .   0B0 === .   0B1 ===\n" + // 1B0 ends at 5 and is here at 6, 1B1 at 8 and 9
+	want := "0: 0F0 0F1 .   .   .   .   0B0 === .   0B1 ===\n" + // 1B0 ends at 5 and arrives at 6, 1B1 at 8 and 9
 		"1: .   .   1F0 1B0 === 1F1 1B1 === .   .   .\n"
 	if d.String() != want {
 		t.Errorf("got\n%swant\n%s", d, want)
@@ -39,7 +38,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawRefuses: what cannot be played is said.
+// TestDrawRefuses: a Program that cannot be played is refused with the reason.
 func TestDrawRefuses(t *testing.T) {
 	blocked := twoStages(t, "0: 0F0 0B0 0F1 0B1\n1: 1F0 1F1 1B0 1B1\n")
 	if _, err := Draw(blocked, UnitSlots); err == nil || !strings.Contains(err.Error(), "it would block for ever") {

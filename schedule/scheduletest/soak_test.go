@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lowered draws a random Program and lowers it with clipping or ties, where its stages update
-// together.
+// lowered draws a random Program and lowers it, with clipping or ties where its stages update together.
 func lowered(t *rapid.T, o Options) *schedule.Program {
 	p := Random(Drawn(t), o)
 	var options lower.Options
@@ -21,7 +20,7 @@ func lowered(t *rapid.T, o Options) *schedule.Program {
 		options.Tied = [][]int{{0, p.Stages - 1}}
 	}
 	q, err := lower.Lower(p, options)
-	if err != nil { // stages of unequal replicas in a stream have no common update
+	if err != nil { // in a stream, stages with unequal replicas have no common update
 		if q, err = lower.Lower(p, lower.Options{}); err != nil {
 			t.Fatal(err)
 		}
@@ -29,9 +28,8 @@ func lowered(t *rapid.T, o Options) *schedule.Program {
 	return q
 }
 
-// TestCheckIsTheReplay: Check passes random valid Programs, damaged or not, exactly where the
-// replay from the instructions' meaning does: no damage gets through, and no other valid order is
-// refused. Those that the replay proves still valid are counted.
+// TestCheckIsTheReplay: Check and the independent replay accept exactly the same random Programs, damaged or not. So
+// no damage passes, and no valid order is refused. Damaged Programs that are still valid are counted.
 func TestCheckIsTheReplay(t *testing.T) {
 	still, all, refused := map[Damage]int{}, map[Damage]int{}, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -44,13 +42,13 @@ func TestCheckIsTheReplay(t *testing.T) {
 			if p.Weights == schedule.Sync {
 				t.Fatalf("a step that was run is refused: %v\n%s", checked, p.Text())
 			}
-			refused++ // an update in a stream that would wait for a norm or a tie with a stage behind it
+			refused++ // in a stream, an update would wait for a norm or a tie of a later stage
 			return
 		}
 		bad, how := Corrupt(Drawn(t), p)
 		all[how]++
 		if check.Validate(bad) != nil {
-			return // on a worker that does not hold its stage, or of another's turn
+			return // an instruction is on a worker without its stage, or out of its replica's turn
 		}
 		_, checked = check.Check(bad)
 		replayed := Replay(bad)
