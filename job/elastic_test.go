@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// What the rate is multiplied by and which part of the reference a pipeline takes over, by what was asked
-// for.
+// The factor of the learning rate and the part alpha of the reference that a pipeline takes over, for several
+// settings.
 func TestRateAndAlphaOfPipelines(t *testing.T) {
 	for _, c := range []struct {
 		scale         string
@@ -19,7 +19,7 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 		{"", Auto, 2, 1, 0.5},
 		{"", 0.9, 4, 1, 0.9},
 		{ScaleByPipelines, Auto, 3, 3, 1. / 3},
-		{ScaleByPipelines, 0, 2, 2, 0}, // given, as nothing
+		{ScaleByPipelines, 0, 2, 2, 0}, // alpha is given as 0
 	} {
 		j := Job{Train: Train{RateScale: c.scale}, Plan: Plan{Elastic: Elastic{Alpha: c.alpha}}}
 		if f, a := j.Train.RateFactor(c.pipelines), j.AlphaOf(c.pipelines); f != c.factor || a != c.wants {
@@ -27,8 +27,8 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 				c.pipelines, f, a, c.factor, c.wants)
 		}
 	}
-	// Pipelines that split a batch take plain steps at the same rate, and steps that are as long whatever the
-	// batch at the root of 4.
+	// Pipelines that split a batch: plain SGD keeps its rate. Optimizers whose steps have the same length for any batch
+	// multiply it by the root of 4.
 	for _, c := range []struct {
 		kind string
 		clip float64

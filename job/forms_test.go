@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// read is a Job that a text says, with every default filled in.
+// read returns the Job of a text, with all defaults filled in.
 func read(t *testing.T, text string) Job {
 	t.Helper()
 	j := Default()
@@ -23,7 +23,7 @@ func read(t *testing.T, text string) Job {
 	return j
 }
 
-// One job in both forms: every group of the nested one is there, and settings that the forms call otherwise.
+// The same job in both forms, with every group of the nested form and settings whose names differ.
 func TestBothFormsAreTheSameJob(t *testing.T) {
 	nested := read(t, `
 model:
@@ -93,7 +93,7 @@ overwrite: true
 	}
 }
 
-// A setting that a file lacks is called as it would be in that file.
+// An error about a missing setting uses the name that the setting has in that form of the file.
 func TestWhatIsMissingIsCalledAsInTheFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: gpt\nrate: {kind: step, every: 3}\n":                  "rate.factor is missing",
@@ -109,7 +109,7 @@ func TestWhatIsMissingIsCalledAsInTheFile(t *testing.T) {
 	}
 }
 
-// A setting has one key and one path, and each of the 61 that the flat form had is still there.
+// A setting has one key and one path, and all 61 settings of the flat form still exist.
 func TestEverySettingHasOnePlace(t *testing.T) {
 	keys, paths := map[string]bool{}, map[string]bool{}
 	for _, p := range places {
@@ -138,7 +138,7 @@ func TestEverySettingHasOnePlace(t *testing.T) {
 	}
 }
 
-// A setting in the wrong place is refused with its line and the right place; nothing of the file is used.
+// A setting of the other form is refused with its line and its right place, and nothing of the file is used.
 func TestAFileHasOneForm(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: {name: gpt}\nbatch: 3\n": "[2:1] batch is of the flat form of a job file, and model in line 1 of " +
@@ -181,7 +181,7 @@ func TestAFileHasOneForm(t *testing.T) {
 	}
 }
 
-// A key of both forms that has no value decides neither, and what has no value is not given.
+// A key of both forms without a value does not decide the form, and a setting without a value counts as not given.
 func TestWhatHasNoValueSaysNothing(t *testing.T) {
 	for _, text := range []string{"model: gpt\nplan:\n", "model: {name: gpt}\nplan:\ntrain:\n",
 		"model: {name: gpt}\nplan: {batch: }", "model: gpt\nbatch:\n"} {
@@ -191,7 +191,7 @@ func TestWhatHasNoValueSaysNothing(t *testing.T) {
 	}
 }
 
-// New files are nested, and what reads them needs no form: the settings by key are those of the flat file.
+// New files are nested. Readers of single settings do not depend on the form: they get the keys of the flat form.
 func TestFilesAreWrittenNested(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "job.yaml")
 	j := read(t, "model: mlp\nbatch: 8\nrate: {base: 0.5}\nsave_every: 3\npipelines: 2\nout: runs/x")
@@ -221,7 +221,7 @@ func TestFilesAreWrittenNested(t *testing.T) {
 		rate["base"]) != "8 3 2 0.5" || said["out"] != "runs/x" {
 		t.Errorf("%v", said)
 	}
-	// A reader of any version's file keeps what it does not know.
+	// Settings keeps unknown keys, so that it can read files of any version.
 	if said, err = Settings([]byte("plan: {batch: 3, later: {x: 1}}\nnew: 5")); err != nil ||
 		fmt.Sprint(said) != "map[batch:3 new:5 plan.later.x:1]" {
 		t.Errorf("%v, %v", said, err)

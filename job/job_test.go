@@ -47,7 +47,7 @@ func TestFlagsWinOverFileOverDefaults(t *testing.T) {
 	}
 }
 
-// Settings that a job leaves out depend on the others; those that it gives stay.
+// Settings that a job leaves out get defaults that depend on the others; given settings stay.
 func TestDefaultsDependOnTheRest(t *testing.T) {
 	const adam = "optimizer: {kind: adamw, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01}\n"
 	for text, same := range map[string]string{
@@ -114,7 +114,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Whatever a text says, reading it comes back; a job that is read and can be written is the same when read again.
+// Reading any text returns a job or an error. A job that can be written is the same when it is read again.
 func FuzzDecode(f *testing.F) {
 	f.Add("model: gpt\nbatch: 64\n")
 	f.Add("model: {name: gpt, settings: {layers: 2}}\nplan: {batch: 64, elastic: {alpha: 0}}\nsave: {every: 3}\n")
@@ -139,7 +139,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A number that is given is taken as it is, 0 and Auto's own value included; one that is left out is not.
+// A given number is kept, even 0 and the value of Auto; a missing one is filled in.
 func TestWhatIsGivenIsTaken(t *testing.T) {
 	option := func(j *Job, name, value string) error {
 		for _, o := range append(PlanOptions[:len(PlanOptions):len(PlanOptions)], TrainOptions...) {
@@ -219,7 +219,7 @@ func TestWhatIsGivenIsTaken(t *testing.T) {
 	}
 }
 
-// Messages of a training name the settings that nobody has given.
+// The summary of a training says which of its settings are the model's defaults.
 func TestLearningSaysWhatIsTheDefault(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: convnet": "adamw, learning rate 0.001, warm-up 20 steps; the model's defaults",

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// A model's file where a job's belongs is refused with the flag that takes it.
+// A model file in place of a job file is refused, and the error names the flag for model files.
 func TestAModelIsNoJob(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// A dense layer by hand: 64 inputs, 32 outputs, 8 samples: 2*64*32 FLOPs a sample.
+// A dense layer by hand: 64 inputs, 32 outputs and 8 samples, with 2*64*32 FLOPs for each sample.
 func TestAnalyticKnownNumbers(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 64, "hidden": []int{32}, "classes": 10})
 	if err != nil {
@@ -27,7 +27,7 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 	if want := float64(8*m.Layers[0].ForwardFLOPs) / flops; math.Abs(first.Costs[1].ForwardS-want) > 1e-15 {
 		t.Errorf("forward takes %v, want %v: FLOPs decide", first.Costs[1].ForwardS, want)
 	}
-	// One sample: parameters (64*32+32 floats) outweigh the computing at this bandwidth.
+	// For one sample, reading the parameters (64*32+32 floats) takes longer than computing at this bandwidth.
 	if want := 4 * (64 + 32 + 64*32 + 32) / float64(bytes); math.Abs(first.Costs[0].ForwardS-want) > 1e-15 {
 		t.Errorf("forward takes %v, want %v: bytes decide", first.Costs[0].ForwardS, want)
 	}
@@ -52,8 +52,8 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 	}
 }
 
-// An LSTM of 1024 units over 29 positions reads the weights of its state, 16 MiB, 28 times more
-// than once; one of 512 units has them in the cache. Many samples hide that behind FLOPs.
+// An LSTM of 1024 units over 29 positions reads its state weights, 16 MiB, 28 more times. With 512 units they stay
+// in the cache. With many samples the FLOPs take longer than these reads.
 func TestRecurrentWeightsAreReadAgain(t *testing.T) {
 	const flops, bytes = 1e13, 1e11
 	fast := map[string]cluster.DeviceType{"fast": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes,

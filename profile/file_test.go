@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// twoLayers is a profile with every field filled in.
+// twoLayers returns a profile with every field filled in.
 func twoLayers() *profile.Profile {
 	half := 0.5e-3
 	costs := func(scale float64) []profile.Cost {
@@ -162,8 +162,7 @@ func TestProfilesThatNoMeasurementGives(t *testing.T) {
 	}
 }
 
-// Whatever is read answers for every device and size that it has, and can be written and
-// read again.
+// Every profile that can be read has costs for all its devices and sizes, and can be written and read again.
 func FuzzDecode(f *testing.F) {
 	text, err := json.Marshal(twoLayers())
 	if err != nil {
@@ -192,7 +191,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Files that were written with terms which are no longer measured are read, whatever those say; nobody writes them.
+// Files with terms that are no longer measured can be read. These terms are ignored and never written.
 func TestTermsOfEarlierVersionsAreReadAndDropped(t *testing.T) {
 	p := twoLayers()
 	var now bytes.Buffer

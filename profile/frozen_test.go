@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// An analytic profile charges nothing for the backward of frozen first layers. It charges less for a layer that
-// learns in part, and the same for any other; its parameters are kept, and no gradients of them.
+// An analytic profile charges nothing for the backward of frozen first layers, and less for partly frozen layers.
+// Other layers cost the same. A frozen layer's parameters are kept, without gradients.
 func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 	types := map[string]cluster.DeviceType{"gpu": {PeakFLOPS: 1e13, MemoryBandwidthBytesPerSecond: 1e12}}
 	of := func(patterns ...string) *profile.Profile {
@@ -54,8 +54,8 @@ func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 	}
 }
 
-// A frozen embedding that the head shares is listed by both, once each, and has neither gradient nor state in either:
-// 50 x 8 floats. What no other layer reads is summed up.
+// A frozen embedding that the head shares is listed once in each of the two layers: 50 x 8 floats. It has no
+// gradient and no optimizer state in either. Frozen parameters that no other layer reads count in FrozenBytes.
 func TestFrozenTiesAreListedByAllWhoReadThem(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 50,
 		"tied": true})
@@ -75,7 +75,7 @@ func TestFrozenTiesAreListedByAllWhoReadThem(t *testing.T) {
 		switch l.Name {
 		case "embed":
 			if len(shared) != 1 || shared[0] != (profile.Shared{Name: "embed.weight", Bytes: 50 * 8 * 4}) ||
-				l.FrozenBytes != 4*8*4 || l.ParameterBytes != 0 || !l.NoGradient { // positions are its own
+				l.FrozenBytes != 4*8*4 || l.ParameterBytes != 0 || !l.NoGradient { // only the embedding reads the positions
 				t.Errorf("embed: %+v", l)
 			}
 		case "head":

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// filledOn is a profile on a device type with every field filled in by chance; layers are alike of each seed.
+// filledOn returns a profile on a device type with every field drawn at random. Equal seeds give equal layers.
 func filledOn(g *rand.Rand, device string) *profile.Profile {
 	p := twoLayers()
 	var fill func(v reflect.Value)
@@ -64,8 +64,8 @@ func joined(t *testing.T, parts ...*profile.Profile) *profile.Profile {
 	return out
 }
 
-// TestJoinLosesNothing: whatever is asked of a part by device type, the joined profile says the same, also once it
-// was written and read, and every figure of each part stands in its text.
+// TestJoinLosesNothing: for each device type, a joined profile has the same values as the part, also after it is
+// written and read. Its text has every number of each part.
 func TestJoinLosesNothing(t *testing.T) {
 	for seed := range uint64(20) {
 		g := rand.New(rand.NewPCG(seed, 1))
@@ -109,7 +109,7 @@ func TestJoinLosesNothing(t *testing.T) {
 	}
 }
 
-// leaves are the numbers and words of a JSON value.
+// leaves returns the numbers and words of a JSON value.
 func leaves(v any) map[string]bool {
 	out := map[string]bool{}
 	switch v := v.(type) {
@@ -129,8 +129,8 @@ func leaves(v any) map[string]bool {
 	return out
 }
 
-// TestJoinInAnyOrder: neither the order of the parts matters nor which were joined first, and joining what is
-// there already changes nothing.
+// TestJoinInAnyOrder: the order of joins does not change the result, and a part that is joined again changes
+// nothing.
 func TestJoinInAnyOrder(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	a, b, c := filledOn(g, "x"), filledOn(g, "y"), filledOn(g, "z")
@@ -194,7 +194,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 }
 
-// TestJoinedProfilesAreRefused where machines and costs are not of the same device types.
+// TestJoinedProfilesAreRefused if machines and costs have different device types.
 func TestJoinedProfilesAreRefused(t *testing.T) {
 	for want, change := range map[string]func(p *profile.Profile){
 		"machines: device is \"other\"":       func(p *profile.Profile) { p.Machines[0].Device = "other" },

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Finite numbers whose sums are not are refused like those that are not finite.
+// Finite numbers whose sum is infinite are refused, like infinite numbers.
 func TestProfilesWhoseSumsOverflowAreRefused(t *testing.T) {
 	for what, change := range map[string]func(*Layer){
 		"forward_s is 1e+308":              func(l *Layer) { l.Costs[0].ForwardS = 1e308 },
@@ -29,7 +29,7 @@ func TestProfilesWhoseSumsOverflowAreRefused(t *testing.T) {
 	}
 }
 
-// The copies that an optimizer keeps count among what layers hold: 2 times 1e14 bytes fit, 21 times do not.
+// The optimizer's copies count in the bytes of layers: 2 times 1e14 bytes fit, 21 times do not.
 func TestCopiesOfTheOptimizerAreCounted(t *testing.T) {
 	p := &Profile{Version: Version, Model: "m", ModelID: "m", Source: "measured", Layers: []Layer{{
 		Name: "a", Kind: "dense", TiedTo: -1, From: []int{-1}, ParameterBytes: 1e14,

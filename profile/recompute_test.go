@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Between two sizes what computing again takes, and copying inputs, lies on the line that joins them; where
-// one size was not measured, computing again is a forward more.
+// Between two measured sizes, recomputing and copying inputs are interpolated on a line. If one size was not
+// measured, recomputing takes as long as a forward.
 func TestComputingAgainBetweenSizes(t *testing.T) {
 	cost := func(size int, s float64) Cost {
 		return Cost{Device: "cpu", MicroBatch: size, ForwardS: 2 * s, BackwardS: 3 * s, BareForwardS: new(s),

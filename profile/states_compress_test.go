@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// bottleneck is the least time of the slowest stage or transfer, over chains of states. Chains go from nothing to
-// the whole model with m devices at most.
+// bottleneck returns the least time of the slowest stage or transfer, over all chains of states from nothing to the
+// whole model with at most m devices.
 func bottleneck(s *States, m int, bandwidth, slackS, slackW float64) float64 {
 	n := len(s.List)
 	best := make([][]float64, n) // [state][devices]
@@ -41,8 +41,8 @@ func stageTime(to, from State, m int, bandwidth, slackS, slackW float64) float64
 	return (to.ComputeS - from.ComputeS + slackS + 4*(k-1)*w/(bandwidth*k)) / k
 }
 
-// What absorbing costs is nothing where the absorbed layers are free, and at most the
-// slack where they are not; and states absorb down to some of the published ones.
+// Absorbing free layers costs nothing. Absorbing other layers costs at most the slack. The states left are some of
+// the published ones.
 func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	absorbedSome := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,8 +89,7 @@ func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	}
 }
 
-// Asked for few states, compression gives no more than that or what absorbing leaves, and
-// stays within its slack; asked for as many as there are, it gives them all.
+// Compression to a few states stays within its slack. With room for all states it returns them all.
 func TestCompressionToAFew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, costs := drawDAG(t, 10)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// dag is a profile of a graph: from[l] is what layer l reads.
+// dag returns a profile of a graph and its costs. Layer l reads the layers from[l].
 func dag(from [][]int, seconds []float64, parameters, outputs []int64) (*Profile, []Cost) {
 	p := &Profile{Version: Version, Model: "dag", Source: "imported"}
 	var costs []Cost
@@ -27,7 +27,7 @@ func dag(from [][]int, seconds []float64, parameters, outputs []int64) (*Profile
 	return p, costs
 }
 
-// drawDAG is a random graph in one piece with up to most layers, some of them free.
+// drawDAG draws a connected graph with up to most layers, some of them free.
 func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 	n := rapid.IntRange(1, most).Draw(t, "layers")
 	from := make([][]int, n)
@@ -45,8 +45,8 @@ func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 	return dag(from, seconds, parameters, outputs)
 }
 
-// literal is the published enumeration, set by set: names to closures, in the words of
-// its authors' functions (augment, next, construct, de-augment).
+// literal is the published enumeration, set by set. Names stand for closures, and its methods have the names of the
+// authors' functions (augment, next, construct, de-augment).
 type literal struct {
 	pred, succ map[int]map[int]bool // transitive
 	edges      map[int][]int
@@ -99,7 +99,7 @@ func (g *literal) closure(antichain []int) []int {
 	return sorted(set)
 }
 
-// all maps each closure, printed, to its augmented antichain.
+// all maps each closure, as text, to its augmented antichain.
 func (g *literal) all() map[string][]int {
 	out := map[string][]int{}
 	queue, seen := [][]int{{0}}, map[string]bool{}

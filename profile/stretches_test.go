@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// By hand: a layer that costs 1 + size forward and twice that backward takes 2 s a sample at 1 sample. At 4, the
-// best size there is, it takes 1.25 s. One that takes 3 s a sample at any size is at its peak always.
+// By hand: one layer takes 1 + size forward and twice that backward. Its forward takes 2 s for 1 sample, and 1.25 s a
+// sample at 4, the largest measured size. Another layer's forward takes 3 s a sample at any size, its peak.
 func TestStretches(t *testing.T) {
 	p := &Profile{Version: Version, Model: "two", Layers: []Layer{{TiedTo: -1}, {TiedTo: -1}}}
 	for _, size := range []int{1, 2, 4} {

@@ -9,10 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// What published profiles measured on a V100 for a whole batch, forward and backward,
-// against the analytic profile. The constants are shared by all models, so they cannot fit
-// each: convolutions are too slow for VGG's 3x3 ones, too fast for ResNet's 1x1 ones; DAPPLE's
-// VGG-19 is 1.7 times as fast as PipeDream's VGG-16 on the same GPU.
+// The analytic profile against published measurements on a V100, for a whole batch, forward and backward. All models
+// share the constants, so these cannot fit each model. Convolutions come out too slow for VGG's 3x3 ones and too
+// fast for ResNet's 1x1 ones. DAPPLE's VGG-19 is 1.7 times as fast as PipeDream's VGG-16 on the same GPU.
 func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
 	c, err := cluster.Preset("dapple-a")
 	if err != nil {
@@ -54,8 +53,8 @@ func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
 	}
 }
 
-// TestWeightsOnChip: of a board of one byte a second, weights in memory are read forward, and read and written
-// backward; those on the chip pass through no memory.
+// TestWeightsOnChip: on a board with a memory of one byte a second, weights in memory are read forward, and read and
+// written backward. Weights on the chip take no memory traffic.
 func TestWeightsOnChip(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {
@@ -80,7 +79,7 @@ func TestWeightsOnChip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := 4*int64(m.Inputs[0].Elements()) + m.Layers[0].OutputBytes() + int64(weights) // one byte a second
+		read := 4*int64(m.Inputs[0].Elements()) + m.Layers[0].OutputBytes() + int64(weights) // at one byte a second
 		if got := p.Layers[0].Costs[0].ForwardS; math.Abs(got-float64(read)) > 1e-6 {
 			t.Errorf("roofline, on chip %v: %v s, want %d", onChip, got, read)
 		}

@@ -33,7 +33,7 @@
 //	numbers of updates        Minibatches, MinibatchOf, PerMinibatch, UpdateSpan, UpdateOf, Covers, StopUnit,
 //	                          StreamEnd
 //	versions of weights       Streams, Overlaps, Needs, Uses, Copies, MostCopies
-//	how to update             Updater, UpdateCost, Defers, ValidatesLater, Settles, Settled, Parts
+//	kind of update            Updater, UpdateCost, Defers, ValidatesLater, Settles, Settled, Parts
 //	memory                    Holdings
 //	elastic averaging         HasReference, IsReference, Beside: the reference of the pipelines
 //	parameter server (ASP)    Served, IsServer, Loose, Trainers, TrainerOf, OtherSide: one worker has the weights,

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Updates 0 to 3 of a training, and 10 to 12 behind a checkpoint.
+// Updates 0 to 3 of a training, and updates 10 to 12 after a checkpoint.
 func TestStaleness(t *testing.T) {
 	for _, c := range []struct {
 		of     []trace.Applied
@@ -23,7 +23,7 @@ func TestStaleness(t *testing.T) {
 	}
 }
 
-// Pipelines of steps 0 to 2 and of 9 see the references behind 0, 1, 0 and 7 updates.
+// Pipelines in steps 0, 1, 2 and 9 see the reference after 0, 1, 0 and 7 updates.
 func TestBehind(t *testing.T) {
 	seen := []trace.Seen{{Step: 0}, {Step: 1, Version: 1}, {Step: 2, Version: 0}, {Step: 9, Version: 7}}
 	if median, most := trace.Behind(seen); median != 1 || most != 2 {
@@ -34,8 +34,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// By hand: two workers that train take 3 s a step, one second apart. Between their second round and the third
-// something else runs from 8 s to 20 s. Each further step adds 1.5 s.
+// By hand: two trainers take 3 s a step, and one starts a second after the other. Something else runs from 8 s to 20
+// s, between their second and third rounds. Each further step adds 1.5 s.
 func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 	tl := trace.Timeline{Workers: 3, Stream: true, Applied: make([]trace.Applied, 8)}
 	for k, start := range []float64{0, 1, 3, 4, 20, 21, 23, 24} {
@@ -45,7 +45,8 @@ func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 		tl.Computed = append(tl.Computed, trace.Computed{Step: k, BusyS: busy})
 	}
 	for k, want := range []float64{1.5, 1, 1.5, 1.5, 1, 1, 1.5, 1.5} {
-		// the first of a stretch adds nothing that is known: a half of its own 3 s, or what the one in front of it did
+		// The first step of a stretch has no known distance to a previous one. It counts as half of its own 3 s, or like
+		// the step before it.
 		if got := tl.Took(0)[k]; got != want {
 			t.Errorf("step %d took %v; want %v", k, got, want)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A Timeline says of every gap of every worker what it waited for, whether it was simulated or measured.
+// A Timeline, simulated or measured, gives the cause of every gap of every worker.
 func ExampleAllGaps() {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Wrap(2, 1), MicroBatches: 4})
 	if err != nil {

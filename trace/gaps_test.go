@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// timeline puts events on two workers; times in seconds.
+// timeline returns a Timeline with the events on two workers; times are in seconds.
 func timeline(events ...trace.Event) *trace.Timeline {
 	for i := range events {
 		f, _ := trace.ParseFields(events[i].Instruction)
@@ -21,7 +21,7 @@ func timeline(events ...trace.Event) *trace.Timeline {
 	return &trace.Timeline{Version: 1, Workers: 2, Stages: 2, Events: events}
 }
 
-// at is an event that was ready, started and ended at these times.
+// at returns an event with the given ready, start and end times.
 func at(worker int, instruction string, ready, start, end float64, blockedBy string) trace.Event {
 	return trace.Event{Worker: worker, Instruction: instruction, ReadyS: ready, StartS: start, EndS: end,
 		BlockedBy: blockedBy}
@@ -103,8 +103,8 @@ func TestTheLastGapNamesWhoWasStillWorking(t *testing.T) {
 	}
 }
 
-// TestUnderstoodBubble: in 1F1B with free transfers all idle time is waiting for another
-// stage or being done, and Idle adds it up.
+// TestUnderstoodBubble: in 1F1B with free transfers, a worker idles only while it waits for another stage or after
+// its last instruction. Idle adds up exactly these gaps.
 func TestUnderstoodBubble(t *testing.T) {
 	p := tracetest.FourStages()
 	p.TransferS = 0
@@ -124,11 +124,11 @@ func TestUnderstoodBubble(t *testing.T) {
 	}
 }
 
-// No order is claimed between events of two processes that are nearer than their clocks agree.
+// Events of two processes have no known order if they are closer than the precision of their clocks.
 func TestAGapAcrossClocks(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		doneS   float64 // when the other worker had computed what was waited for from 0 to 4 s
+		doneS   float64 // when worker 0 had computed the input that worker 1 waited for from 0 to 4 s
 		withinS float64
 		cause   trace.Cause
 		says    string

@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// even is the pipeline of the textbooks: S equal stages, transfers that take no time,
-// backward twice as long as forward.
+// even is the textbook pipeline: equal stages, transfers that take no time, and a backward twice as long as a
+// forward.
 func even(stages, micro int) tracetest.Pipeline {
 	p := tracetest.Pipeline{Source: "sim", MicroBatches: micro, Steps: 1}
 	for range stages {
@@ -23,8 +23,8 @@ func even(stages, micro int) tracetest.Pipeline {
 	return p
 }
 
-// TestBubbleOfTheTextbook: 1F1B of S equal stages idles (S-1)/(M+S-1) of the time
-// (Narayanan et al., SC 2021, §2.2, whose ratio to the ideal time is (S-1)/M).
+// TestBubbleOfTheTextbook: 1F1B of S equal stages idles for (S-1)/(M+S-1) of the time. Narayanan et al. (SC 2021,
+// §2.2) give it as (S-1)/M of the ideal time.
 func TestBubbleOfTheTextbook(t *testing.T) {
 	for _, c := range []struct{ stages, micro int }{{1, 4}, {2, 1}, {2, 8}, {4, 8}, {6, 3}} {
 		tl := even(c.stages, c.micro).Timeline()
@@ -44,8 +44,8 @@ func TestBubbleOfTheTextbook(t *testing.T) {
 	}
 }
 
-// TestBusyAndGapsFillTheTime: whatever the pipeline, the gaps of a worker and its
-// computing add up to the whole, and no gap overlaps computing.
+// TestBusyAndGapsFillTheTime: in every pipeline, a worker's gaps and its computing add up to the whole time, and no
+// gap overlaps computing.
 func TestBusyAndGapsFillTheTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := tracetest.Pipeline{Source: "run", MicroBatches: rapid.IntRange(1, 6).Draw(t, "micro"),
@@ -162,7 +162,7 @@ func TestNearest(t *testing.T) {
 			t.Errorf("nearest to %v s behind %d: step %d of %v s, want %d of %v s", c.s, c.skip, m.Step, s, c.step, c.lasted)
 		}
 	}
-	// Steps that overlap took the time between their ends.
+	// Steps that overlap take the time between their ends.
 	tl.Steps = []trace.StepMark{{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5},
 		{Step: 2, StartS: 4, EndS: 6}}
 	if m, s, _ := tl.Nearest(0, 2); m.Step != 1 || s != 2 {

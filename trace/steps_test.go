@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Steps of a stream are as long as one more of them takes.
+// The length of a step of a stream is the time that one more step adds.
 func TestStepTimes(t *testing.T) {
 	tl := &Timeline{Steps: []StepMark{
 		{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5}, {Step: 2, StartS: 4, EndS: 6},
@@ -33,7 +33,7 @@ func TestStepTimes(t *testing.T) {
 	}
 }
 
-// What stands between two steps makes neither longer, and a stream's steps are as far apart as their ends.
+// Time between two steps does not count in either of them. Steps of a stream take the time between their ends.
 func TestStepTimeAndPeriod(t *testing.T) {
 	apart := &Timeline{Steps: []StepMark{{0, 0, 9}, {1, 9, 11}, {2, 18, 20}, {3, 20.05, 22.05}, {4, 30, 32}}}
 	stream := &Timeline{Stream: true, Steps: []StepMark{{0, 0, 9}, {1, 1, 11}, {2, 3, 13}, {3, 5, 15}}}
@@ -57,8 +57,7 @@ func TestStepTimeAndPeriod(t *testing.T) {
 	}
 }
 
-// What Steady says is what its windows say one by one: the mean of their lengths, and of what each worker computes in
-// them.
+// Steady equals the means over its windows: of their lengths, and of what each worker computes in them.
 func TestSteadyIsItsWindows(t *testing.T) {
 	tl := &Timeline{Workers: 2, Stream: true}
 	g := rand.New(rand.NewPCG(1, 2))
@@ -94,7 +93,7 @@ func TestSteadyIsItsWindows(t *testing.T) {
 	}
 }
 
-// A stream of 20,000 steps is gone through once, and each worker's last gap costs no look at all events.
+// A stream of 20,000 steps is read once, and a worker's last gap does not need a pass over all events.
 func TestLongTimelines(t *testing.T) {
 	const n = 20_000
 	tl := &Timeline{Version: Version, Workers: n, Stream: true}
@@ -115,7 +114,7 @@ func TestLongTimelines(t *testing.T) {
 	}
 }
 
-// A Timeline that no Read would take is not written.
+// A Timeline that Read would refuse is not written.
 func TestTooLargeToRead(t *testing.T) {
 	tl := &Timeline{Version: Version, Workers: 1, Memory: make([]MemorySample, maxRows)}
 	if err := tl.Write(io.Discard); err == nil || !strings.Contains(err.Error(), "keep fewer steps") {

@@ -11,20 +11,20 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestStories tells, in testdata, what a Timeline says of workers that wait.
+// TestStories tests, with the cases in testdata, why a Timeline says that workers wait.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld has the Timeline of the story.
+// storyWorld holds the Timeline that the story works on.
 type storyWorld struct{ t *trace.Timeline }
 
 // Do implements storytest.World.
 //
-//	timeline    events of two workers, one a line: worker, instruction, when it was ready, started and ended, and who
-//	            blocked it
-//	gaps        why workers did not compute
-//	idle        how long for each cause, and the bubble
+//	timeline    reads events of two workers, one on each line: worker, instruction, ready, start and end times, and the
+//	            instruction that blocked it
+//	gaps        prints why workers did not compute
+//	idle        prints the seconds for each cause, and the bubble
 func (w *storyWorld) Do(_ *testing.T, d *datadriven.TestData) (string, error) {
 	var b strings.Builder
 	switch d.Cmd {

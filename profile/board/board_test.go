@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// conv is a 3 x 3 convolution of 8 channels into 4 on 5 x 5 outputs. Of it a board reads 288 weights, which multiply
-// once at each of 25 positions.
+// conv returns a 3 x 3 convolution of 8 channels into 4 on 5 x 5 outputs. A board reads 288 weights of it, and each
+// weight multiplies once at each of 25 positions.
 func conv() *model.Layer {
 	return &model.Layer{Name: "c", Kind: "conv2d",
 		Params:       []model.Param{{Name: "weight", Shape: []int{4, 8, 3, 3}}, {Name: "bias", Shape: []int{4}}},
@@ -22,8 +22,9 @@ func of(slices int) cluster.DeviceType {
 		FLOPsPerSlice: 2, OnChipBytes: 100}}
 }
 
-// TestPassesByHand: cycles of a clock of 1 Hz, from 25 ceil(b 288 / s). On 864 slices forward alone is full from three
-// samples on; beside the halves of the backward, on a third of the slices, from one on.
+// TestPassesByHand: cycles of a clock of 1 Hz, from 25 ceil(b 288 / s) for b samples on s slices. With 864 slices, a
+// forward pass uses all slices from three samples on. Together with the two halves of the backward it has a third of
+// the slices, and uses them all from one sample on.
 func TestPassesByHand(t *testing.T) {
 	for _, c := range []struct {
 		slices, samples           int
@@ -33,7 +34,7 @@ func TestPassesByHand(t *testing.T) {
 		{864, 1, Weights, 25, 25, 25},     // 288 of 864; 288 of 432; 288 of 288
 		{864, 2, Weights, 25, 50, 50},     // 576 of 864; 576 of 432
 		{864, 3, Weights, 25, 50, 75},     // 864 of 864; 864 of 432
-		{864, 6, Weights, 50, 100, 150},   // full, all of them
+		{864, 6, Weights, 50, 100, 150},   // all passes use all slices
 		{864, 1, Channels, 225, 225, 225}, // 32 of 864 at each of 25 x 9
 		{864, 1, All, 25. / 3, 50. / 3, 25},
 		{300, 1, Weights, 25, 50, 75}, // 288 of 300; of 150; of 100
@@ -51,8 +52,9 @@ func TestPassesByHand(t *testing.T) {
 	}
 }
 
-// TestSmallerMicroBatchesFillFBP: the least micro-batch that reaches a board's peak, by hand: 3 samples forward
-// alone, 3 back alone (two engines of 432 and 288 products a sample), 1 both at once (BaPipe §3.2.1).
+// TestSmallerMicroBatchesFillFBP finds the smallest micro-batch that reaches a board's peak. By hand: 3 samples for
+// a forward, 3 for a backward (two engines of 432 slices, 288 products a sample), and 1 for both at once (BaPipe
+// §3.2.1).
 func TestSmallerMicroBatchesFillFBP(t *testing.T) {
 	least := func(full func(forward, backward, paired float64, b int64) bool) int64 {
 		for b := int64(1); b < 100; b++ {
@@ -63,7 +65,7 @@ func TestSmallerMicroBatchesFillFBP(t *testing.T) {
 		}
 		return 0
 	}
-	peak := 25. * 288 / 864 // of a pass of a sample
+	peak := 25. * 288 / 864 // seconds of one pass of a sample at the peak
 	alone := least(func(f, _, _ float64, b int64) bool { return f <= float64(b)*peak*(1+1e-9) })
 	back := least(func(_, g, _ float64, b int64) bool { return g <= 2*float64(b)*peak*(1+1e-9) })
 	pair := least(func(_, _, p float64, b int64) bool { return p <= 3*float64(b)*peak*(1+1e-9) })
@@ -72,9 +74,10 @@ func TestSmallerMicroBatchesFillFBP(t *testing.T) {
 	}
 }
 
-// TestMemoryBesideSlices: two layers of 288 weights, 1152 bytes each with a bias of 16, on a chip of 100 bytes and
-// a memory of 1 B/s. In memory they take 2336 s forward and twice that back, whatever is computed beside; on the chip
-// what is beyond it; features in memory 2000 s each way more.
+// TestMemoryBesideSlices: two layers of 288 weights and 4 biases, 1152 + 16 bytes each, on a chip of 100 bytes with
+// a memory of 1 B/s. With weights in memory, reading takes 2336 s forward and twice that backward, which is longer
+// than the computing. With weights on the chip, only those beyond its 100 bytes are read. Features in memory add
+// 2000 s each way.
 func TestMemoryBesideSlices(t *testing.T) {
 	for _, c := range []struct {
 		onChip                    bool
@@ -96,7 +99,7 @@ func TestMemoryBesideSlices(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %v", c, forward, backward, paired)
 		}
 	}
-	var slow Sum // computing decides where it takes longer
+	var slow Sum // the computing time counts where it is longer
 	slow.ForwardS, slow.BackwardS, slow.PairedS, slow.ForwardMemoryS = 10, 20, 25, 3
 	if f, b, p := slow.Times(of(1)); f != 10 || b != 20 || p != 25 {
 		t.Errorf("got %v, %v, %v", f, b, p)

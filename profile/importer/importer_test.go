@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// published is the files with the format and batch that their README gives.
+// published lists the files with the format and the batch that their README gives.
 var published = []struct {
 	file, format       string
-	batch, layers, all int // all: antichain states, 0 where nobody counted them
+	batch, layers, all int // all: antichain states, 0 if unknown
 }{
 	{"pipedream-alexnet.txt", "pipedream", 256, 22, 22},
 	{"pipedream-vgg16.txt", "pipedream", 128, 40, 40},
@@ -65,7 +65,7 @@ func TestPublishedProfilesHaveTheirStates(t *testing.T) {
 	}
 }
 
-// The states that the published code enumerated, as sets, with their cumulative values.
+// The states equal those that the published code enumerated, as sets, with their cumulative values.
 func TestStatesAreThoseOfTheOracles(t *testing.T) {
 	type enumerated struct {
 		Profile string
@@ -167,8 +167,7 @@ func BenchmarkStates(b *testing.B) {
 	}
 }
 
-// small is a graph with an input, a branch, a tuple that nothing unpacks, and a
-// description with commas.
+// small is a graph with an input, a branch, a tuple that is never unpacked, and a description with commas.
 const small = `node2 -- Conv2d(3, 64, kernel_size=(3, 3)) -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=64.0, parameter_size=12.000
 node1 -- Input0 -- forward_compute_time=500.000, backward_compute_time=0.000, activation_size=32.0, parameter_size=0.000
 node9 -- Add -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=[8; 8; 16], parameter_size=0.000 -- stage_id=1
@@ -276,8 +275,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, there is a profile that can be written, or an error that names
-// the file.
+// fuzz imports any file. The result is a profile that can be written, or an error that names the file.
 func fuzz(f *testing.F, format string, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// clockedTimer is a machine on which a pass over a sample takes so long, by a clock of its own. Its costs are those of
-// its seconds: a third forward. It counts what it is asked for.
+// clockedTimer is a simulated machine with its own clock, where a pass over a sample takes a fixed time. A third of
+// that is the forward. It counts the requests.
 type clockedTimer struct {
 	evenTimer
 	at      time.Time
@@ -27,7 +27,7 @@ type clockedTimer struct {
 	updates int
 	wires   int
 	reduces []int
-	stopAt  int // visits, behind which it fails
+	stopAt  int // number of visits after which it fails; 0 means never
 }
 
 func newClocked(sampleS float64) *clockedTimer {
@@ -90,7 +90,7 @@ func mlp(t *testing.T) *model.Model {
 	return m
 }
 
-// extend has a Record extended, and is which sizes were visited for it.
+// extend extends a Record and returns the sizes that were visited.
 func extend(t *testing.T, r *Record, m *model.Model, c *clockedTimer, o Options) []int {
 	t.Helper()
 	c.sizes, o.now = nil, c.now
@@ -107,8 +107,8 @@ func distinct(sizes []int) []int { return slices.Compact(slices.Sorted(slices.Va
 
 var powers = []int{1, 2, 4, 8, 16, 32}
 
-// Of a model as dear as gpt a quick sitting measures the sizes whose first visits end within seconds; what a later one
-// is asked for is measured where it is missing, beside a known size; and nothing is measured twice.
+// For a model as slow as gpt, a quick sitting measures the sizes whose first visits end within seconds. A later
+// sitting measures only what is missing, together with a known size. Nothing is measured twice.
 func TestWhatIsThereIsNotMeasuredAgain(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{Concurrency: 2})
@@ -141,7 +141,7 @@ func TestWhatIsThereIsNotMeasuredAgain(t *testing.T) {
 	}
 }
 
-// Thorough rounds go on from what a quick sitting has, until every size has had its turns.
+// Thorough rounds continue after a quick sitting, until every size has had enough visits.
 func TestThoroughGoesOnFromQuick(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{})
@@ -164,7 +164,7 @@ func TestThoroughGoesOnFromQuick(t *testing.T) {
 	}
 }
 
-// A small model has all its sizes measured in the same few seconds, in as many rounds as it is at most.
+// A small model has all its sizes measured in the same few seconds, in the largest number of rounds.
 func TestQuickOfASmallModel(t *testing.T) {
 	m, c := mlp(t), newClocked(0.001)
 	r := NewRecord(m, "x", Load{})
@@ -175,7 +175,7 @@ func TestQuickOfASmallModel(t *testing.T) {
 	}
 }
 
-// Measurements from a slow day are made comparable with earlier ones: sizes cost what they do at the usual pace.
+// Measurements from a slow day are scaled to earlier ones: sizes cost what they do at the usual pace.
 func TestMissingSizesAreMeasuredAtTheUsualPace(t *testing.T) {
 	m, c := mlp(t), newClocked(0.01)
 	r := NewRecord(m, "x", Load{})
@@ -196,7 +196,7 @@ func TestMissingSizesAreMeasuredAtTheUsualPace(t *testing.T) {
 	}
 }
 
-// Measurements stay when a sitting is stopped, and the next sitting goes on from them.
+// Measurements are kept when a sitting is stopped, and the next sitting continues from them.
 func TestAStoppedSittingKeepsWhatItHas(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{})
@@ -221,7 +221,7 @@ func TestAStoppedSittingKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// Sittings of two processes are both kept, whoever writes last.
+// The sittings of two processes are both kept, whichever process writes last.
 func TestRecordsMerge(t *testing.T) {
 	m := mlp(t)
 	one, two := NewRecord(m, "x", Load{}), NewRecord(m, "x", Load{})
@@ -241,7 +241,8 @@ func TestRecordsMerge(t *testing.T) {
 	}
 }
 
-// A Record that is written reads back the same. A damaged one, or one of another version, is refused by name.
+// A Record is the same after it is written and read. A damaged Record, or one of another version, is refused by
+// name.
 func TestRecordsLast(t *testing.T) {
 	m, c := mlp(t), newClocked(0.01)
 	r := NewRecord(m, "x", Load{Concurrency: 2})
@@ -299,7 +300,7 @@ func TestRecordsLast(t *testing.T) {
 	}
 }
 
-// The wire is measured once for a machine; another number of workers has the all-reduce alone measured.
+// Transfers are measured once for a machine. For another number of workers only the all-reduce is measured.
 func TestLinksLast(t *testing.T) {
 	c, l := newClocked(0.01), &Links{Version: Version}
 	for _, workers := range []int{1, 2, 4, 2} {

@@ -41,7 +41,7 @@ func (evenTimer) AllReduce(_ context.Context, workers int) (float64, error) {
 func (evenTimer) Engine() string { return "even" }
 func (evenTimer) Device() string { return "cpu" }
 
-// driftingTimer is a machine that halves its speed after so many visits.
+// driftingTimer is a machine whose speed halves after a number of visits.
 type driftingTimer struct {
 	evenTimer
 	visits, slowFrom int
@@ -65,8 +65,8 @@ func (d *driftingTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// Sizes are visited in turn: a machine that is slow for the last third of a measurement is so for a third
-// of each size, and no median is.
+// Sizes are visited in turn. So if a machine is slow for the last third of a measurement, a third of each size's
+// visits are slow, and the medians do not change.
 func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {
@@ -85,8 +85,8 @@ func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	}
 }
 
-// unsteadyTimer is a machine whose pace is another in every round, and in some single visits; size s
-// takes s milliseconds at its usual pace, and twice that backward.
+// unsteadyTimer is a machine with another pace in each round and in some single visits. At its usual pace, size s
+// takes s milliseconds forward and twice that backward.
 type unsteadyTimer struct {
 	evenTimer
 	visits, sizes int
@@ -110,8 +110,9 @@ func (u *unsteadyTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// Sizes compare as they do on a steady machine, at the pace of the middle round. A round's pace may vary, and single
-// visits may be slow. Without the paces the medians of the sizes would lie on different rounds.
+// The ratio of two sizes is that of a steady machine, at the pace of the middle round. This holds although the pace
+// varies by round and single visits are slow. Without the correction by pace, the medians of two sizes could come
+// from different rounds.
 func TestSizesCompareWithinRounds(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {
@@ -145,7 +146,7 @@ func TestMeasureRefusesPassesBelowNone(t *testing.T) {
 	}
 }
 
-// A list of no sizes asks for the usual ones, as none does.
+// An empty list of sizes means the default sizes, like a nil list.
 func TestNoSizesAreTheUsualOnes(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Of two workers one takes 1.2 where the other takes 0.8 in half of the visits, now the one, now the other.
+// In half of the visits one of two workers takes 1.2 where the other takes 0.8. The slow one changes.
 func TestPaceSpreadIsOfTheMiddleVisit(t *testing.T) {
 	at := func(layers ...[]float64) *float64 {
 		var v []LayerTiming
@@ -44,8 +44,8 @@ func TestPaceSpreadIsOfTheMiddleVisit(t *testing.T) {
 	}
 }
 
-// Of four passes 10, 10, 20 and 40 the quartiles are 10 and 40, as stats.Quartiles takes them, and the middle is 15:
-// the same at every size, whatever passes of that size take.
+// The quartiles of the four passes 10, 10, 20 and 40 are 10 and 40, as stats.Quartiles defines them, and the median
+// is 15. The ratios are the same at both sizes, whatever their passes take.
 func TestPassSpreadIsAgainstTheMiddleOfTheSize(t *testing.T) {
 	r := &Record{Sittings: []Sitting{{Rounds: []Round{
 		{{MicroBatch: 1, PassesS: []float64{10, 20}}, {MicroBatch: 2, PassesS: []float64{100, 400}}},
@@ -60,8 +60,8 @@ func TestPassSpreadIsAgainstTheMiddleOfTheSize(t *testing.T) {
 	}
 }
 
-// A sitting on a machine that has become twice as slow is compared by the size that both sittings have. The one that
-// was measured in more rounds has the usual pace.
+// A sitting on a machine that has become twice as slow is scaled by the size that both sittings have. The sitting
+// with more rounds sets the usual pace.
 func TestSittingsCompareByWhatTheyHaveInCommon(t *testing.T) {
 	visit := func(size int, s float64) Visit {
 		return Visit{MicroBatch: size, Layers: []LayerVisit{{ForwardS: s, BackwardS: 2 * s, Bytes: &LayerBytes{}}}}
