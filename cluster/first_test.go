@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Two racks of three servers of four.
+// racks returns a cluster of two racks of three servers of four devices.
 func racks(t *testing.T) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`

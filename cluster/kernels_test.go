@@ -57,8 +57,8 @@ device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kerne
 	}
 }
 
-// A device type with the key like changes only the fields that it gives. A given zero or false counts, each number
-// of a rate is replaced separately, and the peak of single precision can be given under either of its names.
+// A device type with the key like changes only the fields that it gives; a given zero or false counts. Each number
+// of a rate is replaced separately. The peak of single precision can be given under either of its names.
 func TestLikeIsChangedByWhatIsSaid(t *testing.T) {
 	one := func(text string) DeviceType {
 		t.Helper()

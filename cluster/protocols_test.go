@@ -39,9 +39,9 @@ func TestSmallMessagesReachLess(t *testing.T) {
 }
 
 // Collectives use the fastest protocol for their number of bytes. Rings, by hand: two devices of a box sum b bytes
-// in two messages of b/2. That takes 2 (1 us + b/2 / 2.5 GB/s) with protocol quick, and 6 us + 2 (3 us + b/2 / 10
-// GB/s) with protocol bulk. A gather takes one such message. Over both boxes, messages of b/4 go over links of 4
-// GB/s. A ring of four devices has three hops; a tree over two boxes has one hop outside and one inside, each way.
+// in two messages of b/2. Protocol quick takes 2 (1 us + b/2 / 2.5 GB/s). Protocol bulk takes 6 us + 2 (3 us + b/2 /
+// 10 GB/s). A gather takes one such message. Over both boxes, messages of b/4 go over links of 4 GB/s. A ring of
+// four devices has three hops; a tree over two boxes has one hop outside and one inside, each way.
 func TestTheFastestProtocolIsTaken(t *testing.T) {
 	c := sized(t)
 	near := func(what string, got, want float64) {

@@ -75,8 +75,8 @@ func TestElasticMemory(t *testing.T) {
 	})
 }
 
-// TestElasticUpdateTimes adds up by hand for one worker: n pipelines of m micro-batches, each with an update that
-// dilutes and queues, and the reference, which adds up n steps. Where nothing was measured, all updates take the
+// TestElasticUpdateTimes adds up by hand for one worker and n pipelines of m micro-batches. Each pipeline has an
+// update that dilutes and queues; the reference adds up n steps. Where nothing was measured, all updates take the
 // same time.
 func TestElasticUpdateTimes(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5} {

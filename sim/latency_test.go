@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// The tests of this file add transfers of time SR each way to orders whose papers count none. Each compares the
-// paper's closed form, plus a term of SR, with a simulation; the two are equal. SR does not occupy the link. Outside
-// of the stated range of a test the order stalls and the step is longer.
+// The tests of this file add transfers of time SR in each direction to orders from papers that leave transfers out.
+// Each compares the paper's closed form, plus a term of SR, with a simulation; the two are equal. SR does not occupy
+// the link. Outside of the stated range of a test the order stalls and the step is longer.
 
 // latency returns the costs of chunked stages with transfers of time SR.
 func latency(stages, v int, f, i, w, sr float64) Costs {
@@ -63,8 +63,8 @@ func TestZeroBubbleLatency(t *testing.T) {
 	}
 }
 
-// TestZeroBubbleVLatency: ZB-V (arXiv 2405.15362) where F = I = W and M >= 2p loses
-// (6(p-1)-2) SR of a steady step, while SR <= F/4, half a chunk's slot.
+// TestZeroBubbleVLatency: transfers cost ZB-V (arXiv 2405.15362) (6(p-1)-2) SR in a steady step. This holds where F
+// = I = W, M >= 2p and SR <= F/4, half a chunk's slot.
 func TestZeroBubbleVLatency(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * p, 4 * p, 4*p + 1} {

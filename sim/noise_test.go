@@ -33,8 +33,8 @@ func TestRunReadsNoNoise(t *testing.T) {
 	})
 }
 
-// Vary of 2 s, by hand: the dispatch time is added whatever the pace and the spread, and micro-batches 2k and 2k+1
-// draw factors whose product is 1.
+// Vary of 2 s, by hand: the dispatch time is added after the pace and the spread. Micro-batches 2k and 2k+1 draw two
+// factors with product 1.
 func TestVaryByHand(t *testing.T) {
 	first := schedule.Instruction{Kind: schedule.F, Stage: 1, Replica: 2, Micro: 6}
 	second := first

@@ -132,8 +132,8 @@ func TestPipeDreamStream(t *testing.T) {
 	}
 }
 
-// TestPipeDreamRoundRobin has the shape of PipeDream's Fig. 8: a first stage that is r times as slow, on r replicas
-// in turn, and a second stage on one worker. Each minibatch takes the bottleneck's time, apart from filling and
+// TestPipeDreamRoundRobin has the shape of PipeDream's Fig. 8. The first stage is r times as slow and has r replicas
+// in turn; the second stage has one worker. Each minibatch takes the bottleneck's time, except for filling and
 // emptying the pipeline.
 func TestPipeDreamRoundRobin(t *testing.T) {
 	for _, r := range []int{2, 3, 4} {

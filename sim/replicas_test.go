@@ -97,10 +97,10 @@ func TestCollectivesBesideUnits(t *testing.T) {
 	}
 }
 
-// When replicas sum, by hand: F = 2, U = 4, and B = 5, of which the first 3 are the head's. The all-reduce takes 4
-// s, of which the head's fifth takes 0.8 s. After the backward: 2 + 5 + 4 + 4. In buckets of 100 bytes the head is
-// summed from 5 to 5.8 and the block from 7 to 10.2. In one bucket of 500, everything is summed from 7 on. If half
-// hides, half of the head's 0.8 s is added.
+// When replicas sum, by hand: F = 2, U = 4 and B = 5; the first 3 of B are the head's. The all-reduce takes 4 s, and
+// the head's fifth of it 0.8 s. After the backward: 2 + 5 + 4 + 4. In buckets of 100 bytes the head is summed from 5
+// to 5.8 and the block from 7 to 10.2. In one bucket of 500, everything is summed from 7 on. If half hides, half of
+// the head's 0.8 s is added.
 func TestWhenReplicasSum(t *testing.T) {
 	program := replicas(t, "dp", 2, 2)
 	for _, c := range []struct {
@@ -132,7 +132,7 @@ func TestWhenReplicasSum(t *testing.T) {
 
 // The time of a step for each way of sharding, by hand. Two replicas over 1000 bytes a second have 4000 bytes of the
 // block and 1000 of the head. A gather takes 2 s and 0.5 s, and so does a scatter. Forwards take 1 s each. Backwards
-// take 3 s for the head, which is first, and 2 s for the block. An update takes 4 s, or 2 s if it is shared. The
+// take 3 s for the head, which is first, and 2 s for the block. An update takes 4 s, or 2 s if it is divided. The
 // head's last backward ends at 5 and the block's at 7.
 //
 // Without sharding, the head is summed from 5 to 6 and the block from 7 to 11. With zero1 they are summed from 5 to

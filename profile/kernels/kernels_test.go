@@ -100,8 +100,8 @@ func TestSavedBytesOfALayer(t *testing.T) {
 	}
 }
 
-// In fp8 the saved inputs of products inside a block take 8 bits. For 3 samples of 8 positions of width 64, the
-// norms have two outputs of 24 x 64 elements, and the second product of the MLP reads 24 x 256. The input of
+// In fp8 the saved inputs of products inside a block take 8 bits. The example has 3 samples of 8 positions of width
+// 64. The norms have two outputs of 24 x 64 elements, and the second product of the MLP reads 24 x 256. The input of
 // attention's output product takes a byte less where scores are kept. With one attention kernel it takes a byte
 // more, because that kernel needs its output itself.
 func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {

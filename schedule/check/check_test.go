@@ -249,7 +249,7 @@ body
 	}
 }
 
-// TestUpdatesFarAway: an update whose number is too large for its micro-batches to have numbers is refused.
+// TestUpdatesFarAway: an update is refused if its number is so large that its micro-batches cannot be numbered.
 func TestUpdatesFarAway(t *testing.T) {
 	p, err := family.Generate("single", schedule.Settings{Placement: schedule.Replicated(1, 1), MicroBatches: 32})
 	if err == nil {

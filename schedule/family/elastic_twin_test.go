@@ -18,7 +18,7 @@ type averaging struct {
 	queue []float64
 }
 
-// local updates a pipeline whose optimizer made step u.
+// local updates pipeline p with step u of its optimizer.
 func (a *averaging) local(p int, u float64) {
 	if a.e.Order == plan.UpdateFirst {
 		a.x[p] = (1-a.e.Alpha)*(a.x[p]+u) + a.e.Alpha*a.z

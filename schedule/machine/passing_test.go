@@ -181,7 +181,7 @@ func TestEveryTimingEnds(t *testing.T) {
 }
 
 // TestStopAnywhere: a stop is requested at a random time. Every worker executes exactly the instructions of
-// minibatches below the agreed limit, and none waits for a message that is not sent.
+// minibatches below the agreed limit, and waits for no message that is not sent.
 func TestStopAnywhere(t *testing.T) {
 	cut := 0
 	for seed := range uint64(150) {

@@ -44,7 +44,7 @@ func TestLeastSlotsOfDepths(t *testing.T) {
 }
 
 // TestLeastSlotsOfFamilies: one slot is enough for most orders; orders that pass the same workers several times need
-// two. With one slot less, the error says which worker waits for whose slot. Looped BFS sends all M micro-batches of
+// two. With one slot less, the error names the worker that waits for a slot. Looped BFS sends all M micro-batches of
 // a chunk round W workers before it takes the first. So n are in flight on each of W edges, and each worker but the
 // first holds one.
 func TestLeastSlotsOfFamilies(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// blocks is a profile of layers, each of which reads the one in front.
+// blocks returns a profile of layers, and its costs. Each layer reads the one before it.
 func blocks(precision string, states int, layers ...profile.Layer) (*profile.Profile, []profile.Cost) {
 	p := &profile.Profile{OptimizerStates: states, Precision: precision}
 	costs := []profile.Cost{}
@@ -21,9 +21,9 @@ func blocks(precision string, states int, layers ...profile.Layer) (*profile.Pro
 	return p, costs
 }
 
-// Bytes of a parameter by what n replicas divide, from Rajbhandari et al., ZeRO, SC 2020, section 5: of Adam in 16
-// bits 2 + 2 + 12, of which zero1 leaves 4 + 12/n, zero2 2 + 14/n and zero3 16/n. In 32 bits 4 + 4 + 8; in bfloat16,
-// whose gradients have 32 bits, 2 + 4 + 12.
+// Bytes of a parameter for each way of sharding n replicas, from Rajbhandari et al., ZeRO, SC 2020, section 5. Adam
+// in 16 bits takes 2 + 2 + 12; zero1 leaves 4 + 12/n, zero2 2 + 14/n and zero3 16/n. In 32 bits it takes 4 + 4 + 8,
+// and in bfloat16, with gradients of 32 bits, 2 + 4 + 12.
 func TestBytesOfAParameter(t *testing.T) {
 	const elements = 960
 	for precision, of := range map[string]struct{ weight, gradient, states int64 }{
@@ -51,8 +51,8 @@ func TestBytesOfAParameter(t *testing.T) {
 	}
 }
 
-// What is whole for a moment, by hand: an embedding of 100 bytes, two blocks of 40 + 20 and 32 + 8, a head of 200.
-// Two units are gathered at once, 40 + 200 the most; the largest gradient is the head's.
+// Weights and gradients that are whole for a moment, by hand: an embedding of 100 bytes, two blocks of 40 + 20 and
+// 32 + 8, and a head of 200. Two units are gathered at once, at most 40 + 200. The largest gradient is the head's.
 func TestWholeForAMoment(t *testing.T) {
 	layer := func(name string, bytes int64) profile.Layer {
 		return profile.Layer{Name: name, ParameterBytes: bytes, Costs: []profile.Cost{{}}}
@@ -76,9 +76,9 @@ func TestWholeForAMoment(t *testing.T) {
 	}
 }
 
-// Blocks that are computed again, by hand: of each layer its output and what it saves. A micro-batch in flight keeps
-// all of the embedding, the norm and the head, and of blocks what is read behind them: 11 and 13. The backward makes
-// block 1 again with all it saves, 5 + 7, while its output 13 goes and its input is there.
+// Recomputed blocks, by hand; the two numbers of each layer are its output and its saved bytes. A micro-batch in
+// flight keeps all of the embedding, the norm and the head, but of the blocks only their outputs, 11 and 13. The
+// backward makes block 1 again with all its saved bytes, while its output 13 is freed and its input is held.
 func TestBlocksThatAreComputedAgain(t *testing.T) {
 	layer := func(name string, output, saved int64) profile.Layer {
 		return profile.Layer{Name: name, Costs: []profile.Cost{{OutputBytes: output, SavedBytes: saved,
@@ -91,12 +91,12 @@ func TestBlocksThatAreComputedAgain(t *testing.T) {
 	if want := int64(4 + 11 + 13 + 19 + 23); held.SavedBytes != want {
 		t.Errorf("a micro-batch in flight keeps %d bytes, want %d", held.SavedBytes, want)
 	}
-	// Forward, at block1.b: 4 + 11 kept, block1.a's output 6, and what it makes, 400.
+	// Forward, at block1.b: 4 + 11 are kept, block1.a's output is 6, and block1.b makes 400.
 	if want := int64(4 + 11 + 6 + 400); held.ForwardPeak != want {
 		t.Errorf("a forward holds %d, want %d", held.ForwardPeak, want)
 	}
-	// Backward: head and norm have gone, 23 + 19, with the gradient of block1.b, 13, in their place. Its output 13 goes
-	// and block 1 comes, 300 + 400.
+	// Backward: the 23 + 19 of head and norm are freed, and the gradient of block1.b, 13, is there. Block 1's output 13
+	// is freed and block 1 is computed again, 300 + 400.
 	if want := int64(-23 - 19 + 13 - 13 + 300 + 400); held.BackwardPeak != want {
 		t.Errorf("a backward holds %d, want %d", held.BackwardPeak, want)
 	}
@@ -104,7 +104,7 @@ func TestBlocksThatAreComputedAgain(t *testing.T) {
 	if got, want := sums.Held(0, 7, 2, plan.Blocks, Replicas{}), int64(2*(4+11+13+19+23)+700); got != want {
 		t.Errorf("sums say %d for two in flight, want %d", got, want)
 	}
-	// A stage that begins and ends inside of blocks.
+	// A stage that begins and ends inside blocks.
 	st.FirstLayer, st.LastLayer = 2, 3
 	if held := Of(p, costs, st, plan.ShardNothing); held.SavedBytes != 11 {
 		t.Errorf("of halves of blocks %d bytes are kept, want the 11 that one reads of the other", held.SavedBytes)

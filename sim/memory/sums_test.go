@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// layered is a profile of n layers that read the one before them and some earlier one.
+// layered returns a profile of n layers. Each reads the layer before it, and some also read an earlier one.
 func layered(t *rapid.T, n int) *profile.Profile {
 	bytes := rapid.Int64Range(0, 100)
 	p := &profile.Profile{Version: profile.Version, Model: "m", OptimizerStates: rapid.IntRange(0, 2).Draw(t, "states")}
@@ -26,8 +26,8 @@ func layered(t *rapid.T, n int) *profile.Profile {
 	return p
 }
 
-// TestSumsHoldWhatStagesDo: without tied parameters and model inputs, sums say what Of says layer by layer,
-// and of what is held for a moment the widest layer's.
+// TestSumsHoldWhatStagesDo: without tied parameters and model inputs, Sums.Held equals the bytes that Of adds up
+// layer by layer, plus the temporary bytes of the widest layer.
 func TestSumsHoldWhatStagesDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "layers")
@@ -52,7 +52,7 @@ func TestSumsHoldWhatStagesDo(t *testing.T) {
 		if got := s.Gradients[to] - s.Gradients[from]; got != held.ParameterBytes {
 			t.Errorf("gradients of %d bytes, layer by layer %d", got, held.ParameterBytes)
 		}
-		// Every layer a segment: what crosses each cut is kept, and one layer's activations are there.
+		// With every layer a segment, the bytes that cross each cut are kept, and the activations of one layer are held.
 		kept, one := int64(0), int64(0)
 		for l := from; l < to; l++ {
 			if l > 0 {
@@ -67,7 +67,7 @@ func TestSumsHoldWhatStagesDo(t *testing.T) {
 	})
 }
 
-// TestTheWidestLayerOfARun: the blocks find what a look at every layer finds.
+// TestTheWidestLayerOfARun: the search by blocks finds the same widest layer as a search over all layers.
 func TestTheWidestLayerOfARun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5*blockOf).Draw(t, "layers")
