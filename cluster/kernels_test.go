@@ -36,7 +36,7 @@ device_types:
 	}
 }
 
-// A device type with the key like copies the fields of the named type, except those that it sets itself.
+// A device type with `like: NAME` has the fields of type NAME, except those that it sets itself.
 func TestLike(t *testing.T) {
 	c, err := Parse(strings.NewReader(`name: c
 device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kernels: {rates: {memory: {limit: 0.5}}}}}` +
@@ -57,7 +57,7 @@ device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kerne
 	}
 }
 
-// A device type with the key like changes only the fields that it gives; a given zero or false counts. Each number
+// A device type with `like: NAME` changes only the fields that it gives; a given zero or false counts. Each number
 // of a rate is replaced separately. The peak of single precision can be given under either of its names.
 func TestLikeIsChangedByWhatIsSaid(t *testing.T) {
 	one := func(text string) DeviceType {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// bottleneck returns the least time of the slowest stage or transfer, over all chains of states from nothing to the
-// whole model with at most m devices.
+// bottleneck returns the least time of the slowest stage or transfer over all chains of states. A chain goes from
+// nothing to the whole model with at most m devices.
 func bottleneck(s *States, m int, bandwidth, slackS, slackW float64) float64 {
 	n := len(s.List)
 	best := make([][]float64, n) // [state][devices]

@@ -40,8 +40,8 @@ func aspProgram(t testing.TB, trainers, steps int, staleness *int, clip bool) *s
 	return p
 }
 
-// done returns the updates of a server in a simulation, in order, each with the number of updates in the weights
-// that its minibatch used.
+// done returns the updates of a server in a simulation, in order. Each has the number of updates in the weights that
+// its minibatch used.
 func done(t testing.TB, tl *trace.Timeline, server int) []schedule.Applied {
 	t.Helper()
 	var events []trace.Event

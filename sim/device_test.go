@@ -60,8 +60,8 @@ func TestADeviceBehindItsHost(t *testing.T) {
 	}
 }
 
-// With free issuing, a device that has any number of computations issued ahead finishes at the same time as a worker
-// that is its own host. With a cost of issuing it never finishes sooner, and fewer issued ahead never help.
+// If issuing is free, a device with computations issued ahead finishes at the same time as a worker without a host.
+// If issuing costs time, it never finishes sooner, and more issued ahead never finishes later than fewer.
 func TestIssuingAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)

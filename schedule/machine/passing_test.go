@@ -16,7 +16,7 @@ type timing struct {
 	p       *schedule.Program
 	m       *machine.Machine
 	c       channel
-	credits []delivery // slots to give back: from gets back a slot of its edge to to
+	credits []delivery // slots of the edge from-to, on their way back to worker from
 	running []bool
 	ahead   bool
 	issued  [][]schedule.Instruction // by worker: issued computations, if a device follows its host
