@@ -16,7 +16,7 @@ func ExampleRun() {
 		fmt.Println(err)
 		return
 	}
-	if p, err = lower.Lower(p, lower.Options{}); err != nil { // adds what is sent and received
+	if p, err = lower.Lower(p, lower.Options{}); err != nil { // adds sends and receives
 		fmt.Println(err)
 		return
 	}

@@ -31,7 +31,7 @@ func exactly(t *testing.T, got, want float64, format string, args ...any) {
 	}
 }
 
-// TestZeroBubbleLatency: ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) with transfers,
+// TestZeroBubbleLatency: with transfers of SR, a step of ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) takes
 //
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W) + 4(S-1)SR     while 2 SR <= W
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W) + 2(S-1)SR    while 2 SR <= F+I, in a steady step
@@ -79,10 +79,11 @@ func TestZeroBubbleVLatency(t *testing.T) {
 	}
 }
 
-// TestInterleavedLatency: M(F+B) + (p-1)(F+B)/v (arXiv 2104.04473, §2.2), and then
+// TestInterleavedLatency: without transfers a step takes M(F+B) + (p-1)(F+B)/v (arXiv 2104.04473, §2.2). Transfers
+// of SR add
 //
 //	interleaved  2(pv-1)SR    while SR <= F/v and SR <= B/v, M a multiple of p
-//	bfs          2(p-1)SR     while SR <= (M/p-1) F/v, and so of B
+//	bfs          2(p-1)SR     while SR <= (M/p-1) F/v and SR <= (M/p-1) B/v
 //
 // Every transfer of an interleaved micro-batch's path adds to the time; breadth first, only those of one chunk do.
 func TestInterleavedLatency(t *testing.T) {
@@ -109,7 +110,7 @@ func TestInterleavedLatency(t *testing.T) {
 	}
 }
 
-// TestChimeraLatency: Chimera (arXiv 2107.06925) for even p, M a multiple of p, and B >= F takes
+// TestChimeraLatency: for even p, M a multiple of p, and B >= F, a step of Chimera (arXiv 2107.06925) takes
 //
 //	M(F+B) + (p-2)F + (M/p)(p-2)(B-F) + c SR,  c = 2M(1-1/p) + max(0, p-3)
 //

@@ -69,7 +69,7 @@ func TestHalvesMakeGradientsApart(t *testing.T) {
 		firstInput, input, firstWeight, weight int64
 		want                                   int64
 	}{
-		{0, 0, 0, 0, 100 + 10},         // the second micro-batch's forward
+		{0, 0, 0, 0, 100 + 10},         // in the second micro-batch's forward
 		{500, 0, 0, 0, 100 + 500},      // during the first micro-batch's input half
 		{0, 500, 0, 0, 100 + 10 + 500}, // during the second micro-batch's input half, with all gradients there
 		{0, 0, 500, 0, 60 + 4 + 500},   // during the first weight half, with gradients of layers without halves

@@ -39,7 +39,7 @@ func simulate(t *testing.T, order string, placement [][]int, m, repeat int, c Co
 	return sum
 }
 
-// TestZeroBubbleSteps (arXiv 2401.10241, Table 1, with F, I and W for its T_F, T_B, T_W):
+// TestZeroBubbleSteps checks the times of a step (arXiv 2401.10241, Table 1, with F, I and W for its T_F, T_B, T_W):
 //
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W)     for W <= I and W <= F, M >= S
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W)    for W <= I and 2W <= F+I, M >= 2S
@@ -100,7 +100,7 @@ func TestInterleavedPaysForLatency(t *testing.T) {
 	}
 }
 
-// TestChimeraBubble: (p-2)/(2M+p-2) where F = B and M is a multiple of p (arXiv 2107.06925, §3).
+// TestChimeraBubble: the bubble is (p-2)/(2M+p-2) where F = B and M is a multiple of p (arXiv 2107.06925, §3).
 func TestChimeraBubble(t *testing.T) {
 	for _, p := range []int{2, 4, 6, 8} {
 		for _, M := range []int{p, 2 * p, 4 * p} {

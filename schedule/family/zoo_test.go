@@ -40,7 +40,7 @@ func TestZooPassesCheck(t *testing.T) {
 	}
 }
 
-// TestZooPeaks: what each worker holds, in chunks of activations, for M >= 2p:
+// TestZooPeaks checks the most chunks of activations that each worker holds, for M >= 2p:
 //
 //	zb-h1        p on every stage; zb-h2 2p-1      (arXiv 2401.10241)
 //	interleaved  pv + p-1 on the first worker      (arXiv 2104.04473)

@@ -28,7 +28,7 @@ func anyProgram(t *testing.T, g *rand.Rand) *schedule.Program {
 		}
 		lowered, err := lower.Lower(p, o)
 		if err != nil {
-			continue // ties of stages that update at different times
+			continue // lowering refuses ties of stages that update at different times
 		}
 		if _, err := check.Check(lowered); err == nil {
 			return lowered
