@@ -67,8 +67,8 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 }
 
 // A unit takes the longer of its computation and its collectives. By hand, two replicas over 1000 bytes a second:
-// half of a unit's bytes cross, so the block's 400 take 0.2 s each time and the head's 100 take 0.05 s. With links
-// of 100 bytes a second these are 2 s and 0.5 s. Then the block's forward waits 1 s for its weights. Its backward
+// half of a unit's bytes cross. The block's 400 take 0.2 s each time, and the head's 100 take 0.05 s. With links of
+// 100 bytes a second these are 2 s and 0.5 s. Then the block's forward waits 1 s for its weights. Its backward
 // computes for 2 s and waits 2 s for weights and gradients, which take 4 s. If six tenths of a collective hide, four
 // tenths of the shorter of the two are added to both.
 func TestCollectivesBesideUnits(t *testing.T) {
@@ -137,10 +137,10 @@ func TestWhenReplicasSum(t *testing.T) {
 //
 // Without sharding, the head is summed from 5 to 6 and the block from 7 to 11. With zero1 they are summed from 5 to
 // 5.5 and from 7 to 9; after the update, 2.5 s gather all weights, which nothing hides. With zero2 the block's
-// backward and its scatter take 2 s each, the head's 3 s and 0.5 s: 7 s for a micro-batch, and then the gather of
-// the weights. With zero3 forwards take 1 s for the head and 2 s for the block, and backwards 3 s and 4 s: 10 s for
-// a micro-batch. If half hides, half of the overlapped time is lost. That is half of the head's sum, 1 s or 0.5 s,
-// in a step; with zero2 half of 2.5 s, and with zero3 half of 1.5 s and 3 s, in a micro-batch.
+// backward and its scatter take 2 s each, the head's 3 s and 0.5 s. That is 7 s for a micro-batch, and then the
+// gather of the weights. With zero3 forwards take 1 s for the head and 2 s for the block, and backwards 3 s and 4 s:
+// 10 s for a micro-batch. If half hides, half of the overlapped time is lost. In a step that is half of the head's
+// sum of 1 s or 0.5 s. In a micro-batch it is half of 2.5 s with zero2, and half of 1.5 s and 3 s with zero3.
 func TestStepsOfDividedReplicas(t *testing.T) {
 	for _, c := range []struct {
 		shard     plan.Shard

@@ -51,8 +51,9 @@ func TestBytesOfAParameter(t *testing.T) {
 	}
 }
 
-// Weights and gradients that are whole for a moment, by hand: an embedding of 100 bytes, two blocks of 40 + 20 and
-// 32 + 8, and a head of 200. Two units are gathered at once, at most 40 + 200. The largest gradient is the head's.
+// Weights and gradients that are whole for a moment, by hand. The layers are an embedding of 100 bytes, two blocks
+// of 40 + 20 and 32 + 8, and a head of 200. Two units are gathered at once, at most 40 + 200. The largest gradient
+// is the head's.
 func TestWholeForAMoment(t *testing.T) {
 	layer := func(name string, bytes int64) profile.Layer {
 		return profile.Layer{Name: name, ParameterBytes: bytes, Costs: []profile.Cost{{}}}
