@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// splitOf says behind how many of the layers that the paper counts each stage ends, "13:6" of two stages; "-" of one
-// stage and of a straight pipeline, for which the paper prints none.
+// splitOf returns the number of counted layers in each stage, such as "13:6" for two stages. It returns "-" for one
+// stage and for a straight pipeline, whose splits the paper does not print.
 func splitOf(b *bench.Bench, pl *plan.Plan, counts *regexp.Regexp) string {
 	if name := colons(pl); name == "DP" || strings.EqualFold(name, "straight") {
 		return "-"
@@ -33,8 +33,8 @@ func splitOf(b *bench.Bench, pl *plan.Plan, counts *regexp.Regexp) string {
 	return strings.Join(parts, ":")
 }
 
-// printed is the plan of two stages as the paper prints it: devices as in "15:1", and layers that it counts as in
-// "13:6". What stands between two of those is of the stage in front.
+// printed returns the two-stage plan that the paper prints as devices, such as "15:1", and as counted layers, such
+// as "13:6". Layers between the two stages that are not counted belong to the first stage.
 func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, microBatch, microBatches int) (*plan.Plan,
 	error) {
 	var replicas [2]int
@@ -62,10 +62,10 @@ func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, micr
 	return b.Stages([]int{end, len(b.M.Layers) - 1}, replicas[:], microBatch, microBatches)
 }
 
-// acr is the activation communication ratio of a pipeline as DAPPLE's section 6.2 has it: the mean over its cuts of
-// what a micro-batch's activations and their gradients take between stages, over the mean of what it takes stages to
-// compute. Messages between replicas are of the samples that both have, and queue for links that they share. A
-// micro-batch has as many times its samples as its replicas need to have as many each.
+// acr returns a pipeline's activation communication ratio (DAPPLE, section 6.2). It is the mean time that a
+// micro-batch's activations and gradients take at a cut, divided by the mean time that a stage computes. Replicas
+// exchange only samples that both have, and messages queue for shared links. The micro-batch is enlarged until every
+// stage's replicas get equally many samples. Without context, outputs of attention for later layers do not count.
 func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
 	even := *pl
 	for _, s := range pl.Stages {
@@ -112,7 +112,8 @@ func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
 	return between / (n - 1) / (computing / n), nil
 }
 
-// crossing is what bytes take from some devices to others that share the samples of a micro-batch evenly.
+// crossing returns the seconds to send bytes from some devices to others. Each side divides the samples of a
+// micro-batch evenly.
 func crossing(b *bench.Bench, from, to []int, bytes float64) float64 {
 	busy, latency := map[[2]int]float64{}, 0.0
 	for i, s := range from {
@@ -136,7 +137,7 @@ func crossing(b *bench.Bench, from, to []int, bytes float64) float64 {
 	return latency + most
 }
 
-// split adds where a plan is split, where the paper or we have such a place.
+// split adds a row that compares the split of a plan with the paper's, unless neither has a split.
 func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl *plan.Plan) error {
 	counts, err := regexp.Compile(r.Counts)
 	if err != nil {
@@ -155,19 +156,19 @@ func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl 
 	return nil
 }
 
-// messages are what may be assumed of messages between stages and of what those compute.
+// messages holds assumptions about the messages between stages and about what stages compute.
 type messages struct {
 	ownPorts bool    // replicas do not share their server's port
-	oneEach  bool    // the ratio is of a micro-batch on one device of each stage
-	part     float64 // of the wires' rate that they reach; 0: all of it
-	bySize   bool    // recurrent layers slower, step by step
-	// noContext: what attention computes for all layers behind it does not count among a boundary's bytes.
+	oneEach  bool    // the ratio is for a micro-batch on one device of each stage
+	part     float64 // part of the wires' rate that messages reach; 0 means all of it
+	bySize   bool    // recurrent layers compute step by step, which is slower
+	// noContext leaves the outputs of attention for later layers out of a boundary's bytes.
 	noContext bool
 }
 
-// otherMessages are switched in every row. The published planner's rate of messages (its ethernet_p2p) is 1 GB/s where
-// the wire has 25 Gbit/s, 0.32 of it; its estimate knows no ports. The authors' profile of GNMT lists
-// what LSTM layers compute.
+// otherMessages lists the assumptions that are switched in every row. The published planner assumes messages at 1
+// GB/s (its ethernet_p2p), which is 0.32 of the wire's 25 Gbit/s. Its estimate does not model ports. The authors'
+// profile of GNMT lists what LSTM layers compute.
 var otherMessages = []table.Switch[messages]{
 	{What: "replicas do not share their server's port", To: func(m *messages) { m.ownPorts = true }},
 	{What: "of a micro-batch on one device of each stage", To: func(m *messages) { m.oneEach = true }},
@@ -177,7 +178,7 @@ var otherMessages = []table.Switch[messages]{
 	{What: "attention's context is no part of messages", To: func(m *messages) { m.noContext = true }},
 }
 
-// on is a bench as is assumed.
+// on returns b under the assumptions of m.
 func (m messages) on(b *bench.Bench) (*bench.Bench, error) {
 	if m.ownPorts {
 		b = b.OwnPorts()
@@ -191,7 +192,8 @@ func (m messages) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// printedACR adds the ratio of the plan that the paper prints, by our costs.
+// printedACR adds the ratio of the plan that the paper prints, from our costs. It also adds the part of the wires'
+// rate that would explain the paper's ratio.
 func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string, all []table.Switched[messages]) error {
 	if r.ACR[preset] == 0 {
 		return nil
@@ -238,7 +240,7 @@ func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string, all 
 	return nil
 }
 
-// oneEach is a plan whose stages have the first of their devices alone.
+// oneEach returns a copy of a plan in which each stage keeps only its first device.
 func oneEach(pl *plan.Plan) *plan.Plan {
 	one := *pl
 	one.Stages = slices.Clone(pl.Stages)
@@ -248,7 +250,7 @@ func oneEach(pl *plan.Plan) *plan.Plan {
 	return &one
 }
 
-// withoutContext is the part of the bytes behind a layer that is no attention's output to layers further on.
+// withoutContext returns the part of a cut's bytes, from 0 to 1, without the outputs of attention for later layers.
 func withoutContext(b *bench.Bench, costs []profile.Cost, p *profile.Profile, cut int) float64 {
 	all, context := p.CutBytes(costs, cut), int64(0)
 	for i := range p.Layers[:cut] {

@@ -21,7 +21,7 @@ func init() {
 type dappleRow struct {
 	Workload   string            `yaml:"workload"`
 	Batch      int               `yaml:"batch"`
-	BatchUsed  int               `yaml:"batch_used"` // where the batch does not divide into micro-batches
+	BatchUsed  int               `yaml:"batch_used"` // replaces Batch, which does not divide into micro-batches
 	MicroBatch int               `yaml:"micro_batch"`
 	Plans      map[string]string `yaml:"plans"`
 	Planner    string            `yaml:"planner"`
@@ -29,10 +29,10 @@ type dappleRow struct {
 	Replicas   []int             `yaml:"replicas"`
 	Straight   bool              `yaml:"straight"`
 	Speedup    float64           `yaml:"speedup"`
-	States     []int             `yaml:"states"`   // last of each stage but the last, in the published profile
-	Artifact   map[string]string `yaml:"artifact"` // what the published planner has to be told
+	States     []int             `yaml:"states"`   // last state of each stage but the last, in the published profile
+	Artifact   map[string]string `yaml:"artifact"` // settings for the published planner
 
-	Counts string             `yaml:"counts"` // the names of the layers that split positions count, as an expression
+	Counts string             `yaml:"counts"` // regexp for the names of the layers that splits count
 	Splits map[string]string  `yaml:"splits"`
 	ACR    map[string]float64 `yaml:"acr"`
 }
@@ -43,7 +43,7 @@ type dappleTable struct {
 	ConfigC map[string]string `yaml:"config_c"`
 }
 
-// colons is a plan as DAPPLE writes it.
+// colons returns a plan's configuration as DAPPLE writes it, such as "8:8", or "DP" for one stage.
 func colons(pl *plan.Plan) string {
 	if len(pl.Stages) == 1 {
 		return "DP"
@@ -51,8 +51,8 @@ func colons(pl *plan.Plan) string {
 	return strings.ReplaceAll(bench.Configuration(pl), "-", ":")
 }
 
-// speedup of a plan is one device that runs all micro-batches in sequence over the plan's
-// simulated step (DAPPLE §6.3).
+// speedup returns the time of one device that runs all micro-batches in sequence, divided by the plan's simulated
+// step (DAPPLE §6.3).
 func speedup(b *bench.Bench, pl *plan.Plan) (float64, error) {
 	sum, err := b.Run(pl)
 	if err != nil {

@@ -16,20 +16,20 @@ func init() {
 		table.Uses{Profiles: true}, dappleFigure11)
 }
 
-// figure11Batches are the global batches that the figure's axes end at, and powers of two below.
+// figure11Batches holds each workload's global batches: the end of the figure's axis, and powers of two below it.
 var figure11Batches = map[string][]int{
 	"vgg19": {128, 256, 512, 1024, 2048, 4096}, "gnmt-16": {128, 256, 512, 1024, 2048, 4096},
 	"bert-48": {32, 64, 128, 256}, "xlnet-36": {32, 64, 128, 256}, "amoebanet-36": {128, 256, 512, 1024},
 }
 
-// ways are the speedups of three ways to train at a global batch. They are a plan of several stages, data
-// parallelism, and data parallelism with its all-reduce beside the backward.
+// ways holds the speedups of three ways to train at a global batch: a plan of several stages, data parallelism, and
+// data parallelism whose all-reduce overlaps the backward.
 type ways struct{ hybrid, plain, overlapped float64 }
 
-// gain is what the better of both gains over overlapped data parallelism.
+// gain returns how many times as fast the better of hybrid and overlapped is as overlapped.
 func (w ways) gain() float64 { return max(w.hybrid, w.overlapped) / w.overlapped }
 
-// better names the faster of both.
+// better names the faster of hybrid and overlapped.
 func (w ways) better() string {
 	if w.hybrid > w.overlapped {
 		return "hybrid"
@@ -37,12 +37,12 @@ func (w ways) better() string {
 	return "DP"
 }
 
-// mostMicroBatches of a step are simulated; a batch of more has larger ones.
+// mostMicroBatches is the most micro-batches of a simulated step. A larger batch gets larger micro-batches.
 const mostMicroBatches = 64
 
-// threeWays is the speed-ups at a global batch of a plan in the paper's notation and of data parallelism, on all
-// devices. A device of data parallelism accumulates over micro-batches of its profile's size, of which the last one's
-// backward pass may have the all-reduce beside it.
+// threeWays returns the speedups at a global batch on all devices. shape is the hybrid plan in the paper's notation.
+// In data parallelism, a device accumulates gradients over micro-batches of the profiled size, and the all-reduce
+// can overlap only the last backward.
 func threeWays(b *bench.Bench, r dappleRow, shape string, batch int) (w ways, err error) {
 	n := len(b.C.Devices)
 	each := max(1, batch/n)
@@ -81,8 +81,8 @@ func threeWays(b *bench.Bench, r dappleRow, shape string, batch int) (w ways, er
 	return w, err
 }
 
-// hybridOn is the plan of several stages that the figure's hybrid is: Table 4's, and where that is data parallelism the
-// one that it has for the same model on Config-C.
+// hybridOn returns the plan of the figure's hybrid line: Table 4's plan or, if that is data parallelism, Table 4's
+// plan for the same model on Config-C.
 func (r dappleRow) hybridOn(preset string) string {
 	if shape := r.Plans[preset]; shape != "DP" {
 		return shape
@@ -90,7 +90,7 @@ func (r dappleRow) hybridOn(preset string) string {
 	return r.Plans["dapple-c"]
 }
 
-// alongBatches is the three ways over the figure's whole axis.
+// alongBatches returns the speedups of the three ways for each batch on the figure's axis.
 func alongBatches(ctx context.Context, b *bench.Bench, r dappleRow, preset string) (map[int]ways, error) {
 	all := map[int]ways{}
 	for _, batch := range figure11Batches[r.Workload] {
@@ -106,7 +106,7 @@ func alongBatches(ctx context.Context, b *bench.Bench, r dappleRow, preset strin
 	return all, nil
 }
 
-// draw adds a chart and rows of a model on a cluster.
+// draw adds a chart and rows for a model on a cluster.
 func draw(t *table.Table, r dappleRow, preset string, all map[int]ways) {
 	c := table.Chart{Title: r.Workload + " on " + preset, X: "global batch", Y: "speed-up", Log: true}
 	for _, l := range []struct {
@@ -116,7 +116,7 @@ func draw(t *table.Table, r dappleRow, preset string, all map[int]ways) {
 		{"DP no overlap", func(w ways) float64 { return w.plain }},
 		{"DP overlap", func(w ways) float64 { return w.overlapped }}} {
 		if r.Workload == "amoebanet-36" && !strings.HasPrefix(l.name, "hybrid") {
-			continue // it does not fit
+			continue // data parallelism does not fit in memory
 		}
 		line := table.Line{Name: l.name}
 		var words []string
@@ -146,7 +146,7 @@ func dappleFigure11(ctx context.Context, o table.Options, t *table.Table) error 
 	}
 	gain := map[string]float64{"dapple-a": 1.71, "dapple-b": 1.37, "dapple-c": 1.79}
 	for _, preset := range []string{"dapple-a", "dapple-b", "dapple-c"} {
-		var asIs, slower, all, own []float64 // gains by model
+		var asIs, slower, all, own []float64 // gains, one for each model
 		for _, r := range paper.Rows {
 			if r.Workload == "resnet50" {
 				continue

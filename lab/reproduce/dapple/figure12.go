@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// table6Plan is a plan of Table 6 in layers of ours, with micro-batches of so many samples.
+// table6Plan returns a plan of Table 6 on our layers, with micro-batches of microBatch samples.
 func table6Plan(b *bench.Bench, r dappleRow, batch, microBatch int) (*plan.Plan, error) {
 	if r.Straight {
 		return b.Straight(len(b.C.Devices), microBatch, batch/microBatch)
@@ -21,7 +21,8 @@ func table6Plan(b *bench.Bench, r dappleRow, batch, microBatch int) (*plan.Plan,
 	return b.Stages(last, r.Replicas, microBatch, batch/microBatch)
 }
 
-// figure12 is the speed-up of a plan of Table 6 by a policy, with all of its micro-batches' samples or others.
+// figure12 returns the simulated speed-up of a plan of Table 6 under a policy, with micro-batches of microBatch
+// samples.
 func figure12(b *bench.Bench, r dappleRow, policy string, microBatch int) (float64, error) {
 	batch := r.Batch
 	if r.BatchUsed > 0 {
@@ -37,7 +38,7 @@ func figure12(b *bench.Bench, r dappleRow, policy string, microBatch int) (float
 	return speedup(b, pl)
 }
 
-// coarser is the greatest size of micro-batches of which a batch has one for each of the stages at least.
+// coarser returns the largest micro-batch size that divides the batch into at least as many micro-batches as stages.
 func (r dappleRow) coarser() int {
 	stages, batch := len(r.Replicas), r.Batch
 	if r.Straight {
@@ -104,8 +105,8 @@ func dappleFigure12(ctx context.Context, _ table.Options, t *table.Table) error 
 	return figure12OnFour(ctx, t, paper.Rows)
 }
 
-// figure12OnFour is the figure's other half, four servers of eight: plans by equations (1)
-// to (5), simulated, since the paper prints neither plans nor values.
+// figure12OnFour adds the figure's other half, on four servers of eight devices. The paper prints neither plans nor
+// values for it, so these are simulated plans by equations (1) to (5).
 func figure12OnFour(ctx context.Context, t *table.Table, rows []dappleRow) error {
 	t.Notes = append(t.Notes, "on 4x8 the paper prints neither plans nor numbers; these are the planner's plans by "+
 		"equations (1) to (5) for the batches of 2x8")

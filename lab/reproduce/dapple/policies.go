@@ -20,7 +20,7 @@ func init() {
 		"DAPPLE Table 3: policy P_B over P_A on two servers of Config-A", table.Uses{}, dappleTable3)
 }
 
-// uniform simulates a family on stages that take 1 and 2, with so much for a transfer.
+// uniform simulates a family on equal stages, whose forwards take 1 s, backwards 2 s and transfers transfer seconds.
 func uniform(order string, stages, microBatches int, transfer float64) (*trace.Timeline, sim.Summary, error) {
 	s := schedule.Settings{MicroBatches: microBatches}
 	for w := range stages {
@@ -36,8 +36,8 @@ func uniform(order string, stages, microBatches int, transfer float64) (*trace.T
 	return sim.Run(p, sim.Uniform(stages, 1, 2, transfer), sim.Options{Record: true})
 }
 
-// byRatio is P_B over P_A on two equal stages whose activation communication ratio is given: two transfers of a half
-// of it over a forward and a backward.
+// byRatio returns how many times as fast P_B is as P_A, on two equal stages with a given activation communication
+// ratio. A transfer takes half of the ratio times a forward and a backward.
 func byRatio(ratio float64, microBatches int) (float64, error) {
 	var step [2]float64
 	for i, policy := range []string{"1f1b", "pb"} {
@@ -50,7 +50,7 @@ func byRatio(ratio float64, microBatches int) (float64, error) {
 	return step[0] / step[1], nil
 }
 
-// policyRow is a model of Table 3. ratio is its activation communication ratio by section 6.4.
+// policyRow holds a model of Table 3. ratio is its activation communication ratio from section 6.4.
 type policyRow struct {
 	name     string
 	micro    int
@@ -59,7 +59,8 @@ type policyRow struct {
 	ratio    float64
 }
 
-// over is P_B over P_A on a bench, 32 micro-batches.
+// over returns how many times as fast P_B is as P_A, with 32 micro-batches and stages that end at the layers in
+// last.
 func (w policyRow) over(b *bench.Bench, last []int) (float64, error) {
 	var rates [2]float64
 	for i, policy := range []string{"1f1b", "pb"} {
@@ -117,7 +118,7 @@ func dappleTable3(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// dappleFigure3 has three stages and seven micro-batches, as the figure has.
+// dappleFigure3 simulates the figure's three stages and seven micro-batches.
 func dappleFigure3(_ context.Context, _ table.Options, t *table.Table) error {
 	t.Source = "DAPPLE (PPoPP'21), Figure 3 and section 3.2"
 	t.Notes = append(t.Notes, "three equal stages, seven micro-batches, a backward as long as two forwards; memory is of "+
@@ -132,7 +133,7 @@ func dappleFigure3(_ context.Context, _ table.Options, t *table.Table) error {
 		}
 		line := table.Line{Name: way.name}
 		held := 0.
-		for _, e := range timeline.Events { // of one worker, in the order of their ends
+		for _, e := range timeline.Events { // each worker's events are in the order of their ends
 			if e.Worker != 0 || e.Kind != "F" && e.Kind != "B" {
 				continue
 			}

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// equations are what is switched where the paper's equations plan: a search of fewer plans, as the published one
-// searches, and slower messages, as it has them.
+// equations lists changes that are tried when the paper's equations plan. They search fewer plans, as the published
+// planner does, or use slower messages, as the published planner assumes.
 var equations = []struct {
 	what string
 	set  map[string]string
@@ -30,7 +30,7 @@ func init() {
 		table.Uses{}, dappleTable4ACR)
 }
 
-// eachPlan yields the rows of Table 4 on each cluster, with the published planner's settings there.
+// eachPlan calls yield with each row of Table 4 on each cluster, and with the published planner's settings for it.
 func eachPlan(ctx context.Context, o table.Options, t *table.Table,
 	yield func(r dappleRow, preset string, b *bench.Bench, told map[string]string) error) error {
 	var paper dappleTable
@@ -93,7 +93,8 @@ func dappleTable4ACR(ctx context.Context, o table.Options, t *table.Table) error
 	})
 }
 
-// table4Plan adds the plan of a row on a cluster by a formula, and also by the paper's equations with changes.
+// table4Plan adds the plan of a row on a cluster by the formula of o. For the paper's equations it also adds the
+// plans under each change in equations.
 func table4Plan(ctx context.Context, o table.Options, t *table.Table, b *bench.Bench, r dappleRow, preset string,
 	told map[string]string) error {
 	p, err := b.Profile(bench.SizesFor(r.Batch, r.MicroBatch)...)

@@ -19,7 +19,8 @@ func init() {
 		table.Uses{Profiles: true}, pipedreamFigure17)
 }
 
-// fourGPUs is a workload on four GPUs, cut for PipeDream's steady state.
+// fourGPUs holds a workload on four GPUs: its profile, its costs and its cut into stages for PipeDream's steady
+// state.
 type fourGPUs struct {
 	p     *profile.Profile
 	costs []profile.Cost // of a minibatch
@@ -47,7 +48,7 @@ func onFourGPUs(ctx context.Context, o table.Options, workload, preset string, b
 	return &fourGPUs{p, costs, s}, nil
 }
 
-// dataParallel simulates what a device of four holds in data parallelism.
+// dataParallel returns the simulated memory of a device, in bytes, for data parallelism on four devices.
 func dataParallel(b *bench.Bench, batch int) (int64, error) {
 	pl, err := b.Stages([]int{len(b.M.Layers) - 1}, []int{4}, 4*batch, 1)
 	if err != nil {
@@ -61,7 +62,8 @@ func dataParallel(b *bench.Bench, batch int) (int64, error) {
 	return slices.Max(q.MemoryBytes), nil
 }
 
-// straight simulates what each stage of a straight stream holds with at most so many minibatches in flight.
+// straight returns the simulated memory of each stage, in bytes, of a straight pipeline. At most most minibatches
+// are in flight.
 func straight(b *bench.Bench, last []int, batch, most int) ([]int64, error) {
 	replicas := bench.Ones(len(last))
 	pl, err := stream(b, last, replicas, batch, func(i int) int { return min(most, noam(replicas)(i)) })
@@ -72,7 +74,7 @@ func straight(b *bench.Bench, last []int, batch, most int) ([]int64, error) {
 	return q.MemoryBytes, err
 }
 
-// optimizersCut is where the published optimizer ends the stages of a straight pipeline.
+// optimizersCut returns the last layer of each stage of the straight pipeline that the published optimizer plans.
 func optimizersCut(ctx context.Context, b *bench.Bench, batch int) (last []int, err error) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -151,17 +153,17 @@ func pipedreamFigure16(ctx context.Context, o table.Options, t *table.Table) err
 	return nil
 }
 
-// bytesOf is a row of Figure 17.
+// bytesOf holds a workload of Figure 17 and the bytes that the paper's text gives for it.
 type bytesOf struct {
 	name, preset string
 	batch        int
 	replicas     []int
-	over         float64 // pipeline's bytes over data parallelism's, by the text
-	side         string  // of a bound; "": over is a value
+	over         float64 // the pipeline's bytes divided by data parallelism's, from the text
+	side         string  // "at most" or "at least" if over is a bound; empty if it is a value
 }
 
-// together says whether section 5.1's batch of a workload, "batch size of 80", may be that of all GPUs together: data
-// parallelism then has a quarter of it on each of four.
+// together reports whether the batch is section 5.1's "batch size of 80", which may be the batch of all GPUs
+// together. Each of four GPUs would then have a quarter of it in data parallelism.
 func (w bytesOf) together() bool { return w.batch == 80 }
 
 func pipedreamFigure17(ctx context.Context, o table.Options, t *table.Table) error {
@@ -211,8 +213,8 @@ func pipedreamFigure17(ctx context.Context, o table.Options, t *table.Table) err
 	return nil
 }
 
-// bytesPerSample is what stages send each other and their replicas for a sample of a
-// minibatch, a boundary's activations and as much of gradients.
+// bytesPerSample returns the bytes that stages send for one sample of a minibatch. It counts the all-reduces between
+// replicas and, at each boundary, the activations and as many bytes of gradients.
 func (f *fourGPUs) bytesPerSample(batch int) float64 {
 	sum, first := 0.0, 0
 	for i, last := range f.Last {

@@ -27,7 +27,7 @@ type pipedreamRow struct {
 	Speedup  float64 `yaml:"speedup"`
 }
 
-// eachRow yields the rows of Table 1 with their workloads on their clusters.
+// eachRow calls yield with each row of Table 1 and a bench of its workload on its cluster.
 func eachRow(ctx context.Context, o table.Options, t *table.Table, yield func(pipedreamRow, *bench.Bench) error) error {
 	rows, err := table.Rows[pipedreamRow](files, "table1", t)
 	if err != nil {
@@ -48,15 +48,16 @@ func eachRow(ctx context.Context, o table.Options, t *table.Table, yield func(pi
 	return nil
 }
 
-// assumed is what Table 1's speed-ups rest on and the paper does not say.
+// assumed holds assumptions that Table 1's speed-ups depend on and that the paper does not state.
 type assumed struct {
-	collectives float64 // part of the wires' rate that all-reduces reach; 0: all of it
-	messages    float64 // and that messages between servers reach
+	collectives float64 // part of the wires' rate that all-reduces reach; 0 means all of it
+	messages    float64 // the same for messages between servers
 	bySize      kernels
-	together    bool // a batch of 80 is that of all GPUs together
+	together    bool // a batch of 80 is the batch of all GPUs together
 }
 
-// kernels is which layers take what cluster/types.yaml says of launches and small matrices.
+// kernels selects the layers whose times include the launches and slow small matrices of cluster/types.yaml. The
+// zero value selects no layer.
 type kernels int
 
 const (
@@ -64,7 +65,7 @@ const (
 	allBySize
 )
 
-// on is a bench whose kernels are these.
+// on returns b with the kernels that k selects.
 func (k kernels) on(b *bench.Bench) (*bench.Bench, error) {
 	switch k {
 	case allBySize:
@@ -75,7 +76,7 @@ func (k kernels) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// otherwise are the assumptions that are switched, each in every row.
+// otherwise lists the assumptions that are switched in every row.
 var otherwise = []table.Switch[assumed]{
 	{What: "all-reduces at 0.25 of the wires' rate", To: func(a *assumed) { a.collectives = .25 }},
 	{What: "all-reduces at 0.5 of the wires' rate", To: func(a *assumed) { a.collectives = .5 }},
@@ -114,20 +115,20 @@ func pipedreamTable1(ctx context.Context, o table.Options, t *table.Table) error
 	})
 }
 
-// overDataParallelism is a row's speed-up: data parallelism's time of a sample over that of the slowest stage of its
-// configuration.
+// overDataParallelism returns the speed-up of a row. It is data parallelism's time for a sample, divided by that of
+// the slowest stage of the row's configuration.
 func overDataParallelism(b *bench.Bench, r pipedreamRow, a assumed) (float64, error) {
 	b, err := a.bySize.on(b)
 	if err != nil {
 		return 0, err
 	}
-	planned := b // of messages its optimizer knows the wires' rate
+	planned := b // the optimizer plans with messages at the wires' whole rate
 	b = b.Reaching(a.collectives)
 	if a.messages > 0 && len(b.C.Levels) > 1 {
 		b = b.MessagesAt(a.messages)
 	}
 	n := len(b.C.Devices)
-	each := r.Batch // samples of a GPU in data parallelism
+	each := r.Batch // samples of each GPU in data parallelism
 	if a.together && r.Batch == 80 {
 		each /= n
 	}
@@ -137,7 +138,7 @@ func overDataParallelism(b *bench.Bench, r pipedreamRow, a assumed) (float64, er
 	}
 	replicas := r.Replicas
 	if r.Config == "straight" {
-		replicas = bench.Ones(min(n, len(b.M.Layers)-1)) // the loss is no stage
+		replicas = bench.Ones(min(n, len(b.M.Layers)-1)) // the loss is not a stage
 	}
 	if len(replicas) == 1 {
 		return 1, nil
@@ -150,8 +151,8 @@ func overDataParallelism(b *bench.Bench, r pipedreamRow, a assumed) (float64, er
 	return step / float64(n*each) / (slowest / float64(r.Batch)), err
 }
 
-// published are the rules by which the published optimizer may be run, each in every row. Which one gave which row the
-// paper does not say.
+// published lists rules under which the published optimizer can run, each tried in every row. The paper does not say
+// which rules gave which row.
 var published = []struct {
 	what string
 	set  map[string]string
@@ -162,7 +163,8 @@ var published = []struct {
 		map[string]string{"hierarchy": "flat", "overlap": "max"}},
 }
 
-// Table 1's configurations, by the published code as it is, its rules switched one by one, and the paper's formula.
+// pipedreamTable1Plans adds Table 1's configurations by the published code as it is, with its rules switched one by
+// one, and by the paper's formula.
 func pipedreamTable1Plans(ctx context.Context, o table.Options, t *table.Table) error {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -201,8 +203,8 @@ func pipedreamTable1Plans(ctx context.Context, o table.Options, t *table.Table) 
 	})
 }
 
-// planned is a planner's plan in the papers' notation by a formula and settings, or "none" where it has none. Its
-// error is of what the planner was told.
+// planned returns a planner's plan in the papers' notation, or "none" if the planner finds none. Its error is about
+// wrong settings only.
 func planned(ctx context.Context, o table.Options, planner plan.Planner, b *bench.Bench, batch int, formula string,
 	set map[string]string) (string, error) {
 	p, err := b.Profile(bench.SizesFor(batch, 0)...)
@@ -214,7 +216,7 @@ func planned(ctx context.Context, o table.Options, planner plan.Planner, b *benc
 	if told == nil {
 		told = map[string]string{}
 	}
-	maps.Copy(told, request.Set) // what the user says stands over the experiment's
+	maps.Copy(told, request.Set) // the user's settings override the experiment's
 	request.Formula, request.Set, request.MicroBatch = formula, told, batch
 	pl, err := planner.Plan(ctx, request)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package tabletest runs experiments for the tests of their tables.
 //
-// In: an experiment's name and Options. Out: its Table, whole. Refused, by failing the test: rows that lack a part,
-// tables without a source, and rows that are not there.
+// Input: the name of an experiment and its Options. Output: its Table. Errors fail the test: unknown experiments,
+// rows that lack a field, tables without rows or a source, and rows that Find does not find.
 package tabletest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// Of runs an experiment.
+// Of runs an experiment and returns its table.
 func Of(t *testing.T, name string, o table.Options) *table.Table {
 	t.Helper()
 	e, err := table.Lookup(name)
@@ -38,7 +38,7 @@ func Long(t *testing.T) {
 	}
 }
 
-// Run runs an experiment on analytic costs and looks whether its rows are whole.
+// Run runs an experiment on analytic costs and checks that its rows are complete.
 func Run(t *testing.T, name string) *table.Table {
 	t.Helper()
 	found := Of(t, name, table.Options{})
@@ -53,7 +53,7 @@ func Run(t *testing.T, name string) *table.Table {
 	return found
 }
 
-// Find is the row of this name.
+// Find returns the row with this name.
 func Find(t *testing.T, of *table.Table, what string) table.Row {
 	t.Helper()
 	i := slices.IndexFunc(of.Rows, func(r table.Row) bool { return r.What == what })
@@ -63,8 +63,8 @@ func Find(t *testing.T, of *table.Table, what string) table.Row {
 	return of.Rows[i]
 }
 
-// Chain writes a published profile of a chain, such as the papers' authors have them: an input, twenty layers whose
-// work falls as their weights grow, and times and bytes as many times as long.
+// Chain writes a profile of a chain in the format that the papers' authors published. It has an input and twenty
+// layers, whose work falls as their weights grow. All times and bytes are multiplied by times.
 func Chain(t *testing.T, folder, name string, times float64) {
 	t.Helper()
 	var b strings.Builder

@@ -16,32 +16,32 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// every goes through all plans of a small case.
+// every looks for the best plan of a small case.
 //
-// A layout is which layers each stage has, how many devices of each group, how large micro-batches are and whether
-// replicas take them in turn or split each. Devices of a group are alike, and a stage's are in ascending order, so that
-// nothing else counts. Of every layout least bounds the step from below whatever order and depths are. Those that it
-// does not rule out are simulated, the lowest first, until it rules out the rest: where a layout has few depths under
-// all of them, else from some on to better ones.
+// A layout fixes the layers of each stage, its number of devices in each group, the micro-batch size, and whether
+// replicas split micro-batches or take them in turn. The devices of a group are equal, and a stage has its devices
+// in ascending order, so nothing else matters. least bounds the step of a layout for every order and depth. Layouts
+// are simulated from the lowest bound on, until a bound exceeds the best step or a limit is reached. If a layout has
+// few depths, all are tried; otherwise some are tried, and then neighbours of the best.
 type every struct {
 	p      *profile.Profile
 	c      *cluster.Cluster
 	batch  int
-	halves bool // of plans whose backwards are in halves
-	chunks bool // and of those with several stages on a worker
+	halves bool // backwards are split in halves
+	chunks bool // families with several stages on a worker are tried too
 	small  *Small
 
 	groups, size int
 	visited      int
 	open         []layout
-	costs        map[int][]profile.Cost // by rows
-	left         map[[3]int]float64     // rest, by layer, micro-batch and way
+	costs        map[int][]profile.Cost // by the rows of a replica's micro-batch
+	left         map[[3]int]float64     // results of rest, by layer, micro-batch size and split
 }
 
-// Bounds of a search: the beginnings of layouts, plans that are simulated, and depths of a layout that are all tried.
+// Limits of a search: partial layouts visited, plans simulated, and depths of a layout up to which all are tried.
 const mostVisited, mostSimulated, mostDepths = 2_000_000, 2_500, 150
 
-// look finds the best plan.
+// look lists the layouts, simulates them, and sets the best plan and the floor.
 func (e *every) look(ctx context.Context) error {
 	e.groups, e.size = 1, len(e.c.Devices)
 	if len(e.c.Levels) > 1 {
@@ -86,7 +86,7 @@ func (e *every) look(ctx context.Context) error {
 	return nil
 }
 
-// from goes on from the first stages of a layout with one more, as long as that may beat the plan of auto.
+// from lists the layouts that begin with the stages of l and can be faster than auto's plan.
 func (e *every) from(l layout, used taken, layer int) {
 	n := len(e.p.Layers)
 	if e.visited++; e.visited > mostVisited {
@@ -122,7 +122,7 @@ func (e *every) from(l layout, used taken, layer int) {
 	})
 }
 
-// rest is what the layers from one on have all devices compute, at least.
+// rest returns the least device-seconds that the layers from layer on take in a step, over all devices together.
 func (e *every) rest(layer int, l layout) float64 {
 	if e.left == nil {
 		e.left = map[[3]int]float64{}
@@ -152,8 +152,8 @@ func (e *every) rest(layer int, l layout) float64 {
 	return sum
 }
 
-// everyTaken lists the ways to take devices that are left of the groups, one at least. Groups are alike: of those that
-// nothing is taken of the first have the most.
+// everyTaken yields each way to take one or more of the devices that are left in the groups. Groups are equal, so
+// among unused groups an earlier one gives at least as many devices as a later one.
 func (e *every) everyTaken(used taken, yield func(in taken)) {
 	var in taken
 	var walk func(g int)
@@ -176,7 +176,8 @@ func (e *every) everyTaken(used taken, yield func(in taken)) {
 	walk(0)
 }
 
-// simulate simulates a layout under several depths, and goes on from the best as long as it nearly is the best of all.
+// simulate simulates a layout under several depths. While the best of them is close to the best plan of all, it
+// tries neighbours.
 func (e *every) simulate(l layout) error {
 	S, M := len(l.stages), e.batch/l.m
 	if S == 1 {
@@ -235,8 +236,7 @@ func (e *every) simulate(l layout) error {
 	return nil
 }
 
-// ways is how many sequences of depths of S stages there are that do not grow, each of M at most; a large number is not
-// counted on.
+// ways returns the number of non-increasing sequences of S depths from 1 to M. It stops counting above mostDepths.
 func ways(S, M int) int {
 	n := 1
 	for i := range S {
@@ -247,7 +247,7 @@ func ways(S, M int) int {
 	return n
 }
 
-// everyDepth lists these sequences.
+// everyDepth yields the non-increasing sequences of S depths that begin with have. most limits the next one.
 func everyDepth(have []int, S, most int, yield func(depth []int) error) error {
 	if len(have) == S {
 		return yield(slices.Clone(have))
@@ -260,7 +260,8 @@ func everyDepth(have []int, S, most int, yield func(depth []int) error) error {
 	return nil
 }
 
-// try simulates a layout under a family. Infinity is one that the family does not admit.
+// try returns the simulated step of a layout under a family, in seconds. It returns infinity if the family does not
+// admit the layout or the plan does not fit.
 func (e *every) try(l layout, depth []int, name string) (float64, error) {
 	pl := &plan.Plan{Version: plan.Version, Replication: "round_robin", MicroBatch: l.m, MicroBatches: e.batch / l.m,
 		Schedule: name, Weights: string(schedule.Sync), Planner: "given"}
@@ -281,7 +282,7 @@ func (e *every) try(l layout, depth []int, name string) (float64, error) {
 	return stepS, err
 }
 
-// play simulates a plan, or where that does not fit the same plan with stages computed again.
+// play simulates a plan. If the plan does not fit in memory, it simulates it again with recompute in every stage.
 func (e *every) play(pl *plan.Plan) (float64, error) {
 	pl.Model, pl.ModelID, pl.Cluster = e.p.Model, e.p.ModelID, e.c.Name
 	for _, again := range []plan.Recompute{plan.KeepAll, plan.KeepInput} {
@@ -312,7 +313,7 @@ func (e *every) fits(q plan.Predicted) bool {
 	return limit == 0 || slices.Max(q.Needs()) <= limit
 }
 
-// chunked simulates the plans of families that place several stages on a worker: all their cuts.
+// chunked simulates the plans of families that place several stages on a worker, for every cut.
 func (e *every) chunked(ctx context.Context) error {
 	n, W := len(e.p.Layers), len(e.c.Devices)
 	for _, f := range family.All() {
@@ -352,7 +353,7 @@ func (e *every) chunked(ctx context.Context) error {
 	return nil
 }
 
-// everyCut lists the first layers of so many stages of n layers.
+// everyCut yields the first layers of the stages, for every cut of n layers into stages.
 func everyCut(n, stages int, yield func(first []int) error) error {
 	first := make([]int, stages)
 	var walk func(i int) error

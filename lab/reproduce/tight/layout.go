@@ -2,10 +2,10 @@ package tight
 
 import "math"
 
-// mostGroups bounds the groups of devices that are told apart.
+// mostGroups is the most groups of devices that a layout can have.
 const mostGroups = 4
 
-// layout is stages on devices.
+// layout holds stages and their devices, a micro-batch size, and a lower bound of the step in seconds.
 type layout struct {
 	stages []held
 	m      int
@@ -13,7 +13,7 @@ type layout struct {
 	least  float64
 }
 
-// held is a stage: its layers, and its devices by group.
+// held is a stage: its layers, and its number of devices in each group.
 type held struct {
 	first, end int
 	in         taken
@@ -21,7 +21,7 @@ type held struct {
 
 func (h held) devices() int { return h.in.sum() }
 
-// taken is how many devices of each group.
+// taken holds a number of devices for each group.
 type taken [mostGroups]int
 
 func (t taken) sum() (n int) {
@@ -38,7 +38,7 @@ func (t taken) and(more taken) taken {
 	return t
 }
 
-// rows that a replica of a stage has of a micro-batch, at most.
+// rows returns the most samples of a micro-batch that one of r replicas computes.
 func (l layout) rows(r int) int {
 	if l.split {
 		return (l.m + r - 1) / r
@@ -46,7 +46,7 @@ func (l layout) rows(r int) int {
 	return l.m
 }
 
-// most is the micro-batches that a device of a stage of r has, at most.
+// most returns the most micro-batches that one of a stage's r devices computes in a step.
 func (e *every) most(l layout, r int) float64 {
 	if l.split {
 		return float64(e.batch / l.m)
@@ -54,7 +54,8 @@ func (e *every) most(l layout, r int) float64 {
 	return float64((e.batch/l.m + r - 1) / r)
 }
 
-// passes is what a micro-batch's forward and backward take in a stage. With halves the second is not waited for.
+// passes returns the seconds of a micro-batch's forward and backward in a stage. With halves, there leaves out the
+// second half of the backward, which no other stage waits for.
 func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	costs := e.costs[l.rows(h.devices())]
 	if costs == nil {
@@ -71,7 +72,8 @@ func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	return there, all, true
 }
 
-// work is what a stage's device computes in a step, at least, and what then is left of its sum and its update.
+// work returns the least seconds that a stage's device needs in a step: to compute, for the part of its gradient sum
+// that computing cannot hide, and for its update.
 func (e *every) work(h held, l layout) (float64, bool) {
 	_, pass, ok := e.passes(h, l)
 	update, bytes := 0.0, int64(0)
@@ -87,7 +89,7 @@ func (e *every) work(h held, l layout) (float64, bool) {
 	return e.most(l, h.devices())*pass + left + update, ok
 }
 
-// devicesOf is a stage's devices where so many of each group are taken.
+// devicesOf returns a stage's devices, where used holds how many of each group are taken already.
 func (e *every) devicesOf(h held, used taken) (on []int) {
 	for g, n := range h.in {
 		for i := range n {
@@ -97,9 +99,9 @@ func (e *every) devicesOf(h held, used taken) (on []int) {
 	return on
 }
 
-// least is a step that a layout cannot beat. Each device has its work, the sum and update behind it. The first
-// micro-batch of a device comes through the stages in front, and the last goes back, each over its fastest link. And a
-// group's link carries all that goes out of the group, at all cuts together.
+// least returns a lower bound of a layout's step, in seconds. Each device must do its work, gradient sum and update.
+// A device's first micro-batch passes the earlier stages, and its last one goes back through them, each over the
+// fastest link. A group's link carries all bytes that leave the group, over all cuts.
 func (e *every) least(l layout) float64 {
 	most, front := 0.0, 0.0
 	var out, in [mostGroups]float64
@@ -132,7 +134,8 @@ func (e *every) least(l layout) float64 {
 	return most
 }
 
-// message is what a micro-batch, or the least piece of one that is split, takes from a stage to the next.
+// message returns the seconds that a micro-batch takes from one stage to the next. If replicas split micro-batches,
+// it is the time of the smallest piece.
 func (e *every) message(a, b held, l layout, bytes float64) float64 {
 	if q := b.devices(); l.split {
 		bytes /= float64(max(a.devices(), q*((a.devices()+q-1)/q+1)))
@@ -148,8 +151,7 @@ func (e *every) message(a, b held, l layout, bytes float64) float64 {
 	return link.LatencyS + bytes/link.BandwidthBytesPerSecond
 }
 
-// crossing adds the bytes that go out of each group and into it over a cut: outputs, and their gradients, which go the
-// other way.
+// crossing adds the bytes that leave and enter each group at a cut: outputs, and gradients in the other direction.
 func (e *every) crossing(a, b held, l layout, bytes float64, out, in *[mostGroups]float64) {
 	if e.groups == 1 {
 		return
@@ -164,17 +166,17 @@ func (e *every) crossing(a, b held, l layout, bytes float64, out, in *[mostGroup
 		}
 		return
 	}
-	for g := range e.groups { // a group gets what it has more of behind the cut, or gives what it has less
+	for g := range e.groups { // a group receives the rows that it gains, or sends those that it loses
 		rows := float64(l.m) * math.Abs(float64(a.in[g])/float64(r)-float64(b.in[g])/float64(q))
 		if l.m%r != 0 || l.m%q != 0 {
-			rows = max(0, rows-2) // slices are of whole rows
+			rows = max(0, rows-2) // slices have whole rows
 		}
 		sent := bytes * float64(M) * rows / float64(l.m)
 		out[g], in[g] = out[g]+sent, in[g]+sent
 	}
 }
 
-// group is that of the n-th device of a stage.
+// group returns the group of the n-th device of a stage.
 func (h held) group(n int) int {
 	for g, have := range h.in {
 		if n -= have; n < 0 {

@@ -17,31 +17,32 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Small is a case shrunken until all of its plans can be looked at.
+// Small holds the results for a shrunken case, whose layouts are few enough to list.
 type Small struct {
 	Layers  int `json:"layers"`
 	Devices int `json:"devices"`
 	Batch   int `json:"batch"`
 
-	StepS  float64 `json:"step_s"` // of the plan of auto
+	StepS  float64 `json:"step_s"` // step of auto's plan
 	Plan   string  `json:"plan"`
 	BoundS float64 `json:"bound_s"`
-	Gap    float64 `json:"gap"` // of the step over the bound
+	Gap    float64 `json:"gap"` // StepS / BoundS - 1
 
-	// BestS is the fastest plan. None is faster than FloorS; the two are the same where all of its rivals are simulated.
+	// BestS is the step of the fastest plan found. FloorS is BestS or, if it is less, the lower bound of the layouts
+	// that were not simulated.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
-	Layouts   int     `json:"layouts"`         // stages on devices that may beat the plan of auto, by their work and links
-	Simulated int     `json:"plans_simulated"` // of these
-	AllDepths bool    `json:"all_depths"`      // under all depths, else under some and what betters them
-	Whole     bool    `json:"whole"`           // none was left out before it was known what it takes at least
+	Layouts   int     `json:"layouts"`         // listed layouts whose lower bound is below StepS
+	Simulated int     `json:"plans_simulated"` // simulated plans
+	AllDepths bool    `json:"all_depths"`      // every simulated layout was tried under all depths, not only some
+	Whole     bool    `json:"whole"`           // the list of layouts is complete
 
 	Loose string `json:"loose"`
-	Why   string `json:"why,omitempty"` // it is undecided
+	Why   string `json:"why,omitempty"` // reason why Loose is undecided
 }
 
-// What can be loose.
+// The values of Small.Loose.
 const (
 	Proof     = "proof"
 	Plan      = "plan"
@@ -49,16 +50,18 @@ const (
 	Undecided = "undecided"
 )
 
-// alike is the part of a case's gap that a small case has at least, so that it says something of it.
+// alike is the least part of a large case's gap that its small case must have. With less, the small case decides
+// nothing.
 const alike = 0.5
 
-// size is that of a small case.
+// size is the size of a small case.
 type size struct{ layers, devices int }
 
-// sizes are tried one after the other; of plans with several stages on a worker there are more layers than stages then.
+// sizes lists the small cases that are tried in turn. Plans with several stages on a worker use chunkedSizes, which
+// have more layers than stages.
 var sizes, chunkedSizes = []size{{8, 8}, {10, 16}}, []size{{10, 4}}
 
-// shrunken is the smallest case whose gap is like a large one's, or else the last that is tried.
+// shrunken returns the first small case whose gap is like the large case's, or else the last one.
 func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, found *tune.Result,
 	longest time.Duration) (*Small, error) {
 	var small *Small
@@ -85,7 +88,7 @@ func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch
 	return small, nil
 }
 
-// ask searches for a plan of a small case, proves its bound, and looks at every plan.
+// ask searches for a plan of a small case, proves its bound, and looks for the best plan.
 func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, longest time.Duration,
 ) (*Small, error) {
 	found, err := tune.Search(ctx, tune.Request{Profile: p, Cluster: c, Batch: batch, Longest: longest})
@@ -103,14 +106,14 @@ func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int,
 	return out, e.look(ctx)
 }
 
-// severalStages says whether a worker has several stages of a plan, of which only work is proven.
+// severalStages reports whether a plan has several stages on a worker. Such plans are bounded only by their work.
 func severalStages(pl *plan.Plan) bool {
 	f, err := family.Lookup(pl.Schedule)
 	return err == nil && roles.SeveralStages(f)
 }
 
-// judge says which of plan and proof is loose. Of the gap of auto's plan over the bound, up to what every plan takes is
-// the proof's fault, and from the best plan on it is the plan's.
+// judge sets Loose. On a logarithmic scale from the bound to auto's plan, the part below FloorS is the proof's
+// fault, and the part above BestS is the plan's. gap is the gap of the large case.
 func (s *Small) judge(gap float64) {
 	whole := math.Log(s.StepS / s.BoundS)
 	proof, better := math.Log(s.FloorS/s.BoundS)/whole, math.Log(s.StepS/s.BestS)/whole
@@ -132,7 +135,8 @@ func (s *Small) judge(gap float64) {
 	}
 }
 
-// few is some devices of a cluster: where it has groups of two at least, of fewer groups, or of smaller ones.
+// few returns the first devices of a cluster. With two levels it keeps at least two groups, and takes fewer groups
+// or smaller ones.
 func few(c *cluster.Cluster, devices int) *cluster.Cluster {
 	small := *c
 	small.Levels = nil
@@ -152,11 +156,11 @@ func few(c *cluster.Cluster, devices int) *cluster.Cluster {
 	return &small
 }
 
-// merge makes runs of layers one layer each, for a cluster with a part of the devices. Computations take so much less,
-// so that a device has as much to compute of a batch; the batch is as much smaller, so that there are as many
-// micro-batches to a stage; and so are parameters, so that sums take as large a part of a step. What a device holds of
-// activations and of parameters is as much too. Runs end where stages of the plan and of the bound's path do, as far as
-// there are so few.
+// merge joins runs of layers into one layer each, for a cluster with a part of the devices (0 to 1). It multiplies
+// computing times, parameters and the batch by part. So a device computes as long for each sample as before, a stage
+// has as many micro-batches, and all-reduces take as large a part of a step. What a sample saves stays the same,
+// since fewer stages keep fewer micro-batches in flight. Runs end where stages of the plan and of the bound's path
+// end, as far as the number of layers permits.
 func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part float64, batch int,
 ) (*profile.Profile, int, error) {
 	device := c.Devices[0]
@@ -200,7 +204,7 @@ func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part 
 	return out, batch, nil
 }
 
-// runOf is the run that a layer is in.
+// runOf returns the index of the run that contains a layer.
 func runOf(runs []int, layer int) int {
 	i, found := slices.BinarySearch(runs, layer)
 	if found {
@@ -209,8 +213,9 @@ func runOf(runs []int, layer int) int {
 	return i - 1
 }
 
-// runsOf are the first layers of so many runs at most, and the number of layers. Of cuts, too many are joined where
-// the least work comes together, and of too few the run with the most work is divided in halves.
+// runsOf returns the first layer of each run, followed by the number of layers. There are at most layers runs. With
+// too many cuts it joins the neighbours that have the least work together. With too few it halves the run with the
+// most work.
 func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
 	n := len(p.Layers)
 	work := make([]float64, n+1)
@@ -253,7 +258,7 @@ func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
 	return runs
 }
 
-// cutsOf are the first layers of a plan's stages and of a path's.
+// cutsOf returns the first layers of the stages of a plan and of a proof's path.
 func cutsOf(pl *plan.Plan, proof bound.Proof) (cuts []int) {
 	for _, st := range pl.Stages {
 		cuts = append(cuts, st.FirstLayer)

@@ -1,8 +1,9 @@
 // Package tight measures how far the plans of tune are above the bounds of plan/bound, and which of the two is loose.
 //
 // Input: the models that the papers plan for, a cluster, a batch. Output for each case: the step of the search's
-// plan, the bound, and its argument. If the gap is large, it adds the same for a case that is small enough to
-// simulate every plan. Errors: unknown models and clusters, and batches that no plan divides.
+// plan, the bound, and its argument. If the gap is large, it adds the same for a shrunken case, and the best plan
+// found there. Only layouts that no lower bound rules out are simulated, and at most a fixed number of plans (see
+// Small). Errors: unknown models and clusters, and batches that no plan divides.
 package tight
 
 import (
@@ -42,7 +43,7 @@ type Results struct {
 	Above   int     `json:"above"` // cases with a gap over Large
 }
 
-// Case is a model on a cluster.
+// Case holds the results for one model on one cluster.
 type Case struct {
 	Workload string `json:"workload"`
 	Cluster  string `json:"cluster"`
@@ -157,7 +158,8 @@ func All(ctx context.Context, workloads, clusters []string, batch int, longest t
 	return all, nil
 }
 
-// Ask searches for a plan and proves a bound. A search is a fixed amount of work that takes at most longest.
+// Ask searches for a plan and proves a bound. The search does a fixed amount of work, but ends after longest at the
+// latest.
 func Ask(ctx context.Context, workload, preset string, batch int, longest time.Duration) (Case, error) {
 	c, err := cluster.Preset(preset)
 	if err != nil {
