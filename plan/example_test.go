@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// A planner is asked for a plan for a model whose layers' costs are known, on a cluster.
+// This example plans for a model on a cluster, where the costs of the model's layers are known.
 func ExampleLookupPlanner() {
 	c, err := cluster.Preset("dapple-a:2x2")
 	if err != nil {

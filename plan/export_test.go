@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// gpt names the layers of a transformer.
+// gpt returns the names of a transformer's layers.
 func gpt(blocks int) []string {
 	names := []string{"embed"}
 	for b := 1; b <= blocks; b++ {
@@ -19,7 +19,7 @@ func gpt(blocks int) []string {
 	return append(names, "norm", "head", "loss")
 }
 
-// cutPlan is a synchronous plan whose stages begin at the cuts, and at 0.
+// cutPlan returns a synchronous plan whose stages begin at layer 0 and at each cut.
 func cutPlan(layers int, cuts ...int) *Plan {
 	p := &Plan{Version: Version, Replication: "split", MicroBatch: 1, MicroBatches: 4, Schedule: "1f1b",
 		Weights: "sync"}
@@ -48,7 +48,7 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// stagesOf reads a layout as Megatron-LM's guide explains it.
+// stagesOf returns the stages of a layout, read as Megatron-LM's guide explains layouts.
 func stagesOf(t *rapid.T, layout string) []string {
 	var out []string
 	for stage := range strings.SplitSeq(layout, "|") {
@@ -73,8 +73,8 @@ func stagesOf(t *rapid.T, layout string) []string {
 	return out
 }
 
-// cutBetweenBlocks is a gpt of some blocks with the layers' names, and layers before some of its blocks or
-// the norm behind them.
+// cutBetweenBlocks draws a gpt: its number of blocks, its layers' names, and cuts before blocks or before the norm
+// after the last block.
 func cutBetweenBlocks(t *rapid.T) (blocks int, names []string, cuts []int) {
 	blocks = rapid.IntRange(1, 12).Draw(t, "blocks")
 	for b := 0; b <= blocks; b++ {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// twoStages is a plan that is whole.
+// twoStages returns a complete plan of two stages.
 func twoStages() *Plan {
 	return &Plan{
 		Version: Version, Model: "mlp", ModelID: "0123", Cluster: "local",
@@ -44,7 +44,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// A plan keeps the cluster that it is for, which is as it was.
+// A plan keeps a copy of the cluster that it is for.
 func TestAPlanSaysWhatItIsFor(t *testing.T) {
 	p := twoStages()
 	if c, err := p.For(); c != nil || err != nil {
@@ -218,7 +218,7 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// Whatever is read can be written and read again, and is the same.
+// A plan that Decode accepts can be written and read again, and stays the same.
 func FuzzDecode(f *testing.F) {
 	text, err := json.Marshal(twoStages())
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestLayout: a plan of two stages on devices 4, 1 and 4 again, whose layers are taken out of order.
+// TestLayout has a plan of two stages on devices 4, 1 and again 4, whose layers are in another order.
 func TestLayout(t *testing.T) {
 	p := &plan.Plan{
 		Order: []int{2, 0, 1, 3},
@@ -20,7 +20,7 @@ func TestLayout(t *testing.T) {
 	if got := p.StageOf(4); !reflect.DeepEqual(got, []int{0, 1, 0, 1}) {
 		t.Errorf("stages of the layers %v", got)
 	}
-	// 0 and 2 lie on one stage, {0, 1} and {2, 3} both join the two.
+	// Layers 0 and 2 are on one stage. {0, 1} and {3, 2} both tie the two stages.
 	if got := p.TiedStages([][]int{{0, 2}, {0, 1}, {3, 2}}); !reflect.DeepEqual(got, [][]int{{0, 1}}) {
 		t.Errorf("tied stages %v", got)
 	}

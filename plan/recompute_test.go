@@ -34,7 +34,7 @@ func TestRecomputeHasATextForm(t *testing.T) {
 	}
 }
 
-// Segments of a stage of 5 layers.
+// The lengths of segments in a stage of 5 layers.
 func TestRecomputeSegments(t *testing.T) {
 	for r, want := range map[Recompute]int{KeepAll: 0, KeepInput: 5, Every(1): 1, Every(2): 2, Every(5): 5,
 		Every(9): 5, Blocks: 0, Selective: 0} {
@@ -44,7 +44,7 @@ func TestRecomputeSegments(t *testing.T) {
 	}
 }
 
-// A run of layers for each block, of those named like block7.mlp; none of an embedding and a head.
+// Blocks makes a run of layers for each block, found by names like block7.mlp, and none for an embedding or a head.
 func TestRecomputedRuns(t *testing.T) {
 	names := []string{"embed", "block0.attention", "block0.mlp", "block1.attention", "block1.mlp", "norm", "head"}
 	name := func(at int) string { return names[at] }
@@ -55,7 +55,7 @@ func TestRecomputedRuns(t *testing.T) {
 			t.Errorf("%v: %v, want %v", r, got, want)
 		}
 	}
-	// A stage that begins inside of a block, of blocks alone.
+	// This stage begins inside a block and has only blocks.
 	inside := func(at int) string { return names[at+2] }
 	if got := Blocks.Segments(3, inside); !slices.Equal(got, [][2]int{{0, 1}, {1, 3}}) {
 		t.Errorf("layers 2 to 4: %v", got)
@@ -68,7 +68,7 @@ func TestRecomputedRuns(t *testing.T) {
 	}
 }
 
-// Text that is understood says the same once it has been written, as JSON too.
+// Text that parses keeps its meaning when it is written and parsed again, in JSON too.
 func FuzzParseRecompute(f *testing.F) {
 	for _, text := range []string{"none", "stage", "every 2", "every:3", "every 0", "every +4", "every"} {
 		f.Add(text)

@@ -11,19 +11,19 @@ import (
 	"github.com/millrace-ml/millrace/internal/storytest"
 )
 
-// TestStories tells, in testdata, what a plan file says and which ones are refused.
+// TestStories runs the stories in testdata, about what a plan file says and which files are refused.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld has the plan of the story, as its file has it.
+// storyWorld holds the story's plan file as decoded JSON.
 type storyWorld struct{ file map[string]any }
 
 // Do implements storytest.World.
 //
-//	plan            a plan file; what it says in a line, its devices, its batch
-//	with            the same file with these fields put in its place
-//	for model=M id=ID layers=N    whether it was made for a model
+//	plan            reads a plan file; prints its summary, its stages and its batch
+//	with            the same for the file with these fields replaced
+//	for model=M id=ID layers=N    checks whether the plan was made for this model
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	switch d.Cmd {
 	case "plan":
@@ -68,7 +68,7 @@ func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	return "", fmt.Errorf("no command %q", d.Cmd)
 }
 
-// told reads a plan and says what it is.
+// told decodes a plan and describes it.
 func told(text string, err error) (string, error) {
 	if err != nil {
 		return "", err

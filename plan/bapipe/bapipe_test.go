@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The wanted times are BaPipe's Tables I and II by hand. N = 3, M = 8 (the paper's Figs. 5 and 6), F = 1, B = 2, SR
-// = 0.5.
+// The expected times come from BaPipe's Tables I and II, by hand, for N = 3, M = 8 (the paper's Figs. 5 and 6), F =
+// 1, B = 2 and SR = 0.5.
 func TestTables(t *testing.T) {
 	for _, c := range []struct {
 		family   string
@@ -50,8 +50,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// mixedCase is a random chain of layers on a random chain of devices of two types. One type is faster, by a factor
-// that differs from layer to layer.
+// mixedCase draws a chain of layers and a chain of devices of two types. One type is faster, by a factor that
+// differs from layer to layer.
 func mixedCase(t *rapid.T, link float64) (plan.Request, []int) {
 	n := rapid.IntRange(1, 8).Draw(t, "layers")
 	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x", Source: "roofline",
@@ -87,9 +87,9 @@ func limit(t *rapid.T, r plan.Request) {
 	}
 }
 
-// TestBalancesExactly: without fractions and with links that never matter, the
-// objective is the least over every order of the devices, every split that fits and both
-// schedules of Table II's formula, as brute force finds it from the profile alone.
+// TestBalancesExactly compares the objective with brute force, without fractions and with links that never matter.
+// Brute force takes the least over every order of the devices, every split that fits, and both schedules of Table
+// II. It uses only the profile.
 func TestBalancesExactly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
@@ -137,7 +137,7 @@ func TestBalancesExactly(t *testing.T) {
 			if !errors.As(err, &memory) {
 				t.Fatalf("got %v where nothing fits", err)
 			}
-			// The limit that it names is enough, and one byte less is not.
+			// The limit that the error names is enough, and one byte less is not.
 			for off, ok := range map[int64]bool{0: true, 1: false} {
 				for name, d := range r.Cluster.DeviceTypes {
 					d.MemoryBytes = memory.SmallestBytes - off
@@ -174,8 +174,8 @@ func everyOrder(devices []int, yield func([]int)) {
 	walk(nil, devices)
 }
 
-// Divided boundary layers bring the longest stage as near to the shortest as neighbours can share. It is never
-// longer than in the partition into whole layers, and every layer is computed once.
+// Divided boundary layers balance the stages as far as neighbours can share layers. The longest stage is never
+// longer than in the partition into whole layers, and every layer is computed exactly once.
 func TestDividesLayers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
@@ -221,8 +221,8 @@ func TestDividesLayers(t *testing.T) {
 	})
 }
 
-// Four equal layers on three equal devices: T = 4/3 of a layer each, which whole layers miss
-// and thirds of layers meet exactly (FPDeep's case).
+// Four equal layers on three equal devices give T = 4/3 of a layer for each device. Whole layers miss T, and thirds
+// of layers meet it exactly (FPDeep's case).
 func TestReachesT(t *testing.T) {
 	r := plantest.EvenChain(4, 3, 1e12)
 	p, err := find(context.Background(), r)
@@ -244,8 +244,8 @@ func TestReachesT(t *testing.T) {
 	}
 }
 
-// With a link over which most features take longer than stages compute, cuts stand only where
-// features are small (§3.3.3), and nothing is divided.
+// On this link, most features take longer to send than a stage takes to compute. So the plan cuts only where
+// features are small (§3.3.3), and divides no layer.
 func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	r := plantest.EvenChain(6, 2, 1)
 	r.Profile.Layers[1].Costs[0].OutputBytes = 2 // the other cuts take 10 s each way, a stage 9 s
@@ -258,15 +258,16 @@ func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	}
 }
 
-// SO where memory holds twice the features, SNO where it does not, both while transfers cost
-// something; on boards FBP-AS or 1F1B-AS.
+// While transfers take time, the schedule is SO if memory holds twice the features, and SNO if it does not. On
+// boards it is FBP-AS or 1F1B-AS.
 func TestChoosesSchedules(t *testing.T) {
 	r := plantest.EvenChain(4, 2, 10)
 	p, err := find(context.Background(), r)
 	if err != nil || p.Schedule != "so" || p.Stages[0].Warmup != 4 {
 		t.Fatalf("got %+v, %v; want SO", p, err)
 	}
-	// A stage of two layers: 400 bytes of 2w; 20 bytes a micro-batch: 2 of them or 4 on the first.
+	// A stage of two layers needs 400 bytes for 2w, and 20 bytes for each micro-batch. The first stage holds 2
+	// micro-batches with SNO and 4 with SO.
 	r.Cluster.DeviceTypes["d"] = cluster.DeviceType{MemoryBytes: 459}
 	p, err = find(context.Background(), r)
 	if err != nil || p.Schedule != "1f1b" || p.Stages[0].Warmup != 2 {
@@ -278,7 +279,8 @@ func TestChoosesSchedules(t *testing.T) {
 		t.Fatalf("got %v, want that 440 bytes would do", err)
 	}
 	r.Cluster.DeviceTypes["d"] = cluster.DeviceType{FPGA: &cluster.FPGA{DSPSlices: 1, ClockHz: 1, FLOPsPerSlice: 1}}
-	// Between a/F and 2a/(F+B): 10 bytes in 2.4 s, where a forward takes 2 and a pair 6.
+	// The bandwidth lies between a/F and 2a/(F+B): 10 bytes take 2.4 s, a forward takes 2 s, and a forward and backward
+	// 6 s.
 	r.Cluster.Levels[0].BandwidthBytesPerSecond = 10 / 2.4
 	p, err = find(context.Background(), r)
 	if err != nil || p.Schedule != "fbp-as" || p.Stages[0].Warmup != 3 {
@@ -286,7 +288,7 @@ func TestChoosesSchedules(t *testing.T) {
 	}
 }
 
-// The faster device takes the heavy end wherever it is given.
+// The faster device takes the heavy end, whatever its place in the list.
 func TestDeviceOrder(t *testing.T) {
 	r := plantest.EvenChain(3, 2, 1e12)
 	for i := range r.Profile.Layers {
@@ -355,7 +357,7 @@ func BenchmarkBaPipe(b *testing.B) {
 	}
 }
 
-// oneChain is one chain on these devices.
+// oneChain returns the places of a single chain on these devices.
 func oneChain(devices []int) (places [][]int) {
 	for _, d := range devices {
 		places = append(places, []int{d})

@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestChainsSideBySide: four layers of 3 s on four devices, 8 micro-batches. One chain takes (8+4-1) 3 = 33 s; two
-// chains of two stages, 4 micro-batches each, (4+2-1) 6 = 30 s and the sum of each stage's gradients over both. A stage
-// of two layers has 100 bytes of weights, whose sum over two devices on links of 50 B/s takes 2 s, and on links of
-// 20 B/s 5 s: then one chain is better.
+// TestChainsSideBySide has four layers of 3 s on four devices, and 8 micro-batches. One chain takes (8+4-1) 3 = 33
+// s. Two chains of two stages, with 4 micro-batches each, take (4+2-1) 6 = 30 s, and then sum each stage's gradients
+// over both chains. A stage of two layers has 100 bytes of weights. Their sum over two devices takes 2 s on links of
+// 50 B/s. On links of 20 B/s it takes 5 s, and one chain is better.
 func TestChainsSideBySide(t *testing.T) {
 	for _, c := range []struct {
 		collective float64
@@ -53,8 +53,8 @@ func TestChainsSideBySide(t *testing.T) {
 	}
 }
 
-// TestChainsOfMixedDevices: with two fast and two slow devices, each chain has one of both in the same order. With
-// three and one, two chains are impossible.
+// TestChainsOfMixedDevices: with two fast and two slow devices, each chain has one of each type, in the same order.
+// With three of one type and one of the other, two chains are impossible.
 func TestChainsOfMixedDevices(t *testing.T) {
 	r := plantest.EvenChain(3, 4, 1e12)
 	r.Cluster.Levels[0].CollectiveBandwidthBytesPerSecond = 1e12
@@ -70,7 +70,8 @@ func TestChainsOfMixedDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One layer of 3 s on d, two of 1.5 s on e: a pace of 3 s, 4 micro-batches in each chain, and e may come first.
+	// Each chain has one layer of 3 s on d and two of 1.5 s on e, which gives a pace of 3 s, and 4 micro-batches. e may
+	// come first.
 	if len(p.Stages) != 2 || math.Abs(p.Objective.Value-5*3) > 1e-6 {
 		t.Fatalf("%v s in %+v, want 15", p.Objective.Value, p.Stages)
 	}
@@ -86,11 +87,12 @@ func TestChainsOfMixedDevices(t *testing.T) {
 	}
 }
 
-// TestDataParallelismWhereItIsBest: BaPipe's Table III has it for ResNet-50, "as the communication consumption for
-// activation between GPUs in the pipeline is larger than the amount of communication for weights gradient" (§4.2.1).
-// Four layers of 3 s, two devices, 8 micro-batches: data parallelism takes 4 x 12 s and its sum of 400 bytes of
-// gradients, 4 s at 100 B/s. A pipeline of two stages of 6 s takes (8+2-1) 6 = 54 s where transfers cost nothing, and
-// over features of 10 B at 1 B/s 54 + (2+8-2-ceil(7/2)) 2 x 10 = 134 s by 1F1B-SNO.
+// TestDataParallelismWhereItIsBest: BaPipe's Table III uses data parallelism for ResNet-50, "as the communication
+// consumption for activation between GPUs in the pipeline is larger than the amount of communication for weights
+// gradient" (§4.2.1). Here four layers of 3 s run on two devices, with 8 micro-batches. Data parallelism takes 4 x
+// 12 s, and 4 s more to sum 400 bytes of gradients at 100 B/s. A pipeline of two stages of 6 s takes (8+2-1) 6 = 54
+// s if transfers cost nothing. If features of 10 B cross at 1 B/s, it takes 54 + (2+8-2-ceil(7/2)) 2 x 10 = 134 s by
+// 1F1B-SNO.
 func TestDataParallelismWhereItIsBest(t *testing.T) {
 	for _, c := range []struct {
 		link, collective float64

@@ -9,14 +9,14 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// If stages side by side could be on more sets of devices than are followed, the answer says so.
+// If stages side by side could use more sets of devices than the search follows, the answer says so.
 func TestSaysThatSetsWereLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		devices, each int
 		limited       bool
 	}{{16, 8, false}, {1024, 8, true}} {
 		s := servers.New(c.devices, c.each, servers.Left)
-		half := s.None() // of every other server
+		half := s.None() // half of the devices of every other server
 		for i := 0; i < len(half); i += 2 {
 			half[i] = uint32(c.each / 2)
 		}
@@ -36,7 +36,7 @@ func TestSaysThatSetsWereLeftOut(t *testing.T) {
 	}
 }
 
-// TestSaysWhereItCuts: of a profile that branches, not of a chain.
+// TestSaysWhereItCuts: for a profile that branches, the answer says where it cuts; for a chain it does not.
 func TestSaysWhereItCuts(t *testing.T) {
 	for _, branched := range []bool{false, true} {
 		r := plantest.EvenChain(8, 2, 1e9)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	_ "github.com/millrace-ml/millrace/plan/planners" // registers the planners
 	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 )
@@ -30,8 +30,7 @@ func planWith(t testing.TB, r plan.Request) *plan.Plan {
 	return p
 }
 
-// TestIsFast: imported profiles on 16 devices, and a long chain on a thousand, well
-// under what a person waits for; millrace-lab bench plan prints the times.
+// TestIsFast logs the times to plan for imported profiles on 16 devices. `millrace-lab bench plan` measures them.
 func TestIsFast(t *testing.T) {
 	for _, m := range plantest.Table4 {
 		imp := m.Read(t)
@@ -45,7 +44,7 @@ func TestIsFast(t *testing.T) {
 	}
 }
 
-// TestOnAThousandDevices: a long chain in four levels, thinned and said so.
+// TestOnAThousandDevices plans for a long chain on four levels of 1,024 devices within 20 s.
 func TestOnAThousandDevices(t *testing.T) {
 	big := longChain(1000)
 	levels := []cluster.Level{

@@ -27,7 +27,7 @@ func two(output, parameters, saved, memory int64) plan.Request {
 			Levels:      []cluster.Level{{Name: "rack", Size: 2, BandwidthBytesPerSecond: 1e9, FullDuplex: true}}}}
 }
 
-// depths is K_i of a plan of two stages.
+// depths returns K_i, the depth of each stage, of a plan of two stages.
 func depths(t *testing.T, r plan.Request) (k []int) {
 	t.Helper()
 	r.Set["dp"] = "no"
@@ -41,9 +41,9 @@ func depths(t *testing.T, r plan.Request) (k []int) {
 	return k
 }
 
-// Section 5.3: the policy is chosen by the ratio of what a micro-batch's activations and gradients take between stages
-// to what it takes a stage to compute, here 2a/1e9 over 30 ms. From 0.1 on it is P_B, K = 2(S-i)-1 = 3, 1; below it
-// P_A, K = S-i = 2, 1.
+// Section 5.3 chooses the policy by a ratio. It is the time that a micro-batch's activations and gradients take
+// between stages, divided by the time that a stage computes it: here 2a/1e9 s over 30 ms. From 0.1 on the policy is
+// P_B, with K = 2(S-i)-1 = 3, 1; below 0.1 it is P_A, with K = S-i = 2, 1.
 func TestThePolicyFollowsTheRatio(t *testing.T) {
 	for _, c := range []struct {
 		output    int64
@@ -63,15 +63,16 @@ func TestThePolicyFollowsTheRatio(t *testing.T) {
 	}
 }
 
-// Section 5.3: K_i is at most D, the micro-batches that memory holds. A stage has 1000 bytes of weights and as many of
-// gradients, and 4000 for each micro-batch: 6000 hold one, 10000 two, 14000 three, of which P_B wants three.
+// Section 5.3: K_i is at most D, the number of micro-batches that memory holds. A stage has 1000 bytes of weights,
+// 1000 of gradients, and 4000 for each micro-batch. So 6000 bytes hold one micro-batch, 10000 two, and 14000 three,
+// which is the number that P_B needs.
 func TestMemoryBoundsTheDepth(t *testing.T) {
 	for _, c := range []struct {
 		memory int64
 		want   []int
 	}{{1 << 20, []int{3, 1}}, {14_500, []int{3, 1}}, {12_000, []int{2, 1}}, {7_000, []int{1, 1}}} {
 		r := two(1_600_000, 1000, 4000, c.memory)
-		for i := range r.Profile.Layers { // what crosses to the other device is not what the test is about
+		for i := range r.Profile.Layers { // the test is not about transfers to the other device
 			r.Profile.Layers[i].Costs[0].OutputBytes = 0
 		}
 		r.Set["policy"] = "pb"
@@ -104,10 +105,11 @@ func TestDataParallelismIsReturnedWhereItWins(t *testing.T) {
 	}
 }
 
-// With at most two stages a plan has two, though three are faster. Layers of 10 + 20, 10 + 20 and 12 + 24 ms on three
-// devices, M = 8, by equations (1) to (3): three stages, the last of which is the pivot, take (10 + 10 + 12) + 7 x 36 +
-// (20 + 20 + 24) = 348 ms. The better two have the last two layers on two devices by halves, 11 + 22 ms, which sum
-// gradients of 100 MB, 2 x 1/2 x 100 MB at 1 GB/s: (10 + 11) + 7 x 33 + (22 + 100) = 374 ms.
+// If the limit is two stages, a plan has two, though three are faster. Layers of 10 + 20, 10 + 20 and 12 + 24 ms run
+// on three devices with M = 8, by equations (1) to (3). With three stages, the last of which is the pivot, a step
+// takes (10 + 10 + 12) + 7 x 36 + (20 + 20 + 24) = 348 ms. The best plan of two stages replicates the last two
+// layers on two devices, 11 + 22 ms each. They sum 100 MB of gradients in 2 x 1/2 x 100 MB / (1 GB/s) = 100 ms. A
+// step then takes (10 + 11) + 7 x 33 + (22 + 100) = 374 ms.
 func TestMostStages(t *testing.T) {
 	r := two(0, 50_000_000, 1, 1<<30)
 	third := r.Profile.Layers[1]

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// equation2 is L with Q, Tw, Ts and Te computed as printed.
+// equation2 returns L, with Q, Tw, Ts and Te computed as printed.
 func equation2(stages []stage, M int) float64 {
 	Q := len(stages) - 1
 	for s := Q - 1; s >= 0; s-- {
@@ -106,9 +106,9 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestSearchAgainstTwins: thousands of random chains against the recursion as
-// printed, written again, and against every plan that the placements allow. The search is
-// the recursion without its pruning; with it, it lies between the two.
+// TestSearchAgainstTwins compares with two twins on thousands of random chains: the recursion as printed, and all
+// plans that the placements allow. s.run must give the recursion's result. s.search drops the recursion's pruning,
+// so its result must lie between the twins'.
 func TestSearchAgainstTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	better, optimal, plans := 0, 0, 0
@@ -164,7 +164,7 @@ func TestSearchAgainstTwins(t *testing.T) {
 	}
 }
 
-// latencyOf is L of a plan from its stages alone, infinite where a stage does not fit.
+// latencyOf returns L of a plan, computed from its stages, or infinity if a stage does not fit.
 func latencyOf(c *costs, ends []int, devices [][]int) float64 {
 	latency, fits := latencyAnyway(c, ends, devices)
 	if !fits {
@@ -173,7 +173,7 @@ func latencyOf(c *costs, ends []int, devices [][]int) float64 {
 	return latency
 }
 
-// latencyAnyway is L of a plan from its stages alone, and whether all of them fit.
+// latencyAnyway returns L of a plan, computed from its stages, and whether all of them fit.
 func latencyAnyway(c *costs, ends []int, devices [][]int) (latency float64, fits bool) {
 	var stages []stage
 	first := 0
@@ -191,7 +191,8 @@ func latencyAnyway(c *costs, ends []int, devices [][]int) (latency float64, fits
 	return equation2(stages, c.M), fits
 }
 
-// literalRecursion is equations (4) and (5): one prefix kept for each layers and set.
+// literalRecursion returns L by equations (4) and (5), which keep one prefix for each number of layers and set of
+// devices.
 func literalRecursion(c *costs) float64 {
 	type prefix struct {
 		ends    []int
@@ -238,7 +239,7 @@ func literalRecursion(c *costs) float64 {
 	return best
 }
 
-// everyPlan is the least L of all splits on all sets that the placements reach.
+// everyPlan returns the least L over all splits and all sets of devices that the placements reach.
 func everyPlan(c *costs) float64 {
 	n, G := len(c.p.Layers), len(c.typeOf)
 	full := c.at.All()

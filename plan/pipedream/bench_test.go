@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// BenchmarkPipeDream times the planner where the published optimizer's times are known, and
-// on 1,000 layers and 1,024 devices.
+// BenchmarkPipeDream measures the planner on cases for which the published optimizer's times are known, and on 1,000
+// layers and 1,024 devices.
 func BenchmarkPipeDream(b *testing.B) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -47,7 +47,7 @@ func BenchmarkPipeDream(b *testing.B) {
 	}
 }
 
-// uneven is a chain of so many layers, no two alike, with most weights near the end.
+// uneven returns a chain of n layers, all different, with most weights near the end.
 func uneven(n int) *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "uneven", Source: "measured"}
 	x := uint32(1)

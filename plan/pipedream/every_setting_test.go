@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// everyPlan is the least time over all partitions of a chain, numbers of replicas and idle workers. It goes level by
-// level, with every setting of the planner: nothing but the definitions.
+// everyPlan computes the least time over all partitions of a chain, numbers of replicas and idle workers. It goes
+// level by level and handles every setting of the planner, straight from the definitions.
 type everyPlan struct {
 	p                          *profile.Profile
 	sizes                      []int
@@ -25,7 +25,8 @@ type everyPlan struct {
 	known                      map[[4]int]float64
 }
 
-// stage is segment i..j on m workers of a level, uncut, with so many workers behind it.
+// stage returns the time of layers i to j as one stage on m workers of a level. behind is the number of workers in
+// the later stages of that level.
 func (e *everyPlan) stage(level, i, j, m, behind int, first bool) float64 {
 	compute, weights, saved := 0.0, 0.0, 0.0
 	for k := i; k <= j; k++ {
@@ -49,7 +50,7 @@ func (e *everyPlan) stage(level, i, j, m, behind int, first bool) float64 {
 	return max(compute, sync) / float64(m)
 }
 
-// best is i..j on m workers of a level.
+// best returns the least time of layers i to j on m workers of a level.
 func (e *everyPlan) best(level, i, j, m int) float64 {
 	key := [4]int{level, i, j, m}
 	if v, ok := e.known[key]; ok {
@@ -103,8 +104,8 @@ func (e *everyPlan) drawLayers(rng *rand.Rand, n int) (bytes float64) {
 	return bytes
 }
 
-// TestEverySetting: the search is exact under every setting, with limits learnt from
-// searches over fewer states and without, on chains of up to 9 layers and up to three levels.
+// TestEverySetting checks that the search is exact under every setting. Coarser searches, which give it limits, are
+// on or off. Chains have up to 9 layers and clusters up to three levels.
 func TestEverySetting(t *testing.T) {
 	defer func(was []int) { coarser = was }(coarser)
 	rng := rand.New(rand.NewPCG(17, 4))
@@ -122,7 +123,7 @@ func TestEverySetting(t *testing.T) {
 			known: map[[4]int]float64{},
 			p:     &profile.Profile{Version: profile.Version, Model: "chain", Source: "measured"},
 		}
-		network := math.Pow(10, 7.5+3*rng.Float64()) // from transfers that decide to those that do not count
+		network := math.Pow(10, 7.5+3*rng.Float64()) // transfers range from decisive to negligible
 		total := e.drawLayers(rng, n)
 		c := &cluster.Cluster{Name: "small", DeviceTypes: map[string]cluster.DeviceType{"gpu": {}}}
 		devices := 1
@@ -165,7 +166,7 @@ func TestEverySetting(t *testing.T) {
 		if n < 4 || e.memory > 0 {
 			continue
 		}
-		set["states"] = fmt.Sprint(1 + rng.IntN(n-1)) // a beam: no better, and its plan's own value
+		set["states"] = fmt.Sprint(1 + rng.IntN(n-1)) // a beam search, whose plan is not better
 		few, err := find(t.Context(), r)
 		if err == nil && few.Objective.Value < want*(1-1e-9) {
 			t.Fatalf("%d layers on %v, %v: the beam's %.12g is below the least %.12g", n, sizes, set,

@@ -11,12 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// publishedFlags is what the published optimizer may be told, beside the profile and the levels.
+// publishedFlags holds the published optimizer's arguments, besides the profile and the levels.
 type publishedFlags struct {
 	straight, fewer bool    // --straight_pipeline, --use_fewer_machines
-	memory          float64 // --use_memory_constraint -s; 0: none
-	ratio           float64 // --activation_compression_ratio; 0: none
-	max             bool    // no flag: the older optimizer.py's max for sum
+	memory          float64 // --use_memory_constraint -s; 0 means no limit
+	ratio           float64 // --activation_compression_ratio; 0 means none
+	max             bool    // not a flag: max in place of sum, as in the older optimizer.py
 }
 
 func (f publishedFlags) settings() map[string]string {
@@ -38,7 +38,7 @@ func (f publishedFlags) settings() map[string]string {
 	return set
 }
 
-// bySegment is the sum of a quantity over the segments i to j, of sums that states have.
+// bySegment returns a quantity for every segment from state i to j. The states hold its running sums.
 func bySegment(list []profile.State, of func(profile.State) float64) [][]float64 {
 	n := len(list)
 	out := make([][]float64, n+1)
@@ -54,7 +54,7 @@ func bySegment(list []profile.State, of func(profile.State) float64) [][]float64
 	return out
 }
 
-// flagged is the published recursion with all of its flags, table by table in its own order of loops;
+// flagged runs the published recursion with all of its flags, with the same tables and order of loops. It returns
 // +Inf where the original has None.
 func flagged(s *profile.States, sizes []int, bandwidths []float64, f publishedFlags) float64 {
 	n := len(s.List)
@@ -135,7 +135,7 @@ func flagged(s *profile.States, sizes []int, bandwidths []float64, f publishedFl
 	return compute[0][n-1]
 }
 
-// drawFlags draws flags for a model of so many bytes in all.
+// drawFlags draws flags. bytes is the size of the whole model and scales the memory limit.
 func drawFlags(rng *rand.Rand, bytes float64) publishedFlags {
 	f := publishedFlags{straight: rng.IntN(4) == 0, fewer: rng.IntN(3) == 0, max: rng.IntN(3) == 0,
 		ratio: []float64{0, 1, 1, 0.3, 7.5}[rng.IntN(5)]}
@@ -145,13 +145,13 @@ func drawFlags(rng *rand.Rand, bytes float64) publishedFlags {
 	return f
 }
 
-// outcome counts what came of runs.
+// outcome counts the results of runs.
 type outcome struct {
 	planned, refused int
-	bound            int // planned otherwise for their memory limit
+	bound            int // plans that are slower because of their memory limit
 }
 
-// compare plans as published and by the recursion above.
+// compare checks the planner's result against the recursion above.
 func (o *outcome) compare(t *testing.T, what string, p *profile.Profile, batch int, sizes []int, bandwidths []float64,
 	f publishedFlags) {
 	t.Helper()
@@ -194,7 +194,8 @@ func (o *outcome) compare(t *testing.T, what string, p *profile.Profile, batch i
 	}
 }
 
-// flagTopologies are one to four levels, some of one member, some odd.
+// flagTopologies lists the level sizes of clusters. They have one to four levels, some with one member or an odd
+// number.
 var flagTopologies = [][]int{
 	{1}, {2}, {3}, {5}, {7}, {16}, {1, 4}, {4, 1}, {7, 1}, {2, 2}, {3, 2}, {2, 5}, {3, 5}, {4, 4}, {2, 8}, {8, 2},
 	{3, 1, 2}, {2, 2, 2}, {2, 3, 2}, {4, 2, 2}, {2, 2, 2, 2},
@@ -208,15 +209,15 @@ func drawBandwidths(rng *rand.Rand, sizes []int) []float64 {
 	return out
 }
 
-// TestFlagsOnPublishedProfiles: every artifact's profile small enough for the literal recursion, or its first
-// layers, times off by up to a tenth, on clusters of one to four levels at random bandwidths, of which the
-// inner may be the slower one, under random flags.
+// TestFlagsOnPublishedProfiles compares under random flags. It uses every published profile, or only its first
+// layers if the literal recursion would take too long. Times vary by up to a tenth. Clusters have one to four levels
+// with random bandwidths, and an inner level may be the slower one.
 func TestFlagsOnPublishedProfiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 4))
 	var came outcome
 	for _, c := range []struct {
 		file                 string
-		batch, times, layers int // layers: the first so many; 0 is all
+		batch, times, layers int // layers is the number of first layers to use; 0 means all
 	}{
 		{"pipedream-alexnet.txt", 256, 60, 0}, {"pipedream-vgg16.txt", 128, 40, 0}, {"pipedream-gnmt.txt", 32, 8, 0},
 		{"dapple-vgg-19-pbs-32.txt", 32, 60, 0},
@@ -245,7 +246,7 @@ func TestFlagsOnPublishedProfiles(t *testing.T) {
 	came.check(t)
 }
 
-// check that the flags are neither too loose nor too tight to show anything.
+// check fails unless enough runs were planned, refused, and changed by their memory limit.
 func (o outcome) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%+v", o)
@@ -254,7 +255,7 @@ func (o outcome) check(t *testing.T) {
 	}
 }
 
-// TestFlagsOnRandomGraphs: the same on small graphs, of which some branch.
+// TestFlagsOnRandomGraphs compares in the same way on small graphs, some of which branch.
 func TestFlagsOnRandomGraphs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(23, 9))
 	var came outcome

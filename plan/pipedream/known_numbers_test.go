@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestKnownNumbers: published answers that are kept as rounded numbers only, to their
-// last digit, and the replicas of shipped configurations.
+// TestKnownNumbers compares with published answers that exist only as rounded numbers, to their last digit. It also
+// compares with the replicas of shipped configurations.
 func TestKnownNumbers(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestKnownNumbers(t *testing.T) {
 		sizes      []int
 		bandwidths []float64
 		objective  float64 // to 1e-4 s
-		replicas   []int   // nil: ties
+		replicas   []int   // nil if plans tie
 	}{
 		{"pipedream-gnmt_large.txt", 128, []int{4, 4}, []float64{12e9, 1.25e9}, 0.0421, nil},
 		{"pipedream-gnmt_large.txt", 128, []int{16}, []float64{1.25e9}, 0.0590, nil},

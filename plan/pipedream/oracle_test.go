@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// published is a run of PipeDream's optimizer on one of its own profiles.
+// published holds a run of PipeDream's optimizer on one of its own profiles.
 type published struct {
 	Profile  string
 	Topology struct {
@@ -36,7 +36,8 @@ type published struct {
 	}
 }
 
-// levels is a cluster of one device type with these levels, innermost first.
+// levels returns a cluster with these levels, innermost first. Its devices take turns through types, or are all
+// "gpu".
 func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster {
 	c := &cluster.Cluster{Name: "test", DeviceTypes: map[string]cluster.DeviceType{"gpu": {}}}
 	n := 1
@@ -56,7 +57,7 @@ func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster
 	return c
 }
 
-// TestAnswersAsPublished: every published run, and those with max for sum.
+// TestAnswersAsPublished compares with every published run, also with those that use max in place of sum.
 func TestAnswersAsPublished(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -95,7 +96,7 @@ func TestAnswersAsPublished(t *testing.T) {
 				t.Errorf("objective %.12g, published %.12g", pl.Objective.Value, want)
 			}
 			if run.Result.Alternatives == nil || len(*run.Result.Alternatives) > 0 {
-				return // ties are broken at random in the original
+				return // the original breaks ties at random
 			}
 			ordered, err := p.Ordered(pl.Order)
 			if err != nil {
@@ -114,7 +115,7 @@ func TestAnswersAsPublished(t *testing.T) {
 					have = append(have, l.Name)
 				}
 				for _, layer := range want.Layers {
-					// the input, which comes back with the first stage
+					// node1 is the input, which the original adds to a stage
 					if !slices.Contains(have, layer) && layer != "node1" {
 						t.Errorf("stage %d lacks %s; it has %v", i, layer, have)
 					}

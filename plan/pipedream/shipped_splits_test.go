@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// shippedModel is a model of PipeDream's runtime as its repository ships it, cut into stages.
+// shippedModel holds a model of PipeDream's runtime as its repository ships it, cut into stages.
 type shippedModel struct {
 	Model, Variant string
 	Kinds          [][]string `json:"module_kinds"` // of each stage
@@ -19,10 +19,9 @@ type shippedModel struct {
 	}
 }
 
-// TestAnswersAsShipped: the stages that the published repository ships are those of
-// the published formula where the files say with which of its versions and bandwidths: kinds
-// of modules stage by stage, and the ranks of each stage. Dropout takes no time, and on which
-// side of a cut it falls is chance.
+// TestAnswersAsShipped: the published formula gives the stages that the published repository ships, if the files say
+// which version and bandwidths they were made with. It compares the kinds of modules and the ranks of each stage.
+// Dropout takes no time, so the side of a cut on which it lies is chance.
 func TestAnswersAsShipped(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -91,7 +90,7 @@ func TestAnswersAsShipped(t *testing.T) {
 	}
 }
 
-// modules is the kinds of a stage's modules in any order, without Dropout and what is none.
+// modules returns the kinds of a stage's modules, sorted, without Dropout and operations that are not modules.
 func modules(kinds []string) []string {
 	var out []string
 	for _, k := range kinds {

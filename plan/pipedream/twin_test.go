@@ -9,13 +9,12 @@ import (
 	"testing"
 
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/planners" // that are asked by their names
+	_ "github.com/millrace-ml/millrace/plan/planners" // registers the planners
 	"github.com/millrace-ml/millrace/plan/plantest"
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestArtifactTwin compares with the literal recursion on published profiles whose
-// times are changed by up to 10 %.
+// TestArtifactTwin compares with the literal recursion, on published profiles whose times vary by up to 10 %.
 func TestArtifactTwin(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -68,8 +67,8 @@ func TestArtifactTwin(t *testing.T) {
 	}
 }
 
-// TestBruteForce tries every partition and number of replicas of the paper's
-// formula on thousands of small chains, with two levels and types of devices.
+// TestBruteForce tries every partition and number of replicas by the paper's formula. It uses thousands of small
+// chains, with two levels and two types of devices.
 func TestBruteForce(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -100,13 +99,13 @@ func TestBruteForce(t *testing.T) {
 		c := levels(sizes, bandwidths, types...)
 		x := 1.0
 		if len(types) > 1 && len(c.Devices) > 1 {
-			x = slow // all count as the slowest
+			x = slow // every device counts as the slowest
 		}
 		pl, err := planner.Plan(t.Context(), plan.Request{Profile: p, Cluster: c, Batch: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
-		// every composition of layers and workers, level by level
+		// best tries every division into layers and workers, level by level.
 		var best func(level, i, j, m int) float64
 		stage := func(level, i, j, m int) float64 {
 			inner, weights := 0.0, 0.0
@@ -146,7 +145,7 @@ func TestBruteForce(t *testing.T) {
 	}
 }
 
-// TestAvgPipeIsStraight: a straight pipeline with a flush, no slower than data says it must be.
+// TestAvgPipeIsStraight: AvgPipe's planner returns a straight pipeline with a flush.
 func TestAvgPipeIsStraight(t *testing.T) {
 	planner, err := plan.LookupPlanner("avgpipe")
 	if err != nil {
@@ -193,8 +192,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayOfWhichPlans: where a model has more cuts than a refusal looks at, the least limit is of
-// some plans only.
+// TestRefusalsSayOfWhichPlans: if a refusal examines only some of a model's cuts, it says which plans its least
+// limit is for.
 func TestRefusalsSayOfWhichPlans(t *testing.T) {
 	for _, c := range []struct {
 		planner string

@@ -11,7 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestNoPlannerTakesAnEndlessBatch: searches whose length is a batch's size would not end.
+// TestNoPlannerTakesAnEndlessBatch: planners refuse batches that are negative, zero, or so large that a search would
+// not end.
 func TestNoPlannerTakesAnEndlessBatch(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a")
 	if err != nil {

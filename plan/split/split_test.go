@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// randomProfile is a chain with skips of up to 8 layers.
+// randomProfile draws a chain of up to 8 layers, with skips.
 func randomProfile(t *rapid.T) *profile.Profile {
 	n := rapid.IntRange(1, 8).Draw(t, "layers")
 	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x",

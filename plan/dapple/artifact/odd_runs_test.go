@@ -10,8 +10,8 @@ import (
 )
 
 // TestOddRuns compares the published search with its literal twins on new inputs. Each profile gets random times,
-// batch, servers and bandwidths. It covers straight over all devices, two stages side by side, and a cut in two. Of
-// the largest profiles it uses the first layers.
+// batch, servers and bandwidths. The test covers straight plans over all devices, straight plans of two stages, and
+// plans cut in two. It uses only the first layers of the largest profiles.
 func TestOddRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 27))
 	runs := 0
@@ -54,7 +54,7 @@ func TestOddRuns(t *testing.T) {
 			}
 			run := fmt.Sprintf("%s, %d servers of %d, batch %d, %+v", of.file, servers[0], servers[1], batch, k)
 			runs++
-			at := G - 1 // behind those that are one stage
+			at := G - 1 // after the candidates of one stage
 			straight := []int{G}
 			if G > 2 && G%2 == 0 {
 				straight = []int{2, G}

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// workloads are those of DAPPLE's Table 4 with the constants of the published examples. Their shapes are the table's
-// for configurations A, B and C.
+// workloads lists the models of DAPPLE's Table 4, with the constants of the published examples. shapes holds the
+// table's plans for configurations A, B and C.
 var workloads = []struct {
 	plantest.Published
 	told   artifact.Constants
@@ -31,8 +31,8 @@ var workloads = []struct {
 		PeakActivationPerSample: 752535456}, [3]string{"8:8", "11:5", "11:5"}},
 }
 
-// linked is constants with the published code's links and memory; configuration C's links are its analysis
-// script's.
+// linked returns k with the published code's links and memory. Configuration C's links come from the published
+// analysis script.
 func linked(k artifact.Constants, configuration string) artifact.Constants {
 	k.NVLink, k.EthernetP2P, k.EthernetNCCL, k.GPUMemory = 25e9, 1e9, 3e9, 16e9
 	if configuration == "dapple-c" {
@@ -41,7 +41,7 @@ func linked(k artifact.Constants, configuration string) artifact.Constants {
 	return k
 }
 
-// TestTable4 is every shape of DAPPLE's Table 4 but ResNet-50's, whose profile is not at hand.
+// TestTable4 checks every plan of DAPPLE's Table 4 except ResNet-50's, whose profile we do not have.
 func TestTable4(t *testing.T) {
 	for _, m := range workloads {
 		p := m.Read(t)
@@ -62,8 +62,8 @@ func TestTable4(t *testing.T) {
 	}
 }
 
-// TestTable6 is the plans of DAPPLE's Table 6, in states; the table counts the input
-// as layer 0, so its first layer of the second stage is one more.
+// TestTable6 checks the plans of DAPPLE's Table 6, with cuts as numbers of states. The table counts the input as
+// layer 0, which adds one to the number of the second stage's first layer.
 func TestTable6(t *testing.T) {
 	for _, c := range []struct {
 		file               string
@@ -90,7 +90,8 @@ func TestTable6(t *testing.T) {
 	}
 }
 
-// TestLinksAreTheClusters: what is inside a server, between two and between several, by where servers end.
+// TestLinksAreTheClusters checks the bandwidths inside a server, between two servers, and between several, for
+// servers of several sizes.
 func TestLinksAreTheClusters(t *testing.T) {
 	p := &profile.Profile{OptimizerStates: 1}
 	inf := math.Inf(1)

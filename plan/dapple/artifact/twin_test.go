@@ -16,17 +16,17 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// literalCell is an entry of the published table: occupancy bit by bit.
+// literalCell is an entry of the published table for one occupancy of the servers.
 type literalCell struct {
 	block   float64
-	k, m    int // the split before; k -1: none
+	k, m    int // the split before; k is -1 if there is none
 	from    string
 	devices []int
 	mp      int
 }
 
-// literalPlanFor is plan_for(i, straight) as published, for every split of devices, written
-// again without any of the shortcuts: one device bit by bit, all placements merged.
+// literalPlanFor is plan_for(i, straight) as published, for every split of devices, written again without its
+// shortcuts. It keeps one entry for each occupancy, over all placements.
 func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	G, N := len(a.at.Of), len(a.compute)
 	rp := G / i
@@ -99,9 +99,9 @@ func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	return out, true
 }
 
-// TestArtifactAgainstALiteralTwin: random graphs and clusters, each candidate of the
-// search against the published recursion without shortcuts, and the fifteen searches that
-// are not straight against the claim that they answer one stage.
+// TestArtifactAgainstALiteralTwin compares each candidate of the search with the published recursion without
+// shortcuts, on random graphs and clusters. It also checks the claim that searches that are not straight give one
+// stage.
 func TestArtifactAgainstALiteralTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for n := range 1500 {
@@ -164,8 +164,8 @@ func TestArtifactAgainstALiteralTwin(t *testing.T) {
 	}
 }
 
-// literalBipartition is the best speedup of two stages: every cut, every number of devices
-// of the first, every placement of both.
+// literalBipartition returns the best speedup of two stages, over every cut, every number of devices of the first
+// stage, and every placement of both.
 func literalBipartition(a *input, G int) float64 {
 	best, states := 0.0, len(a.compute)
 	for l := range states - 1 {
@@ -184,9 +184,8 @@ func literalBipartition(a *input, G int) float64 {
 	return best
 }
 
-// TestArtifactOnPerturbedProfiles: the published profiles with times off by up to a
-// tenth, so that nothing ties, straight over sixteen devices and cut in two against the literal
-// twins.
+// TestArtifactOnPerturbedProfiles compares with the literal twins on published profiles whose times vary by up to a
+// tenth, so that nothing ties. It covers straight plans over sixteen devices and plans cut in two.
 func TestArtifactOnPerturbedProfiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for file, size := range map[string]int{

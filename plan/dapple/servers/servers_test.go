@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// TestOneServerOfAllDevices: of the most devices that a cluster may have, each is counted.
+// TestOneServerOfAllDevices counts the devices of one server that has as many as a cluster may have.
 func TestOneServerOfAllDevices(t *testing.T) {
 	s := New(cluster.MaxDevices, cluster.MaxDevices, Used)
 	for _, some := range []int{1, cluster.MaxDevices - 1} {
@@ -22,21 +22,22 @@ func TestOneServerOfAllDevices(t *testing.T) {
 	}
 }
 
-// TestScatterFirst: worked out by hand from §4.2.2's sentence, and from the published code's loop.
+// TestScatterFirst compares with placements worked out by hand, from the sentence in §4.2.2 and from the published
+// code.
 func TestScatterFirst(t *testing.T) {
 	for _, c := range []struct {
 		before Taken
 		n      int
-		used   string // by the paper: fresh first, append first, scatter first, each set once
-		left   string // by the code
+		used   string // Used, the paper's rule: fresh first, append first, scatter first, without duplicates
+		left   string // Left, the published code's rule
 	}{
-		{Taken{0, 0, 0}, 6, "[[4 2 0] [2 2 2]]", "[[4 2 0] [2 2 2]]"},                 // all are fresh
-		{Taken{2, 1, 0}, 2, "[[2 1 2] [4 1 0] [3 2 0]]", "[[2 1 2] [4 1 0] [3 2 0]]"}, // two of the used
-		{Taken{2, 1, 0}, 4, "[[2 1 4] [4 3 0]]", "[[2 1 4] [4 3 0] [4 2 1]]"},         // used ones suffice
-		{Taken{3, 3, 0}, 3, "[[3 3 3]]", "[[3 3 3] [4 4 1]]"},                         // used ones have two left
-		{Taken{4, 0, 0}, 4, "[[4 4 0]]", "[[4 4 0] [4 2 2]]"},                         // used ones are full
-		{Taken{1, 0, 0}, 3, "[[1 3 0] [4 0 0]]", "[[1 3 0] [4 0 0] [2 1 1]]"},         // one is used
-		{Taken{1, 1, 1}, 6, "[[4 4 1] [3 3 3]]", "[[4 4 1] [3 3 3]]"},                 // none is fresh
+		{Taken{0, 0, 0}, 6, "[[4 2 0] [2 2 2]]", "[[4 2 0] [2 2 2]]"},                 // all servers are fresh
+		{Taken{2, 1, 0}, 2, "[[2 1 2] [4 1 0] [3 2 0]]", "[[2 1 2] [4 1 0] [3 2 0]]"}, // five are left on used servers
+		{Taken{2, 1, 0}, 4, "[[2 1 4] [4 3 0]]", "[[2 1 4] [4 3 0] [4 2 1]]"},         // five are left on them
+		{Taken{3, 3, 0}, 3, "[[3 3 3]]", "[[3 3 3] [4 4 1]]"},                         // two are left on used servers
+		{Taken{4, 0, 0}, 4, "[[4 4 0]]", "[[4 4 0] [4 2 2]]"},                         // the used server is full
+		{Taken{1, 0, 0}, 3, "[[1 3 0] [4 0 0]]", "[[1 3 0] [4 0 0] [2 1 1]]"},         // one server is used
+		{Taken{1, 1, 1}, 6, "[[4 4 1] [3 3 3]]", "[[4 4 1] [3 3 3]]"},                 // no server is fresh
 	} {
 		for over, want := range map[Scatter]string{Used: c.used, Left: c.left} {
 			if got := fmt.Sprint(New(12, 4, over).Place(c.before, c.n)); got != want {
