@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// planned is a search for a built-in model on a preset, with costs from its devices' peaks.
+// planned returns a search request for a built-in model on a preset. Costs come from the peaks of the devices.
 func planned(t *testing.T, name string, set map[string]any, on string, batch int) Request {
 	t.Helper()
 	m, err := model.Build(name, set)
@@ -32,7 +32,7 @@ func planned(t *testing.T, name string, set map[string]any, on string, batch int
 	return Request{Profile: p, Cluster: c, Batch: batch}
 }
 
-// A schedule that is fixed is no slower than it is as a rival, where the search may choose.
+// A fixed schedule is at least as fast as the same schedule as a rival, in a search that may choose.
 func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Request{
@@ -105,7 +105,7 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		slower := tight.Best.Predicted.StepS/wide.Best.Predicted.StepS - 1
-		if slower > 0.1 { // twice the limit is little less than the faster plan holds
+		if slower > 0.1 { // the faster plan then holds little more than twice the limit
 			if held++; !advised(e) {
 				t.Errorf("in %d/10 of the memory it is %.1f %% slower, and the advice is %+v", tenths, 100*slower, e.Levers)
 			}

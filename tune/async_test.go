@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Asynchronous data parallelism can be asked for, and is among the plans where updates may go
-// without a flush.
+// Asynchronous data parallelism is planned if its schedule is fixed, with or without the number of stages or of
+// micro-batches.
 func TestAsynchronousDataParallelismIsPlanned(t *testing.T) {
 	for _, fix := range []Overrides{{Schedule: "dp-async"}, {Schedule: "dp-async", Stages: 1},
 		{Schedule: "dp-async", MicroBatches: 4}} {
@@ -26,8 +26,8 @@ func TestAsynchronousDataParallelismIsPlanned(t *testing.T) {
 	}
 }
 
-// Plans are simulated with updates that are validated later where that is asked for, and only where
-// a step ends in a flush.
+// PostValidate gives plans that validate updates later, but only if gradients are clipped and a step ends in a
+// flush.
 func TestPostValidationIsPlanned(t *testing.T) {
 	for _, c := range []struct {
 		schedule string
@@ -57,8 +57,8 @@ func TestPostValidationIsPlanned(t *testing.T) {
 	}
 }
 
-// Asynchronous data parallelism with a server is planned where it is asked for, by schedule, policy or staleness. It
-// is on all workers with whole minibatches, and is not planned where other orders without a flush are asked for.
+// Asynchronous data parallelism with a server is planned if it is requested by schedule, policy or staleness. It
+// runs on all workers with whole minibatches. It is not planned if other orders without a flush are requested.
 func TestAServerIsPlannedWhereItIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

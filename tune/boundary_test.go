@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// format is how stages send each other tensors, and what packing them takes of a profile's machine.
+// format draws a format for tensors between stages, and sets the packing rates of a profile's machine.
 func format(t *rapid.T, p *profile.Profile) packing.Format {
 	f := rapid.SampledFrom([]packing.Format{packing.Whole, packing.F16, packing.I8}).Draw(t, "boundary")
 	if p.Transfer == nil {
@@ -25,10 +25,10 @@ func format(t *rapid.T, p *profile.Profile) packing.Format {
 	return f
 }
 
-// By hand: two layers of 1 s forward and 2 s backward on two workers, two micro-batches. One worker takes 12 s. Two
-// stages take 9 s and x each way of the last micro-batch; 20 bytes at 10 a second are 2 s, 13 s in all. In 16 bits they
-// are 1 s, 11 s in all. Packing or unpacking at 20 bytes a second is 1 s more for each of those that the last
-// micro-batch's way has, four, and one worker is the best again.
+// By hand: two layers of 1 s forward and 2 s backward run on two workers, with two micro-batches. One worker takes
+// 12 s. Two stages take 9 s, and the time to send the last micro-batch both ways. At 10 B/s, 20 bytes take 2 s each
+// way, 13 s in all. In 16 bits they take 1 s each way, 11 s in all. The last micro-batch is packed or unpacked four
+// times. At 20 B/s each of these takes 1 s more, and one worker is best again.
 func TestBoundaryDecidesBetweenPlans(t *testing.T) {
 	r := plantest.EvenChain(2, 2, 10)
 	for i := range r.Profile.Layers {
@@ -36,7 +36,7 @@ func TestBoundaryDecidesBetweenPlans(t *testing.T) {
 	}
 	for _, x := range []struct {
 		format packing.Format
-		rate   float64 // of packing, bytes a second; 0: none is known, and it takes no time
+		rate   float64 // bytes packed in a second; 0 means unknown, and packing takes no time
 		stages int
 		stepS  float64
 	}{{packing.Whole, 0, 1, 12}, {packing.F16, 0, 2, 11}, {packing.F16, 20, 1, 12}} {
@@ -62,8 +62,8 @@ func TestBoundaryDecidesBetweenPlans(t *testing.T) {
 	}
 }
 
-// Planners see the bytes that cross: PipeDream's cuts where a transfer is shorter than a stage, and a slow link has it
-// take one only in fewer bits.
+// Planners see the packed bytes. PipeDream cuts where a transfer is shorter than a stage, so on a slow link it cuts
+// only if tensors have fewer bits.
 func TestPlannersSeePackedBytes(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -85,13 +85,13 @@ func TestPlannersSeePackedBytes(t *testing.T) {
 		}
 		objective = append(objective, pl.Objective.Value)
 	}
-	// 2 * 80 B / (10 B/s) against (20 + 4) B twice over the same.
+	// 2 * 80 B / (10 B/s), and 2 * (20 + 4) B / (10 B/s).
 	if math.Abs(objective[0]-16) > 1e-9 || math.Abs(objective[1]-4.8) > 1e-9 {
 		t.Errorf("PipeDream's slowest of stages and transfers takes %v s; by hand 16 and 4.8", objective)
 	}
 }
 
-// What no plan of one stage has is refused by the name of the setting.
+// A boundary is refused, by the name of the setting, if no tensors cross between stages.
 func TestBoundaryIsOfSeveralStages(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

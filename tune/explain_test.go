@@ -13,20 +13,20 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// TestWhatFillsADevice counts by hand what two workers with half of a model each hold. A stage has
-// two layers of 100 B of parameters; with one optimizer state that is 200 B of weights, of
-// gradients and of states for every set of weights that is updated.
+// TestWhatFillsADevice counts by hand what two workers hold, each with half of a model. A stage has two layers of
+// 100 B of parameters, so a set of weights is 200 B. Every set that is updated has another 200 B of gradients and,
+// with one optimizer state, 200 B of states.
 func TestWhatFillsADevice(t *testing.T) {
 	for _, of := range []struct {
 		schedule                               string
 		weights                                schedule.Policy
-		weight, version, gradients, optimizers int64 // sets on the first device, of 200 B
+		weight, version, gradients, optimizers int64 // sets of 200 B on the first device
 	}{
 		{"1f1b", schedule.Sync, 1, 0, 1, 1},
 		{"1f1b-rr", schedule.Stash, 1, 1, 1, 1},          // two in flight: one older version
 		{"1f1b-rr", schedule.DoubleBuffered, 1, 1, 1, 1}, // never more than one
 		{"1f1b-rr", schedule.Latest, 1, 0, 1, 1},
-		{"elastic", schedule.Elastic, 3, 0, 2, 2}, // two pipelines and the reference, which has neither
+		{"elastic", schedule.Elastic, 3, 0, 2, 2}, // two pipelines, and the reference without gradients and states
 	} {
 		t.Run(of.schedule+" "+string(of.weights), func(t *testing.T) {
 			p := plantest.Chain(4, 1)
@@ -56,8 +56,8 @@ func TestWhatFillsADevice(t *testing.T) {
 	}
 }
 
-// TestTheBottleneckCountsWhatAStepHas: how often a stage is summed, and its links are taken, in one step, by
-// hand. A step takes 20 s, devices compute 2 s of it, a link takes 1 s for 100 bytes.
+// TestTheBottleneckCountsWhatAStepHas counts by hand how often a stage is summed, and its links are used, in one
+// step. A step takes 20 s, of which devices compute for 2 s. A link takes 1 s for 100 bytes.
 func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
 	const sum = "the all-reduce of stage 0 over 2 devices takes %d %% of the step"
 	const link = "the link between stages 0 and 1 (machine) is taken %d %% of the step"
@@ -66,7 +66,7 @@ func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
 		name          string
 		plan          plan.Plan
 		first, second []int // devices
-		bytes         int64 // of what the first stage sends of a micro-batch
+		bytes         int64 // bytes that the first stage sends for a micro-batch
 		sumS          float64
 		halfDuplex    bool
 		want          string
@@ -83,13 +83,13 @@ func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
 			[]int{0}, []int{1}, 100, 0, false, fmt.Sprintf(link, 60) + " each way"},
 		{"one link for both ways", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 6}, []int{0}, []int{1}, 100,
 			0, true, fmt.Sprintf(link, 60)},
-		// Half of each of 12 micro-batches goes to each of two.
+		// Each of two devices gets half of each of 12 micro-batches.
 		{"slices", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 12, Replication: "split"}, []int{0},
 			[]int{1, 2}, 100, 0, false, fmt.Sprintf(link, 30) + " each way"},
-		// Micro-batches 0 to 5 are on devices 0, 1, 0, 1, 0, 1 and 2, 3, 4, 2, 3, 4: no pair has two of them.
+		// Micro-batches 0 to 5 are on devices 0, 1, 0, 1, 0, 1 and 2, 3, 4, 2, 3, 4: no pair of devices has two of them.
 		{"in turn", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 24}, []int{0, 1}, []int{2, 3, 4}, 100, 0,
 			false, fmt.Sprintf(link, 20) + " each way"},
-		// Each of the six pairs has every sixth minibatch, whose step is one.
+		// Each of the six pairs has every sixth minibatch, and a step is one minibatch.
 		{"minibatches in turn", plan.Plan{Schedule: "1f1b-rr", Weights: "stash", MicroBatches: 1}, []int{0, 1},
 			[]int{2, 3, 4}, 6000, 0, false, fmt.Sprintf(link, 50) + " each way"},
 	} {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// uneven is a chain of layers that no equal cut suits.
+// uneven returns a chain of layers that no equal cut suits.
 func uneven(layers int, sizes ...int) *profile.Profile {
 	p := plantest.Chain(layers, sizes...)
 	for i := range p.Layers {
@@ -26,8 +26,8 @@ func uneven(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// TestAFamilyThatIsFixedIsCutInTime: on many devices, with stages that no search by depths has found, there
-// is time left to simulate some.
+// TestAFamilyThatIsFixedIsCutInTime: on many devices, the search has time left to simulate plans of a fixed family,
+// with stages that no search by depths has found.
 func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	t.Parallel()
 	found, err := Search(t.Context(), Request{Profile: uneven(64, 1, 2, 4), Batch: 128,
@@ -56,10 +56,10 @@ func TestFixedStagesAreThoseOfEveryPlan(t *testing.T) {
 	}
 }
 
-// TestACutFamilyHasEveryNumberOfStages: of each the partition that fits, or, of those that do not, the
-// fastest.
+// TestACutFamilyHasEveryNumberOfStages: for each number of stages there is one partition. It fits or, if none fits,
+// it is the fastest.
 func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
-	for _, memory := range []int64{0, 700} { // two stages of four layers hold 800 B of weights and gradients each
+	for _, memory := range []int64{0, 700} { // each of two stages of four layers holds 800 B of weights and gradients
 		s, err := newSearch(Request{Profile: plantest.Chain(8, 1), Cluster: cluster.Local("cpu", 5, 0, memory, 0, 1e9, 1e9),
 			Batch: 16, Fix: Overrides{Schedule: "zb-h1"}})
 		if err != nil {
@@ -81,14 +81,14 @@ func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 	}
 }
 
-// TestStagesBeyondTheWorkers: more stages than workers are those that a family with several on a worker has, or
-// are refused.
+// TestStagesBeyondTheWorkers: more stages than workers are planned if a family has that many, with several on a
+// worker. Otherwise they are refused.
 func TestStagesBeyondTheWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		schedule string
 		stages   int
-		want     string // of the refusal; empty: a plan of so many stages
+		want     string // part of the refusal; empty if there is a plan with this many stages
 	}{
 		{"interleaved", 4, ""}, {"interleaved", 8, ""}, {"zb-v", 4, ""}, {"v-half", 4, ""}, {"bfs", 4, ""},
 		{"interleaved", 6, `schedule "interleaved": it has 8 stages on 2 workers, not 6`},
@@ -107,9 +107,8 @@ func TestStagesBeyondTheWorkers(t *testing.T) {
 	}
 }
 
-// TestPlansOfOtherFamiliesAreMovedToo: of a chain of layers that no equal cut suits, the best plan
-// of a family with several stages a worker, and of one without a flush, has no clearly better one a move
-// away.
+// TestPlansOfOtherFamiliesAreMovedToo: for a chain that no equal cut suits, one move makes no best plan clearly
+// better. This holds for families with several stages on a worker, and for one without a flush.
 func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
 	t.Parallel()
 	p := uneven(26, 1, 2)

@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// By hand: conv takes 1 s forward and 2 s backward a sample and has hardly any parameters, fc a third of that and so
-// many that they are best on one worker. With conv on three of four workers a batch of 6 samples is 2 s and 4 s on each
-// of them, and 2 s and 4 s on fc's: 12 s where nothing overlaps, whether as 1 micro-batch of 6 or 2 of 3. Model
-// parallelism on two workers takes 24 s.
+// By hand: conv takes 1 s forward and 2 s backward for a sample, and has hardly any parameters. fc takes a third of
+// that, and has so many parameters that one worker is best for it. With conv on three of four workers, a batch of 6
+// samples takes 2 s and 4 s on each of them, and 2 s and 4 s on fc's worker. Without overlap that is 12 s, as 1
+// micro-batch of 6 or as 2 of 3. Model parallelism on two workers takes 24 s.
 func TestHybridParallelismIsARival(t *testing.T) {
 	r := plantest.EvenChain(2, 4, 1e12)
 	conv, fc := &r.Profile.Layers[0], &r.Profile.Layers[1]
@@ -49,7 +49,7 @@ func TestHybridParallelismIsARival(t *testing.T) {
 	if on := hybrid.Stages[0].Devices; len(hybrid.Stages) != 2 || len(on) != 3 || hybrid.Replication != "split" {
 		t.Errorf("hybrid parallelism is %s, %s", hybrid.Layout(), hybrid.Replication)
 	}
-	// Without pipelining nothing is computed beside the other stage.
+	// Without pipelining, each stage has only one micro-batch in flight.
 	for _, in := range hybrid.Predicted.PeakActivations {
 		if in != 1 {
 			t.Errorf("micro-batches in flight: %v", hybrid.Predicted.PeakActivations)

@@ -42,8 +42,8 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			r := plan.Request{Profile: p, Cluster: limitedTo(c, 1), Batch: 4, Set: asked.set}
 			_, err := planner.Plan(t.Context(), r)
 			if err == nil || !errors.Is(err, plan.ErrMemory) {
-				// One stage alone holds nothing by PipeDream's rule, some of its plans use every device, and
-				// DAPPLE's pipelines have two stages, of as many replicas as samples at most.
+				// By PipeDream's rule, a single stage holds nothing. Some of its plans use every device. DAPPLE's pipelines have
+				// two stages, with at most as many replicas as samples.
 				if asked.set == nil {
 					t.Fatalf("one byte is enough? %v", err)
 				}

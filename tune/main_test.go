@@ -11,17 +11,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain lets garbage lie: a search simulates thousands of small Programs and keeps none of them.
+// TestMain collects garbage rarely, because a search simulates thousands of small Programs and keeps none of them.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }
 
-// checking is held while rapid reads how many cases a property has.
+// checking is locked while rapid reads the number of cases of a property.
 var checking sync.Mutex
 
-// checkSearches checks a property whose every case is whole searches, on one of so many of rapid's
-// number of cases. Tests that do may be parallel to each other, and to none that asks rapid itself.
+// checkSearches checks a property whose cases are whole searches. It divides rapid's number of cases by oneOf. Tests
+// that call it may run in parallel with each other, but not with tests that call rapid directly.
 func checkSearches(t *testing.T, oneOf int, property func(*rapid.T)) {
 	t.Helper()
 	checking.Lock()

@@ -13,13 +13,12 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// workloads are the papers', by their names in model's registry.
+// workloads lists the papers' models, by their names in model's registry.
 var workloads = []string{"vgg16", "bert-48", "gnmt-16", "alexnet", "resnet50", "xlnet-36", "awd-lm", "bert-large",
 	"amoebanet-36", "gnmt-8", "vgg19", "s2vt"}
 
-// TestNeverWorseThanAnyPlanner on every preset, each with another of the papers' models, and with
-// MILLRACE_SOAK set with all of them: what a planner alone answers, simulated, is no faster than what
-// auto answers.
+// TestNeverWorseThanAnyPlanner: no planner's simulated plan is faster than the plan of auto. It tries every preset,
+// each with another of the papers' models, or with all of them if MILLRACE_SOAK is set.
 func TestNeverWorseThanAnyPlanner(t *testing.T) {
 	t.Parallel()
 	for i, preset := range cluster.Presets() {
@@ -51,7 +50,7 @@ func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int)
 	began := time.Now()
 	found, err := Search(context.Background(), Request{Profile: p, Cluster: c, Batch: batch, Time: 150 * time.Millisecond})
 	if err != nil {
-		t.Log(err) // too large for these devices, which is an answer
+		t.Log(err) // too large for these devices, which is a valid answer
 		return
 	}
 	best := found.Best
@@ -83,7 +82,7 @@ func neverWorse(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int)
 	}
 }
 
-// shapeText is the devices of each stage.
+// shapeText returns the number of devices of each stage.
 func shapeText(pl *plan.Plan) (counts []int) {
 	for _, st := range pl.Stages {
 		counts = append(counts, len(st.Devices))

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// What values become: by their kind, and one in ten of any kind.
+// Odd values: numbers and texts replace values of their kind, and oddValues replaces a value of any kind.
 var (
 	oddNumbers = []any{-1, 0, 1, 2, 3, 4, 5, 6, 8, 16, 0.25, 0.5, 0.75, 1.5, -0.25, 1e-300, 65535, 1 << 31,
 		1e15, 1e18, 1e300, -1e300}
@@ -26,8 +26,7 @@ var (
 	oddValues = []any{true, nil, []any{}, map[string]any{}, "x", -1}
 )
 
-// mutate changes one thing of a JSON value somewhere in it: a value becomes an odd one, or a member
-// goes or is there twice.
+// mutate changes one place in a JSON value: a value becomes an odd one, or a member is removed or duplicated.
 func mutate(r *rand.Rand, v any) any {
 	if r.IntN(30) == 0 {
 		return oddValues[r.IntN(len(oddValues))]
@@ -68,7 +67,7 @@ func mutate(r *rand.Rand, v any) any {
 	return oddNumbers[r.IntN(len(oddNumbers))]
 }
 
-// mutated is a text with one to three changes.
+// mutated returns a text with one to three changes.
 func mutated(t *testing.T, r *rand.Rand, text []byte) []byte {
 	t.Helper()
 	var v any
@@ -94,7 +93,7 @@ const sixDevices = `{"name": "six", "device_types": {"fast": {"memory": "16GiB",
 	"levels": [{"name": "server", "size": 2, "bandwidth": "130GB/s", "latency": "5us", "collective_bandwidth": "100GB/s"},
 	{"name": "rack", "size": 3, "bandwidth": "25Gbps", "latency": "30us", "duplex": "half", "uplinks": true}]}`
 
-// sixProfile is three layers that both types of devices compute.
+// sixProfile returns a profile of three layers, with costs on both types of devices.
 func sixProfile() *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "three", ModelID: "x", Source: "measured",
 		OptimizerStates: 1, PaceSpread: 0.01,
@@ -120,8 +119,8 @@ func sixProfile() *profile.Profile {
 	return p
 }
 
-// Whatever is read of a changed plan, profile or cluster is simulated or refused, and never a
-// panic. A prediction is a number.
+// A changed plan, profile or cluster that can still be read is simulated or refused, and causes no panic. A
+// prediction is a number.
 func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 	texts := [3][]byte{2: []byte(sixDevices)}
 	for i, v := range []any{
@@ -150,7 +149,7 @@ func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 	}()
 	for n := range 800 {
 		these := texts
-		which := n % 4 // of every fourth all three are changed
+		which := n % 4 // in every fourth run, all three are changed
 		for i := range these {
 			if which == i || which == 3 {
 				these[i] = mutated(t, r, texts[i])
@@ -173,7 +172,7 @@ func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 			continue
 		}
 		if pl.MicroBatches > 64 || len(c.Devices) > 64 {
-			continue // it would take long
+			continue // too large to simulate quickly
 		}
 		predicted, err := predict.Plan(p, c, pl, n%2 == 0)
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// A busiest worker may compute for longer than a step, by rounding in a stream. No reason for a rival then has a
-// negative wait.
+// By rounding in a stream, the busiest worker may compute for longer than a step. Even then, no reason for a rival
+// has a negative wait.
 func TestNoReasonHasANegativeTime(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
 	of := func(stepS float64, busyS ...float64) candidate {
@@ -47,8 +47,9 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 	}
 }
 
-// A rival that computes more is told what makes it so. Both compute 8 samples of 4 layers of 3 s on two workers, 48 s
-// each; the pipeline's workers each update 2 of the layers, data parallelism's all 4, 4 s a layer.
+// If a rival computes more, its reason says why. Both plans compute 8 samples of 4 layers of 3 s on two workers, 48
+// s on each worker. An update takes 4 s for a layer. Each worker of the pipeline updates 2 layers, and each worker
+// of data parallelism updates all 4.
 func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 	p := plantest.Chain(4, 1, 2)
 	for l := range p.Layers {
@@ -73,7 +74,7 @@ func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 	if why := s.reasons.loses(of(&parallel, 65, 64), of(pipeline, 57, 56)); why != want {
 		t.Errorf("it %s; want: it %s", why, want)
 	}
-	// Without updates micro-batches of 2 take as long for each sample as those of 1, so that they are no reason.
+	// Without updates, a sample takes as long in micro-batches of 2 as of 1, so the size is not a reason.
 	for l := range p.Layers {
 		p.Layers[l].Updates = nil
 	}

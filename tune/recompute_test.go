@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// held is the most that a plan with this recompute fixed holds on any worker.
+// held returns the most bytes that a worker holds under a plan with this recompute fixed.
 func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	t.Helper()
 	r, err := Search(context.Background(), Request{
@@ -28,8 +28,8 @@ func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	return slices.Max(r.Best.Predicted.Needs())
 }
 
-// What is fixed holds for every stage of every family. The search finds that three of nine layers at a time fit
-// where neither nothing nor all at once does.
+// A fixed recompute holds for every stage of every family. If nothing is fixed, the search finds that recompute of
+// three of nine layers at a time fits. Recompute of no layer does not fit, nor does recompute of all at once.
 func TestRecomputeIsKeptOrFound(t *testing.T) {
 	for _, schedule := range []string{"1f1b", "zb-h1", "interleaved"} {
 		held(t, schedule, "none", plan.KeepAll)
@@ -54,8 +54,8 @@ func TestRecomputeIsKeptOrFound(t *testing.T) {
 	}
 }
 
-// TestComputingAgainMayBeFaster: what was measured of recomputing counts where a small space is gone through,
-// be it less than a forward and a backward.
+// TestComputingAgainMayBeFaster: an exhaustive search uses measured times of recompute, even if they are less than a
+// forward and a backward.
 func TestComputingAgainMayBeFaster(t *testing.T) {
 	p := plantest.Chain(1, 1)
 	p.Layers[0].Costs[0].BareForwardS, p.Layers[0].Costs[0].AgainS = new(0.5), new(2.)

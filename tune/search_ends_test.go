@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// imported is a profile of one size, of which others are taken in proportion.
+// imported returns a profile of one size, from which other sizes follow in proportion.
 func imported(layers, size int) *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "imported", Source: "imported"}
 	for i := range layers {
@@ -49,7 +49,8 @@ func TestBatchesOfAnySizeEnd(t *testing.T) {
 	}
 }
 
-// TestASmallestLimitSaysWhatWasLeftOut: micro-batches that would fit are too many to simulate.
+// TestASmallestLimitSaysWhatWasLeftOut: the micro-batches that would fit are too many to simulate, and the error
+// says so.
 func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
 	c := cluster.Local("cpu", 2, 0, 10<<20, 0, 1e9, 0.01)
 	p := imported(2, 64)
@@ -65,7 +66,7 @@ func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
 	}
 }
 
-// TestEveryFallingStops: depths of thousands of micro-batches are not counted to the end.
+// TestEveryFallingStops: everyFalling stops when yield returns false, long before it has listed all depths.
 func TestEveryFallingStops(t *testing.T) {
 	n := 0
 	everyFalling(6, 1<<20, func([]int) bool { n++; return n < 100 })
@@ -74,8 +75,8 @@ func TestEveryFallingStops(t *testing.T) {
 	}
 }
 
-// TestLongest: a search of a fixed amount of work ends with what it has when that takes longer, and
-// where it may take hours it is the same every time.
+// TestLongest: a search of a fixed amount of work ends after Longest with the best plan so far. If Longest is hours,
+// the result is the same every time.
 func TestLongest(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a:2x2")
 	if err != nil {

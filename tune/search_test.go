@@ -21,7 +21,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a random small model and cluster of one or two device types and one or two levels.
+// world draws a small model, and a cluster of one or two device types and one or two levels.
 func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster) {
 	types := []string{"fast", "slow"}[:rapid.IntRange(1, 2).Draw(t, "types")]
 	p := &profile.Profile{Version: 1, Model: "random", ModelID: "x",
@@ -73,8 +73,8 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 	return p, c
 }
 
-// everyShape lists all ways to cut n layers into stages, give them devices in any order and
-// count, and replicate both ways.
+// everyShape yields every way to cut n layers into stages, to give each stage devices in any order and number, and
+// to replicate it.
 func everyShape(s *search, family string, yield func(*shape)) {
 	n, W := len(s.Profile.Layers), len(s.Cluster.Devices)
 	var orders [][]int
@@ -131,8 +131,8 @@ func everyCount(W, S int, yield func([]int)) {
 	walk(nil, W)
 }
 
-// TestEstimateIsASimulation: with own links, own cores and round robin, the estimate of a step
-// is the simulator's.
+// TestEstimateIsASimulation: the estimate of a step equals the simulated step, if workers have their own links and
+// cores and replicas take turns.
 func TestEstimateIsASimulation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(1, 6).Draw(t, "layers"), rapid.IntRange(1, 4).Draw(t, "devices"))
@@ -174,9 +174,9 @@ func TestEstimateIsASimulation(t *testing.T) {
 	})
 }
 
-// TestNoShapeBeatsTheBoundOrAuto: of every cut, count, order of devices, size, way to replicate
-// and choice of depths by a family, none takes less than the bound, and none less than what
-// Search found, which on so few layers and devices looks at every plan.
+// TestNoShapeBeatsTheBoundOrAuto tries every cut, number and order of devices, size, way to replicate, and choice of
+// depths by a family. None is faster than the bound. None is faster than the plan of Search, which examines every
+// plan on so few layers and devices.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	t.Parallel()
 	searched, cases := 0, 0
@@ -188,7 +188,7 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 			c.Levels[i].Uplinks, c.Levels[i].Shared = links == 1, links == 2
 			c.Levels[i].FullDuplex = rapid.Bool().Draw(t, "duplex")
 		}
-		if rapid.Bool().Draw(t, "buckets") { // gradients that are summed beside their backward, in as much time
+		if rapid.Bool().Draw(t, "buckets") { // sums of gradients overlap their backward, and take as long
 			for i := range p.Layers {
 				p.Layers[i].ParameterBytes <<= 20
 			}
@@ -253,7 +253,7 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	}
 }
 
-// TestTheFastDeviceTakesTheLargeStage: of two devices the order is part of the answer.
+// TestTheFastDeviceTakesTheLargeStage: the plan decides the order of two devices.
 func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 	t.Parallel()
 	p := plantest.Chain(4, 1)
@@ -278,7 +278,7 @@ func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 	}
 }
 
-// TestALimitThatIsNamedIsMet on random worlds, of which some are small enough to be searched through.
+// TestALimitThatIsNamedIsMet uses random worlds, some of them small enough for an exhaustive search.
 func TestALimitThatIsNamedIsMet(t *testing.T) {
 	t.Parallel()
 	checkSearches(t, 8, func(t *rapid.T) {
@@ -352,8 +352,8 @@ func TestACancelledSearchHasItsCause(t *testing.T) {
 	}
 }
 
-// Plans to be run keep to whole layers in the model's own order and update at the flush;
-// those of models that normalise over micro-batches keep these whole.
+// Runnable plans keep to whole layers in the model's own order, and update at the flush. If a model normalises over
+// micro-batches, its micro-batches stay whole.
 func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{false, true} {
@@ -382,7 +382,7 @@ func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 	}
 }
 
-// A fixed schedule of one stage is not cut by the search's moves.
+// The search's moves do not cut a fixed schedule that has one stage.
 func TestFixedDataParallelism(t *testing.T) {
 	r, err := Search(context.Background(), Request{Profile: plantest.Chain(9, 1, 2),
 		Cluster: cluster.Local("cpu", 4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})

@@ -35,7 +35,7 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 	if len(r.Best.Stages) != 2 || r.Best.Stages[1].FirstLayer != 4 {
 		t.Errorf("chose %v", r.Best.Why)
 	}
-	// 17 slots of 12 on each of two equal stages.
+	// 17 slots of 12 s on each of two equal stages.
 	if got, want := r.Best.Predicted.StepS, 17.0*12; got < want || got > want*1.001 {
 		t.Errorf("step %v, want %v", got, want)
 	}
@@ -87,8 +87,7 @@ func TestMemoryMakesItRecompute(t *testing.T) {
 	}
 }
 
-// TestBoundIsBelowEverything: on small random chains no plan that there is, of any
-// split, family and size, beats the bound.
+// TestBoundIsBelowEverything: on small random chains, no plan of any split, family and size beats the bound.
 func TestBoundIsBelowEverything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "layers")
@@ -196,7 +195,7 @@ func TestBoundOfWhatIsKnownOfSlices(t *testing.T) {
 	}
 }
 
-// TestBoundTakesTheFewestBytes: what crosses a cut may depend on who sends it.
+// TestBoundTakesTheFewestBytes: the bytes that cross a cut may depend on the device that sends them.
 func TestBoundTakesTheFewestBytes(t *testing.T) {
 	p := plantest.Chain(2, 1)
 	for i := range p.Layers {

@@ -36,12 +36,12 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// An option that an experiment does not use is refused, and one that it uses arrives: a folder without
-// profiles, a formula or a setting that nobody has, and a setting's wrong value end every experiment.
+// An option that an experiment does not use is refused. An option that it uses has an effect: every experiment ends
+// if the folder has no profiles, if a formula or setting is unknown, or if a setting's value is wrong.
 func TestOptionsAreUsedOrRefused(t *testing.T) {
 	empty := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())
-	stop() // what is refused is refused before anything is computed
+	stop() // options are refused before anything is computed
 	for _, e := range table.Experiments() {
 		for what, o := range map[string]table.Options{
 			"a folder that is not there": {Profiles: filepath.Join(empty, "none")},

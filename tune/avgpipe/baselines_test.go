@@ -53,16 +53,17 @@ func TestAtEqualMemory(t *testing.T) {
 	}
 }
 
-// TestBaselinesByHand: two stages of a layer each, 100 B of parameters and as many of gradients, of a sample 10 B
-// from its forward of 1 s to its backward of 2 s. A batch is 4 samples in 4 micro-batches; messages take no time.
+// TestBaselinesByHand has two stages of one layer each, with 100 B of parameters and 100 B of gradients. A sample keeps
+// 10 B from its forward of 1 s to its backward of 2 s. A batch is 4 micro-batches of one sample. Messages take no time.
 //
-//   - Data parallelism: both layers on both devices, two micro-batches each, 12 s without a gap; 400 B, a sample's 20.
-//   - GPipe: (M+K-1)(F+B) = 15 s, computing for 12 of them. Gradients are there from the first backward's end on, when
-//     3 of 4 samples are left.
+//   - Data parallelism: both devices have both layers and two micro-batches, 12 s without a gap. They hold 400 B, and
+//     20 B for a sample.
+//   - GPipe: (M+K-1)(F+B) = 15 s, of which a device computes for 12 s. Gradients exist from the end of the first
+//     backward, when 3 of 4 samples are left.
 //   - DAPPLE: 15 s too. The stages hold K-i samples, 2 and 1.
-//   - PipeDream: no flush, a batch in 12 s, as one micro-batch of 40 B. Of the two under way on the first stage one is
-//     left at a backward's end, beside both versions of the parameters.
-//   - PipeDream-2BW: 12 s too; DAPPLE's samples, and a version more on either stage.
+//   - PipeDream: a batch takes 12 s without a flush, as one micro-batch of 40 B. When a backward ends, the first stage
+//     still has one of two micro-batches in flight, and both versions of the parameters.
+//   - PipeDream-2BW: 12 s too. The stages hold as many samples as DAPPLE's, and one version more.
 func TestBaselinesByHand(t *testing.T) {
 	p := plantest.Chain(2, 1, 2, 4)
 	for i := range p.Layers {
@@ -103,7 +104,7 @@ func TestBaselinesByHand(t *testing.T) {
 	}
 }
 
-// AFAB is the deepest and holds most, 1F1B least (section 7.2).
+// AFAB is the deepest and holds the most, and 1F1B holds the least (section 7.2).
 func TestSchedulesOfASetting(t *testing.T) {
 	w := workload()
 	one, advance, all, err := w.Schedules(t.Context(), Degrees{8, 1})

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestSideBySideByHand: two stages of one layer each, a forward of 1 s and a backward of 2 s whether a micro-batch has
-// one sample or two: one sample fills half of a device. A batch is two micro-batches of one sample, messages take no
-// time. A pipeline alone takes (M+K-1)(F+B) = 9 s, its flush included. Two side by side are one whose computations take
-// no longer, since 2 x 1/2 fills the device: 9 s for both, 4.5 for a batch. Four need twice as long, 18 s: 4.5 again.
-// One computation at a time, two need 12 s at least, 6 for a batch.
+// TestSideBySideByHand has two stages of one layer each. A forward takes 1 s and a backward 2 s, whether a
+// micro-batch has one sample or two, so one sample fills half of a device. A batch is two micro-batches of one
+// sample, and messages take no time. One pipeline takes (M+K-1)(F+B) = 9 s with its flush. Two side by side also
+// take 9 s, since 2 x 1/2 fills the device: 4.5 s for each batch. Four take twice as long, 18 s, which is 4.5 s
+// again. If a device computes only one thing at a time, two take at least 12 s, which is 6 s for each batch.
 func TestSideBySideByHand(t *testing.T) {
 	p := plantest.Chain(2, 1, 2)
 	for i := range p.Layers {
@@ -53,8 +53,8 @@ func TestSideBySideByHand(t *testing.T) {
 	}
 }
 
-// TestMessagesSideBySide: two pipelines send twice the bytes over one link. A batch is one micro-batch, on its way for
-// 1 s and its gradient for as long: 3 + 3 + 2 s alone, 3 + 3 + 4 s side by side.
+// TestMessagesSideBySide: two pipelines send twice the bytes over one link. A batch is one micro-batch. A message
+// takes 1 s, and so does its gradient. A step takes 3 + 3 + 2 s alone, and 3 + 3 + 4 s side by side.
 func TestMessagesSideBySide(t *testing.T) {
 	p := plantest.Chain(2, 1, 2)
 	for i := range p.Layers {

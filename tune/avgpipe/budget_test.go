@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestBudgetsByHand: what each device holds and what all hold together are two limits. The deeper of a setting's
-// depths is taken where it is faster and fits.
+// TestBudgetsByHand has two limits: for each device and for all devices together. A setting has two depths, and the
+// deeper one is chosen if it is faster and fits.
 func TestBudgetsByHand(t *testing.T) {
 	at := func(d Degrees, stepS float64, memory ...int64) *Pipelined {
 		return &Pipelined{Scored: Scored{At: d, StepS: stepS, MemoryBytes: memory}, Plan: &plan.Plan{}}
 	}
 	one, two := Degrees{4, 1}, Degrees{4, 2}
 	s := Settings{
-		{at(one, 10, 5, 3), at(one, 8, 9, 3)}, // 8 together, deeper 12
-		{at(two, 6, 8, 8)},                    // 16
+		{at(one, 10, 5, 3), at(one, 8, 9, 3)}, // 8 together, or 12 if deeper
+		{at(two, 6, 8, 8)},                    // 16 together
 	}
 	for _, c := range []struct {
 		within Budget

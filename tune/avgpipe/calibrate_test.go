@@ -52,8 +52,8 @@ func crowded() *profile.Profile {
 	return p
 }
 
-// Four settings correct a profile that is off by stages, by kinds and by how many compute at once. They do so at the
-// ends of the grid, in its middle and, as all that differs lies between those, everywhere.
+// Four measured settings correct a profile that is off by stage, by kind of work, and by how many pipelines compute
+// at once. Factors for micro-batches of 8 samples are interpolated.
 func TestAnchoredProfileIsPutRight(t *testing.T) {
 	w := workload()
 	for l := range w.Profile.Layers {
@@ -72,7 +72,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range out.Choices { // profiled or not, tried once, and with all choices in rounds
+	for _, c := range out.Choices { // each is tried once, maybe profiled, and then tried in rounds with all choices
 		if n := ran[c.At]; n < 1+rounds || n > 2+rounds {
 			t.Errorf("%s, of %s, ran %d times", c.At, c.Method, n)
 		}
@@ -91,7 +91,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 				layer.ReferenceUpdateS, want.UpdateS, want.PulledUpdateS, want.ReferenceUpdateS)
 		}
 		for i, c := range layer.Costs {
-			if b := c.MicroBatch; b == 8 { // half way from 4 to 16, where a quarter more has come in by half
+			if b := c.MicroBatch; b == 8 { // half way from 4 to 16 by logarithm, so half of the quarter is added
 				if want := want.Costs[i].ForwardS * 1.125; !near(c.ForwardS, want) {
 					t.Errorf("layer %d at %d samples: %v s; want %v", l, b, c.ForwardS, want)
 				}
@@ -115,8 +115,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 			t.Errorf("off what was measured: %+v", e)
 		}
 	}
-	// M = 1 and M = 2 are predicted alike, as factors of 8 samples are half way between others; the
-	// steadier is taken.
+	// M = 1 and M = 2 have equal predictions, because the factors for 8 samples are interpolated. The steadier one is
+	// chosen.
 	if c := out.Choices[0]; c.Tried != 4 || c.At != (Degrees{1, 2}) ||
 		c.Measured.StepS > out.Choices[3].Measured.StepS*1.125 {
 		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried,
@@ -124,8 +124,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	}
 }
 
-// One setting is profiled, for the paper's twenty batches (section 5.2.1), unless more are asked for: the largest
-// number of micro-batches but one. What stages are off by there is put right at every size.
+// Unless more are requested, one setting is profiled, with the paper's twenty batches (section 5.2.1). It has the
+// second largest number of micro-batches. Its factors correct the stages at every size.
 func TestOneSettingIsProfiled(t *testing.T) {
 	for settings, want := range map[int][]Degrees{0: {{8, 1}}, 1: {{8, 1}}, 2: {{1, 2}, {4, 1}},
 		3: {{1, 2}, {16, 1}, {4, 1}}} {
@@ -155,7 +155,7 @@ func TestOneSettingIsProfiled(t *testing.T) {
 			for i, c := range layer.Costs {
 				of := truth.Profile.Layers[l].Costs[i]
 				f, b := of.ForwardS, of.BackwardS
-				if c.MicroBatch == 16 { // which 16 samples alone would show
+				if c.MicroBatch == 16 { // only 16 samples would show this quarter
 					f, b = f/1.25, b/1.25
 				}
 				if !near(c.ForwardS, f) || !near(c.BackwardS, b) {
@@ -185,7 +185,7 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// A line through two sizes, which bytes lie on; more samples never take less.
+// A line through two sizes gives the others, exactly for bytes. More samples never take less time.
 func TestExtrapolated(t *testing.T) {
 	p := plantest.Chain(1, 2, 4)
 	costs := p.Layers[0].Costs
@@ -193,7 +193,7 @@ func TestExtrapolated(t *testing.T) {
 	costs[0].BackwardS, costs[1].BackwardS = 2, 1
 	costs[0].SavedBytes, costs[1].SavedBytes = 1000, 1800
 	costs[0].BackwardInputS, costs[1].BackwardInputS = new(0.25), new(0.5)
-	costs[1].AgainS = new(3.) // one size says nothing of others
+	costs[1].AgainS = new(3.) // known for one size only, so not extrapolated
 	out := Extrapolated(p, []int{2, 4, 8, 16})
 	if got := out.Sizes("cpu"); !slices.Equal(got, []int{2, 4, 8, 16}) {
 		t.Fatalf("sizes %v", got)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// two is a profiled setting small enough to work by hand: M = 4, N = 1, two devices.
+// two returns a profiled setting that is small enough to work by hand: M = 4, N = 1, two devices.
 func two() Observation {
 	return Observation{At: Degrees{4, 1}, Devices: []Observed{
 		{Utilisation: Curve{{4, 0.5}}, CommunicationS: 2, ModelBytes: 100, DataBytes: 40, ReferenceBytes: 20, Held: 3},
@@ -17,7 +17,7 @@ func two() Observation {
 	}}
 }
 
-// The terms below were worked with a pencil from the paper's text.
+// The terms below were worked out by hand from the paper's text.
 func TestPredictByHand(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -26,25 +26,25 @@ func TestPredictByHand(t *testing.T) {
 		step float64
 		want []DevicePrediction
 	}{
-		// The curves rise fourfold: to 2, and to 1.6 and 3.2; what is above 1 is 4, and 1.2 + 4.4.
+		// The curves rise fourfold: to 2, and to 1.6 and 3.2. The areas above 1 are 4, and 1.2 + 4.4.
 		{"both degrees", Degrees{2, 2}, Printed, 7.2, []DevicePrediction{
 			{ComputeS: (4 + 4) / 4.0, CommunicationS: 4, BlockedS: 4/2.0 + (4-2)/2.0, UpS: 0, DownS: (2 + 2.4) / 2,
 				MemoryBytes: 2*100 + 4*40},
 			{ComputeS: (4 + 5.6) / 4, CommunicationS: 2, BlockedS: 2 / 2.0, UpS: (4 + 2) / 2.0, DownS: 0,
 				MemoryBytes: 2*60 + 4*80},
 		}},
-		// Half as high, nothing above 1, twice as long.
+		// The curves are half as high, nothing is above 1, and computing takes twice as long.
 		{"smaller micro-batches", Degrees{8, 1}, Printed, 9.375, []DevicePrediction{
 			{ComputeS: 8, CommunicationS: 2, BlockedS: 0.25, UpS: 0, DownS: 1.125, MemoryBytes: 100 + 20},
 			{ComputeS: 8, CommunicationS: 1, BlockedS: 0.125, UpS: 1.25, DownS: 0, MemoryBytes: 60 + 40},
 		}},
-		// One micro-batch hides nothing: 3 with m' = 1 is C.
+		// One micro-batch hides nothing: equation 3 with m' = 1 gives C.
 		{"one micro-batch", Degrees{1, 1}, Printed, 7.4, []DevicePrediction{
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 2, UpS: 0, DownS: 3.4, MemoryBytes: 100 + 160},
 			{ComputeS: 2.4, CommunicationS: 1, BlockedS: 1, UpS: 4, DownS: 0, MemoryBytes: 60 + 320},
 		}},
-		// Twice as high, to 1, and to 0.8 and 1.6: 2 s and 2.6 s for a batch, and two batches pass
-		// as one of four pieces. One reference each; two micro-batches are all that can be held.
+		// The curves are twice as high, up to 1, and up to 0.8 and 1.6. So a batch takes 2 s and 2.6 s, and two batches
+		// run as one batch of four pieces. Each device keeps one reference, and at most two micro-batches.
 		{"both degrees, one at a time", Degrees{2, 2}, Adjusted, 3.85, []DevicePrediction{
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 0.5, UpS: 0, DownS: (2 + 5.2) / 4 / 2, MemoryBytes: 200 + 20 + 107},
 			{ComputeS: 2.6, CommunicationS: 1, BlockedS: 0.25, UpS: (4 + 4) / 4 / 2.0, DownS: 0, MemoryBytes: 120 + 10 + 320},
@@ -82,7 +82,7 @@ func drawDegrees(t *rapid.T, label string) Degrees {
 	return Degrees{rapid.IntRange(1, 64).Draw(t, label+" M"), rapid.IntRange(1, 8).Draw(t, label+" N")}
 }
 
-// A step by hundredths over the curve is a second, literal integral of equation 2.
+// A sum over the curve in steps of a hundredth is a second, literal integral of equation 2.
 func TestComputeTimeIsTheIntegral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at, to := drawDegrees(t, "at"), drawDegrees(t, "to")
@@ -107,8 +107,8 @@ func TestComputeTimeIsTheIntegral(t *testing.T) {
 	})
 }
 
-// Section 5.2.2: the computation on a batch is fixed. No setting beats it, those above the
-// curve's peak all over take just that, and higher curves never take longer.
+// Section 5.2.2: the computation on a batch is fixed. No setting takes less, and a full device takes exactly that.
+// More pipelines never take longer for a batch, and more micro-batches never take less.
 func TestComputeTimeKeepsTheVolume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		phi, at, to := drawCurve(t), drawDegrees(t, "at"), drawDegrees(t, "to")
@@ -198,8 +198,8 @@ func TestPredictionProperties(t *testing.T) {
 	})
 }
 
-// With one pipeline, full devices, no messages and one micro-batch held, both forms are the
-// bubble of AFAB: every device waits for one micro-batch of each other one.
+// With one pipeline, full devices, no messages and one micro-batch held, both forms give AFAB's bubble: each device
+// waits for one micro-batch of every other device.
 func TestPredictIsAFAB(t *testing.T) {
 	const stages, each = 4, 3.0
 	o := Observation{At: Degrees{16, 1}}

@@ -29,7 +29,7 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Times favour the middle, as in AvgPipe's Fig. 19: neither guideline finds it.
+// Settings in the middle are fastest, as in AvgPipe's Fig. 19, so neither guideline finds them.
 func triedGrid() []Scored {
 	var all []Scored
 	for m, s := range map[int]float64{1: 3, 4: 1, 16: 1.5} {
@@ -70,7 +70,7 @@ func TestGuidelinesLookAtMemoryAlone(t *testing.T) {
 	}
 }
 
-// What is chosen fits, and nothing that fits would have been chosen before it.
+// The chosen setting fits, and no setting that fits ranks before it.
 func TestChoicesAreTheBestThatFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Scored

@@ -16,11 +16,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// simulated is five steps of a 1F1B pipeline of two stages with 4 micro-batches. F = 1, B = 2, an update takes 0.5
-// and a message 0.25 s. A worker holds 100 bytes always, 40 of gradients, 10 for each micro-batch and the messages.
+// simulated returns the timeline of five steps of a 1F1B pipeline with two stages and 4 micro-batches. F = 1 s, B =
+// 2 s, an update takes 0.5 s and a message 0.25 s. A worker holds 100 bytes always, 40 for gradients, 10 for each
+// micro-batch, and the messages.
 func simulated(t *testing.T) *trace.Timeline { return updating(t, 7) }
 
-// updating is simulated with updates that hold so many bytes more for a moment.
+// updating returns the same timeline as simulated, but updates briefly hold this many bytes more.
 func updating(t *testing.T, bytes int64) *trace.Timeline {
 	t.Helper()
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Repeat: 5})
@@ -42,12 +43,12 @@ func updating(t *testing.T, bytes int64) *trace.Timeline {
 	return line
 }
 
-// Warm-up 2 on stage 0. Stage 1 starts at 1.25, works 4 x 3 s and stands twice for 0.25 + 0.25 s
-// because a gradient goes up and an activation comes down between two of its turns; its
-// last gradient is back at 14, and 0B3 and the update end at 16.5. Each computes 12.5 s of that.
+// Stage 0 warms up with 2. Stage 1 starts at 1.25 s and works 4 x 3 s. It waits 0.25 + 0.25 s in all, because a
+// gradient goes up and an activation comes down between two of its turns. Its last gradient arrives at 14 s, and 0B3
+// and the update end at 16.5 s. Each stage computes for 12.5 s of that.
 func TestObserveByHand(t *testing.T) {
 	line := simulated(t)
-	// One layer a stage, F = 1 and B = 2: at half of the peak on stage 0, at a quarter on stage 1.
+	// Each stage has one layer with F = 1 and B = 2, at half of the peak on stage 0 and at a quarter on stage 1.
 	layers := func(stage int, kind string) []profile.Stretch {
 		takes := map[string]float64{"F": 1, "B": 2}[kind]
 		return []profile.Stretch{{NowS: takes, PeakS: takes * []float64{0.5, 0.25}[stage]}}
@@ -82,10 +83,10 @@ func TestObserveByHand(t *testing.T) {
 	}
 }
 
-// Two layers forward, of 3 s and 1 s by their profile, of which the peak takes 1.5 and 1; two backward, of 2 and 4
-// s, of which it takes 2 and 1. Of two micro-batches the second is held up: its forward takes 8 s and its backward
-// 12 s. The update is at the peak. Work at the peak is 2.5 s for a forward and 3 for a backward, whatever they
-// take.
+// Forward, the two layers take 3 s and 1 s by their profile, or 1.5 s and 1 s at the peak. Backward they take 2 s
+// and 4 s, or 2 s and 1 s at the peak. The second of two micro-batches is delayed: its forward takes 8 s and its
+// backward 12 s. The update runs at the peak. A forward has 2.5 s of work at the peak and a backward 3 s, however
+// long they take.
 //
 //	F0 4 s: 3 s at 1/2, 1 s at 1    B0 6 s: 4 s at 1/4, 2 s at 1
 //	F1 8 s: 6 s at 1/4, 2 s at 1/2  B1 12 s: 8 s at 1/8, 4 s at 1/2    U 1 s at 1
@@ -111,7 +112,7 @@ func TestPhiIsACurveOverTime(t *testing.T) {
 		}
 		line.Steps = append(line.Steps, trace.StepMark{Step: step, StartS: begin, EndS: at})
 	}
-	slices.Reverse(line.Events) // a record is in no order
+	slices.Reverse(line.Events) // the events of a record are in no order
 	o, err := Observe(line, Observing{At: Degrees{2, 1}, Stretches: layers})
 	if err != nil {
 		t.Fatal(err)
@@ -125,19 +126,20 @@ func TestPhiIsACurveOverTime(t *testing.T) {
 	if !near(got.Length(), 31) || !near(got.Volume(), 2*(2.5+3)+1) {
 		t.Errorf("it computes %v s, %v at its peak", got.Length(), got.Volume())
 	}
-	// Equation 2 for one micro-batch in place of two: the curve is twice as high. Over the peak are the stretches at
-	// 1, by 1 each: 1 + 2 + 1 s. T' = (31 + 4)/2.
+	// Equation 2 for one micro-batch in place of two: the curve is twice as high. Only the stretches at 1 are then
+	// above the peak, by 1 for 1 + 2 + 1 s. T' = (31 + 4)/2.
 	if got := ComputeTime(got, Degrees{2, 1}, Degrees{1, 1}); !near(got, 17.5) {
 		t.Errorf("with one micro-batch it computes %v s; want 17.5", got)
 	}
-	// For half as many micro-batches and twice as many pipelines it is four times as high: 3, 2 and 4 s at 2, by 1; 1, 2
-	// and 1 s at 4, by 3: 9 + 12 = 21. T' = (31 + 21)/4. A constant of the same mean, 12/31, would give (31 + 17)/4 = 12.
+	// With half as many micro-batches and twice as many pipelines, the curve is four times as high. It is 1 above the
+	// peak for 3, 2 and 4 s, and 3 above it for 1, 2 and 1 s: 9 + 12 = 21. T' = (31 + 21)/4. A constant curve of the
+	// same mean, 12/31, would give (31 + 17)/4 = 12.
 	if got := ComputeTime(got, Degrees{2, 2}, Degrees{1, 4}); !near(got, 13) {
 		t.Errorf("with four times as much at once it computes %v s; want 13", got)
 	}
 }
 
-// A backward that computes forwards once more has them in front of each segment's own.
+// A backward with recompute has each segment's forwards before that segment's backwards.
 func TestBackwardsThatRecompute(t *testing.T) {
 	f, b := []profile.Stretch{{NowS: 1}, {NowS: 2}, {NowS: 3}}, []profile.Stretch{{NowS: 10}, {NowS: 20}, {NowS: 30}}
 	for again, want := range map[plan.Recompute][]float64{
@@ -153,7 +155,7 @@ func TestBackwardsThatRecompute(t *testing.T) {
 	}
 }
 
-// A long curve is written down in fewer stretches, of the same length and volume.
+// A long curve is written with fewer stretches, and keeps its length and volume.
 func TestLongCurvesAreWrittenShort(t *testing.T) {
 	var c Curve
 	for i := range 3*mostWritten + 5 {
@@ -169,7 +171,7 @@ func TestLongCurvesAreWrittenShort(t *testing.T) {
 	}
 }
 
-// What an update takes for a moment is the whole peak, and no data.
+// Memory that an update holds briefly counts in the peak, and not as data.
 func TestObserveKeepsUpdatesOutOfTheData(t *testing.T) {
 	small, err := Observe(updating(t, 7), Observing{At: Degrees{4, 1}, Skip: 1, UpdateBytes: []int64{7, 7}})
 	if err != nil {
@@ -191,7 +193,7 @@ func TestObserveKeepsUpdatesOutOfTheData(t *testing.T) {
 	}
 }
 
-// The same events told by a worker numbering of their own give the devices in stage order.
+// Devices are in stage order, even if workers are numbered in another order.
 func TestObserveSortsByStage(t *testing.T) {
 	line := simulated(t)
 	straight, err := Observe(line, Observing{At: Degrees{4, 1}})

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// again is workload() on stages that recompute. Forwards that keep nothing take 0.1 s and 0.1 s a sample, the
-// backwards to them 0.5 s and 0.3 s a sample, and layer 0 is fed in 0.05 s a sample.
+// again returns workload() with stages that recompute. Bare forwards take 0.1 s, and 0.1 s for each sample.
+// Backwards with recompute take 0.5 s, and 0.3 s for each sample. Layer 0 takes 0.05 s for each sample to be fed.
 func again() *Workload {
 	w := workload()
 	for i := range w.Base.Stages {
@@ -30,8 +30,8 @@ func again() *Workload {
 	return w
 }
 
-// passes is what the stages of a profile of eight layers compute, forward and backward, on one pipeline's
-// micro-batches of so many samples.
+// passes returns the seconds of each stage's forward and backward, for one pipeline's micro-batch of rows samples.
+// The profile has eight layers.
 func passes(t *testing.T, w *Workload, p *profile.Profile, rows int) (forward, backward [2]float64) {
 	t.Helper()
 	pl := w.plan(Degrees{MicroBatches: 1, Pipelines: 1}, 0)
@@ -46,8 +46,7 @@ func passes(t *testing.T, w *Workload, p *profile.Profile, rows int) (forward, b
 	return forward, backward
 }
 
-// TestComputingAgainIsWorkedOutToo: what stages that recompute take is slowed, strained and extrapolated as
-// what others take is.
+// TestComputingAgainIsWorkedOutToo: the times of recompute are scaled, strained and extrapolated like all others.
 func TestComputingAgainIsWorkedOutToo(t *testing.T) {
 	check := func(what string, w *Workload, p *profile.Profile, rows int, forward, backward [2]float64) {
 		t.Helper()
@@ -73,8 +72,8 @@ func TestComputingAgainIsWorkedOutToo(t *testing.T) {
 	check("as it was", w, w.Profile, 2, [2]float64{4*0.3 + 0.1, 4 * 0.3}, [2]float64{4 * 1.1, 4 * 1.1})
 }
 
-// TestExtrapolatedInProportion: of a profile of one size everything grows with the samples, halves of
-// backwards and what they keep included.
+// TestExtrapolatedInProportion: from a profile of one size, everything grows with the samples. That includes the
+// halves of backwards and the bytes that they keep.
 func TestExtrapolatedInProportion(t *testing.T) {
 	p := plantest.Chain(1, 2)
 	p.Layers[0].Costs[0].BackwardInputS, p.Layers[0].Costs[0].BackwardWeightS = new(3.), new(1.)
@@ -91,8 +90,8 @@ func TestExtrapolatedInProportion(t *testing.T) {
 	}
 }
 
-// TestPlansOfAStageThatValidatesLater: over stages of a plan whose updates are validated later every setting
-// and every rival is a plan that can be read again.
+// TestPlansOfAStageThatValidatesLater: with stages that validate updates later, every setting and every rival is a
+// plan that can be read again.
 func TestPlansOfAStageThatValidatesLater(t *testing.T) {
 	w := workload()
 	w.Clip, w.Base.PostValidate, w.Base.Weights = true, true, "sync"
@@ -114,7 +113,7 @@ func TestPlansOfAStageThatValidatesLater(t *testing.T) {
 	}
 }
 
-// TestPartitionLeavesTheSplit: cuts that are given stay the caller's.
+// TestPartitionLeavesTheSplit: Partition does not change the caller's cuts.
 func TestPartitionLeavesTheSplit(t *testing.T) {
 	w := workload()
 	split := []int{4, 6}

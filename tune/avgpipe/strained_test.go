@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// A layer takes 0.2 s and 0.1 s a sample: the first are fixed and last four times as long in a bad moment. The
+// A layer takes 0.2 s, and 0.1 s for each sample. The fixed 0.2 s take Strain times as long in a bad moment. The
 // profile itself is not changed.
 func TestStrainedProfile(t *testing.T) {
 	p := overheads()
@@ -24,7 +24,7 @@ func TestStrainedProfile(t *testing.T) {
 			}
 		}
 	}
-	// In proportion to samples nothing is fixed, and no part is negative.
+	// If times are in proportion to samples, the fixed part is zero. It is never negative.
 	for _, at := range [][2]float64{{1, 4}, {1, 5}} {
 		costs := []profile.Cost{{MicroBatch: 1, ForwardS: at[0]}, {MicroBatch: 4, ForwardS: at[1]}}
 		if got := fixedPart(costs, func(c profile.Cost) float64 { return c.ForwardS }); got != 0 {
@@ -48,7 +48,7 @@ func TestSteadiest(t *testing.T) {
 		limit int64
 		want  int
 	}{
-		{0, 2}, // M = 1 is 6 % behind as profiled
+		{0, 2}, // as profiled, M = 1 is 6 % slower than M = 8
 		{25, 4},
 		{15, 8},
 	} {
@@ -66,7 +66,7 @@ func TestSteadiest(t *testing.T) {
 	if over, _, ok := r.PassedOver(0); ok {
 		t.Errorf("the fastest, %v, is passed over for itself", over.At)
 	}
-	grid[0].StrainedS = 1.101 // no telling from M = 2, and holds less
+	grid[0].StrainedS = 1.101 // too close to M = 2 to tell, and holds less
 	if got, _ := steadiest(grid, 0); got.At.MicroBatches != 8 {
 		t.Errorf("%+v", got)
 	}

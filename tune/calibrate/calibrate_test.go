@@ -20,7 +20,7 @@ func device() *cluster.Cluster {
 		DeviceTypes: map[string]cluster.DeviceType{"d": {Kernels: k}}}
 }
 
-// took is what a product of width w takes on a peak of 1, by package profile/kernels's equation.
+// took returns the seconds of a product of width w on device d, by package profile/kernels's equation.
 func took(c *cluster.Cluster, w float64) float64 {
 	k := c.DeviceTypes["d"].Kernels
 	return w/k.Rate("matmul").At(w, 0)/1e6 + k.LaunchS
@@ -110,7 +110,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// power is an observation whose logarithm is the sum of those of numbers, each so many times.
+// power returns an observation that is a product of numbers. of holds the exponent of each number.
 func power(of map[string]float64, measured float64) calibrate.Observation {
 	out := calibrate.Observation{Name: fmt.Sprint(of), Measured: measured}
 	out.Predict = func(c *cluster.Cluster) (float64, error) {

@@ -29,7 +29,7 @@ func contestOf(t *testing.T, c Rules) map[string]Entry {
 	return out
 }
 
-// TestTooManyToSimulate: a product of workers and micro-batches that no number holds is too much, too.
+// TestTooManyToSimulate: a product of workers and micro-batches that overflows is too much, too.
 func TestTooManyToSimulate(t *testing.T) {
 	for _, c := range []Rules{{}, {Workers: 1}, {MicroBatches: 1}, {Workers: 1 << 10, MicroBatches: 1<<7 + 1},
 		{Workers: 1 << 32, MicroBatches: 1 << 32}} {
@@ -40,10 +40,9 @@ func TestTooManyToSimulate(t *testing.T) {
 	}
 }
 
-// TestContestKnownLosses: without transfers, of 1F1B's step of (M+S-1)(F+B) a part of
-// (S-1)/(M+S-1) is lost, all of it to fill, drain and stall; ZB-V and ZB-H2 lose nothing where
-// F = I = W; BaPipe's Table II is the difference that transfers make; data parallelism loses its
-// all-reduce and nothing else.
+// TestContestKnownLosses: without transfers, 1F1B's step takes (M+S-1)(F+B) and loses (S-1)/(M+S-1) of it to fill,
+// drain and stall. ZB-V and ZB-H2 lose nothing if F = I = W. Transfers add what BaPipe's Table II says. Data
+// parallelism loses only its all-reduce.
 func TestContestKnownLosses(t *testing.T) {
 	const S, M, SR, reduce = 4, 8, 0.2, 1.5
 	free := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2,
@@ -73,8 +72,9 @@ func TestContestKnownLosses(t *testing.T) {
 	near("what transfers take of it", e.Lost.Transfer, 1-(M+S-1)*3/step)
 	e = slow["dp sync"]
 	near("dp's step", e.StepS, 3*M+S*reduce)
-	// Two chains of two stages, each of which is two workers' share: half of the micro-batches on each, one at a time,
-	// through 2 x 2 x 3 s and over one cut there and back, and the sums of both workers' shares at the end.
+	// There are two chains of two stages, and each stage has the layers of two workers. A chain computes half of the
+	// micro-batches, one at a time: 2 x 2 x 3 s, and one cut there and back. At the end it sums the gradients of two
+	// workers' layers.
 	near("hybrid parallelism's step", slow["mp sync, 2 replicas"].StepS, M/2*(2*2*3+2*SR)+2*reduce)
 	near("dp's all-reduce", e.Lost.Collective, S*reduce/(3*M+S*reduce))
 	near("and nothing else", e.Lost.Sum()-e.Lost.Collective, 0)
@@ -85,7 +85,7 @@ func TestContestKnownLosses(t *testing.T) {
 	near("what it waits for", e.Lost.Collective, 1-3*S/(S*6.0))
 }
 
-// TestContestReasons: each way to lose is told by its own numbers.
+// TestContestReasons: the reason for each kind of loss has its own numbers.
 func TestContestReasons(t *testing.T) {
 	u := Uniform{Workers: 4, ForwardS: 1, InputS: 1, WeightS: 1, Parameters: 1}
 	all := contestOf(t, Rules{
@@ -95,7 +95,7 @@ func TestContestReasons(t *testing.T) {
 	for name, want := range map[string]string{
 		"zb-v sync": "the fastest that fits",
 		"1f1b sync": "stall 13.6 %, drain 9.1 %, fill 4.5 %",
-		// M of them, w and its gradient less what overlaps
+		// AFAB holds M = 8 activations, and weights and gradients.
 		"afab sync":      "worker 0 has room for 6 activations",
 		"fbp-as sync":    "devices that transfer while they compute",
 		"1f1b-rr latest": "other weights than their forwards",
@@ -124,8 +124,8 @@ func TestContestReasons(t *testing.T) {
 	}
 }
 
-// TestContestHasEveryone: every family under every policy it can keep has one entry, and
-// every entry a reason; losses are the bubble, and no more than all of the time.
+// TestContestHasEveryone: every family has one entry for each policy that it can keep, and every entry has a reason.
+// The losses add up to the bubble, and to at most the whole time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
 		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true,
@@ -149,7 +149,7 @@ func TestContestHasEveryone(t *testing.T) {
 	}
 }
 
-// TestEvenCuts compares with every way to cut.
+// TestEvenCuts compares with every possible cut.
 func TestEvenCuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.SliceOfN(rapid.Float64Range(0, 5), 1, 9).Draw(t, "times")

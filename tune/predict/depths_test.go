@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// pair is two layers of 10 B saved a sample on two devices of so much memory, in micro-batches of one.
+// pair returns two layers that save 10 B for each sample, on two devices with this much memory. Micro-batches have
+// one sample.
 func pair(schedule string, memory int64) (*profile.Profile, *cluster.Cluster, *plan.Plan) {
 	p := &profile.Profile{Version: profile.Version, Model: "pair", Source: "imported"}
 	for i := range 2 {
@@ -28,8 +29,8 @@ func pair(schedule string, memory int64) (*profile.Profile, *cluster.Cluster, *p
 	return p, cluster.Local("cpu", 2, 0, memory, 0, 1e9, 1e9), pl
 }
 
-// TestAdvanced: forwards in advance deepen the first stage, keep the plan that was given, and are
-// refused where a family has no depths.
+// TestAdvanced: forwards in advance deepen the first stage, and leave the given plan unchanged. Families without
+// depths refuse them.
 func TestAdvanced(t *testing.T) {
 	p, c, pl := pair("1f1b", 0)
 	deeper, err := Advanced(p, c, pl, false, 2)
@@ -49,7 +50,7 @@ func TestAdvanced(t *testing.T) {
 	}
 }
 
-// TestOver finds the device that is the most over, and whether deeper plans are.
+// TestOver: Over finds the device that exceeds its memory the most, also for deeper plans.
 func TestOver(t *testing.T) {
 	p, c, pl := pair("1f1b", 0)
 	q, err := Plan(p, c, pl, false)

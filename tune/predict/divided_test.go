@@ -7,14 +7,13 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/plan"
-	_ "github.com/millrace-ml/millrace/plan/bapipe" // that is asked by its name
+	_ "github.com/millrace-ml/millrace/plan/bapipe" // registers the planner
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// BaPipe's Table II, 1F1B-SNO, is (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR. Layers divided between
-// neighbours make F + B the same on every stage, and SR is what crosses the boundary inside a
-// layer: its input and the part of its output that was made in front (§3.3.2). The simulator must
-// come to what the table says.
+// BaPipe's Table II gives (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR for 1F1B-SNO, and the simulator must agree.
+// Layers divided between neighbours make F + B the same on every stage. SR is the time to send what crosses the
+// boundary inside a layer: its input, and the part of its output that the earlier stage made (§3.3.2).
 func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	type layer struct {
 		f, b float64
@@ -27,11 +26,12 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 		parts   []float64 // of the divided layer, by stage
 		want    float64
 	}{
-		// T = 15/2: 4.5 of layer 1's 12 s are stage 0's. 300 B in 1 s. 9 x 7.5 + 4 x 2 x 1.
+		// T = 15/2: stage 0 computes 4.5 of layer 1's 12 s. 300 B take 1 s. 9 x 7.5 + 4 x 2 x 1.
 		{"nothing made of it is sent", []layer{{1, 2, 300}, {4, 8, 0}}, 2, []float64{0.375, 0.625}, 75.5},
-		// T = 18/2: half of layer 1. 300 B and half of 120 in 1.2 s. 9 x 9 + 4 x 2 x 1.2.
+		// T = 18/2: stage 0 computes half of layer 1. 300 B and half of 120 B take 1.2 s. 9 x 9 + 4 x 2 x 1.2.
 		{"half of its output is sent too", []layer{{1, 2, 300}, {4, 8, 120}, {1, 2, 0}}, 2, []float64{0.5, 0.5}, 90.6},
-		// T = 24/3: 5, 8 and 5 of layer 1's 18 s. 300 B at both boundaries in 1 s. 10 x 8 + 6 x 2 x 1.
+		// T = 24/3: the stages compute 5, 8 and 5 of layer 1's 18 s. 300 B take 1 s at both boundaries. 10 x 8 + 6 x 2 x
+		// 1.
 		{"three stages share it", []layer{{1, 2, 300}, {6, 12, 0}, {1, 2, 0}}, 3, []float64{5. / 18, 8. / 18, 5. / 18}, 92},
 	} {
 		t.Run(k.name, func(t *testing.T) {
@@ -72,10 +72,10 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	}
 }
 
-// TestChainsTakeWhatTheTableSays: two chains of two stages of 2 layers each, (1, 2) s a layer, 4 of 8 micro-batches
-// each; 300 B at 300 B/s is SR = 1. Table II, 1F1B-SNO: (4+2-1) 6 + (2+4-2-ceil(3/2)) 2 = 34; SO: 30 + 2. The sums of
-// gradients come behind: 600 B over two chains at 300 B/s in 2 s, of which the simulator hides what the last backward
-// leaves time for.
+// TestChainsTakeWhatTheTableSays: two chains have two stages of 2 layers, which take (1, 2) s each. Each chain has 4
+// of 8 micro-batches. 300 B at 300 B/s give SR = 1. By Table II, 1F1B-SNO takes (4+2-1) 6 + (2+4-2-ceil(3/2)) 2 = 34
+// s, and SO takes 30 + 2 s. The gradients are summed afterwards: 600 B over two chains at 300 B/s take 2 s. The
+// simulator hides the part of this that overlaps with the last backward.
 func TestChainsTakeWhatTheTableSays(t *testing.T) {
 	for _, k := range []struct {
 		schedule   string

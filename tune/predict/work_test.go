@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestMoreThanIsSimulatedIsRefused: with how much it is.
+// TestMoreThanIsSimulatedIsRefused: a plan that is too long to simulate is refused, and the error says how long it
+// is.
 func TestMoreThanIsSimulatedIsRefused(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a:2x2")
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// policyNames are the constants of all policies but the one of a plan that says nothing of its weights.
+// policyNames lists the constants of all policies, except that of a plan without a policy.
 var policyNames = []string{"Latest", "Stash", "Vertical", "DoubleBuffered", "Elastic", "ASP"}
 
-// registered are the names of all families, policies and planners.
+// registered returns the names of all families, policies and planners.
 func registered(t *testing.T) []string {
 	t.Helper()
 	var names []string
@@ -43,7 +43,7 @@ func registered(t *testing.T) []string {
 	return names
 }
 
-// named finds a name in a text: alone, in quotes, or, where it is no word of English, anywhere.
+// named finds a name in a text: as the whole text, in quotes or, if it is not an English word, anywhere.
 func named(text string, names []string) (string, bool) {
 	for _, name := range names {
 		if text == name || strings.Contains(text, strconv.Quote(name)) {
@@ -101,7 +101,7 @@ func TestTuneNamesNobody(t *testing.T) {
 	}
 }
 
-// TestNamesAreFound: the test above can fail.
+// TestNamesAreFound checks that the test above can fail.
 func TestNamesAreFound(t *testing.T) {
 	names := registered(t)
 	for text, want := range map[string]bool{

@@ -47,8 +47,9 @@ func TestBestIsTheFirstOfAll(t *testing.T) {
 	}
 }
 
-// Rank's first is the first of Run's, and its shapes stand in Run's order; with most of the shapes left out too, of
-// which none that fits is faster. Together they are all.
+// Rank's first shape is Run's first, and its shapes are in Run's order. That also holds if Rank leaves out most
+// shapes. None of those left out both fits and is faster. The ranked shapes and those left out are together all
+// shapes.
 func TestRankBeginsAsAllDo(t *testing.T) {
 	m := gpt(t, 24, 2048, 16, 1024, 51200)
 	c := machines(2)
@@ -86,7 +87,7 @@ func TestRankBeginsAsAllDo(t *testing.T) {
 	}
 }
 
-// A model without blocks has one stage; none that is asked for is none of a sweep.
+// A model of one block gets one stage only. Without sweeps, Rank returns ErrNothing.
 func TestWideOfFewBlocks(t *testing.T) {
 	few := (shape.Sweep{Base: shape.Shape{Batch: 4}, Tensors: []int{1}}).Wide(gpt(t, 1, 512, 8, 128, 1024), machines(1))
 	if len(few) != 1 || few[0].Stages[0] != 1 || !slices.Equal(few[0].MicroBatches, []int{1, 2, 4}) {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// gpt is a GPT with dropout, as the papers on Megatron-LM train it.
+// gpt returns a GPT with dropout, as the papers on Megatron-LM train it.
 func gpt(t *testing.T, layers, hidden, heads, positions, vocabulary int) *model.Model {
 	t.Helper()
 	m, err := model.Build("gpt", map[string]any{"layers": layers, "width": hidden, "heads": heads, "context": positions,
@@ -54,7 +54,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Written anew from the paper's text.
+				// The paper's equations, written again from its text.
 				T, P, L, sbh := float64(g.t), float64(g.p), float64(g.layers), float64(s*g.b*g.h)
 				scores := 5 * float64(g.a*s) / float64(g.h) / T
 				layer := sbh * (10 + 24/T)

@@ -50,8 +50,8 @@ func TestBubbleRatesAsTheAuthorsCalculate(t *testing.T) {
 	for _, row := range table(t, "zero_bubble_table9_stage_times.csv") {
 		times[row["model"]+" "+row["pp"]+" "+row["microbatches"]] = row
 	}
-	// Layers on a device, with embedding and head together counted as one; and attention scores per element of width, a
-	// s / h.
+	// layers holds the layers on a device, where embedding and head count as one. scores holds a s / h, the attention
+	// scores for each element of width.
 	layers := map[string]int{"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}
 	scores := map[string]float64{"1.5B": 24 * 1024 / 2304., "6.2B": 8, "14.6B": 8, "28.3B": 8}
 	seen := 0

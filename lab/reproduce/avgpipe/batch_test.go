@@ -6,8 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// Figure 15 and 16, at the smallest batch: held to GPipe's memory AvgPipe is 1.3 times as fast, within 10 %. Its peak
-// utilisation is above the baselines' where GPUs run pipelines' kernels side by side and are not full, and not else.
+// Figures 15 and 16 at the smallest batch: with GPipe's memory, AvgPipe is 1.3 times as fast, within 10 %. Its peak
+// utilisation is above the baselines' only if GPUs run the kernels of several pipelines side by side and are not
+// full.
 func TestOneBatchAsTheTextHasIt(t *testing.T) {
 	var paper batches
 	if err := table.Read(files, "fig15", &paper); err != nil {

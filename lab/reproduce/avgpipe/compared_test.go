@@ -9,8 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// What section 7.1.1 says of BERT: PipeDream runs out of memory, as it does at no shorter inputs; AvgPipe is faster
-// than every other baseline within its memory, and at PipeDream-2BW's with 2 pipelines of 32 micro-batches.
+// Section 7.1.1 on BERT: PipeDream runs out of memory, which it does not with shorter inputs. AvgPipe is faster than
+// every other baseline within that baseline's memory. With PipeDream-2BW's memory it has 2 pipelines of 32
+// micro-batches.
 func TestBERTAtEqualMemory(t *testing.T) {
 	c := comparedIn(t.Context(), t, "bert", world{})
 	for _, r := range c.rows {
@@ -52,9 +53,9 @@ func TestBERTAtEqualMemory(t *testing.T) {
 	}
 }
 
-// Why several pipelines win in the paper where one does here: within the baselines' memory N models do not fit GNMT's,
-// whose weights outweigh its activations. Without that limit they win both comparisons whose degrees the text prints,
-// and every speedup is on the paper's side of 1.
+// Several pipelines win in the paper, and one wins here. GNMT's weights outweigh its activations, so several models
+// do not fit the baselines' memory. Without that limit, several pipelines win both comparisons whose degrees the
+// text prints, and every speedup is above 1, as in the paper.
 func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	tabletest.Long(t)
 	c := comparedIn(t.Context(), t, "gnmt", world{})
@@ -78,13 +79,13 @@ func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	if got := slowest(c.rows); got != "data parallelism" {
 		t.Errorf("%s is the slowest", got)
 	}
-	// Messages that block, and pipelines that fill GPUs together: the order of the baselines becomes the text's.
+	// If messages block both GPUs, the fastest baseline pipeline is the text's.
 	if got := fastest(comparedIn(t.Context(), t, "gnmt", world{blocking: true}).rows); got != "GPipe" {
 		t.Errorf("where messages block both GPUs, %s is the fastest pipeline of the baselines; the text has GPipe", got)
 	}
 }
 
-// Figure 13's order, GNMT before BERT before AWD, is there where messages block both GPUs and pipelines fill them.
+// Figure 13's order, GNMT before BERT before AWD, appears if messages block both GPUs and pipelines fill them.
 func TestUtilisationInThePapersOrder(t *testing.T) {
 	tabletest.Long(t)
 	var used []float64

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// What section 7.2 says: AFAB and advance are faster than 1F1B and leave the last GPU less idle, and advance is worth
-// little memory; of one micro-batch a batch all are the same. What the text prints of memory comes out within 15 %.
+// Section 7.2: AFAB and advance are faster than 1F1B and leave the last GPU less idle. With one micro-batch in a
+// batch, all schedules are the same. The memory that the text prints comes out within 15 %.
 func TestSchedulesAsTheTextHasThem(t *testing.T) {
 	found := tabletest.Run(t, "avgpipe-fig17")
 	compared := 0

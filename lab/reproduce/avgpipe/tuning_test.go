@@ -16,7 +16,8 @@ func TestTuningCostsAsTheTextHasIt(t *testing.T) {
 	}
 }
 
-// Figure 19, of the two smaller trainings: nothing is shorter than the traversal's, and neither guideline serves both.
+// Figure 19, for the two smaller trainings: no setting is faster than the traversal's, and neither guideline suits
+// both.
 func TestTuningGivesWhatTheTextSays(t *testing.T) {
 	trainings, err := ofTrainings[tuned](&table.Table{}, "fig19")
 	if err != nil {

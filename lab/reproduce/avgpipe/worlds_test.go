@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// trainingOf is a training of Figure 11's table.
+// trainingOf returns a training of Figure 11's table.
 func trainingOf(t *testing.T, name string) compared {
 	t.Helper()
 	trainings, err := ofTrainings[compared](&table.Table{}, "fig11")
@@ -24,9 +24,9 @@ func trainingOf(t *testing.T, name string) compared {
 	return compared{}
 }
 
-// Each assumption changes what it names. A baseline of BERT cuts 32 samples into 8: where 4 samples fill 60 % of a GPU
-// a layer takes as long as if there were 4 (1/0.6 - 1) = 8/3 more, so that what a sample costs at the peak is 0.6 of
-// what it costs then.
+// Each assumption changes what it names. A baseline of BERT cuts 32 samples into 8 micro-batches of 4. If 4 samples
+// fill 60 % of a GPU, a layer takes as long as for 4 (1/0.6 - 1) = 8/3 samples more. At the peak, a sample then
+// costs 0.6 of what it costs here.
 func TestWorldsChangeWhatTheyName(t *testing.T) {
 	w := trainingOf(t, "bert")
 	described, _, err := world{}.load(t.Context(), w.Training, w.MicroBatches)
@@ -71,8 +71,8 @@ func TestWorldsChangeWhatTheyName(t *testing.T) {
 				described.Cluster.Levels[i].OccupiesDevice)
 		}
 	}
-	// The text: on GPU 1 advance spares 37.2 % of AFAB's memory, so that a good part of it is activations. As the
-	// partitioner cuts for 1 Gbps GPU 1 has a layer or two.
+	// In the text, advance saves 37.2 % of AFAB's memory on GPU 1, so much of this memory is activations. If the
+	// partitioner cuts for 1 Gbps, GPU 1 has a layer or two.
 	narrow, _, err := world{narrow: true}.load(t.Context(), w.Training, w.MicroBatches)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestWorldsChangeWhatTheyName(t *testing.T) {
 	}
 }
 
-// comparedIn is a training of Figure 11 in a world.
+// comparedIn returns a training of Figure 11, compared with its baselines under the assumptions of x.
 func comparedIn(ctx context.Context, t *testing.T, name string, x world) *comparison {
 	t.Helper()
 	c, err := trainingOf(t, name).in(ctx, x)

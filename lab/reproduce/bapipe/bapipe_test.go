@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// Closed forms are met to the last digit shown.
+// Our closed forms agree with the paper to the last digit shown.
 func TestBaPipesFormulasHold(t *testing.T) {
 	for _, name := range []string{"bapipe-table1", "bapipe-table2"} {
 		for _, r := range tabletest.Run(t, name).Rows {
@@ -21,9 +21,9 @@ func TestBaPipesFormulasHold(t *testing.T) {
 	}
 }
 
-// TestBoards: the presets are Table V's boards to the last digit; Table VI's signs, orders and schedules are the
-// paper's and its values within Near. Data parallelism whose weights pass through memory less often loses nothing to
-// the pipeline, which is where the paper has its gain from (§4.3).
+// TestBoards: the presets match Table V's boards to the last digit. The signs, orders and schedules of Table VI are
+// the paper's, and its values are within Near. The paper explains its gain by weights that pass through memory
+// (§4.3). If they pass less often, data parallelism is as fast as the pipeline.
 func TestBoards(t *testing.T) {
 	for _, r := range tabletest.Run(t, "bapipe-table5").Rows {
 		if r.Difference != "none" && r.Difference != "same" {
@@ -50,10 +50,10 @@ func TestBoards(t *testing.T) {
 	}
 }
 
-// TestGPUs compares with Table III. Every sign is the paper's, and so is every order except GPipe before PipeDream on
-// GNMT-8 and 4 GPUs, which are 6.5 % apart in the paper. All-reduces at 1 GB/s are those of the paper's own rows of
-// data parallelism with a smaller batch. ResNet-50 is data parallelism on 8 GPUs, and on 4 where transfers go through
-// Gloo as well.
+// TestGPUs compares with Table III. Every sign is the paper's, and so is every order except GPipe before PipeDream
+// on GNMT-8 and 4 GPUs, which are 6.5 % apart in the paper. With all-reduces at 1 GB/s, data parallelism with a
+// smaller batch takes as long as in the paper. ResNet-50's plan is data parallelism on 8 GPUs, and on 4 if transfers
+// go through Gloo too.
 func TestGPUs(t *testing.T) {
 	tabletest.Long(t)
 	three := tabletest.Run(t, "bapipe-table3")
@@ -75,9 +75,9 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-// TestGiants: models of Table IV's numbers of layers have its numbers of parameters, and where stages compute as long
-// as each other and a GPU holds what data parallelism's 32 layers hold, BaPipe's numbers of layers come within a
-// quarter of the paper's from two to three times too many.
+// TestGiants: models with Table IV's numbers of layers have its numbers of parameters. BaPipe's numbers of layers
+// are two to three times too large here. They come within a quarter of the paper's under two assumptions: stages
+// compute equally long, and a GPU holds what data parallelism's 32 layers hold.
 func TestGiants(t *testing.T) {
 	tabletest.Long(t)
 	four := tabletest.Run(t, "bapipe-table4")

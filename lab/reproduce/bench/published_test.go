@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/shared"
 )
 
-// Every published profile that there is said to be is there.
+// Every published profile in artifacts exists and can be read.
 func TestPublishedProfilesAreRead(t *testing.T) {
 	folder := shared.Dir(t) + "/data/profiles"
 	for name, profiles := range artifacts {

@@ -7,9 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// 15-1 on four servers of four: of 15 minibatches 12 leave their server, through the one port of 1.25 GB/s of the last
-// replica's, both ways: 2 x 12/15 of a byte's time. Of 4-4-4-4 a port carries both boundaries of a stage in the middle,
-// of which a minibatch is on one of the four pairs: each boundary's 2 a, and twice that together.
+// For 15-1 on four servers of four, 12 of 15 minibatches come from other servers than the last replica's. They pass
+// its one port of 1.25 GB/s both ways, which takes 2 x 12/15 of a byte's time. For 4-4-4-4, a port carries both
+// boundaries of a stage in the middle. Each minibatch is on one of four pairs, so a boundary takes 2 a, and both
+// take twice that.
 func TestPortsAreShared(t *testing.T) {
 	b, err := New(table.Options{}, "alexnet", nil, "pipedream-a:4x4")
 	if err != nil {
@@ -40,7 +41,7 @@ func TestPortsAreShared(t *testing.T) {
 	}
 }
 
-// Where recurrent layers alone take what their kernels take, all others take what they did.
+// BySizeFor(Recurrent) changes the times of recurrent layers, and of no others.
 func TestBySizeForSomeKinds(t *testing.T) {
 	b, err := New(table.Options{}, "gnmt-8", nil, "pipedream-a:1x4")
 	if err != nil {

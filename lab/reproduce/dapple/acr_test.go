@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// Between flat devices with 25 Gbit/s each (Config-B) fifteen of one stage fill the one network card of the other: 12.5
-// MB take as long as over one link. Eight of each take an eighth. Between two servers of eight with 25 Gbit/s each
-// (Config-A) they share the servers' cards, and take as long as one.
+// On flat devices with 25 Gbit/s each (Config-B), 12.5 MB from one device to another take the time of one link. From
+// eight devices to eight they take an eighth of that. Between two servers (Config-A), eight devices share a card of
+// 25 Gbit/s, and 12.5 MB take the time of one link again.
 func TestCrossing(t *testing.T) {
 	const bytes, latency = 12.5e6, 30e-6
 	whole := bytes * 8 / 25e9
@@ -42,7 +42,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// The plan that the paper prints splits where it says, by its own count of layers.
+// printed splits a plan where the paper says, by the paper's own count of layers.
 func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	b, err := bench.New(table.Options{}, "vgg19", nil, "dapple-c")
 	if err != nil {
@@ -66,8 +66,8 @@ func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	}
 }
 
-// Where messages alone differ between clusters, their part of the time does as their bandwidths do: a straight
-// pipeline's ratio on 10 Gbit/s (Config-C) is 2.5 times that on 25 (Config-B), as in Table 4 (BERT-48: 1.25 and 0.50).
+// If clusters differ only in bandwidth, the ratio changes as the bandwidth does. A straight pipeline's ratio on 10
+// Gbit/s (Config-C) is 2.5 times that on 25 Gbit/s (Config-B), as in Table 4 (BERT-48: 1.25 and 0.50).
 func TestRatioOfBandwidths(t *testing.T) {
 	var ratio [2]float64
 	for i, preset := range []string{"dapple-b", "dapple-c"} {
@@ -83,7 +83,7 @@ func TestRatioOfBandwidths(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if by := ratio[1] / ratio[0]; by < 2.3 || by > 2.5 { // latencies are alike
+	if by := ratio[1] / ratio[0]; by < 2.3 || by > 2.5 { // latencies are the same on both
 		t.Errorf("ratios %v, the second %.3g times the first; Table 4 has 2.5 times", ratio, by)
 	}
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// With analytic costs, which were fitted to no plan, the published search gives 15 of Table 4's
-// 18 plans.
+// With analytic costs, which were not fitted to any plan, the published search gives 15 of Table 4's 18 plans.
 func TestTable4OnAnalyticCosts(t *testing.T) {
 	found := tabletest.Of(t, "dapple-table4", table.Options{Formula: "artifact"})
 	same, plans := 0, 0
@@ -34,8 +33,8 @@ func TestTable4OnAnalyticCosts(t *testing.T) {
 	}
 }
 
-// One V100 of 16 GiB by hand: BERT with Adam takes 16 bytes a parameter, so that no
-// more than 17.2e9 / (16 x 12.6e6) = 85 layers fit, and DAPPLE's 48 must.
+// One V100 of 16 GiB by hand: BERT with Adam takes 16 bytes for a parameter. So 17.2e9 / (16 x 12.6e6) = 85 layers
+// are too many, and DAPPLE's 48 must fit.
 func TestBERTFitsWhereItMust(t *testing.T) {
 	for layers, want := range map[int]bool{48: true, 85: false} {
 		b, err := bench.New(table.Options{}, "bert-48", map[string]any{"layers": layers}, "dapple-a:1x8")
@@ -49,8 +48,8 @@ func TestBERTFitsWhereItMust(t *testing.T) {
 	}
 }
 
-// By the paper's equations Table 6 has a plan in every row on published profiles too. A chain has a state behind each
-// layer, so that the planner's layers are the table's states.
+// On published profiles too, the paper's equations give a plan for every row of Table 6. A chain has a state after
+// each layer, so the planner's layers are the table's states.
 func TestTable6ByThePapersEquations(t *testing.T) {
 	o := table.Options{Profiles: t.TempDir(), Formula: "paper"}
 	for _, name := range []string{
@@ -96,7 +95,8 @@ func TestTable6ByThePapersEquations(t *testing.T) {
 	}
 }
 
-// On the published profiles the published planner gives all its plans of Table 6, and all shapes of Table 4.
+// On the published profiles, the published planner gives all of its plans of Table 6, and every configuration of
+// Table 4.
 func TestPublishedProfiles(t *testing.T) {
 	o := table.Options{Profiles: shared.Dir(t) + "/data/profiles"}
 	for _, name := range []string{"dapple-table6", "dapple-table4"} {
@@ -108,9 +108,9 @@ func TestPublishedProfiles(t *testing.T) {
 	}
 }
 
-// Two layers on 16 devices of 25 Gbit/s, by hand: 45 ms a micro-batch of 32, the second layer's gigabyte summed in
-// 2 x 15/16 / 3.125 = 600 ms. Two micro-batches a device: 90 + 600 ms without overlap. With it the sum begins behind
-// the second layer's backward of the last micro-batch, 45 + 25 ms from the start.
+// Two layers on 16 devices of 25 Gbit/s, by hand: a micro-batch of 32 takes 45 ms. The sum of the second layer's 1
+// GB takes 2 x 15/16 / 3.125 = 600 ms. A device has two micro-batches, so a step without overlap takes 90 + 600 ms.
+// With overlap, the sum begins after the second layer's backward of the last micro-batch, 45 + 25 ms from the start.
 func TestThreeWaysByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
@@ -130,26 +130,26 @@ func TestThreeWaysByHand(t *testing.T) {
 	}
 	for name, c := range map[string][2]float64{"plain": {w.plain, 16 * 90. / 690},
 		"overlapped": {w.overlapped, 16 * 90. / 670}} {
-		if math.Abs(c[0]/c[1]-1) > .005 { // latencies
+		if math.Abs(c[0]/c[1]-1) > .005 { // the rest is latencies
 			t.Errorf("%s: %v, want %v", name, c[0], c[1])
 		}
 	}
 }
 
-// On two stages P_B saves the transfers that BaPipe's Table II has for 1F1B-SNO: of 32 micro-batches of 3, with 0.15
-// for a transfer, 99 + (32 - 16) 0.3 = 103.8 against 99.3.
+// On two stages, P_B saves the transfers that BaPipe's Table II counts for 1F1B-SNO. 32 micro-batches of 3 s with
+// transfers of 0.15 s take 99 + (32 - 16) 0.3 = 103.8 s with P_A, and 99.3 s with P_B.
 func TestByRatio(t *testing.T) {
 	if got, err := byRatio(.1, 32); err != nil || math.Abs(got-103.8/99.3) > 1e-9 {
 		t.Errorf("%v, %v; want %v", got, err, 103.8/99.3)
 	}
 }
 
-// What of signs, orders, crossovers, values and words comes out, and under which assumptions.
+// How many signs, orders, crossovers, values and words agree with the paper, and under which assumptions.
 func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	ran := map[string]*table.Table{}
 	for _, c := range []struct {
 		name, assumption                         string
-		values, signs, orders, crossovers, words int // at least
+		values, signs, orders, crossovers, words int // least numbers that agree
 	}{
 		{"dapple-fig3", "", 2, 0, 1, 0, 1},
 		{"dapple-table3", "", 3, 0, 5, 0, 0},
@@ -193,8 +193,8 @@ func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	}
 }
 
-// All of Table 7 comes out within 10 % under one assumption. It is the memory that TensorFlow must have taken on one
-// device, for 48 layers to be the most there.
+// All of Table 7 comes out within 10 % under one assumption about TensorFlow's own memory. It takes so much on one
+// device that 48 layers are the most that fit there.
 func TestTable7WithOneReserve(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "dapple-table7")
@@ -204,8 +204,8 @@ func TestTable7WithOneReserve(t *testing.T) {
 	}
 }
 
-// By hand: M micro-batches of 2 samples take 0.1 + (M + 1) 0.2 s in one row and 0.3 + (M + 1) 0.5 s in another. A
-// batch then takes 0.2 s besides its micro-batches, in the mean; a system of which one M is known says nothing.
+// By hand: M micro-batches of 2 samples take 0.1 + (M + 1) 0.2 s in one row and 0.3 + (M + 1) 0.5 s in another. In
+// the mean, a batch takes 0.2 s besides its micro-batches. A system with only one known M does not count.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}

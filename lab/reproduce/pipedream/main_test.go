@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain lets garbage lie: an experiment simulates hundreds of small Programs and keeps none of them.
+// TestMain collects garbage rarely, because an experiment simulates hundreds of small Programs and keeps none of
+// them.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())

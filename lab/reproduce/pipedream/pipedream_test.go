@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// What the papers say in words, and no constant was set for.
+// Statements that the papers make in words. No constant was fitted to them.
 func TestStatementsOfThePapers(t *testing.T) {
 	if r := tabletest.Find(t, tabletest.Run(t, "pipedream-fig15"), "best configuration"); r.Ours != "15-1" {
 		t.Errorf("VGG-16 on 16 workers: %s; PipeDream's optimizer says 15-1", r.Ours)
@@ -24,7 +24,7 @@ func TestStatementsOfThePapers(t *testing.T) {
 	if a := bytes.Agreement(); a.Bounds != (table.Count{Same: 4, Of: 4}) || a.Signs != (table.Count{Same: 2, Of: 2}) {
 		t.Errorf("Figure 17: %v", a)
 	}
-	// Where the batch of 80 is that of four GPUs together: the paper has 88 and 85 % less than data parallelism.
+	// If the batch of 80 is for four GPUs together. The paper has 88 and 85 % less than data parallelism.
 	for model, most := range map[string]float64{"awd-lm": .12, "s2vt": .25} {
 		r := tabletest.Find(t, bytes, model+", pipeline over data parallelism")
 		if got := r.Ablations[0].Value; got > most {
@@ -33,8 +33,8 @@ func TestStatementsOfThePapers(t *testing.T) {
 	}
 }
 
-// Where everything takes a hundred thousand times as long, all rates are below one sample a second, and
-// configurations stand in the same order.
+// If everything takes a hundred thousand times as long, all rates are below one sample a second, and configurations
+// keep their order.
 func TestSlowConfigurationsAreToldApart(t *testing.T) {
 	order := func(times float64) (names []string) {
 		folder := t.TempDir()
@@ -49,7 +49,7 @@ func TestSlowConfigurationsAreToldApart(t *testing.T) {
 	}
 }
 
-// On the published profiles 15-1 is best for VGG-16, and GNMT's pipelines send far less than data parallelism.
+// On the published profiles, 15-1 is best for VGG-16, and GNMT's pipelines send far less than data parallelism.
 func TestPublishedProfiles(t *testing.T) {
 	o := table.Options{Profiles: shared.Dir(t) + "/data/profiles"}
 	found := tabletest.Of(t, "pipedream-fig15", o)
@@ -64,9 +64,10 @@ func TestPublishedProfiles(t *testing.T) {
 	}
 }
 
-// Two layers on four GPUs of 12 GB/s, worked out by hand. Data parallelism: 15 ms forward, 10 ms of the second layer's
-// backward, then its 480 MB are summed in 2 x 3/4 x 480 MB / 12 GB/s = 60 ms behind that: 85 ms a step of four
-// minibatches. 3-1: 30 ms by three, 15 ms by one, transfers 2 x 4 MB / 12 GB/s: 15 ms a minibatch.
+// Two layers on four GPUs of 12 GB/s, by hand. Data parallelism takes 15 ms forward and 10 ms for the second layer's
+// backward. Then the sum of that layer's 480 MB takes 2 x 3/4 x 480 MB / 12 GB/s = 60 ms. A step of four minibatches
+// thus takes 85 ms. For 3-1, three GPUs share 30 ms, one takes 15 ms, and transfers take 2 x 4 MB / 12 GB/s. So a
+// minibatch takes 15 ms.
 func TestOverDataParallelismByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
@@ -84,15 +85,15 @@ func TestOverDataParallelismByHand(t *testing.T) {
 	}
 	for part, want := range map[float64]float64{1: 85. / 4 / 15, .25: (25. + 240) / 4 / 15} {
 		got, err := overDataParallelism(b, r, assumed{collectives: part})
-		if err != nil || math.Abs(got/want-1) > .01 { // latencies of six messages of 10 us
+		if err != nil || math.Abs(got/want-1) > .01 { // the rest is latencies of six messages of 10 us
 			t.Errorf("at %g of the wires' rate: %v, %v; want %v", part, got, err, want)
 		}
 	}
 }
 
-// The speedups of Table 1 that are below 1 on the wires' whole rate are above 1, as in the paper, under three
-// assumptions. Matrices other than of convolutions are slower, batches of 80 are of all GPUs, and all-reduces and
-// messages between servers reach a quarter of the wires' rate. All other signs and orders are the paper's there too.
+// At the wires' whole rate, some speedups of Table 1 are below 1. Under three assumptions they are above 1, as in
+// the paper. Matrices are slower except those of convolutions, a batch of 80 is for all GPUs, and all-reduces and
+// messages between servers reach a quarter of the wires' rate. All other signs and orders are then the paper's too.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")
 	a := found.Agreement()
@@ -118,7 +119,7 @@ func TestTable1HasThePapersSigns(t *testing.T) {
 	}
 }
 
-// By analytic costs one rule gives at most five of Table 1's configurations, as the oracle has it: flat levels.
+// With analytic costs, the rule of flat levels gives five of Table 1's configurations. No other rule gives more.
 func TestTable1Plans(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1-plans")
 	for assumption, want := range map[string]int{"": 2, "all devices are one flat level": 5,
@@ -143,8 +144,8 @@ func TestEqualStages(t *testing.T) {
 	}
 }
 
-// Signs, orders, bounds and statements of Figures 1, 14 to 16, 18 and section 5.4: as computed, and where assumptions
-// restore them.
+// How many orders and statements agree in Figures 1, 14 to 16, 18 and section 5.4: as computed, and where
+// assumptions restore them.
 func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -158,17 +159,17 @@ func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 			t.Errorf("%s: %v; %v", c.name, found.Agreement(), v)
 		}
 	}
-	// equal stages are as far behind as the paper's on Cluster-A, within 10 % at the largest depth
+	// on Cluster-A, equal stages are slower by the paper's percentage at the largest depth, within 10 %
 	r := tabletest.Find(t, tabletest.Run(t, "pipedream-gpipe"), "pipedream-a:4x4, % slower at the largest depth, 30")
 	if got := r.Ablations[0].Value; math.Abs(got/r.Values.Paper-1) > .1 {
 		t.Errorf("%v: %v if %s", r.What, got, r.Ablations[0].Assumption)
 	}
 }
 
-// By hand: 24 of the 31 GPUs that train are in other servers than the weights, whose 25 Gbit/s carry VGG-16's
-// 138,357,544 parameters for each of their minibatches of 64 each way, both ways at once; nothing else takes as long.
-// What would be left of the text's 7.4 for statistical efficiency is that over the ratio of the rates. No row is held
-// against the text's number.
+// By hand: 24 of the 31 GPUs that train are in other servers than the weights. Each minibatch of 64 sends VGG-16's
+// 138,357,544 parameters over a link of 25 Gbit/s, in both directions at once. Nothing else takes as long. The
+// text's factor of 7.4, divided by the ratio of the rates, is what statistical efficiency would have to explain. No
+// row is compared with the text's number.
 func TestASPIsBoundByTheLinkOfTheWeights(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-asp")
 	number := func(what string) float64 {

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// What a device holds under Qi et al.'s schedules is within a tenth of the peak that they measured (Table 4). Room for
-// twice as many micro-batches, ZB-2p, is not twice that again in halves that wait for their weights.
+// Under Qi et al.'s schedules, a device's memory is within a tenth of the peak that they measured (Table 4). ZB-2p
+// has room for twice as many micro-batches. It does not need twice as much again for halves that wait for their
+// weights.
 func TestZeroBubblesHoldWhatWasMeasured(t *testing.T) {
 	entries, err := Entries()
 	if err != nil {

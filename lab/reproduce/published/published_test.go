@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// everything is all predictions, made once.
+// everything returns all predictions, which are made once.
 var everything = sync.OnceValues(func() (out struct {
 	b   *lab
 	all []Result
@@ -30,9 +30,9 @@ func predicted(t *testing.T) (*lab, []Result) {
 	return got.b, got.all
 }
 
-// At least 350 judged rows are expressed; step times of each source are within 10 % on average where it has calibration
-// rows, else within 15 %; runs of one model stand in the measured order in 95 % of pairs. Every row over 20 % off has
-// ablations. nanotron, whose one calibration row is of one node, is held to 15 % though it has one.
+// At least 350 judged rows have predictions. A source's step times are within 10 % on average if it has calibration
+// rows, else within 15 %. nanotron has one calibration row, of one node, and is held to 15 %. Runs of one model are
+// in the measured order in 95 % of pairs. Every row that is off by more than 20 % has ablations.
 func TestPublishedRuns(t *testing.T) {
 	b, all := predicted(t)
 	var got table.Table
@@ -70,7 +70,7 @@ func TestPublishedRuns(t *testing.T) {
 	}
 }
 
-// What judges sets nothing: with judged rows' times ten times as long the presets are the same.
+// Judged rows set nothing: if their times are ten times as long, the presets are the same.
 func TestJudgedRowsSetNothing(t *testing.T) {
 	entries, err := Entries()
 	if err != nil {
@@ -102,12 +102,13 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 	}
 }
 
-// For each judged run a sweep chooses a layout that is predicted at least as fast. It is over what the run's software
-// can express, of as many devices, within the memory of one, and products reach half of their rate at least with the
-// rows of a micro-batch. Two published layouts hold more than a GB200 by our count: their rivals may hold as much.
+// For each judged run, a sweep chooses a layout that is predicted to be at least as fast. The run's software can
+// express the layout, and it has as many devices and fits their memory. With a micro-batch's rows, matrix products
+// reach at least half of their rate. By our count, two published layouts exceed a GB200's memory, so their rivals
+// may hold as much.
 func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	b, all := predicted(t)
-	share, i := 4, 0 // of all rows one in four is tried; make papers tries each
+	share, i := 4, 0 // one row in four is tried; make papers tries all
 	if os.Getenv("MILLRACE_SOAK") != "" {
 		share = 1
 	}
@@ -142,9 +143,9 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	}
 }
 
-// Gains of zero-bubble schedules over 1F1B and interleaved 1F1B, of 5 % and more, are gains here too. Schedules of one
-// model that are as far apart stand in the measured order. Each gain that is missed by over 3 points has ablations, of
-// which one brings it within 3 points, but for eight.
+// If zero-bubble schedules gain 5 % or more over 1F1B and interleaved 1F1B, they gain here too. Schedules of one
+// model that differ by as much are in the measured order. Each gain that is off by more than 3 points has ablations.
+// One of these brings it within 3 points, except for eight gains.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Agreement by hand: of three ratios 2, 1 and 0.5 ours are 2.1 (near, faster), 1.2 (not near; the paper's has no sign)
-// and 0.9 (not near, slower as well). All three pairs stand in the paper's order. Of two words one is the same.
+// Agreement by hand: for the ratios 2, 1 and 0.5, ours are 2.1 (near, faster), 1.2 (not near; the paper's has no
+// sign) and 0.9 (not near, slower as well). All three pairs are in the paper's order. One of two words is the same.
 func TestAgreementByHand(t *testing.T) {
 	var table Table
 	for i, paper := range []float64{2, 1, .5} {
@@ -23,13 +23,13 @@ func TestAgreementByHand(t *testing.T) {
 	if got := a.String(); got != "values 1 of 3 within 10 %, signs 2 of 2, orders 3 of 3, words 1 of 2" {
 		t.Error(got)
 	}
-	table.Number("y", 3, 1, "%.0f", "").In("g") // the greatest in the paper: behind two of the three in ours
+	table.Number("y", 3, 1, "%.0f", "").In("g") // the greatest in the paper; less than two of the three in ours
 	if a := table.Agreement(); a.Orders != (Count{4, 6}) {
 		t.Errorf("%+v: 3 is before 2, 1 and 0.5 in the paper; 1 is before 0.9 alone here", a.Orders)
 	}
 }
 
-// Under another assumption a word may become the paper's; a value that the paper does not print stays uncounted.
+// Under another assumption a word may become the paper's. A value that the paper does not print is not counted.
 func TestUnderCountsWhatIsPrinted(t *testing.T) {
 	var table Table
 	table.Word("w", "16", "15-1", "").Ablations = []Ablation{{Assumption: "x", Ours: "16"}}
@@ -46,7 +46,8 @@ type world struct {
 	big  bool
 }
 
-// Of two rates, which are of the same thing, and two others: four by one, five by two, and two by three.
+// Two switches set the same rate, two set others, and one changes nothing. They give four single switches, five
+// pairs and two triples.
 func TestCombine(t *testing.T) {
 	all := Combine(world{}, []Switch[world]{{"half", func(w *world) { w.rate = .5 }},
 		{"twice", func(w *world) { w.rate = 2 }},
@@ -65,11 +66,11 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// Of three systems that stand the other way round, "a" puts one right, "b" another, and both all; what neither does is
-// said with its numbers. Combinations that are not best leave no trace but their number.
+// Three systems are in the opposite order. "a" corrects one pair, "b" none, and both correct all. Pairs in the wrong
+// order are listed with their numbers. Larger combinations that are no better are only counted.
 func TestSmallestCombination(t *testing.T) {
 	var table Table
-	for i, v := range [][4]float64{{3, 1, 2.5, 1}, {2, 2, 2, .9}, {1, 3, 3, .8}} { // paper; as computed, a, a and b
+	for i, v := range [][4]float64{{3, 1, 2.5, 1}, {2, 2, 2, .9}, {1, 3, 3, .8}} { // paper; as computed; a; a and b
 		r := table.Number(string(rune('x'+i)), []float64{3, 2, 1}[i], v[1], "%.1f", "").In("g")
 		r.Ablate("a", v[2], "%.1f")
 		r.Ablate("b", v[1], "%.1f")

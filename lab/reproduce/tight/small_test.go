@@ -14,8 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestNoPlanBeatsTheBestOfEvery: of random models on two servers of two devices, and on four devices, the fastest of
-// all plans is what every finds. The twin lists them in another way: each device holds any stage, under any depths.
+// TestNoPlanBeatsTheBestOfEvery compares every with a twin that simulates all plans. Random models run on two
+// servers of two devices, and on four equal devices. The twin lists plans in another way: each device holds any
+// stage, under any depths.
 func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 21))
 	servers := &cluster.Cluster{Name: "servers", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
@@ -49,7 +50,7 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	}
 }
 
-// skewed is a model of three layers.
+// skewed returns a model of three layers with random costs.
 func skewed(r *rand.Rand) *profile.Profile {
 	p := &profile.Profile{Version: 1, Model: "skewed", ModelID: "x"}
 	for l := range 3 {
@@ -65,7 +66,7 @@ func skewed(r *rand.Rand) *profile.Profile {
 	return p
 }
 
-// bestOfAll is the fastest step of all plans.
+// bestOfAll returns the fastest step of all plans, in seconds, and the number of plans.
 func bestOfAll(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) (best float64, plans int) {
 	t.Helper()
 	best = math.Inf(1)
@@ -124,8 +125,9 @@ func bestOfAll(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) 
 	return best, plans
 }
 
-// TestAShrunkenCaseKeepsProportions: with half of the devices a sample takes half as long, a batch has half as many,
-// and there are half as many parameters. Runs end where stages do; tied layers in two runs stay tied.
+// TestAShrunkenCaseKeepsProportions: with half of the devices, a sample takes half as long, a batch has half as many
+// samples, and there are half as many parameters. Runs end where stages do. Layers that are tied across runs stay
+// tied.
 func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a")
 	if err != nil {
@@ -171,8 +173,8 @@ func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	}
 }
 
-// TestJudged: which is loose goes by where the best plan is between the bound and auto's plan, on a logarithmic scale;
-// a small case without its large one's gap, or of which a part was looked at, says nothing.
+// TestJudged: the verdict depends on where the best plan is between the bound and auto's plan, on a logarithmic
+// scale. It is undecided if the gap is too small, or if the layouts left out could decide it.
 func TestJudged(t *testing.T) {
 	for _, c := range []struct {
 		bound, floor, best, auto, gap float64
@@ -191,7 +193,7 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// TestEveryCutIsListedOnce: of 5 layers into 3 stages there are 6, 2 of 4 places.
+// TestEveryCutIsListedOnce: 5 layers can be cut into 3 stages in 6 ways, at 2 of 4 places.
 func TestEveryCutIsListedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	if err := everyCut(5, 3, func(first []int) error {
