@@ -26,8 +26,8 @@ func uneven(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// TestAFamilyThatIsFixedIsCutInTime: on many devices, the search has time left to simulate plans of a fixed family,
-// with stages that no search by depths has found.
+// TestAFamilyThatIsFixedIsCutInTime: on many devices, the search has time left to simulate plans of a fixed family.
+// Their stages are not found by the search by depths.
 func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	t.Parallel()
 	found, err := Search(t.Context(), Request{Profile: uneven(64, 1, 2, 4), Batch: 128,

@@ -36,8 +36,8 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// An option that an experiment does not use is refused. An option that it uses has an effect: every experiment ends
-// if the folder has no profiles, if a formula or setting is unknown, or if a setting's value is wrong.
+// An option that an experiment does not use is refused. An option that it uses has an effect: a folder without
+// profiles, an unknown formula or setting, or a setting's wrong value ends every experiment.
 func TestOptionsAreUsedOrRefused(t *testing.T) {
 	empty := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())

@@ -25,8 +25,8 @@ type everyPlan struct {
 	known                      map[[4]int]float64
 }
 
-// stage returns the time of layers i to j as one stage on m workers of a level. behind is the number of workers in
-// the later stages of that level.
+// stage returns the time of layers i to j as one stage on m workers of a level. The level's later stages have behind
+// workers.
 func (e *everyPlan) stage(level, i, j, m, behind int, first bool) float64 {
 	compute, weights, saved := 0.0, 0.0, 0.0
 	for k := i; k <= j; k++ {

@@ -198,7 +198,7 @@ func TestPredictionProperties(t *testing.T) {
 	})
 }
 
-// With one pipeline, full devices, no messages and one micro-batch held, both forms give AFAB's bubble: each device
+// With one pipeline, full devices, no messages and one micro-batch held, both forms give AFAB's bubble. Each device
 // waits for one micro-batch of every other device.
 func TestPredictIsAFAB(t *testing.T) {
 	const stages, each = 4, 3.0

@@ -48,7 +48,7 @@ func updating(t *testing.T, bytes int64) *trace.Timeline {
 // and the update end at 16.5 s. Each stage computes for 12.5 s of that.
 func TestObserveByHand(t *testing.T) {
 	line := simulated(t)
-	// Each stage has one layer with F = 1 and B = 2, at half of the peak on stage 0 and at a quarter on stage 1.
+	// Each stage has one layer with F = 1 and B = 2. Stage 0 computes at half of the peak, and stage 1 at a quarter.
 	layers := func(stage int, kind string) []profile.Stretch {
 		takes := map[string]float64{"F": 1, "B": 2}[kind]
 		return []profile.Stretch{{NowS: takes, PeakS: takes * []float64{0.5, 0.25}[stage]}}

@@ -126,7 +126,7 @@ func power(of map[string]float64, measured float64) calibrate.Observation {
 	return out
 }
 
-// The uncertainty of a number follows from least squares with a prior, by hand: a precision of 1/doubt^2, plus
+// The uncertainty of a number follows from least squares with a prior, by hand. Its precision is 1/doubt^2, plus
 // 1/noise^2 for each observation that is proportional to it.
 func TestSpreads(t *testing.T) {
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5),
@@ -252,8 +252,8 @@ func TestUntoldNumbersStay(t *testing.T) {
 	}
 }
 
-// Held-out observations have no influence. The error is that of separate fits to the others, each of which chooses
-// by itself which numbers keep their first value. Only the first observation depends on memory.
+// Held-out observations have no influence. The error is that of separate fits to the others. Each fit decides by
+// itself which numbers keep their first value. Only the first observation depends on memory.
 func TestHeldOutTellsNothing(t *testing.T) {
 	all := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 1}, 0.1),
 		power(map[string]float64{"matmul.limit": 1}, 0.4), power(map[string]float64{"matmul.limit": 1}, 0.5)}

@@ -50,7 +50,8 @@ func TestAdvanced(t *testing.T) {
 	}
 }
 
-// TestOver: Over finds the device that exceeds its memory the most, also for deeper plans.
+// TestOver: Over finds the first device that needs the most memory, and the bytes over its limit. DepthsFit tells
+// which depths fit.
 func TestOver(t *testing.T) {
 	p, c, pl := pair("1f1b", 0)
 	q, err := Plan(p, c, pl, false)

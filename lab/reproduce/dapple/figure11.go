@@ -22,8 +22,8 @@ var figure11Batches = map[string][]int{
 	"bert-48": {32, 64, 128, 256}, "xlnet-36": {32, 64, 128, 256}, "amoebanet-36": {128, 256, 512, 1024},
 }
 
-// ways holds the speedups of three ways to train at a global batch: a plan of several stages, data parallelism, and
-// data parallelism whose all-reduce overlaps the backward.
+// ways holds the speedups of three ways to train at a global batch. hybrid is a plan of several stages. plain is
+// data parallelism, and in overlapped its all-reduce overlaps the backward.
 type ways struct{ hybrid, plain, overlapped float64 }
 
 // gain returns how many times as fast the better of hybrid and overlapped is as overlapped.

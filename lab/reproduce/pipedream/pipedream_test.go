@@ -92,7 +92,7 @@ func TestOverDataParallelismByHand(t *testing.T) {
 }
 
 // At the wires' whole rate, some speedups of Table 1 are below 1. Under three assumptions they are above 1, as in
-// the paper. Matrices are slower except those of convolutions, a batch of 80 is for all GPUs, and all-reduces and
+// the paper. Matrices are slower except those of convolutions. A batch of 80 is for all GPUs. All-reduces and
 // messages between servers reach a quarter of the wires' rate. All other signs and orders are then the paper's too.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// Agreement by hand: for the ratios 2, 1 and 0.5, ours are 2.1 (near, faster), 1.2 (not near; the paper's has no
-// sign) and 0.9 (not near, slower as well). All three pairs are in the paper's order. One of two words is the same.
+// Agreement by hand, for the paper's ratios 2, 1 and 0.5. Ours are 2.1 (near, faster), 1.2 (not near; the paper's
+// has no sign) and 0.9 (not near, slower as well). All three pairs are in the paper's order. One of two words is the
+// same.
 func TestAgreementByHand(t *testing.T) {
 	var table Table
 	for i, paper := range []float64{2, 1, .5} {

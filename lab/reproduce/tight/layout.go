@@ -72,8 +72,8 @@ func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	return there, all, true
 }
 
-// work returns the least seconds that a stage's device needs in a step: to compute, for the part of its gradient sum
-// that computing cannot hide, and for its update.
+// work returns the least seconds that a stage's device needs in a step. It adds up computing, the part of the
+// gradient sum that computing cannot hide, and the update.
 func (e *every) work(h held, l layout) (float64, bool) {
 	_, pass, ok := e.passes(h, l)
 	update, bytes := 0.0, int64(0)

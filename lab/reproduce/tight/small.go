@@ -50,8 +50,8 @@ const (
 	Undecided = "undecided"
 )
 
-// alike is the least part of a large case's gap that its small case must have. With less, the small case decides
-// nothing.
+// alike is the least part of a large case's gap that its small case must have. With a smaller gap, the small case is
+// undecided.
 const alike = 0.5
 
 // size is the size of a small case.

@@ -125,8 +125,8 @@ func bestOfAll(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) 
 	return best, plans
 }
 
-// TestAShrunkenCaseKeepsProportions: with half of the devices, a sample takes half as long, a batch has half as many
-// samples, and there are half as many parameters. Runs end where stages do. Layers that are tied across runs stay
+// TestAShrunkenCaseKeepsProportions: with half of the devices, a sample takes half as long. A batch has half as many
+// samples, and the model half as many parameters. Runs end where stages do. Layers that are tied across runs stay
 // tied.
 func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a")
