@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Words for what replicas divide and when they sum are read back as written; unknown words are refused by name.
+// Plan files keep the words for what replicas divide and for when they sum. Unknown words are refused by name.
 func TestWordsOfReplicas(t *testing.T) {
 	p := Plan{Version: Version, Model: "m", Cluster: "c", Planner: "auto", Schedule: "dp", Weights: "sync",
 		Replication: "round_robin", MicroBatch: 1, MicroBatches: 2, Stages: []Stage{{LastLayer: 1, Devices: []int{0, 1}}}}

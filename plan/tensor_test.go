@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Two stages of two replicas of groups of eight, by hand: Megatron-LM's flags, and the errors of the other exports.
+// A plan has two stages, and each has two replicas of groups of eight. Megatron-LM's flags are by hand; other
+// exports refuse the plan.
 func TestGroupsForMegatron(t *testing.T) {
 	p := &plan.Plan{Version: 1, Model: "gpt", Planner: "shape", Schedule: "1f1b", Weights: "sync", Replication: "split",
 		MicroBatch: 4, MicroBatches: 6, Precision: "bf16", Tensor: &plan.Tensor{Devices: 8, SequenceParallel: true},

@@ -122,8 +122,8 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 	}
 }
 
-// Searches for better hardware stop at a deadline, with equal shares of the time. Everything else is explained
-// anyway. So the explanation of a search with a time limit stays within it.
+// Searches for better hardware share the time equally and stop at a deadline. So the explanation of a search with a
+// time limit stays within the limit. Everything else is always explained.
 func TestAdviceKeepsToADeadline(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)

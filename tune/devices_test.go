@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Ten thousand devices on one stage, and on two, are estimated and costed in memory that grows with their number.
-// With its square it would be gigabytes.
+// Estimates and costs of ten thousand devices, on one stage and on two, need memory that grows with the number of
+// devices. With its square it would be gigabytes.
 func TestManyDevicesTakeLittleMemory(t *testing.T) {
 	c, err := cluster.Preset("dapple-a:100x100")
 	if err != nil {

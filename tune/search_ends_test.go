@@ -24,7 +24,7 @@ func imported(layers, size int) *profile.Profile {
 	return p
 }
 
-// TestBatchesOfAnySizeEnd: a search ends or refuses, whatever the batch.
+// TestBatchesOfAnySizeEnd: for any batch, a search ends or refuses.
 func TestBatchesOfAnySizeEnd(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a:2x2")
 	if err != nil {

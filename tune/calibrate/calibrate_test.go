@@ -26,8 +26,8 @@ func took(c *cluster.Cluster, w float64) float64 {
 	return w/k.Rate("matmul").At(w, 0)/1e6 + k.LaunchS
 }
 
-// Synthetic measurements of a device give its numbers back, up to the pull of the prior. Held-out measurements are
-// predicted too, and numbers that no measurement depends on stay.
+// A fit to synthetic measurements of a device finds the device's numbers, up to the pull of the prior. It predicts
+// held-out measurements too. Numbers that no measurement depends on do not change.
 func TestNumbersComeBack(t *testing.T) {
 	truth := device()
 	k := truth.DeviceTypes["d"].Kernels
@@ -146,7 +146,7 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
-// Remaining errors increase the uncertainty: of two times that differ by a factor of e^0.4, each is off by 0.2.
+// Remaining errors increase the uncertainty. Of two times that differ by a factor of e^0.4, each is off by e^0.2.
 func TestNoiseIsWhatIsLeft(t *testing.T) {
 	off := math.Exp(0.2)
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5*off),
@@ -160,8 +160,8 @@ func TestNoiseIsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// The measurement to make next is the one of most information, half of log(1 + h'Sh/noise^2). The second one is
-// chosen as if the first had been made.
+// The next measurement is the one with the most information, half of log(1 + h'Sh/noise^2). The second one is chosen
+// as if the first had been made.
 func TestWhatToMeasureNext(t *testing.T) {
 	fit, err := run(device(), []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5)},
 		[]string{"launch", "matmul.limit", "memory.limit"})

@@ -99,8 +99,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Steps that a differently described device would measure give its numbers back, as far as a few rows tell them. The
-// fit predicts what was held out.
+// A fit to steps that another device would measure finds that device's numbers, as far as a few rows determine them.
+// It predicts the held-out rows.
 func TestADeviceComesBack(t *testing.T) {
 	truth := a100s(t).Copied()
 	k := truth.DeviceTypes["gpu"].Kernels
@@ -230,7 +230,7 @@ func TestTheExamplePredictsTheRestOfItsTable(t *testing.T) {
 	}
 }
 
-// Runs that could be made next fit the devices, and none was measured.
+// Candidates for the next run fit the devices, and none has been measured.
 func TestCandidates(t *testing.T) {
 	text := head + ",tp\n24,2048,16,2048,51200,4,8,f16,0.5,1\n40,6144,48,2048,51200,1,8,f16,0.5,8\n"
 	c := a100s(t)

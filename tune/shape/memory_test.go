@@ -79,7 +79,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					}
 					want = flight*L*2*sbh/spread + layer + sbh*scores
 				}
-				if want += outside * P; g.m > 1 { // its first chunk holds them for two rounds less one
+				if want += outside * P; g.m > 1 { // the first chunk holds them for almost two rounds
 					want += outside * (P - 1)
 				}
 				if g.p == 1 {

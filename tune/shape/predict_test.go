@@ -172,7 +172,7 @@ func TestSweepsOfASchedule(t *testing.T) {
 	}
 }
 
-// Different blocks each have their own time: a stage's kernels are the sum over all its layers, computed one by one.
+// If blocks differ, each has its own time. A stage's kernels are the sum over all its layers, computed one by one.
 func TestBlocksThatDiffer(t *testing.T) {
 	m, err := model.Build("resnet50", nil)
 	if err != nil {

@@ -54,7 +54,7 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// The best shape under a worse assumption is what a sweep under that assumption finds.
+// The best shape under a worse assumption is the best shape of a sweep under that assumption.
 func TestSensitivitiesAreSweeps(t *testing.T) {
 	m := gpt(t, 16, 1024, 16, 512, 8192)
 	c := machines(2)

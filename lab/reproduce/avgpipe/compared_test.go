@@ -97,7 +97,7 @@ func TestUtilisationInThePapersOrder(t *testing.T) {
 	}
 }
 
-// Figure 12 and the text beside it.
+// Figure 12 and the text next to it.
 func TestMemoryAsTheTextHasIt(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "avgpipe-fig12")

@@ -1,6 +1,6 @@
 // Package dapple registers the experiments of DAPPLE's tables and figures.
 //
-// In: an experiment's Options. Out: its Table. Refused: what the planners refuse.
+// Input: an experiment's Options. Output: its Table. Errors: those of the planners.
 package dapple
 
 import (

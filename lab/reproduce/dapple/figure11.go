@@ -200,7 +200,7 @@ func dappleFigure11(ctx context.Context, o table.Options, t *table.Table) error 
 	return nil
 }
 
-// The assumptions that are switched in Figure 11, each in every row.
+// The assumptions that Figure 11 switches in every row.
 const (
 	slowSmall    = "small matrices slower, as cluster/types.yaml has them"
 	largestBatch = "the largest batch of the figure"

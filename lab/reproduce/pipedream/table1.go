@@ -203,8 +203,8 @@ func pipedreamTable1Plans(ctx context.Context, o table.Options, t *table.Table) 
 	})
 }
 
-// planned returns a planner's plan in the papers' notation, or "none" if the planner finds none. Its error is about
-// wrong settings only.
+// planned returns a planner's plan in the papers' notation, or "none" if the planner has no plan. A refused setting is
+// an error.
 func planned(ctx context.Context, o table.Options, planner plan.Planner, b *bench.Bench, batch int, formula string,
 	set map[string]string) (string, error) {
 	p, err := b.Profile(bench.SizesFor(batch, 0)...)

@@ -34,7 +34,7 @@ var Clusters = []string{"pipedream-a", "pipedream-b", "dapple-a", "dapple-b", "d
 // Large is the gap above which a shrunken case is added.
 const Large = 0.10
 
-// Results is the file of a complete benchmark.
+// Results is the file of a complete benchmark run.
 type Results struct {
 	record.Head
 	Batch   int     `json:"batch"`
@@ -188,7 +188,8 @@ func Ask(ctx context.Context, workload, preset string, batch int, longest time.D
 	return out, err
 }
 
-// roofline returns a model's costs for every micro-batch size that halving a batch gives.
+// roofline returns a model's costs for micro-batches of one sample, of the whole batch, and of its halves, quarters
+// and so on.
 func roofline(workload string, c *cluster.Cluster, batch int) (*profile.Profile, error) {
 	m, err := model.Build(workload, nil)
 	if err != nil {
