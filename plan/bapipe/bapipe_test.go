@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The expected times come from BaPipe's Tables I and II, by hand, for N = 3, M = 8 (the paper's Figs. 5 and 6), F =
-// 1, B = 2 and SR = 0.5.
+// The expected times come from BaPipe's Tables I and II, by hand. N = 3 and M = 8 are those of the paper's Figs. 5
+// and 6. F = 1, B = 2 and SR = 0.5.
 func TestTables(t *testing.T) {
 	for _, c := range []struct {
 		family   string
