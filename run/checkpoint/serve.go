@@ -141,6 +141,7 @@ type remote struct {
 
 	mu         sync.Mutex // guards one request at a time
 	connection io.ReadWriteCloser
+	broken     error // the connection's first failure: an answer that comes late is none to the next request
 }
 
 // elsewhere is a file of another process, which compares it with its checksum before it sends anything.
@@ -177,6 +178,9 @@ func (r *remote) read(q request, into []byte) error {
 	if r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
 	}
+	if r.broken != nil {
+		return r.broken
+	}
 	if r.connection == nil {
 		c, err := r.dial()
 		if err != nil {
@@ -190,11 +194,20 @@ func (r *remote) read(q request, into []byte) error {
 		return err
 	}
 	text = append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...)
-	if _, err := r.connection.Write(text); err != nil {
-		return err
+	if _, err = r.connection.Write(text); err == nil {
+		err = readAnswer(&patient{r.connection, r.silence}, into)
 	}
-	return readAnswer(&patient{r.connection, r.silence}, into)
+	var refused refusal
+	if !errors.As(err, &refused) {
+		r.broken = err
+	}
+	return err
 }
+
+// refusal is the reason for which a process does not send what it was asked for.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
 
 // patient reads as long as no pause is longer than silence.
 type patient struct {
@@ -233,7 +246,7 @@ func readAnswer(from io.Reader, into []byte) error {
 		if err := readSummed(from, text, crc32.New(castagnoli)); err != nil {
 			return err
 		}
-		return errors.New(string(text))
+		return refusal(text)
 	}
 	return fmt.Errorf("an answer of kind %d with %d bytes; %d were asked for", head[0], n, len(into))
 }

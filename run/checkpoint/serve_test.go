@@ -132,7 +132,8 @@ func TestABadRequestEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A read does not wait for a silent process, but it waits for one that reports busy.
+// A read does not wait for a silent process, but it waits for one that reports busy. What a silent process sends later
+// answers no other read.
 func TestSilenceIsNotWaitedFor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
@@ -141,6 +142,10 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 		dial: func() (io.ReadWriteCloser, error) { return here, nil }}
 	if err := r.read(request{Bytes: 4}, make([]byte, 4)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
+	}
+	go frame(there, data, strings.NewReader("late"), 4)
+	if err := r.read(request{Offset: 4, Bytes: 4}, make([]byte, 4)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the answer to the request before is taken: %v", err)
 	}
 	var said bytes.Buffer
 	s, _ := shelf(t)

@@ -285,7 +285,7 @@ func (s *Store) Abandon(draft string) error {
 }
 
 // Prune removes all drafts, which belong to finished runs, and the oldest of the store's own checkpoints beyond
-// Keep. It also removes those that it has set aside for a run that this one replaces.
+// Keep. It also removes those that it has set aside, if they belong to a run that this one replaces.
 func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
 
 // PruneBehind is Prune without the drafts of more than this many steps, which are being written.

@@ -190,21 +190,6 @@ func (j *Job) overlaps() bool {
 //     waits by itself: Device.Item, Stage.Apart
 //
 //   - tensors are freed in the device's order
-//
-//   - a receive takes tensors over at once: a message leaves when its tensors are complete (waitSent, in
-//     package wire), so it arrives when they are
-//
-//   - collectives between stages and over replicas read host memory of members that have waited for their own
-//
-//   - an update reads gradients that its own device has made, or landed, in its order
-//
-//   - a computation reads what its own device has made, in its order; the next one is told to the device when
-//     at most Ahead of those before it are not done (waitDone)
-//
-//   - evaluations, and the distance of pipelines from their reference, read numbers by Item and by ToHost in
-//     one place each, which wait by themselves: Device.Item, Stage.Apart
-//
-//   - tensors are freed in the device's order
 type Wait string
 
 const (
