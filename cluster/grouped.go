@@ -5,7 +5,8 @@ import "fmt"
 // Grouped returns the cluster with every t consecutive devices as one tensor-parallel group (Shoeybi et al.,
 // Megatron-LM, 2019). A device of the result is t devices, with the memory of all, joined by the innermost level's
 // links. Where devices have links of their own, a message between groups uses t links at once, one part per device
-// (Narayanan et al., SC 2021, section 4.1). Uplinks stay as they are.
+// (Narayanan et al., SC 2021, section 4.1). So a message that reaches half of that bandwidth is as many times as large.
+// Uplinks stay as they are.
 //
 // Refused: groups that do not divide an innermost group, and device types that have no kernels or already are
 // groups.
@@ -56,10 +57,10 @@ func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 		case l.Uplinks, l.Shared:
 		case l.Rails > 0: // a group uses the rails of all its devices
 			fewer := max(1, l.Rails/t)
-			l.BandwidthBytesPerSecond *= float64(l.Rails) / float64(fewer)
-			l.Rails = fewer
+			at := float64(l.Rails) / float64(fewer)
+			l.BandwidthBytesPerSecond, l.HalfBytes, l.Rails = at*l.BandwidthBytesPerSecond, at*l.HalfBytes, fewer
 		default:
-			l.BandwidthBytesPerSecond *= float64(t)
+			l.BandwidthBytesPerSecond, l.HalfBytes = float64(t)*l.BandwidthBytesPerSecond, float64(t)*l.HalfBytes
 		}
 		out.Levels = append(out.Levels, l)
 	}

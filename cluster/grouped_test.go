@@ -47,6 +47,26 @@ func TestGroupsByHand(t *testing.T) {
 	}
 }
 
+// A message between groups of four is four parts on as many links, each of which is as slow as its own size makes it.
+func TestPartsOfAGroupsMessageAreSmall(t *testing.T) {
+	c, err := Preset("dgx-a100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rails := range []int{0, 4} {
+		c = c.Copied()
+		c.Levels[1].HalfBytes, c.Levels[1].Rails = 1e6, rails
+		g, err := c.Grouped(4, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, part := c.Transfer(0, 8, 2e6)
+		if _, s := g.Transfer(0, 2, 8e6); math.Abs(part-3e6/25e9) > 1e-15 || math.Abs(s-part) > 1e-15 {
+			t.Errorf("%d rails: a group's message takes %v s, a part of it alone %v", rails, s, part)
+		}
+	}
+}
+
 // Collectives by hand on two nodes of eight: 230 GB/s and 3 us inside a node, 160 GB/s and 10 us out of a node.
 func TestCollectivesByHand(t *testing.T) {
 	c, err := Preset("dgx-a100")

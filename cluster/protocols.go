@@ -160,7 +160,7 @@ func (c *Cluster) by(i int) *Cluster {
 }
 
 // AtBest is a cluster whose messages and collectives take no longer than this one's of the same sizes, for bounds:
-// without half sizes, and with the best latency and bandwidth that any protocol has.
+// without half sizes, and with the whole bandwidth at the least latency that any protocol has.
 func (c *Cluster) AtBest() *Cluster {
 	if !slices.ContainsFunc(c.Levels, func(l Level) bool { return l.HalfBytes > 0 || l.Protocols != nil }) {
 		return c
@@ -170,14 +170,10 @@ func (c *Cluster) AtBest() *Cluster {
 	for i := range out.Levels {
 		l := &out.Levels[i]
 		l.HalfBytes = 0
-		if l.Protocols != nil {
-			best := Protocol{Name: "best", Share: 1}
-			best.LatencyS, best.TreeLatencyS = math.Inf(1), math.Inf(1)
-			for _, p := range l.Protocols {
-				best.LatencyS, best.TreeLatencyS = min(best.LatencyS, p.LatencyS), min(best.TreeLatencyS, p.treeHopS())
-			}
-			l.LatencyS, l.Protocols = min(l.LatencyS, best.LatencyS, best.TreeLatencyS), nil
+		for _, p := range l.Protocols {
+			l.LatencyS = min(l.LatencyS, p.LatencyS, p.treeHopS())
 		}
+		l.Protocols = nil
 	}
 	return &out
 }

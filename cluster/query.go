@@ -145,8 +145,8 @@ func (c *Cluster) Crowded(workers int) bool {
 	return n > 1 && c.InOneMemory(0, n-1) && cores > 0 && cores <= workers
 }
 
-// TransferS returns how long bytes take from one device to another when no other transfer is under way. It is the
-// latency plus bytes over the bandwidth of the level that joins the devices.
+// TransferS returns how long bytes take from one device to another when no other transfer is under way. It is the sum
+// of both parts that Transfer returns.
 func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
 	latency, taken := c.Transfer(from, to, bytes)
 	return latency + taken
