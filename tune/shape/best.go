@@ -11,11 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // Wide returns one sweep for each number of stages, and fills in what w leaves open. Numbers of stages are powers of
 // two and numbers that divide the blocks, or the blocks plus two. Groups are powers of two, and micro-batches divide
-// the batch. Chunks give each virtual stage the same number of blocks.
+// the batch. Chunks give each virtual stage the same number of blocks, or are as many as the schedule has.
 func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""
@@ -48,13 +49,20 @@ func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 		w.Recomputes = []string{"none", "selective", "full"}
 	}
 	var out []Sweep
+	fixed := 0 // chunks, where the schedule has one number of them
+	if f, err := family.Named(w.Base.Schedule); err == nil {
+		fixed = f.Chunks
+	}
 	for _, p := range numbers(w.Stages, min(mostStages, max(1, blocks), len(c.Devices)), func(n int) bool {
 		return power(n) || even(n)
 	}) {
 		one := w
 		one.Stages = []int{p}
-		if p == 1 && (w.Chunks == nil || slices.Contains(w.Chunks, 1)) {
+		switch {
+		case p == 1 && (w.Chunks == nil || slices.Contains(w.Chunks, 1)):
 			one.Chunks = []int{1}
+		case w.Chunks == nil && fixed > 1:
+			one.Chunks = []int{fixed}
 		}
 		one.Chunks = numbers(one.Chunks, mostChunks, func(v int) bool { return v == 1 || v*p <= blocks && even(v*p) })
 		out = append(out, one)
@@ -84,13 +92,19 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 	return best, nil
 }
 
-// Rank predicts shapes of sweeps: so many of those that may fit and half as many of those that do not, which take the
-// least at least, and Best's. It orders them as Run does. others is how many it leaves out, none of which fits and is
-// faster than the first; a schedule may not admit some of them.
-func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found []*Prediction, others int, err error) {
+// Others is the shapes that Rank leaves out. None of them fits and is faster than the first of those that it predicts.
+type Others struct {
+	Count int         // with those that a schedule does not admit
+	fit   []candidate // those that may fit
+}
+
+// Rank predicts shapes of sweeps: so many of those that may fit and half as many of those that do not, in the order of
+// their lower bounds, and Best's. It orders them as Run does.
+func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found []*Prediction, others Others,
+	err error) {
 	r, err := line(m, c, sweeps)
 	if err != nil {
-		return nil, 0, err
+		return nil, others, err
 	}
 	all := len(r.candidates)
 	fit := make([]bool, all)
@@ -98,13 +112,13 @@ func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found 
 		a, err := lay(m, c, r.candidates[i].s, &r.known)
 		fit[i] = err == nil && a.mayFit()
 	})
-	var first, rest []candidate
+	var first []candidate
 	left := map[bool]int{true: most, false: most / 2}
 	for i, one := range r.candidates {
 		if left[fit[i]]--; left[fit[i]] >= 0 {
 			first = append(first, one)
 		} else if fit[i] {
-			rest = append(rest, one)
+			others.fit = append(others.fit, one)
 		}
 	}
 	found, errs := make([]*Prediction, len(first)), make([]error, len(first))
@@ -115,20 +129,20 @@ func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found 
 		}
 		errs[i] = err
 	})
-	others = all - len(found)
+	others.Count = all - len(found)
 	found = slices.DeleteFunc(found, func(p *Prediction) bool { return p == nil })
 	slices.SortStableFunc(found, rank)
 	var best *Prediction
 	if len(found) > 0 && found[0].Fits {
 		best = found[0]
 	}
-	r.candidates = rest
+	r.candidates = others.fit
 	if better := r.best(best); better != best {
 		found = slices.Insert(found, 0, better)
-		others--
+		others.Count--
 	}
 	if len(found) == 0 {
-		return nil, 0, cmp.Or(errors.Join(errs...), ErrNothing)
+		return nil, others, cmp.Or(errors.Join(errs...), ErrNothing)
 	}
 	return found, others, nil
 }
@@ -144,7 +158,7 @@ type queue struct {
 // candidate is a shape and what it takes at least.
 type candidate struct {
 	s     Shape
-	least float64
+	least float64 // seconds
 }
 
 // line is the shapes of sweeps. Those that their model or their schedule does not admit are left out; if all are, the

@@ -72,8 +72,8 @@ func TestRankBeginsAsAllDo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found)+others < len(all) || found[0].Shape.String() != all[0].Shape.String() {
-			t.Errorf("%d and %d others of %d, the first is %v, want %v", len(found), others, len(all), found[0].Shape,
+		if len(found)+others.Count < len(all) || found[0].Shape.String() != all[0].Shape.String() {
+			t.Errorf("%d and %d others of %d, the first is %v, want %v", len(found), others.Count, len(all), found[0].Shape,
 				all[0].Shape)
 		}
 		if !slices.IsSortedFunc(found, func(a, b *shape.Prediction) int {
@@ -81,8 +81,8 @@ func TestRankBeginsAsAllDo(t *testing.T) {
 		}) {
 			t.Errorf("of %d: not in the order of all", most)
 		}
-		if most == 1000 && (others != 0 || len(found) != len(all)) || most == 10 && len(found) > 16 {
-			t.Errorf("of %d: %d shapes, %d others", most, len(found), others)
+		if most == 1000 && (others.Count != 0 || len(found) != len(all)) || most == 10 && len(found) > 16 {
+			t.Errorf("of %d: %d shapes, %d others", most, len(found), others.Count)
 		}
 	}
 }
@@ -95,6 +95,21 @@ func TestWideOfFewBlocks(t *testing.T) {
 	}
 	if _, _, err := shape.Rank(gpt(t, 1, 512, 8, 128, 1024), machines(1), 5); !errors.Is(err, shape.ErrNothing) {
 		t.Errorf("of no sweeps: %v", err)
+	}
+}
+
+// A schedule with two chunks on each device has two in Wide, also where they do not divide the blocks. One stage has
+// one chunk.
+func TestWideHasTheChunksOfItsSchedule(t *testing.T) {
+	m := gpt(t, 12, 512, 8, 128, 1024)
+	w := shape.Sweep{Base: shape.Shape{Batch: 16, Schedule: "zb-v", Precision: "f16"}, Stages: []int{1, 4},
+		Tensors: []int{1}, MicroBatches: []int{1}, Recomputes: []string{"none"}}
+	wide := w.Wide(m, machines(1))
+	if len(wide) != 2 || !slices.Equal(wide[0].Chunks, []int{1}) || !slices.Equal(wide[1].Chunks, []int{2}) {
+		t.Fatalf("%+v", wide)
+	}
+	if p, err := shape.Best(m, machines(1), wide[1]); err != nil || p.Shape.Chunks != 2 {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
 

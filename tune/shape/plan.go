@@ -57,8 +57,8 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 	if s.Stages == 1 {
 		out.Schedule = roles.Undivided().Name
 	}
-	out.Why = []string{fmt.Sprintf("of the shapes that were asked for this is the fastest that fits: %v, %.4g s a step", s,
-		p.StepS)}
+	out.Why = []string{fmt.Sprintf("of the shapes that were predicted this is the fastest that fits and that a plan can "+
+		"express: %v, %.4g s a step", s, p.StepS)}
 	if err := s.words(out); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func TestPlansAreTakenApart(t *testing.T) {
 			"gradients": {a.GradientsS, b.GradientsS}, "update": {a.UpdateS, b.UpdateS}} {
 			near(what, pair[0], pair[1], want.StepS)
 		}
-		all, err := shape.Sensitivities(m, c, []*shape.Prediction{want})
+		all, err := shape.Sensitivities(m, c, []*shape.Prediction{want}, shape.Others{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -121,10 +121,18 @@ func slow(c *cluster.Cluster, level int) {
 }
 
 // Sensitivities predicts the best shape's step with each assumption a tenth worse, one at a time. Each result also
-// names the best shape of the sweep under that assumption. No shape gets faster, so only those are predicted again
-// that were faster before than the best shape is after the change.
-func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction) ([]Sensitivity, error) {
+// names the best shape of the sweep under that assumption: of found and of those that Rank left out. No shape gets
+// faster, so only those are predicted again that were faster before than the best shape is after the change, or may
+// have been.
+func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction, others Others) ([]Sensitivity, error) {
 	best := found[0]
+	var rivals []candidate
+	for _, p := range found[1:] {
+		if p.Fits {
+			rivals = append(rivals, candidate{p.Shape, p.StepS})
+		}
+	}
+	rivals = append(rivals, others.fit...)
 	var out []Sensitivity
 	for _, a := range assumptions(c, best.Shape.Devices()) {
 		other := a.made(c)
@@ -133,17 +141,13 @@ func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction) ([]S
 			return nil, err
 		}
 		one := Sensitivity{Assumption: a.what, StepS: then.StepS, Fits: then.Fits}
-		for _, rival := range found[1:] {
-			if !rival.Fits || then.Fits && rival.StepS >= then.StepS {
-				break // found is ranked
-			}
-			p, err := Predict(m, other, rival.Shape)
-			if err != nil {
-				return nil, err
-			}
-			if p.Fits && (!then.Fits || p.StepS < then.StepS) {
-				then, one.Best, one.BestS = p, &p.Shape, p.StepS
-			}
+		var known *Prediction
+		if then.Fits {
+			known = then
+		}
+		r := queue{m: m, c: other, candidates: rivals}
+		if best := r.best(known); best != known {
+			one.Best, one.BestS = &best.Shape, best.StepS
 		}
 		out = append(out, one)
 	}

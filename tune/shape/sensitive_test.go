@@ -2,6 +2,7 @@ package shape_test
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// The best shape under a worse assumption is the best shape of a sweep under that assumption.
+// The best shape under a worse assumption is what a sweep under that assumption finds, also where Rank left it out.
 func TestSensitivitiesAreSweeps(t *testing.T) {
 	m := gpt(t, 16, 1024, 16, 512, 8192)
 	c := machines(2)
@@ -69,7 +70,15 @@ func TestSensitivitiesAreSweeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := shape.Sensitivities(m, c, found)
+	all, err := shape.Sensitivities(m, c, found, shape.Others{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	few, others, err := shape.Rank(m, c, 2, w)
+	if err != nil || len(few) > 4 {
+		t.Fatal(len(few), err)
+	}
+	ranked, err := shape.Sensitivities(m, c, few, others)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +106,7 @@ func TestSensitivitiesAreSweeps(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen := false
-		for _, a := range all {
+		for _, a := range slices.Concat(all, ranked) {
 			if !strings.HasPrefix(a.Assumption, begins) {
 				continue
 			}

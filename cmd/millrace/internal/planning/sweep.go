@@ -49,8 +49,9 @@ var ofSearch = []string{"micro-batches", "split", "weights", "pipelines", "plann
 
 // Swept is what --json prints for a sweep.
 type Swept struct {
-	Shapes        []*shape.Prediction `json:"shapes"`
-	Others        int                 `json:"others,omitempty"` // shapes that were not predicted: none is the best
+	Shapes []*shape.Prediction `json:"shapes"`
+	// Others is how many shapes were not predicted. None of them fits and is faster than the first.
+	Others        int                 `json:"others,omitempty"`
 	Sensitivities []shape.Sensitivity `json:"sensitivities"`
 }
 
@@ -92,7 +93,7 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		return cli.BadInput(err)
 	}
 	found[0] = best
-	sensitive, err := shape.Sensitivities(m, described, found)
+	sensitive, err := shape.Sensitivities(m, described, found, others)
 	if err != nil {
 		return cli.BadInput(err)
 	}
@@ -114,10 +115,10 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		}
 	}
 	if asJSON {
-		return cli.WriteJSON(c.OutOrStdout(), Swept{found, others, sensitive})
+		return cli.WriteJSON(c.OutOrStdout(), Swept{found, others.Count, sensitive})
 	}
 	out := c.OutOrStdout()
-	if err := drawn(out, m, described, found, others, sensitive, explain); err != nil {
+	if err := drawn(out, m, described, found, others.Count, sensitive, explain); err != nil {
 		return err
 	}
 	return cli.Wrote(out, output, f.svg)

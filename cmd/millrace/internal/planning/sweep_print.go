@@ -35,7 +35,7 @@ func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Pre
 	case left > 0 && !all:
 		rest = fmt.Sprintf(" (of %d shapes; --explain shows the rest)", len(found))
 	case others > 0:
-		rest = fmt.Sprintf(" (of %d shapes; none of the others is faster)", len(found)+others)
+		rest = fmt.Sprintf(" (of %d shapes; none of the others that fit is faster)", len(found)+others)
 	}
 	fmt.Fprint(out, screen.Wrap("best        ", "            ", s.String()+rest))
 	if idle := len(c.Devices) - s.Devices(); idle > 0 {
