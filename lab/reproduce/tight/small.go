@@ -28,8 +28,8 @@ type Small struct {
 	BoundS float64 `json:"bound_s"`
 	Gap    float64 `json:"gap"` // StepS / BoundS - 1
 
-	// BestS is the step of the fastest plan found. FloorS is BestS or, if it is less, the lower bound of the layouts
-	// that were not simulated.
+	// BestS is the fastest plan that was found. If Whole, none is faster than FloorS under the depths that were tried; the
+	// two are the same where all of its rivals are simulated.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
