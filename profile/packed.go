@@ -26,7 +26,7 @@ func (t *Transfer) PackingIn(f packing.Format) (p Packing, known bool) {
 	return t.Packing[at], true
 }
 
-// checkPacking refuses rates that are not valid.
+// checkPacking refuses formats that pack nothing and rates that are not above 0.
 func (t *Transfer) checkPacking() error {
 	for _, p := range t.Packing {
 		if f, err := packing.Named(string(p.Format)); err != nil || !f.Packs() {

@@ -38,8 +38,8 @@ func (c Config) Check() error {
 	return from.Close()
 }
 
-// runnable returns an error for a Program that cannot run to its end or does not fit this plan's workers. It also
-// refuses a Program whose sums do not ascend, before any of it runs.
+// runnable returns an error for a Program that cannot run to its end or does not fit this plan's workers. Unless
+// Train.AnyOrder is set, it also refuses a Program that does not add gradients in ascending order of micro-batches.
 func (c Config) runnable(p *schedule.Program) error {
 	if _, err := check.Check(p); err != nil {
 		return err

@@ -9,9 +9,9 @@ package schedule
 //	p1/0SW4 p1/0RG4 p1/0U4             sends the newest weights, takes the gradients, updates (p1/0GN4 in front: clips)
 //
 // The server's three instructions for each minibatch of one trainer, in order, are a strand. A server has one strand
-// for each trainer, and takes them by readiness (machine.Local). So its list gives the order within each strand, but
-// not how strands mix. With InOrder the list is the order. A recorded order (Applied), written as such a list, is
-// again a Program, which Check proves and which gives the same bits at any speed (Recorded).
+// for each trainer, and executes whichever strand is ready (machine.Local). So its list gives the order within each
+// strand, but not how strands mix. With InOrder the list is the order. lower.Recorded writes a run's order (Applied)
+// as such a list. The result is a Program that Check proves, and it gives the run's bits at any speed.
 //
 // An update uses the gradients of one minibatch. Its staleness is the number of updates between the weights with
 // which the gradients were computed and the update itself: r-1 in steady state for r equal trainers. With Staleness

@@ -225,8 +225,8 @@ const (
 	surelySimulated = 500_000
 )
 
-// late returns a LateError for a plan that would take longer to simulate than there is time, once there is an
-// answer.
+// late returns a LateError for a plan whose simulation would not end before the deadline. While the search has no
+// answer yet, it returns nil.
 func (all *candidates) late(pl *plan.Plan) error {
 	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {

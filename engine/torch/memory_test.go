@@ -80,7 +80,7 @@ func TestAdoptMovesTheCharge(t *testing.T) {
 			if _, err := d.Adopt(nil); err == nil {
 				t.Error("nothing was adopted")
 			}
-			d.Close() // values has made a handle for the contiguous tensor
+			d.Close() // frees the handle that values() got from Contiguous
 		})
 	})
 	all.Wait()

@@ -179,7 +179,8 @@ func (in *input) lay(name string, maker []string) error {
 	return nil
 }
 
-// split cuts a line into words. A word may have parts in ”, taken literally, and in "", with Go's escapes.
+// split cuts a line into words. A word may have parts in single quotes, taken literally, and in double quotes, with
+// Go's escapes.
 func split(line string) ([]string, error) {
 	var words []string
 	for line = strings.TrimLeft(line, " "); line != ""; line = strings.TrimLeft(line, " ") {

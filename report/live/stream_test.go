@@ -295,8 +295,8 @@ func TestPathsThatAreNotThereAreRefused(t *testing.T) {
 	}
 }
 
-// A run whose folder is gone disappears from the pages, as do all runs of a folder that is gone. A run that was
-// named stays, and comes back.
+// A run whose folder is gone disappears from the pages, as do all runs of a folder that is gone. A run whose own
+// folder was given stays in the list as waiting, and goes on when the folder is back.
 func TestRunsVanish(t *testing.T) {
 	root, named := t.TempDir(), t.TempDir()
 	for _, dir := range []string{filepath.Join(root, "a"), filepath.Join(root, "b"), named} {

@@ -21,7 +21,8 @@ type Link interface {
 	Close() error
 }
 
-// Pair returns the two ends of a Link within a process. A Message is delivered on its sender's goroutine.
+// Pair returns the two ends of a Link within a process. A Message is delivered on the goroutine that sends it, or on
+// one that is already delivering to that end. Start delivers what was sent before it.
 func Pair() (a, b Link) {
 	one, other := &end{}, &end{}
 	one.other, other.other = other, one

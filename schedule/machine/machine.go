@@ -52,7 +52,7 @@ func (m *Machine) Done(worker int, in schedule.Instruction) []int {
 	return m.release(m.Process.Done(worker, in))
 }
 
-// Limit makes every worker pass the instructions of minibatch n and later.
+// Limit makes every worker skip the instructions of minibatch n and later.
 func (m *Machine) Limit(n int) []int { return m.release(m.Process.Limit(n)) }
 
 // release lets a drain through once every worker has reached it.

@@ -4,10 +4,10 @@ import "github.com/millrace-ml/millrace/schedule"
 
 // Play runs a Program as far as it can go, with transfers, collectives and computations that take no time.
 //
-// The result does not depend on the order in which workers are looked at. A worker's next instruction waits for
-// messages, slots and collectives, never for the absence of one, and only one worker takes each of them. A server's
-// work for one trainer delays other trainers only for a while (strands). So a Program whose lists end here ends at
-// any speed, and one that stops here stops at any speed. Waits of the Machine then says why.
+// The result does not depend on the order in which workers are looked at. A worker waits only until a message, slot or
+// collective is there, and no worker can take another's. A server's work for one trainer delays other trainers only
+// for a while (strands). So a Program whose lists all end in Play ends at any speed. If Play stops, the Program stops
+// at any speed, and Machine.Waits says why.
 func Play(p *schedule.Program, o Options) (*Machine, error) {
 	m, err := New(p, o)
 	if err != nil {

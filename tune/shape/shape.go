@@ -33,8 +33,8 @@ type Shape struct {
 	// update, as Megatron-Core's --overlap-param-gather does.
 	WeightsAhead bool `json:"weights_ahead,omitempty"`
 	States       int  `json:"optimizer_states"`
-	// Room makes zb-auto order computations by their times and hold at most this many micro-batches. 0 means ordering
-	// by slots.
+	// Room is the most micro-batches that a device may hold under zb-auto. If it is set, the order is the fastest that
+	// fits: one made from the stages' times, or a schedule with split backwards. 0 means the schedule's own order.
 	Room int `json:"room,omitempty"`
 	// NoFlush lets each stage begin its next step as soon as it has finished this one (Qi et al., 2024, section 4).
 	NoFlush bool `json:"no_flush,omitempty"`

@@ -28,8 +28,8 @@ type gain struct {
 // miss returns the prediction's error in percentage points.
 func (g *gain) miss() float64 { return 100 * (g.predicted - g.measured) }
 
-// gains compares each run of another schedule with one of 1F1B, and with one of interleaved 1F1B. The compared run
-// has the same micro-batches if there is such a run, and otherwise the same batch.
+// gains compares each run of another schedule with one of 1F1B, and with one of interleaved 1F1B. The two runs
+// have the same model, stages and batch, and the same micro-batch size if there is such a run.
 func gains(all []Result) (out []gain) {
 	for i := range all {
 		r := &all[i]

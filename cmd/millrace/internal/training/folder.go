@@ -150,8 +150,9 @@ func (w *runDir) setForeignRecordAside() error {
 	return nil
 }
 
-// present returns which of these names are in the run's folder. Checkpoints come first and the record last, so that
-// checkpoints stay together if moving them is interrupted.
+// present returns which of these names are in the run's folder. The folder of checkpoints comes first: one rename
+// moves it whole. The record comes last, because it lists the run's files, and another attempt to move them needs
+// the list.
 func (w *runDir) present(names []string) ([]string, error) {
 	slices.Sort(names)
 	var there []string
