@@ -45,8 +45,8 @@ func (t *Times) compared() (f filling, ok bool) {
 	return f, f.OneF1B >= 0 && f.AvgPipe >= 0
 }
 
-// Fill runs both compared contenders once more, on a machine and in the simulator, and keeps how each worker's time
-// in a batch was spent. It does nothing if either contender is missing.
+// Fill runs both compared contenders once more, on a machine and in the simulator. It keeps how each worker's time in
+// a batch was spent, and does nothing if either contender is missing.
 func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) error {
 	f, ok := t.compared()
 	if !ok {
