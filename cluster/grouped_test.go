@@ -47,7 +47,7 @@ func TestGroupsByHand(t *testing.T) {
 	}
 }
 
-// A message between groups of four is four parts on as many links, each of which is as slow as its own size makes it.
+// A message between groups of four is four parts on as many links. Each is as slow as its own size makes it.
 func TestPartsOfAGroupsMessageAreSmall(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {
