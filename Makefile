@@ -29,7 +29,7 @@ test: setup setup-pytorch
 	@scripts/browser.sh
 	-@scripts/setup.sh openmpi-bin mpich zsh fish bash-completion
 	@scripts/lint.sh
-	go test -vet=off -timeout 30m -p $$(($$(nproc) + 1)) ./... # lint has vetted them; some wait more than they compute
+	go test -vet=off -timeout 30m ./... # lint has vetted them
 
 runs: build
 	bin/millrace-lab run $(if $(AGAINST),--against $(AGAINST))
