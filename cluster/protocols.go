@@ -7,20 +7,19 @@ import (
 	"slices"
 )
 
-// Protocol is one way in which a library moves a collective's bytes over a level's links. NCCL has three: LL,
-// whose words carry a flag each and which waits for nothing else, LL128, and Simple, which waits for whole
-// chunks. Its tuning model gives each a latency to begin with, one for each hop, and a part of the bandwidth,
-// and takes the fastest one for each size (NCCL 2.21, src/graph/tuning.cc, ncclTopoTuneModel: baseLat, hwLat
-// and busBw).
+// Protocol describes how a collective library moves bytes over a level's links. NCCL has three: LL, which puts a flag
+// into each word, LL128, and Simple, which synchronises on whole chunks. NCCL's tuning model gives each protocol a
+// latency per collective, a latency per hop and a share of the bandwidth. For each size it takes the fastest (NCCL
+// 2.21, src/graph/tuning.cc, ncclTopoTuneModel: baseLat, hwLat and busBw).
 type Protocol struct {
 	Name         string
-	StartS       float64 // of each collective
-	LatencyS     float64 // of a hop in a ring
-	TreeLatencyS float64 // of a hop in a tree; 0: as LatencyS
-	Share        float64 // of the bandwidth that collectives reach
+	StartS       float64 // seconds per collective
+	LatencyS     float64 // seconds per hop in a ring
+	TreeLatencyS float64 // seconds per hop in a tree; 0 means LatencyS
+	Share        float64 // part of the collective bandwidth that it reaches, 0 to 1
 }
 
-// treeHopS is the latency of a hop in a tree.
+// treeHopS returns the latency of a hop in a tree, in seconds.
 func (p Protocol) treeHopS() float64 {
 	if p.TreeLatencyS > 0 {
 		return p.TreeLatencyS
@@ -35,7 +34,7 @@ type fileProtocol struct {
 	Share       float64 `yaml:"share"`
 }
 
-// protocolsOf reads protocols, which it gives by name.
+// protocolsOf reads the protocols of a file and returns them in the order of their names.
 func protocolsOf(said map[string]fileProtocol) ([]Protocol, error) {
 	var out []Protocol
 	for _, name := range slices.Sorted(maps.Keys(said)) {
@@ -63,7 +62,7 @@ func protocolsOf(said map[string]fileProtocol) ([]Protocol, error) {
 	return out, nil
 }
 
-// sized reads what of a level depends on the size of messages.
+// sized reads a level's half size and protocols.
 func (l fileLevel) sized(out *Level) (err error) {
 	if l.HalfSize != "" {
 		if out.HalfBytes, err = positive(l.HalfSize, "half_size", byteUnits); err != nil {
@@ -74,7 +73,8 @@ func (l fileLevel) sized(out *Level) (err error) {
 	return err
 }
 
-// checkProtocols refuses levels whose protocols differ: a collective over several levels goes by one.
+// checkProtocols returns an error if levels have protocols of different names. A collective over several levels uses
+// one protocol on all of them.
 func (c *Cluster) checkProtocols() error {
 	var first *Level
 	for i := range c.Levels {
@@ -99,7 +99,7 @@ func namesOf(all []Protocol) (names []string) {
 	return names
 }
 
-// protocolsText is protocols as a file has them.
+// protocolsText returns protocols in the form of a cluster file.
 func protocolsText(all []Protocol) string {
 	var f fields
 	for _, p := range all {
@@ -113,8 +113,8 @@ func protocolsText(all []Protocol) string {
 	return f.String()
 }
 
-// leastOf is the least time of a collective over its protocols. took is what it takes on a cluster whose links are as a
-// protocol has them; tree is the latency of a hop in a tree of a level.
+// leastOf returns the time of a collective under its fastest protocol, in seconds. took computes it on a cluster with
+// the latencies and bandwidths of one protocol. tree returns that protocol's latency of a hop in a level's tree.
 func (c *Cluster) leastOf(level int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
 	if at < 0 {
@@ -138,7 +138,7 @@ func (c *Cluster) leastOf(level int, took func(c *Cluster, tree func(level int) 
 	return least
 }
 
-// by is the cluster with links as the i-th protocol has them.
+// by returns the cluster with the latencies and bandwidths of the i-th protocol.
 func (c *Cluster) by(i int) *Cluster {
 	out := *c
 	out.Levels = slices.Clone(c.Levels)
@@ -159,8 +159,8 @@ func (c *Cluster) by(i int) *Cluster {
 	return &out
 }
 
-// AtBest is a cluster whose messages and collectives take no longer than this one's of the same sizes, for bounds:
-// without half sizes, and with the whole bandwidth at the least latency that any protocol has.
+// AtBest returns a cluster for lower bounds: no message or collective takes longer on it than on c. It has no half
+// sizes, and the whole bandwidth at the least latency of any protocol.
 func (c *Cluster) AtBest() *Cluster {
 	if !slices.ContainsFunc(c.Levels, func(l Level) bool { return l.HalfBytes > 0 || l.Protocols != nil }) {
 		return c
@@ -178,8 +178,8 @@ func (c *Cluster) AtBest() *Cluster {
 	return &out
 }
 
-// RingS is how long a ring over the group's links takes, in seconds: so many rounds of (size-1) hops, each of which
-// moves a size-th of the bytes. An all-reduce goes round twice, a gather or a reduce-scatter once.
+// RingS returns the time of a ring over the group's links, in seconds. A round has Size-1 hops, and a hop moves
+// bytes / Size. An all-reduce has two rounds, a gather or a reduce-scatter one.
 func (g *Group) RingS(bytes float64, rounds int) float64 {
 	n := float64(g.Size)
 	hops := float64(rounds) * (n - 1)

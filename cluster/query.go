@@ -122,7 +122,7 @@ func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) 
 	return l.LatencyS, linkS
 }
 
-// through is a level's links as a device reaches them: no faster than the uplinks and rails further in that lead there.
+// through returns a level's link as a device reaches it. It is no faster than the inner uplinks and rails on the way.
 func (c *Cluster) through(level, device int) Level {
 	l := c.link(level, device)
 	for i := 1; i < level; i++ {

@@ -92,14 +92,14 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 	return best, nil
 }
 
-// Others is the shapes that Rank leaves out. None of them fits and is faster than the first of those that it predicts.
+// Others holds the shapes that Rank did not predict. None of them both fits and is faster than Rank's first.
 type Others struct {
-	Count int         // with those that a schedule does not admit
+	Count int         // all of them, and those that a schedule does not admit
 	fit   []candidate // those that may fit
 }
 
-// Rank predicts shapes of sweeps: so many of those that may fit and half as many of those that do not, in the order of
-// their lower bounds, and Best's. It orders them as Run does.
+// Rank predicts the shapes with the lowest bounds: at most `most` that may fit and half as many that do not. It adds
+// the shape that Best returns, and orders all as Run does.
 func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found []*Prediction, others Others,
 	err error) {
 	r, err := line(m, c, sweeps)
@@ -147,7 +147,7 @@ func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found 
 	return found, others, nil
 }
 
-// queue is shapes in the order of what they take at least.
+// queue holds shapes in ascending order of their lower bounds.
 type queue struct {
 	m          *model.Model
 	c          *cluster.Cluster
@@ -155,14 +155,14 @@ type queue struct {
 	known      costs
 }
 
-// candidate is a shape and what it takes at least.
+// candidate is a shape with a lower bound of its step.
 type candidate struct {
 	s     Shape
 	least float64 // seconds
 }
 
-// line is the shapes of sweeps. Those that their model or their schedule does not admit are left out; if all are, the
-// error is one's.
+// line returns the queue of all shapes of the sweeps. It leaves out shapes that the model or the schedule does not
+// admit. If none is left, it returns the error of one of them.
 func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 	var shapes []Shape
 	var why error
@@ -202,7 +202,7 @@ func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 	return r, nil
 }
 
-// best is the fastest candidate that fits, or one that is known where none is faster.
+// best returns the fastest candidate that fits, or the given prediction if none is faster.
 func (r *queue) best(best *Prediction) *Prediction {
 	var lock sync.Mutex
 	first := -1 // of candidates, the best one

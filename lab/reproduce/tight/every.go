@@ -60,13 +60,13 @@ func (e *every) look(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(e.open, func(a, b layout) int { return cmp.Compare(a.least, b.least) })
-	e.small.Layouts, e.small.AllDepths = len(e.open), true
+	e.small.Layouts, e.small.AllDepths, e.small.FloorS = len(e.open), true, math.Inf(1)
 	if e.chunks {
 		if err := e.chunked(ctx); err != nil {
 			return err
 		}
 	}
-	e.small.Whole, e.small.FloorS = e.visited < mostVisited, math.Inf(1)
+	e.small.Whole = e.visited < mostVisited
 	for _, l := range e.open {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (e *every) look(ctx context.Context) error {
 			break
 		}
 		if e.small.Simulated >= mostSimulated {
-			e.small.FloorS = l.least
+			e.small.FloorS = min(e.small.FloorS, l.least)
 			break
 		}
 		if err := e.simulate(l); err != nil {
@@ -199,7 +199,7 @@ func (e *every) simulate(l layout) error {
 			return err
 		})
 	}
-	e.small.AllDepths = false
+	e.small.AllDepths, e.small.FloorS = false, min(e.small.FloorS, l.least)
 	best, bestS := []int(nil), math.Inf(1)
 	consider := func(depth []int) error {
 		stepS, err := e.try(l, depth, roles.Pipelines().Name)
@@ -304,6 +304,7 @@ func (e *every) play(pl *plan.Plan) (float64, error) {
 			e.small.BestS, e.small.Best = q.StepS, pl.Layout()
 			return q.StepS, nil
 		}
+		e.small.FloorS = min(e.small.FloorS, q.StepS) // recompute in some stages alone may fit, and is not tried
 	}
 	return math.Inf(1), nil
 }

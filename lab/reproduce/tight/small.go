@@ -28,8 +28,8 @@ type Small struct {
 	BoundS float64 `json:"bound_s"`
 	Gap    float64 `json:"gap"` // StepS / BoundS - 1
 
-	// BestS is the fastest plan that was found. If Whole, none is faster than FloorS under the depths that were tried; the
-	// two are the same where all of its rivals are simulated.
+	// BestS is the fastest plan that was found. If Whole, no plan is faster than FloorS. FloorS is BestS or, if less, a
+	// lower bound of what was not tried: layouts, depths of a layout, or recompute in some stages alone.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
@@ -95,6 +95,9 @@ func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int,
 	if err != nil {
 		return nil, fmt.Errorf("bound: %s shrunken: %w", c.Name, err)
 	}
+	if found.LowestS <= 0 {
+		return nil, fmt.Errorf("bound: %s shrunken: nothing is proven of plans like %s", c.Name, found.Best.Layout())
+	}
 	out := &Small{Layers: len(p.Layers), Devices: len(c.Devices), Batch: batch, StepS: found.Best.Predicted.StepS,
 		Plan: found.Best.Layout(), BoundS: found.Proof.StepS}
 	out.Gap = out.StepS/out.BoundS - 1
@@ -130,7 +133,7 @@ func (s *Small) judge(gap float64) {
 		s.Loose = Both
 	default:
 		s.Loose = Undecided
-		s.Why = fmt.Sprintf("with %d layers on %d devices there are more layouts than are simulated; the best so far is "+
+		s.Why = fmt.Sprintf("with %d layers on %d devices there are more plans than are simulated; the best so far is "+
 			"%.1f %% over the bound", s.Layers, s.Devices, 100*(s.BestS/s.BoundS-1))
 	}
 }

@@ -50,6 +50,31 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	}
 }
 
+// With 32 samples a pipeline of three stages has too many depths to try all. What was not tried may be faster than the
+// best plan, so the floor lies below it, at the lower bound of such a layout. No bound is above the best step.
+func TestTheFloorCountsDepthsThatAreNotTried(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 5))
+	c := &cluster.Cluster{Name: "alike", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
+		Devices: []string{"x", "x", "x"}, Levels: []cluster.Level{{Name: "rack", Size: 3, BandwidthBytesPerSecond: 10,
+			LatencyS: 0.02, FullDuplex: true}}}
+	below := 0
+	for range 5 {
+		small := &Small{StepS: 100, BestS: 100, BoundS: 1e-9}
+		if err := (&every{p: skewed(r), c: c, batch: 32, small: small}).look(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case small.FloorS > small.BestS, small.AllDepths && small.FloorS < small.BestS && small.Simulated < mostSimulated:
+			t.Errorf("%+v", *small)
+		case !small.AllDepths && small.FloorS < small.BestS:
+			below++
+		}
+	}
+	if below == 0 {
+		t.Error("no floor lies below the best plan")
+	}
+}
+
 // skewed returns a model of three layers with random costs.
 func skewed(r *rand.Rand) *profile.Profile {
 	p := &profile.Profile{Version: 1, Model: "skewed", ModelID: "x"}
