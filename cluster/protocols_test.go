@@ -36,6 +36,9 @@ func TestSmallMessagesReachLess(t *testing.T) {
 			t.Errorf("%d bytes take %v + %v s, want 5e-6 + %v", bytes, latency, taken, want)
 		}
 	}
+	if large, none := c.ByteS(0, 1), c.ByteS(1, 1); math.Abs(large-1e-10) > 1e-18 || none != 0 {
+		t.Errorf("a byte of a large message takes %v s at 10 GB/s, and %v s from a device to itself", large, none)
+	}
 }
 
 // Collectives use the fastest protocol for their number of bytes. Rings, by hand: two devices of a box sum b bytes

@@ -122,6 +122,15 @@ func (c *Cluster) Transfer(from, to int, bytes int64) (latencyS, linkS float64) 
 	return l.LatencyS, linkS
 }
 
+// ByteS returns how long a byte of a large message occupies the links between two devices, in seconds. It returns 0
+// for a device and itself.
+func (c *Cluster) ByteS(from, to int) float64 {
+	if from == to {
+		return 0
+	}
+	return 1 / c.through(c.LevelOf(from, to), from).BandwidthBytesPerSecond
+}
+
 // through returns a level's link as a device reaches it. It is no faster than the inner uplinks and rails on the way.
 func (c *Cluster) through(level, device int) Level {
 	l := c.link(level, device)

@@ -255,8 +255,7 @@ func (e *estimator) shared(h *shape, devices [][]int) float64 {
 	}
 	taken, busiest := map[[2]int]float64{}, 0.0
 	pass := func(from, to int, bytes float64) {
-		_, each := e.Cluster.Transfer(from, to, 1<<30) // half sizes left out
-		each /= 1 << 30
+		each := e.Cluster.ByteS(from, to)
 		for _, link := range e.Cluster.Links(from, to) {
 			taken[link] += each * bytes
 			busiest = max(busiest, taken[link])

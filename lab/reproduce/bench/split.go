@@ -130,8 +130,7 @@ func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]flo
 		from, to := near[i%len(near)], far[i%len(far)]
 		level := c.LevelOf(from, to)
 		for _, way := range [][2]int{{from, to}, {to, from}} {
-			_, takes := c.Transfer(way[0], way[1], 1<<30)
-			takes /= float64(rounds) * (1 << 30)
+			takes := c.ByteS(way[0], way[1]) / float64(rounds)
 			for _, e := range []end{{from, level}, {to, level}} {
 				devices[e] += takes
 				busiest = max(busiest, devices[e])
