@@ -250,7 +250,7 @@ func TestCandidates(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"a step of gpt of 24 x 2048 as dp 1 x pp 1 x tp 1, 2 micro-batches of 1",
-		"a step of gpt of 24 x 2048 as dp 4 x pp 1 x tp 1, 2 micro-batches of 4",
+		"a step of gpt of 24 x 2048 as dp 4 x pp 1 x tp 1, 2 micro-batches of 4 a replica",
 		"a step of gpt of 40 x 6144 as dp 1 x pp 2 x tp 8, 8 micro-batches of 1, 1f1b"} {
 		if !seen[want] {
 			t.Errorf("there is no %q among %v", want, seen)
