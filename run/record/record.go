@@ -84,8 +84,8 @@ func (r *Recorder) Add(e Event) {
 		r.other.events = append(r.other.events, e)
 		return
 	}
-	if e.In.Kind.IsIssued() && e.Step <= r.gone && r.open[e.Step] == nil && r.kept[e.Step] == nil {
-		return // too late to be kept, or its step begins after later ones, with a message
+	if r.tooLate(e) {
+		return
 	}
 	s := r.step(e.Step)
 	s.events = append(s.events, e)
@@ -99,10 +99,19 @@ func (r *Recorder) Add(e Event) {
 	s.end = max(s.end, e.End)
 }
 
+// tooLate reports whether a message belongs to a step that is not kept: one that was dropped, or one that begins with
+// this message after later steps were dropped.
+func (r *Recorder) tooLate(e Event) bool {
+	return e.In.Kind.IsIssued() && e.Step <= r.gone && r.open[e.Step] == nil && r.kept[e.Step] == nil
+}
+
 // Sample records the most bytes that a worker held during e, and the bytes that it held when e had ended.
 func (r *Recorder) Sample(e Event, most, live int64) {
 	s := &r.other
 	if !e.Outside {
+		if r.tooLate(e) {
+			return
+		}
 		s = r.step(e.Step)
 	}
 	s.memory = append(s.memory, sample{e.Worker, e.Start, most}, sample{e.Worker, e.End, live})
@@ -152,7 +161,7 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 	}
 	for len(r.order) > r.keep {
 		r.gone = max(r.gone, r.order[0])
-		delete(r.kept, r.gone)
+		delete(r.kept, r.order[0])
 		r.order = r.order[1:]
 	}
 	if n := len(r.other.events); n > maxOutside {

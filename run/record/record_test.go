@@ -23,6 +23,7 @@ func TestWhatComesTooLateIsDropped(t *testing.T) {
 		for _, late := range []int{0, 1, 5} { // transfers that end after the step
 			if late <= step {
 				r.Add(at(step-late, schedule.SF))
+				r.Sample(at(step-late, schedule.SF), 8, 4)
 			}
 		}
 	}
@@ -57,5 +58,10 @@ func TestAStepBehindLaterOnesIsWhole(t *testing.T) {
 	part, whole := r.Updated(3, 2)
 	if !whole || part.Busy[0] != 5 || part.Losses[0] != 0.5 || part.Applied == nil || part.Applied.At != 12 {
 		t.Errorf("%+v, whole: %v", part, whole)
+	}
+	r.Updated(20, 1)
+	r.Updated(21, 1)
+	if len(r.kept) != 2 || r.kept[20] == nil || r.kept[21] == nil {
+		t.Errorf("after 21 steps, %d are kept, not the last two alone", len(r.kept))
 	}
 }
