@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// The factor of the learning rate and the part alpha of the reference that a pipeline takes over, for several
-// settings.
+// TestRateAndAlphaOfPipelines checks the factor of the learning rate, and alpha, the fraction of the reference that a
+// pipeline takes over.
 func TestRateAndAlphaOfPipelines(t *testing.T) {
 	for _, c := range []struct {
 		scale         string
@@ -27,8 +27,8 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 				c.pipelines, f, a, c.factor, c.wants)
 		}
 	}
-	// Pipelines that split a batch: plain SGD keeps its rate. Optimizers whose steps have the same length for any batch
-	// multiply it by the root of 4.
+	// Four pipelines split a batch. Plain SGD keeps its rate. Optimizers whose steps have the same length for any batch
+	// multiply the rate by the root of 4.
 	for _, c := range []struct {
 		kind string
 		clip float64

@@ -23,7 +23,7 @@ func read(t *testing.T, text string) Job {
 	return j
 }
 
-// The same job in both forms, with every group of the nested form and settings whose names differ.
+// TestBothFormsAreTheSameJob writes one job in both forms, with every group and with settings whose names differ.
 func TestBothFormsAreTheSameJob(t *testing.T) {
 	nested := read(t, `
 model:
@@ -109,7 +109,7 @@ func TestWhatIsMissingIsCalledAsInTheFile(t *testing.T) {
 	}
 }
 
-// A setting has one key and one path, and all 61 settings of the flat form still exist.
+// TestEverySettingHasOnePlace: a setting has one key and one path, and all 61 settings of the flat form still exist.
 func TestEverySettingHasOnePlace(t *testing.T) {
 	keys, paths := map[string]bool{}, map[string]bool{}
 	for _, p := range places {
@@ -181,7 +181,8 @@ func TestAFileHasOneForm(t *testing.T) {
 	}
 }
 
-// A key of both forms without a value does not decide the form, and a setting without a value counts as not given.
+// TestWhatHasNoValueSaysNothing: a key that exists in both forms does not decide the form if it has no value. A setting
+// without a value counts as not given.
 func TestWhatHasNoValueSaysNothing(t *testing.T) {
 	for _, text := range []string{"model: gpt\nplan:\n", "model: {name: gpt}\nplan:\ntrain:\n",
 		"model: {name: gpt}\nplan: {batch: }", "model: gpt\nbatch:\n"} {
@@ -191,7 +192,7 @@ func TestWhatHasNoValueSaysNothing(t *testing.T) {
 	}
 }
 
-// New files are nested. Readers of single settings do not depend on the form: they get the keys of the flat form.
+// TestFilesAreWrittenNested: new files are nested. Settings returns the keys of the flat form for either form.
 func TestFilesAreWrittenNested(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "job.yaml")
 	j := read(t, "model: mlp\nbatch: 8\nrate: {base: 0.5}\nsave_every: 3\npipelines: 2\nout: runs/x")

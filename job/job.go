@@ -44,7 +44,7 @@ type Model struct {
 	Freeze []string `json:"freeze,omitempty" yaml:"freeze"`
 	Init   string   `json:"init,omitempty" yaml:"init"`
 
-	frozen bool // a flag has given Freeze, which replaces that of a file
+	frozen bool // a flag has given Freeze, so further flags add to it
 }
 
 // Data is the data to learn from, and their order.
@@ -73,8 +73,8 @@ type Machine struct {
 	Collectives      string `json:"collectives,omitempty" yaml:"collectives"`
 }
 
-// Plan holds the samples of a step, and those settings of the plan that are fixed. The planner searches for the
-// others.
+// Plan holds the number of samples of a step, and those settings of the plan that are fixed. The planner searches for
+// the others.
 type Plan struct {
 	Batch        int      `json:"batch,omitempty" yaml:"batch"`
 	Stages       int      `json:"stages,omitempty" yaml:"stages"`
@@ -137,18 +137,18 @@ type Output struct {
 	TokenFile string `json:"token_file,omitempty" yaml:"token_file"`
 }
 
-// The SaveModes. SaveDrained writes a checkpoint when nothing is in flight. With SaveStage each stage writes its own
-// part after its last update.
+// These are the values of Save.Mode. With SaveDrained a checkpoint is written when nothing is in flight. With SaveStage
+// each stage writes its own part after its last update.
 const (
 	SaveDrained = "drain"
 	SaveStage   = "stage"
 )
 
-// PerSlice is the BatchNorm setting with statistics over slices of micro-batches.
+// PerSlice is the BatchNorm setting that computes statistics over slices of micro-batches.
 const PerSlice = "per_slice"
 
-// The Collectives: Ordered sums gradients over replicas in millrace, in rank order, which gives the same bits
-// everywhere. Native uses Gloo, with results equal up to a bound. The default is Ordered.
+// These are the values of Machine.Collectives. Ordered sums gradients over replicas in millrace, in rank order, which
+// gives the same bits everywhere. Native uses Gloo, with results equal up to a bound. The default is Ordered.
 const (
 	Ordered = "ordered"
 	Native  = "native"
@@ -195,24 +195,25 @@ func (j *Job) AlphaOf(pipelines int) float64 {
 	}
 }
 
-// The values of Bind. By default workers are bound unless another run on this machine has bound its own.
+// These are the values of Machine.Bind. By default workers are bound unless another run on this machine has bound its
+// own.
 const (
 	BindAlways = "always"
 	BindNever  = "never"
 )
 
-// AutoAdvance is the Advance that adapts during training.
+// AutoAdvance is the value of Plan.Advance that lets forwards in advance adapt during training.
 const AutoAdvance = "auto"
 
-// PrintedAdvance adapts like AutoAdvance, by the same number of forwards on every stage. This is AvgPipe's Algorithm
-// 1 when each GPU runs it for itself.
+// PrintedAdvance adapts like AutoAdvance, but by the same number of forwards on every stage. This is AvgPipe's
+// Algorithm 1 when each GPU runs it for itself.
 const PrintedAdvance = "printed"
 
 // Advances reports whether forwards in advance adapt during training.
 func (p *Plan) Advances() bool { return p.Advance == AutoAdvance || p.Advance == PrintedAdvance }
 
-// Auto in place of a number means that millrace chooses, for settings where 0 has another meaning. A Job that was
-// given this very number is refused, as numbers below 0 are.
+// Auto in place of a number means that millrace chooses, for settings where 0 has another meaning. It is refused if a
+// user gives this number, as other negative numbers are.
 const Auto = math.MinInt32
 
 // mostWorkers is more workers than one machine runs, and few enough to find a plan for.

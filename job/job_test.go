@@ -139,7 +139,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A given number is kept, even 0 and the value of Auto; a missing one is filled in.
+// TestWhatIsGivenIsTaken: a given number is kept, even 0, and a missing one is filled in. The value of Auto is refused.
 func TestWhatIsGivenIsTaken(t *testing.T) {
 	option := func(j *Job, name, value string) error {
 		for _, o := range append(PlanOptions[:len(PlanOptions):len(PlanOptions)], TrainOptions...) {

@@ -200,7 +200,7 @@ var (
 		word("inline (workers update it) or beside (threads of its own do)", "reference",
 			func(j *Job) *string { return &j.Plan.Elastic.Reference }),
 	})
-	// ClusterOptions choose hardware other than this machine; a training run is compared with it.
+	// ClusterOptions describe hardware other than this machine. A training run is compared with it.
 	ClusterOptions = noted([]Option{
 		word("cluster to plan for: a file or a preset (see: millrace cluster ls)", "cluster",
 			func(j *Job) *string { return &j.Machine.Cluster }),

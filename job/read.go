@@ -74,7 +74,7 @@ func (j *Job) decode(text []byte, file string) error {
 	return nil
 }
 
-// The forms of a key of the outermost mapping.
+// These are the forms of a key of the outermost mapping.
 const (
 	unknown = iota
 	flat    // a setting

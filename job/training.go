@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// fill sets a number to its usual value, unless it was given.
+// fill sets a number to its usual value if it is Auto and was not given.
 func fill[T int | float64](j *Job, key string, at *T, usual T) {
 	if *at == Auto && !j.Given(key) {
 		*at = usual
@@ -23,7 +23,8 @@ func fill[T int | float64](j *Job, key string, at *T, usual T) {
 // transformer's loss rises by half within the first ten steps, with every implementation. So the rate warms up.
 var anyModel = model.Training{Optimizer: optim.AdamW, Rate: 3e-4, Warmup: 20}
 
-// anyRates holds the same for a requested optimizer. Optimizers with similar rates share an entry.
+// anyRates holds the training settings of unknown models by requested optimizer. Optimizers with similar rates share an
+// entry.
 var anyRates = map[string]model.Training{
 	optim.AdamW: anyModel,
 	optim.SGD:   {Optimizer: optim.SGD, Rate: 0.05},
@@ -70,7 +71,7 @@ func (j *Job) completeOptimizer() error {
 	fill(j, "optimizer.beta2", &o.Beta2, usual.Beta2)
 	fill(j, "optimizer.epsilon", &o.Epsilon, usual.Epsilon)
 	fill(j, "optimizer.trust", &o.Trust, usual.Trust)
-	half := 0 // of the steps: earlier weights are far from the final ones
+	half := 0 // averaging starts after half of the steps: earlier weights are far from the final ones
 	if usual.AverageFrom > 0 {
 		half = max(usual.AverageFrom, j.Train.Steps/2)
 	}

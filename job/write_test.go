@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A job is the same after it is written and read by another process, whatever its settings.
+// TestAWrittenJobIsTheSame: a job is the same after it is written and read again, whatever its settings.
 func TestAWrittenJobIsTheSame(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "job.yaml")
 	for name, text := range map[string]string{

@@ -247,8 +247,8 @@ const (
 	maxPort  = 1<<16 - 1
 )
 
-// Ports is the number of ports from FirstPort that rank 0 may listen on. They lie below those that systems assign to
-// outgoing connections.
+// FirstPort is the lowest of the ports that rank 0 may listen on, and Ports is their number. They lie below the ports
+// that systems assign to outgoing connections.
 const FirstPort, Ports = 20000, 9000
 
 // port derives a port from the run's identity, so that runs on one host get different ports.

@@ -14,8 +14,8 @@ import (
 // lines returns the words of a text, one variable each.
 func lines(text string) []string { return strings.Fields(text) }
 
-// Slurm's variables of task 3 of 5 on two hosts, as slurmstepd sets them. A batch script has those without the
-// step's.
+// These are Slurm's variables of task 3 of 5 on two hosts, as slurmstepd sets them. A batch script has only slurmBatch,
+// without the variables of the step.
 const (
 	slurmBatch = `SLURM_JOB_ID=4711 SLURM_JOBID=4711 SLURM_JOB_NODELIST=gnode[08-09] SLURM_NODELIST=gnode[08-09]
 SLURM_JOB_NUM_NODES=2
@@ -33,13 +33,14 @@ SLURM_LOCALID=0 SLURM_NODEID=0
 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_NTASKS=8 SLURM_NODELIST=GPU71E4 SLURM_JOB_NODELIST=GPU71E4`
 )
 
-// torchrun's variables of rank 5, local rank 1 of 4 on the second of two hosts. torchrun uses MASTER_PORT itself.
+// torchrun has torchrun's variables of rank 5, which is local rank 1 of 4 on the second of two hosts. torchrun itself
+// listens on MASTER_PORT.
 const torchrun = `LOCAL_RANK=1 RANK=5 GROUP_RANK=1 ROLE_RANK=5 ROLE_NAME=default LOCAL_WORLD_SIZE=4 WORLD_SIZE=8
 GROUP_WORLD_SIZE=2
 ROLE_WORLD_SIZE=8 MASTER_ADDR=node-a MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_MAX_RESTARTS=3
 TORCHELASTIC_RUN_ID=job7 TORCHELASTIC_USE_AGENT_STORE=True TORCH_NCCL_ASYNC_ERROR_HANDLING=1`
 
-// Pods of Kubernetes.
+// These are variables of pods in Kubernetes.
 const (
 	trainPod = `PET_NNODES=4 PET_NPROC_PER_NODE=1 PET_NODE_RANK=2 PET_MASTER_ADDR=gpt-node-0-0.gpt PET_MASTER_PORT=29500
 JOB_COMPLETION_INDEX=2 HOSTNAME=gpt-node-0-2`
@@ -282,7 +283,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// All tasks of a step meet at the same place, and those of another step or job at a different one.
+// All tasks of a step meet at the same address. Tasks of another step or job meet at a different one.
 func TestRanksAgreeOnWhereToMeet(t *testing.T) {
 	at := map[string][]int{}
 	for _, c := range []struct{ job, step, rank, node string }{

@@ -5,8 +5,8 @@ import "fmt"
 // completionIndex is the variable that Kubernetes sets in the pods of an Indexed Job.
 const completionIndex = "JOB_COMPLETION_INDEX"
 
-// Variables that the pods of a JobSet get from their annotations. millrace manifest and many other tools set them
-// up.
+// These variables are set in the pods of a JobSet, from their annotations. millrace manifest and many other tools set
+// them up.
 const (
 	jobSetName     = "JOBSET_NAME"
 	replicatedJob  = "REPLICATED_JOB_NAME"
@@ -22,7 +22,8 @@ func readIndexedJob(env environment) (*claim, error) {
 	return env.readPods(1, 0, completionIndex)
 }
 
-// readJobSet reads a pod of a JobSet. All its Jobs have the same number of pods, and ranks count through the Jobs.
+// readJobSet reads a pod of a JobSet. All Jobs of the set have the same number of pods, and ranks continue from one Job
+// to the next.
 func readJobSet(env environment) (*claim, error) {
 	if !env.has(completionIndex) || !env.has(jobSetName) || env.has(petNodes) {
 		return nil, nil
@@ -67,7 +68,7 @@ func (env environment) readPods(jobs, job int, names ...string) (*claim, error) 
 	return c, nil
 }
 
-// Variables that a TrainJob's pods get for torchrun, which reads any of its flags from such variables.
+// These variables are set in a TrainJob's pods for torchrun, which reads any of its flags from such variables.
 const (
 	petNodes   = "PET_NNODES"
 	petNode    = "PET_NODE_RANK"

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Limits of a token's length in bytes, without surrounding white space.
+// These are the limits of a token's length in bytes, without surrounding white space.
 const (
 	minToken = 16
 	maxToken = 4096
@@ -47,7 +47,7 @@ func OwnToken(dir string) ([]byte, error) {
 	return readToken(path)
 }
 
-// makeToken writes a new token, unless another process has done so first.
+// makeToken writes a new token, unless another process has already done so.
 func makeToken(dir, path string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

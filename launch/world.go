@@ -10,7 +10,7 @@ import (
 // Launcher names the program that started a process.
 type Launcher string
 
-// The launchers that are recognized, from the innermost out.
+// These are the launchers that are recognised, from the innermost out.
 const (
 	Millrace   Launcher = "millrace"
 	Torchrun   Launcher = "torchrun"
@@ -23,7 +23,7 @@ const (
 	None       Launcher = "none" // no launcher: a world of one
 )
 
-// Variables of millrace's own. Other launchers may set them too.
+// These are millrace's own variables. Other launchers may set them too.
 const (
 	RankVar       = "MILLRACE_RANK"
 	SizeVar       = "MILLRACE_WORLD_SIZE"

@@ -35,5 +35,5 @@ func newCounting(workers int) ([]wire.Carrier, error) {
 
 // end: carrier
 
-// A carrier is one that passes wiretest's suite.
+// TestCountingIsACarrier runs the tests that every carrier must pass.
 func TestCountingIsACarrier(t *testing.T) { wiretest.Conforms(t, newCounting) }

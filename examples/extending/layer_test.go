@@ -41,7 +41,7 @@ func init() {
 
 // end: layer
 
-// A registered kind is one of a model's file, and computed on any engine.
+// A registered layer kind can be used in a model file, and every engine can compute it.
 func Example_layer() {
 	m, err := model.Parse(strings.NewReader(`
 name: gated

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The page shows the code that these tests run, to the letter.
+// TestThePageShowsThisCode checks that docs/extending.md contains the code of these tests, character for character.
 func TestThePageShowsThisCode(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "extending.md"))
 	if err != nil {
@@ -33,7 +33,7 @@ func TestThePageShowsThisCode(t *testing.T) {
 	}
 }
 
-// part is what stands between the marks of a file.
+// part returns the text between the "begin" and "end" marks of a test file.
 func part(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name + "_test.go")

@@ -36,7 +36,7 @@ func init() {
 
 // end: planner
 
-// A registered planner is one of `plan --planner`, and tune asks it among the others.
+// A registered planner can be chosen with `plan --planner`, and tune tries it among the others.
 func Example_planner() {
 	c, err := cluster.Preset("dapple-a:1x3")
 	if err != nil {

@@ -198,7 +198,7 @@ func (p *Page) note(event any) {
 	p.faults = append(p.faults, fault)
 }
 
-// stays reports whether this machine answers a request.
+// stays reports whether a request for an address stays on this machine.
 func stays(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -128,7 +128,7 @@ func (p *Page) Held() (h Held, err error) {
 	return h, err
 }
 
-// Picture returns a PNG of the visible part of the page, or with whole of the whole page.
+// Picture returns a PNG of the visible part of the page, or of the whole page if whole is true.
 func (p *Page) Picture(whole bool) ([]byte, error) {
 	if whole {
 		return ask(p, chromedp.FullScreenshot(100))

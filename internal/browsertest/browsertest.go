@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/browser"
 )
 
-// Views are the four in which every page is tested: desk and phone, light and dark.
+// Views are the four views in which every page is tested: desk and phone, light and dark.
 var Views = []browser.View{{Width: 1280}, {Width: 1280, Dark: true}, {Width: 400}, {Width: 400, Dark: true}}
 
 var start = sync.OnceValues(browser.Start)
@@ -116,7 +116,7 @@ func (p *Page) Press(names ...string) {
 	p.check(p.page.Press(names...))
 }
 
-// Picture returns a PNG of the visible part of the page, or with whole of the whole page.
+// Picture returns a PNG of the visible part of the page, or of the whole page if whole is true.
 func (p *Page) Picture(whole bool) []byte {
 	p.t.Helper()
 	png, err := p.page.Picture(whole)

@@ -10,7 +10,7 @@ import (
 )
 
 // These are limits for the words of a doc comment up to its first period, colon or semicolon. DESIGN 10 asks for
-// aimedWords, which the packages in concise keep, apart from their tests. Add a package there once it does.
+// aimedWords, and the packages in concise keep to that, apart from their tests. Add a package there once it does too.
 const (
 	mostWords  = 24
 	aimedWords = 20

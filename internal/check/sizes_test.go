@@ -45,8 +45,8 @@ func TestFunctionsHaveAtMost80Lines(t *testing.T) {
 	}
 }
 
-// TestLinesOfAFunctionAreItsStatements: of a literal only the first and last line count. A function within one
-// counts separately, under the name of the enclosing function.
+// TestLinesOfAFunctionAreItsStatements: lengths counts only the first and last line of a composite literal. A function
+// within a literal counts separately, under the name of the enclosing function.
 func TestLinesOfAFunctionAreItsStatements(t *testing.T) {
 	const text = `package p
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// A larger type has parts with their own invariants, which should be types of their own. An embedded field counts as
-// one.
+// A type may have at most this many methods and fields. A larger type has parts with their own invariants, which should
+// be types of their own. An embedded field counts as one field.
 const (
 	mostMethods = 25
 	mostFields  = 20

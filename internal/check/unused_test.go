@@ -47,7 +47,7 @@ var asked = []string{"Accept", "String", "Error", "Is", "Unwrap", "Write", "Read
 	"Type", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "UnmarshalYAML", "ServeHTTP", "Enabled",
 	"Thumbnail", "init", "main"}
 
-// forTests lists what only tests call, with the reason why it is not in a test file.
+// forTests lists declarations that only tests use, each with the reason why it is not in a test file.
 var forTests = map[string]string{
 	"engine/ref Lazy":             "run's twins train over the lazy device",
 	"job Schema":                  "a test writes schema.json by it",

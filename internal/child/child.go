@@ -1,9 +1,9 @@
 // Package child starts other programs so that they and their children end with the caller.
 //
-// Input: a context and a command line. Output: an exec.Cmd that leads its own process group. When the context ends,
-// the whole group gets SIGTERM, then what is left is killed after a moment, and only then Wait returns. A caller
-// that ends such a command in another way calls Kill. It does so too for a command that ended by itself and may have
-// left child processes. A program that makes its own process group is not reached.
+// Input: a context and a command line. Output: an exec.Cmd that leads its own process group. When the context ends, the
+// whole group gets SIGTERM. After a moment the remaining processes are killed, and then Wait returns. A caller that
+// ends such a command in another way must call Kill. A caller must also call Kill if its command ended by itself
+// and may have left child processes. A program that makes its own process group is not reached.
 package child
 
 import (
@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// grace is how long a group may take to end after SIGTERM. It is less than a stopped verb has.
+	// grace is how long a group may take to end after SIGTERM. It is less than cli.StopGrace, the time that a
+	// stopped verb has to return.
 	grace = 500 * time.Millisecond
 	// look is the interval between two checks of the group.
 	look = 2 * time.Millisecond
@@ -31,7 +32,7 @@ func Command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	return c
 }
 
-// Kill kills what is left of a started command's group.
+// Kill kills the remaining processes of a started command's group.
 func Kill(c *exec.Cmd) { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 
 // stop sends SIGTERM to a group, and kills it if it does not end.

@@ -76,7 +76,7 @@ func TestTheGroupEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// A child has a moment to clean up before it is killed.
+// TestTheGroupIsToldFirst: a child can clean up after SIGTERM, before it is killed.
 func TestTheGroupIsToldFirst(t *testing.T) {
 	left := t.TempDir() + "/left"
 	ctx, cancel := context.WithCancel(t.Context())

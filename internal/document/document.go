@@ -26,8 +26,8 @@ var ErrCut = errors.New("not a whole JSON object")
 // Unmarked returns a text without the byte order mark that some editors add.
 func Unmarked(text []byte) []byte { return bytes.TrimPrefix(text, []byte("\ufeff")) }
 
-// Decode decodes text, a JSON object of that version, into a pointer. It checks the version first, because a file of
-// another version may have other fields.
+// Decode decodes text, a JSON object of the given version, into a pointer. It checks the version first, because a file
+// of another version may have other fields.
 func Decode(text []byte, version int, into any) error {
 	text = Unmarked(text)
 	if err := Bounded(text, MaxObjects); err != nil {

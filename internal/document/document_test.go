@@ -86,7 +86,8 @@ func TestWriteNamesAFolderThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A document that is read is whole, has this version, and stays the same when it is written and read again.
+// FuzzDecode: a text that Decode accepts has this version, and its value stays the same when it is written and read
+// again.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{`{"version": 1, "name": "a"}`, `{"version": 2}`, `{"name": "a"}`, `{"version": 1, "nam`,
 		`{"version": 1} {}`, `[]`, `null`} {
@@ -111,7 +112,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A file that takes long is given up when its context ends: neither it nor its sibling is left.
+// TestUntilAContextEnds: when the context ends, Write gives up, and leaves neither the file nor the temporary one.
 func TestUntilAContextEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	ctx, end := context.WithCancelCause(t.Context())

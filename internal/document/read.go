@@ -20,7 +20,7 @@ const (
 )
 
 // Open opens a file for reading. It refuses files that may never end or block: devices, sockets, folders, and named
-// pipes. It accepts a pipe that the process inherited, as /dev/stdin or <(command).
+// pipes. It accepts a pipe that the process inherited, such as /dev/stdin or <(command).
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// A few bytes of gzip can stand for very many; texts do not.
+// TestGunzipRefusesBombs: a few bytes of gzip can unpack to very many, which no text does; Gunzip refuses them.
 func TestGunzipRefusesBombs(t *testing.T) {
 	member := func(text []byte) []byte {
 		var packed bytes.Buffer

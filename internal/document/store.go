@@ -22,7 +22,8 @@ type Store[T any] struct {
 	Check func(v *T) error
 	// Encode writes a value to w, for the file at path. nil means indented JSON.
 	Encode func(w io.Writer, v *T, path string) error
-	// InFile adds the file's path to an error of Decode. nil means at the end, in parentheses.
+	// InFile adds the file's path to an error of Decode. If InFile is nil, the path is added at the end, in
+	// parentheses.
 	InFile func(err error, path string) error
 }
 

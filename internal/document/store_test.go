@@ -63,7 +63,7 @@ func TestAStoreReadsNoEndlessStream(t *testing.T) {
 	}
 }
 
-// If a room's error names a line, the file's name stands in front of it.
+// TestAStoreNamesTheFileAsItsRoomDoes: with InFile, a room decides where the file's name is put in an error.
 func TestAStoreNamesTheFileAsItsRoomDoes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "noun")
 	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {

@@ -42,11 +42,11 @@ const (
 // Lane is the row of a worker's timeline in which an instruction is drawn.
 type Lane string
 
-// Compute is for what occupies the worker itself, Comm for what transfers or waits.
+// Compute is the row for instructions that occupy the worker itself. Comm is the row for transfers and waits.
 const (
 	Compute Lane = "compute"
 	Comm    Lane = "comm"
-	// Beside is for the worker's second thread, which holds a reference model.
+	// Beside is the row for the worker's second thread, which holds a reference model.
 	Beside Lane = "reference"
 )
 
@@ -56,14 +56,14 @@ type Info struct {
 	Plain      string // in words, for a reader who has not seen the vocabulary
 	Computes   bool   // occupies the device, and takes a core if workers share cores
 	Sends      bool   // hands a message to other workers
-	Receives   bool   // takes a message of another worker
+	Receives   bool   // takes a message from another worker
 	Collective bool   // several workers take part, each with an instruction of its own
 	Beside     bool   // another thread of the worker executes it, one at a time
 	Minibatch  bool   // its number counts minibatches rather than micro-batches
 	Lane       Lane
 }
 
-// Issued reports whether the work continues beside the worker once it has begun.
+// Issued reports whether the instruction only starts its work, which continues while the worker goes on.
 func (i Info) Issued() bool { return i.Sends || i.Collective || i.Beside }
 
 var table = [...]Info{
@@ -167,13 +167,13 @@ func (k Kind) IsCompute() bool { return computing.has(k) }
 // IsSend reports whether the instruction hands a message to other workers.
 func (k Kind) IsSend() bool { return sending.has(k) }
 
-// IsReceive reports whether the instruction takes a message of another worker.
+// IsReceive reports whether the instruction takes a message from another worker.
 func (k Kind) IsReceive() bool { return receiving.has(k) }
 
 // IsCollective reports whether several workers take part in the instruction.
 func (k Kind) IsCollective() bool { return collective.has(k) }
 
-// IsIssued reports whether the instruction's work continues beside the worker once it has begun.
+// IsIssued reports whether the instruction only starts its work, which continues while the worker goes on.
 func (k Kind) IsIssued() bool { return issued.has(k) }
 
 // OfMinibatch reports whether an instruction's number counts minibatches rather than micro-batches.

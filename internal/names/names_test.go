@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestFile: for any name, the file is in the folder that it is put into, and is not hidden.
+// TestFile: a file named by File is in the folder that it is put into, and is not hidden, whatever the name.
 func TestFile(t *testing.T) {
 	for name, want := range map[string]string{
 		"gpt-2.5_b":              "gpt-2.5_b",

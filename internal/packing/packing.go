@@ -1,22 +1,22 @@
 // Package packing writes the numbers of tensors in 16 or 8 bits, for messages between stages.
 //
-// Input: a Format, and rows of numbers. Output: the bytes of a packed row, the numbers of packed bytes, and the
-// errors. Unknown format names are refused.
+// Input: a Format, and rows of numbers. Output: the bytes of a packed row, the numbers of packed bytes, and the errors.
+// Unknown format names are refused.
 //
-// Every row, the elements of one sample, is packed separately. So a sample's numbers do not depend on how a
-// micro-batch is divided, and large numbers in one sample do not reduce the precision of others. Bytes are
-// little-endian.
+// Every row, the elements of one sample, is packed separately. So a sample's numbers do not depend on how a micro-batch
+// is divided, and large numbers in one sample do not reduce the precision of others. Bytes are little-endian.
 //
-//   - f16 is IEEE 754 binary16, 2 bytes an element, and bf16 the upper half of a binary32. A number becomes the
-//     nearest one there is, of two the one whose last bit is 0; numbers below the normal ones are kept as such.
-//   - i8 is a scale in 32 bits, beside the row, its largest magnitude over 127 rounded to the nearest, and a signed
-//     byte for each element: its number times the scale's inverse, both in 64 bits, rounded to the nearest whole
-//     number, of two the even one, and -127 to 127. It stands for that byte times the scale. A row whose scale is 0
-//     is zeros.
+//   - f16 is IEEE 754 binary16, with 2 bytes for an element. bf16 is the upper half of a binary32. Each number is
+//     rounded to the nearest one of the format. If two are equally near, it becomes the one whose last bit is 0.
+//     Subnormal numbers are kept.
+//   - i8 is a signed byte for each element, and a scale for each row: its largest magnitude divided by 127, in 32
+//     bits, stored beside the row. The byte is the element times the scale's inverse, computed in 64 bits. It is
+//     rounded to the nearest whole number, or to the even one of two, and limited to -127 to 127. The unpacked number
+//     is the byte times the scale. A row whose scale is 0 is unpacked as zeros.
 //
-// NaN stays NaN. Infinities stay in f16 and bf16; a row of i8 with an infinity or a NaN becomes all NaN. A number
-// that is too large for a format becomes the format's largest, with its sign, and is counted (Seen.Beyond). An
-// infinity there would end the training.
+// NaN stays NaN. Infinities stay in f16 and bf16; a row of i8 with an infinity or a NaN becomes all NaN. A number that
+// is too large for a format becomes the format's largest, with its sign, and is counted (Seen.Beyond). An infinity
+// there would end the training.
 //
 // Engines write the same bytes: engine/ref calls this package, and the shim has it in C++ (pack.cpp).
 package packing
@@ -78,8 +78,8 @@ func (f Format) Bound() string {
 	return "0"
 }
 
-// Relative returns that bound relative to the row's largest number, for rows of numbers that are normal in the
-// format.
+// Relative returns the bound of Bound relative to the row's largest number. It holds for rows of numbers that are
+// normal in the format.
 func (f Format) Relative() float64 {
 	switch f {
 	case F16:
@@ -118,8 +118,8 @@ func (f Format) ElementBytes() int64 {
 // Scaled reports whether rows have a scale, of ScaleBytes.
 func (f Format) Scaled() bool { return f == I8 }
 
-// Seen holds the largest errors in packed rows. Numbers that are not finite or beyond the format do not count as
-// errors.
+// Seen holds the largest errors in packed rows. Numbers that are infinite, NaN or too large for the format do not count
+// as errors.
 type Seen struct {
 	Absolute float64 // of a number
 	Relative float64 // of a number, divided by the largest magnitude of its row
@@ -129,8 +129,8 @@ type Seen struct {
 // Numbers is the count of numbers in a Seen.
 const Numbers = 3
 
-// Pack writes a row of numbers to `to`, with ElementBytes for each, and records its errors in seen. If the format
-// has a scale, Pack writes the row's to scaleTo, in ScaleBytes bytes.
+// Pack writes a row of numbers to `to`, with ElementBytes for each, and records its errors in seen. If the format has a
+// scale, Pack writes the row's scale to scaleTo, in ScaleBytes bytes.
 func (f Format) Pack(to, scaleTo []byte, row []float64, seen *Seen) {
 	largest, finite := 0.0, true
 	for _, x := range row {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// sixteen lists all finite non-negative numbers of a 16-bit format, ascending, by IEEE 754's formula. exponentBits
-// is the width of its exponent; a number's index is its bit pattern.
+// sixteen lists all finite non-negative numbers of a 16-bit format in ascending order, by IEEE 754's formula.
+// exponentBits is the width of the format's exponent. A number's index is its bit pattern.
 func sixteen(exponentBits int) []float64 {
 	fraction, bias := 15-exponentBits, 1<<(exponentBits-1)-1
 	var all []float64
@@ -26,8 +26,8 @@ func sixteen(exponentBits int) []float64 {
 	return all
 }
 
-// byTable returns the pattern of the number nearest to x in a table, the even one of two. beyond is true if x is
-// nearer to the number that would follow the last.
+// byTable returns the pattern of the number in the table that is nearest to x. If two are equally near, it is the even
+// one. beyond is true if x is nearer to the number that would follow the last.
 func byTable(table []float64, x float64) (pattern int, beyond bool) {
 	a := math.Abs(x)
 	at, exact := slices.BinarySearch(table, a)
@@ -92,7 +92,7 @@ func TestSixteenBitsAreTheNearest(t *testing.T) {
 	}
 }
 
-// TestEightBitsByHand: 127 and 254 divided by 127 are scales of 1 and 2.
+// TestEightBitsByHand uses rows whose largest numbers, 127 and 254, give scales of 1 and 2.
 func TestEightBitsByHand(t *testing.T) {
 	for _, c := range []struct {
 		row   []float64

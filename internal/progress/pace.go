@@ -2,9 +2,9 @@ package progress
 
 import "math"
 
-// slower returns how much longer recent pieces took than at the pace of the whole work. Recent pieces are those of
-// the last `seconds`, and the current one if it is late. A piece is compared with others of its kind, or of its
-// group if it is the only one.
+// slower returns the factor by which recent pieces took longer than at the pace of the whole work, within mostSlower.
+// Recent pieces are those of the last `seconds`, and the current one if it is late. A piece is compared with others of
+// its kind, or with its group if it is the only one of its kind.
 func (w *Work) slower(gone, seconds float64) float64 {
 	took, expected := 0.0, 0.0
 	see := func(p *piece) {
@@ -24,9 +24,9 @@ func (w *Work) slower(gone, seconds float64) float64 {
 	return min(max(took/expected, 1/mostSlower), mostSlower)
 }
 
-// unsteady returns the factor by which the rest may be faster or slower than the work until now. It is estimated
-// from the differences between parts of equal duration. With 90 % probability the mean pace of the rest, taken as
-// parts of that duration, is within the factor.
+// unsteady returns the factor by which the pace of the rest may differ from the pace until now. It holds with 90 %
+// probability. seconds is the duration of the rest. The past is divided into windows of equal duration, whose paces
+// show how much the pace varies. unsteady returns 1 if there are fewer than leastWindows.
 func (w *Work) unsteady(seconds float64) float64 {
 	var all pace
 	var parts []pace
@@ -64,7 +64,7 @@ func (w *Work) unsteady(seconds float64) float64 {
 // These constants bound the number of time windows into which the past work is divided.
 const mostWindows, leastWindows = 10, 3
 
-// student has, by number of windows, within how many standard errors the mean lies in 9 of 10 cases.
+// student[n] is the 95 % quantile of Student's t distribution with n-1 degrees of freedom, for n windows.
 var student = []float64{3: 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}
 
 // like returns how long a finished piece should have taken, from the other pieces of its kind. If there is no other,

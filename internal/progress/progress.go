@@ -34,7 +34,7 @@ type Piece struct {
 	// Within is the range of seconds that it takes, for as long as no piece of its kind has run. nil means about Cost
 	// seconds.
 	Within *Within `json:",omitempty"`
-	// Fills says that Within is measured from the Plan: the piece lasts until then, whatever else is left.
+	// Fills says that Within is counted from the call of Plan. The piece ends then, however long other pieces take.
 	Fills bool `json:",omitempty"`
 	// Far returns the completed part of the piece while it runs, from 0 to 1; nil means unknown. It is called with the
 	// Work locked.
@@ -122,7 +122,7 @@ func (w *Work) start(at time.Time) {
 	}
 }
 
-// Begin begins a piece and ends the current one. If a Plan has a piece of the same What and Kind, it is that one.
+// Begin begins a piece and ends the current one. If a Plan has a piece of the same What and Kind, that piece is begun.
 func (w *Work) Begin(at time.Time, p Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -278,7 +278,7 @@ func (s *span) add(o span, times float64) {
 	s.most += times * o.most
 }
 
-// middle differs from both ends by the same factor.
+// middle returns the geometric mean, which differs from both ends by the same factor.
 func (s span) middle() float64 { return math.Sqrt(s.least * s.most) }
 
 // around returns the range of a duration that may be wrong by a factor.

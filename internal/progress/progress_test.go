@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// did is a piece that took this long, in seconds.
+// did is a piece with the seconds that it took.
 type did struct {
 	Piece
 	took float64
@@ -48,8 +48,8 @@ func worst(t *testing.T, all []did) float64 {
 	return off
 }
 
-// visits returns the pieces of a profile: rounds over sizes, where the cost of a first visit is known from the size
-// before.
+// visits returns the pieces of a profile, which visits every size once in each round. Costs are proportional to sizes,
+// and smaller after the first round.
 func visits(rounds [][]float64, sizes []int) []did {
 	var all []did
 	for r, round := range rounds {
@@ -65,8 +65,8 @@ func visits(rounds [][]float64, sizes []int) []did {
 	return all
 }
 
-// TestATimeLeftOfAProfileIsHonest has the seconds of gpt's sizes on two cores with other programs, in rounds 1, 2, 2
-// and 2. It leaves out a round that another program made twice as long, which cannot be foreseen.
+// TestATimeLeftOfAProfileIsHonest uses measured seconds of a profile of gpt while other programs ran. It leaves out a
+// round that another program made twice as long, which cannot be foreseen.
 func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 	again := []float64{7.0, 3.26, 1.86, 0.89}
 	all := append([]did{{Piece{What: "messages", Kind: "messages", Group: "messages", Cost: 1}, 5.2},
@@ -77,9 +77,9 @@ func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 	}
 }
 
-// TestATimeLeftOfTrialsIsHonest: the unit of a grid's costs is learned in the first fifth of its trials. The trials'
-// costs are known relative to each other, in a unit that is three times too small. They follow predictions of
-// unknown cost.
+// TestATimeLeftOfTrialsIsHonest: trials' costs are known relative to each other, in a unit that is three times too
+// small. The estimate learns the unit in the first fifth of the trials. A prediction of unknown cost precedes the
+// trials.
 func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	all := []did{{Piece{What: "predicting", Kind: "predicting", Group: "predictions", Cost: 9}, 1}}
 	for i := range 20 {
@@ -198,8 +198,8 @@ func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
 	}
 }
 
-// TestWhatSaysHowFarItIsIsWaitedFor: a piece that reports its own progress, and is of a new kind, is not estimated
-// from earlier pieces. Predictions after a very short profile once showed "100 %" until the first was done.
+// TestWhatSaysHowFarItIsIsWaitedFor: a piece of a new kind that reports its own progress is not estimated from earlier
+// pieces.
 func TestWhatSaysHowFarItIsIsWaitedFor(t *testing.T) {
 	var w Work
 	at := func(s float64) time.Time { return time.Unix(0, 0).Add(time.Duration(s * float64(time.Second))) }

@@ -25,8 +25,8 @@ import (
 	"strings"
 )
 
-// LongestHeader is the most bytes of a header that any reader accepts; the reference implementation has the same
-// limit.
+// LongestHeader is the number of bytes of the longest header that any reader accepts. The reference implementation has
+// the same limit.
 const LongestHeader = 100_000_000
 
 // maxRank bounds the dimensions of a shape in a header.
@@ -132,8 +132,8 @@ type Index struct {
 	Start    int64 // where the data begins
 }
 
-// ReadIndex reads and checks the header of a file of size bytes. The header may have at most longest bytes, and only
-// these element types.
+// ReadIndex reads and checks the header of a file of size bytes. The header may have at most longest bytes, and name no
+// other element types than the given ones.
 func ReadIndex(r io.ReaderAt, size, longest int64, types ...string) (*Index, error) {
 	var length [8]byte
 	if size < 8 {

@@ -21,7 +21,7 @@ func Median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// Middle returns the position of the median among n sorted things, the lower one of two.
+// Middle returns the position of the median among n sorted things, or the lower one if there are two.
 func Middle(n int) int { return (n - 1) / 2 }
 
 // Quartiles returns the values below which a quarter, and three quarters, of the others lie. Each is one of the

@@ -33,7 +33,7 @@ func bounded(text []byte) error {
 			case ',', ':', '-', '?', '\'', '"', '*', '&', '!', '|', '>', '%', '#', '\n':
 				marks++
 			case '<', '@', '`':
-				marks += 4 // the library reads on behind each that is in a wrong place
+				marks += 4 // the library reads on after one in a wrong place
 			}
 		}
 		if dashes := bytes.Count(row[:len(row)-len(bytes.TrimLeft(row, " -"))], []byte("-")); dashes > maxDepth {
@@ -49,7 +49,7 @@ func bounded(text []byte) error {
 	return nil
 }
 
-// mapping counts lines of one indentation that no line of a lesser one comes between: the keys of a mapping.
+// mapping counts the keys of each mapping: the lines of one indentation, with no less indented line between them.
 type mapping struct{ indents, lines []int }
 
 func (m *mapping) add(row []byte) int {
@@ -70,7 +70,7 @@ func (m *mapping) add(row []byte) int {
 	return m.lines[len(m.lines)-1]
 }
 
-// leave forgets the mappings at an indentation above this one.
+// leave forgets the mappings that are indented more than this.
 func (m *mapping) leave(indent int) {
 	for n := len(m.indents); n > 0 && m.indents[n-1] > indent; n-- {
 		m.indents, m.lines = m.indents[:n-1], m.lines[:n-1]

@@ -26,7 +26,7 @@ type Screen struct {
 const ColumnsVar = "MILLRACE_COLUMNS"
 
 // Of returns the Screen of a writer: a terminal's size, and colours by the convention of no-color.org. Without a
-// terminal, or with --log json, it is Default without colours.
+// terminal, or with --log json, it has no colours and Default columns, or as many as ColumnsVar says.
 func Of(w io.Writer) Screen {
 	f, ok := w.(interface{ Fd() uintptr }) // a file, or a wrapper of one
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -184,7 +184,7 @@ func (t *Table) group(shown []int, k int) (end int) {
 	return end
 }
 
-// room returns the total width of columns with these widths.
+// room returns the total width of a row with columns of these widths, with the gaps between them.
 func room(widths []int) int {
 	total := len(between) * (len(widths) - 1)
 	for _, n := range widths {

@@ -181,7 +181,7 @@ func TestUnitsOfAGroupThatDifferStandBelowTheHeadings(t *testing.T) {
 	}
 }
 
-// If a table's only group of columns is too wide, one of its columns is still shown.
+// TestATableOfOneGroupIsNotEmpty: if a table's only group of columns is too wide, one of its columns is still shown.
 func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
 	table := &Table{Columns: []Column{{Heading: "here", Group: "step", Spare: 1}, {Heading: "there", Group: "step",
 		Spare: 1}}}
@@ -243,7 +243,7 @@ func letter(r rune) rune {
 	return r
 }
 
-// TestBytesInThreeDigits: three digits, except for bytes, which are whole, and for values above the largest unit.
+// TestBytesInThreeDigits: amounts have three digits. Exceptions are whole bytes, and values above the largest unit.
 func TestBytesInThreeDigits(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "0.977 KiB", 1 << 10: "1.00 KiB",
 		1000 << 10: "0.977 MiB", 999 << 10: "999 KiB", -1000 << 10: "-0.977 MiB", 3 << 29: "1.50 GiB",

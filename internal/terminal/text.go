@@ -7,7 +7,7 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// painted matches the sequences that Paint adds to texts.
+// painted matches the escape sequences that Paint adds to texts.
 var painted = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // Width returns how many columns of a terminal a text takes; colours take none.
@@ -34,7 +34,7 @@ func (s Screen) Wrap(first, hang, text string) string {
 	return b.String()
 }
 
-// Fit breaks those lines of a text at words that are wider than the screen's prose. The following lines keep the
+// Fit breaks those lines of a text at words that are wider than Prose allows. The parts of a broken line keep its
 // indentation. lead begins every line. Lines that fit stay unchanged.
 func (s Screen) Fit(lead, text string) string {
 	var b strings.Builder

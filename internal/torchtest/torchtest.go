@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// python is Debian's, for which python3-torch and python3-torchvision are installed.
+// python is Debian's Python, for which python3-torch and python3-torchvision are installed.
 const python = "/usr/bin/python3"
 
 // Request asks for one network.
@@ -37,7 +37,7 @@ type Answer struct {
 	Doc        string // of the module's class
 	Code       int    // exit code of the exporter
 	Said, Done string // what it wrote to stderr and stdout
-	Oracle     bool   // PyTorch's own numbers were written; they are not for a network that draws random numbers
+	Oracle     bool   // PyTorch's own numbers were written; never for a network that draws random numbers
 	Model      string // the exported file
 	Numbers    string // the safetensors file of PyTorch's numbers
 }
@@ -128,7 +128,7 @@ func Read(t testing.TB, path string) map[string]Tensor {
 	return tensors
 }
 
-// moduleRoot returns the folder of go.mod, in or above the test's.
+// moduleRoot returns the folder of go.mod, which is the test's folder or one above it.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	at, err := os.Getwd()

@@ -58,7 +58,7 @@ var (
 	labelValues = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$`)
 )
 
-// Largest lengths of a label's key and value, in bytes.
+// maxKey and maxValue are the largest lengths of a label's key and value, in bytes.
 const maxKey, maxValue = 317, 63
 
 // comments returns the comment lines at the head of a file.
@@ -99,12 +99,12 @@ func indexedJob(s *Spec) (string, error) {
 	}
 	env := list{
 		variable(launch.SizeVar, fmt.Sprint(s.processes())),
-		// Different for every Job that is made, and the same in a pod that replaces another.
+		// This label is different for every Job that is made, and the same in a pod that replaces another.
 		field(launch.RunIDVar, "labels", "batch.kubernetes.io/controller-uid"),
 		variable(launch.MasterAddrVar, s.Name+"-0."+s.Name),
 	}
 	env = append(env, s.common()...)
-	// The eviction of a pod is not a failure of the run. The pods that lose it as a peer are counted as failures.
+	// The eviction of a pod is not counted as a failure. If other pods lose it as a peer, their failures are counted.
 	evicted := mapping{{"action", "Ignore"}, {"onPodConditions", list{mapping{{"type", "DisruptionTarget"}, {"status",
 		"True"}}}}}
 	spec := s.job(s.Restarts*s.processes(), append(finalRules(container), evicted))
@@ -124,8 +124,8 @@ func jobSet(s *Spec) (string, error) {
 		variable("REPLICATED_JOB_NAME", workers),
 		variable(launch.SizeVar, fmt.Sprint(s.processes())),
 		restarts(),
-		// The same value as that of spec.coordinator, which cannot be used: it becomes a label, and long names do
-		// not fit one.
+		// This is the address that spec.coordinator would give. That field cannot be used: it becomes a label, and long
+		// names do not fit a label.
 		variable(launch.MasterAddrVar, fmt.Sprintf("%s-%s-0-0.%s", s.Name, workers, s.Name)),
 	}
 	env = append(env, s.common()...)
@@ -142,7 +142,7 @@ func jobSet(s *Spec) (string, error) {
 	return document(s.comments("jobset"), append(s.files(), set)...), nil
 }
 
-// Name that Kubeflow's Trainer gives to its group of pods and to their container.
+// node is the name that Kubeflow's Trainer gives to its group of pods and to their container.
 const node = "node"
 
 // trainJob writes a TrainJob and its TrainingRuntime. The runtime says what a TrainJob cannot: when to start again,
@@ -270,7 +270,8 @@ func (s *Spec) files() []mapping {
 		{"data", data}}}
 }
 
-// common returns the variables of all kinds: the port of rank 0, the token, and whether connections are encrypted.
+// common returns the variables that every kind sets: the port of rank 0, the token, and whether connections are
+// encrypted.
 func (s *Spec) common() list {
 	env := list{variable(launch.MasterPortVar, fmt.Sprint(launch.DefaultPort)),
 		mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret},

@@ -99,7 +99,7 @@ func TestIndexedJobIsAJob(t *testing.T) {
 	}
 }
 
-// checkPod checks what is the same in all kinds.
+// checkPod checks the parts of a pod that are the same in all kinds of manifest.
 func checkPod(t *testing.T, template *corev1.PodTemplateSpec) {
 	t.Helper()
 	pod := template.Spec
@@ -134,7 +134,7 @@ func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string
 	t.Helper()
 	first := policy.Rules[0]
 	if first.Action != batchv1.PodFailurePolicyActionFailJob || first.OnExitCodes == nil ||
-		*first.OnExitCodes.ContainerName != container || !slices.IsSorted(first.OnExitCodes.Values) { // the API wants it
+		*first.OnExitCodes.ContainerName != container || !slices.IsSorted(first.OnExitCodes.Values) { // the API requires sorted values
 		t.Fatalf("%+v", first)
 	}
 	for code := int32(1); code < 256; code++ { // exit codes of failed containers
@@ -146,8 +146,8 @@ func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string
 	}
 }
 
-// jobSetSpec has the fields of a JobSet that the tests check. Its Go module is not available, so its schema checks
-// the rest.
+// jobSetSpec has the fields of a JobSet that the tests check. JobSet's Go module is not available, so its schema checks
+// the other fields.
 type jobSetSpec struct {
 	Network struct {
 		Subdomain                string
@@ -192,8 +192,8 @@ func TestJobSetIsAJobSet(t *testing.T) {
 	}
 }
 
-// checkFailurePolicy checks when a set fails: if a Job ended because of an exit code or its time limit. After any
-// other end the set starts the Job again.
+// checkFailurePolicy checks that a JobSet fails if a Job ended because of an exit code or its time limit. After any
+// other end the set must start the Job again.
 func checkFailurePolicy(t *testing.T, s jobSetSpec) {
 	t.Helper()
 	p := s.FailurePolicy

@@ -106,7 +106,7 @@ func closed(schema map[string]any) {
 	}
 }
 
-// The schemas refuse invalid resources.
+// TestSchemasRefuse changes one value or field of a good resource: the schemas must refuse the result.
 func TestSchemasRefuse(t *testing.T) {
 	for _, c := range []struct{ kind, doc, crd, from, to string }{
 		{"jobset", "JobSet", "jobset.x-k8s.io_jobsets", `"BlockingRecreate"`, `"Blocking"`},

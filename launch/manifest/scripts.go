@@ -10,9 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// marked defines a variable of the scripts: a shell command that runs another command. If that fails, it writes the
-// exit code to a file: $0.again if another start may help, $0.stopped if the process was told to stop, or $0.final.
-// Signals go to the command; the shell survives them and waits for the command.
+// marked defines a variable of the scripts: a shell command that runs another command. If the other command fails, the
+// shell command writes its exit code to a file. The file is $0.again if another start may help, $0.stopped if the
+// process was told to stop, or $0.final. Signals go to the other command; the shell survives them and waits for the
+// command.
 func marked() string {
 	lost := slices.DeleteFunc(slices.Clone(launch.Again), func(code int) bool {
 		return slices.Contains(launch.Stopped, code)
@@ -164,8 +165,8 @@ func (s *Spec) sbatch() []string {
 	if s.even() {
 		options = append(options, fmt.Sprintf("--ntasks-per-node=%d", s.most()))
 	} else {
-		// Slurm would assign cores for other numbers of processes. Whole hosts are enough if each has cores for the
-		// host with most.
+		// With unequal hosts Slurm would assign cores for a different division of processes. So whole hosts are
+		// requested, each with enough cores for the largest number of processes.
 		options = append(options, "--exclusive", fmt.Sprintf("--mincpus=%d", s.most()*max(1, s.Cores)))
 	}
 	if s.named() {
@@ -255,8 +256,8 @@ func indented(lines string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(lines, "\n"), "\n", "\n  ") + "\n"
 }
 
-// graceOfMPI is how long mpirun itself may take to end after its processes. Open MPI waits as long before SIGTERM as
-// between SIGTERM and SIGKILL; MPICH waits for its processes.
+// graceOfMPI is how long mpirun itself may take to end after its processes. It is added to twice the grace: Open MPI
+// waits that long before SIGTERM, and again between SIGTERM and SIGKILL. MPICH waits for its processes.
 var graceOfMPI = 10 * time.Second
 
 // mpi returns the command that starts the processes.

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// Fakes of srun, scontrol, mpirun and mpiexec.hydra, with what the scripts use. They start tasks in parallel, each
-// with its rank in the environment. srun returns the greatest exit code, mpirun that of the first failure, Hydra the
-// bitwise OR of all.
+// These are fakes of srun, scontrol, mpirun and mpiexec.hydra, with the options that the scripts use. They start tasks
+// in parallel, each with its rank in the environment. srun returns the greatest exit code, mpirun that of the first
+// failure, Hydra the bitwise OR of all.
 const srun = `#!/bin/bash
 arbitrary=
 while [[ $1 == --* ]]; do
@@ -306,8 +306,8 @@ func TestRanksAreWhereTheyShouldBe(t *testing.T) {
 	}
 }
 
-// A run that its user stops, or whose time limit is over, is not started again. A single stopped process counts as
-// lost.
+// A run that its user stops, or whose time limit is over, is not started again. If one process is stopped and another
+// one has lost it, the run is started again.
 func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for command, c := range map[string]struct {
@@ -329,7 +329,7 @@ func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	}
 }
 
-// The command arrives through the shells unchanged.
+// The command that a script starts gets its arguments through the shells unchanged.
 func TestCommandsAreQuoted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		args := rapid.SliceOfN(rapid.StringMatching(`[ -~é]{0,12}`), 1, 5).Draw(t, "args")
@@ -348,7 +348,7 @@ func TestCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// With unequal numbers of processes whole hosts are requested, each with cores for the largest number.
+// With unequal numbers of processes the script requests whole hosts, each with cores for the largest number.
 func TestAnyHostHasCoresForTheMostProcesses(t *testing.T) {
 	for cores, want := range map[int]string{0: "3", 4: "12"} {
 		s := script(1, "true")
@@ -360,7 +360,7 @@ func TestAnyHostHasCoresForTheMostProcesses(t *testing.T) {
 	}
 }
 
-// The options that the scripts give to launchers.
+// TestOptions checks the options that the scripts give to launchers.
 func TestOptions(t *testing.T) {
 	s := script(4, "true")
 	s.Hosts = []Host{{Name: "a", Processes: 4}, {Name: "b", Processes: 4}}

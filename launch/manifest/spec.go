@@ -28,7 +28,7 @@ type Spec struct {
 	TokenFile string // Slurm, mpirun: file with the token; empty: the user's own token
 	MPI       string // mpirun: OpenMPI or MPICH; empty: OpenMPI
 
-	// Only for Kubernetes.
+	// The following fields are only for Kubernetes.
 	Image     string
 	Secret    string            // Secret with the token under the key "token"; empty: NAME-token
 	Claim     string            // PersistentVolumeClaim with data and checkpoints; empty: none
@@ -48,13 +48,13 @@ type Host struct {
 // FilesAt is the folder of Spec.Files in a pod.
 const FilesAt = "/etc/millrace"
 
-// Implementations of MPI.
+// These are the implementations of MPI.
 const (
 	OpenMPI = "openmpi"
 	MPICH   = "mpich"
 )
 
-// Limits of a Spec.
+// These are the limits of a Spec.
 const (
 	maxProcesses = 1 << 16
 	maxRestarts  = 1000

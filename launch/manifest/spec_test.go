@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// The complete files, for review.
+// TestFiles compares whole files with testdata/files, where a reviewer can read them.
 func TestFiles(t *testing.T) {
 	datadriven.RunTest(t, "testdata/files", func(t *testing.T, d *datadriven.TestData) string {
 		s := Spec{Name: "gpt", Command: strings.Fields("millrace train --job /etc/millrace/job.yaml --resume /data/run " +
@@ -104,7 +104,7 @@ func TestWhatNoFileSays(t *testing.T) {
 	}
 }
 
-// Processes are on the hosts of the plan's workers.
+// Place puts processes on the hosts of the plan's workers.
 func TestPlace(t *testing.T) {
 	two, err := cluster.Parse(strings.NewReader(`
 name: two

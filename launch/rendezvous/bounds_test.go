@@ -53,7 +53,7 @@ func TestTheOldestStrangerGoes(t *testing.T) {
 	}
 }
 
-// Memory is allocated for bytes that have come, not for the announced length.
+// Memory is allocated for the bytes that have arrived, not for the announced length.
 func TestPromisesTakeNoMemory(t *testing.T) {
 	const promised = 1 << 30
 	text := append(binary.LittleEndian.AppendUint32(nil, promised), "little"...)
@@ -73,7 +73,7 @@ func TestPromisesTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A process that comes after all have met is told so at once, and delays nobody.
+// A process that comes after all have met is told so at once, and the others do not wait for it.
 func TestWhoComesBehindTheMeeting(t *testing.T) {
 	r := newRoll(rank(0, 2).Own, time.Second)
 	if entered, err := r.add(rank(1, 2).Own); !entered || err != nil {

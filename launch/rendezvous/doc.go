@@ -1,32 +1,32 @@
 // Package rendezvous lets the processes of a run meet at rank 0 before anything else.
 //
-// In: a connection from each other process to rank 0, and each process's Hello about itself. Out, in every process:
-// a Meeting, with the host and address of each process. The connections remain, and become the links over which
-// processes agree (run/control). Rank 0 also learns the offset of each clock from its own. A host is identified by
-// name and machine. Machines with the same name get different host names, such as "name#2".
+// In: a connection from each other process to rank 0, and each process's Hello about itself. Out, in every process: a
+// Meeting, with the host and address of each process. The connections remain, and become the links over which processes
+// agree (run/control). Rank 0 also learns the offset of each clock from its own. A host is identified by name and
+// machine. Machines with the same name get different host names, such as "name#2".
 //
 // The meeting fails in every process, with the same reasons, if ranks are missing at the end of the time or two
-// processes have one rank. It also fails if sizes differ, facts (plan, data, build) that must be equal differ,
-// clocks are too far apart, or a process is lost before all have met. Refused.Retry says whether another try may
-// help. A stranger is only refused, and does not end the meeting. A stranger is a process of another run or of
-// another start of this run, or one that sends no Hello in time.
+// processes have one rank. It also fails if sizes differ, facts (plan, data, build) that must be equal differ, clocks
+// are too far apart, or a process is lost before all have met. Refused.Retry says whether another try may help. A
+// stranger is a process of another run or of another start of this run, or one that sends no Hello in time. A stranger
+// is refused, but does not end the meeting.
 //
 // # Connections
 //
-// A connection is any net.Conn. This package does not authenticate. Config.Guard turns an accepted connection into
-// an authenticated one, and Join's dial does so at the other end. A stranger is dropped after helloWait, and there
-// are at most maxStrangers more of them than processes; if more come, the oldest is dropped.
+// A connection is any net.Conn. This package does not authenticate. Config.Guard turns an accepted connection into an
+// authenticated one, and Join's dial does so at the other end. A stranger is dropped after helloWait. There are at most
+// maxStrangers more strangers than processes; if more come, the oldest is dropped.
 //
 // # Words
 //
-// A word is its length (four bytes, little-endian) and JSON. The table is the exception: it is bytes. A process
-// sends Hello. Rank 0 measures its clock with a few pings and sends a beat with the missing ranks every second. When
-// all are there it sends the table, and when all have it, the word to go. Every word except the last is answered, so
-// that either end notices within wordWait that the other is gone. Exactly the bytes of the words are read, so that
-// what follows on the connection is left untouched.
+// A message is called a word. It is a length (four bytes, little-endian) and JSON. Only the table has bytes instead of
+// JSON. A process sends Hello. Rank 0 measures the process's clock with a few pings, and sends it a beat with the
+// missing ranks every second. When all processes are there, rank 0 sends the table. When all have the table, it sends
+// the word to go. Every word except the last is answered, so that either end notices within wordWait that the other is
+// gone. Exactly the bytes of the words are read, so that what follows on the connection is left untouched.
 //
 // # Duties of the caller
 //
-// Give all processes the same Wait. Close the Listener afterwards. Use or close Meeting.Links. If Lead or Join
-// fails, it has closed every connection.
+// Give all processes the same Wait. Close the Listener afterwards. Use or close Meeting.Links. If Lead or Join fails,
+// it has closed every connection.
 package rendezvous

@@ -14,7 +14,7 @@ import (
 // ErrFinal is matched by an error of dial after which another try does not help, such as a wrong token.
 var ErrFinal = errors.New("no other try helps")
 
-// Shortest and longest time between tries to reach rank 0.
+// firstAgain and mostAgain are the shortest and longest time between tries to reach rank 0.
 const (
 	firstAgain = 20 * time.Millisecond
 	mostAgain  = time.Second

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A process that disappears while others are awaited ends the meeting, and so does rank 0.
+// If any process, rank 0 included, disappears while others are awaited, the meeting ends.
 func TestWhoIsLostEndsTheMeeting(t *testing.T) {
 	for _, gone := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestASilentLeaderIsLost(t *testing.T) {
 	})
 }
 
-// At the end of the time the missing processes are named: those that have not come, that came but do not answer, and
-// that have not taken the table.
+// At the end of the time the missing processes are named: those that have not come, those that came but do not answer,
+// and those that have not taken the table.
 func TestWhoWasWaitedForIsNamed(t *testing.T) {
 	hello := func(r int) Hello { c := rank(r, 3); return c.Own }
 	came := func(ranks ...int) *roll {

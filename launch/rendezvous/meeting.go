@@ -12,7 +12,7 @@ import (
 // DefaultWait is how long the meeting waits for all processes.
 const DefaultWait = 5 * time.Minute
 
-// Times of a meeting.
+// These are the times of a meeting.
 const (
 	defaultMaxClock = time.Minute
 	helloWait       = 10 * time.Second // for a stranger to authenticate and send Hello

@@ -50,7 +50,7 @@ func TestAllMeet(t *testing.T) {
 					}
 					checkMeeting(t, r, size)
 					for i, c := range r.m.Clocks {
-						of := r.Own.Rank // it knows its own
+						of := r.Own.Rank // a process other than rank 0 knows only its own clock
 						if of == 0 {
 							of = i
 						}

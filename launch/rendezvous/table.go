@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// packed is the table of all processes in a compact form. Each process gets one, so the total size grows with the
+// packed is the table of all processes in a compact form. Each process gets a copy, so the total size grows with the
 // square of the number of processes.
 type packed struct {
 	Hosts     []string

@@ -11,7 +11,7 @@ import (
 // version is the version of the words. A process with another one is refused.
 const version = 1
 
-// Largest sizes of words in bytes.
+// These are the largest sizes of words in bytes.
 const (
 	maxHello   = 16 << 10
 	maxAnswer  = 256
@@ -19,7 +19,7 @@ const (
 	maxInTable = 3 << 10  // of a table, for each process
 )
 
-// Limits of a Hello's fields.
+// These are the limits of a Hello's fields.
 const (
 	maxSize    = 1 << 16
 	maxFacts   = 16
@@ -73,7 +73,7 @@ type kind string
 const (
 	ping    kind = "ping"    // asks for the process's clock
 	beat    kind = "beat"    // not all processes are here yet
-	table   kind = "table"   // the table of all processes follows, as a word of its own
+	table   kind = "table"   // the table of all processes follows, in a word of its own
 	goAhead kind = "go"      // all have the table
 	refused kind = "refused" // the meeting has failed
 	notOurs kind = "not_ours"

@@ -1,21 +1,19 @@
-// Package setup carries questions and answers between the processes of a run, from their meeting until the run
-// begins.
+// Package setup carries questions and answers between the processes of a run, from their meeting until the run begins.
 //
-// In: a control.Link from rank 0 to each other process, and in those a handler for each question, by name. Only rank
-// 0 asks. A process does what is asked and answers, both in JSON. Out: the same Links, for use by the run. Refused:
-// questions without a handler, answers to no question, and every other kind of message.
+// In: a control.Link from rank 0 to each other process, and in those a handler for each question, by name. Only rank 0
+// asks. A process does what is asked and answers, both in JSON. Out: the same Links, for use by the run. Refused:
+// questions without a handler, answers without a question, and every other kind of message.
 //
 // The package does not know the meaning of any question.
 //
 // # The end of setup
 //
-// Begin is the last message before the run. What comes after it on a Link waits until the run Starts that Link.
-// Dismiss instead sends all processes away, with an error, or without one if nothing is left to do. An error of one
-// process is reported in all. Rank 0 gets it as an Error that names the process, and dismisses all processes with
-// it.
+// Begin is the last message before the run. Later messages on a Link wait until the run Starts that Link. Dismiss
+// instead sends all processes away, with an error, or without one if nothing is left to do. An error of one process is
+// reported in all. Rank 0 gets it as an Error that names the process, and dismisses all processes with it.
 //
-// A process that is told to stop reports that to rank 0 and waits for its decision. Rank 0's context then ends with
-// a StoppedError, or with a control.LostError if a Link ends. All processes are dismissed with that error at once,
+// A process that is told to stop reports that to rank 0 and waits for rank 0's decision. Rank 0's context then ends
+// with a StoppedError, or with a control.LostError if a Link ends. All processes are dismissed with that error at once,
 // whatever rank 0 is doing. An error is sent to other processes with its class. So an error that says that a process
 // was stopped or lost keeps its type.
 //

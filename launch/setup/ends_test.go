@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// An error keeps its type on any way between processes: lost or stopped, with the same process.
+// An error that is sent from one process to another keeps its type, lost or stopped, and names the same process.
 func TestErrorsStayWhatTheyAre(t *testing.T) {
 	gone := control.NewLost(2, "rank 2", errors.New("EOF"))
 	for name, c := range map[string]struct {
@@ -72,8 +72,8 @@ func TestWhoIsStoppedHasNoOtherError(t *testing.T) {
 	}
 }
 
-// A process that is stopped when the run begins either gets its Link or there is no run. Over the Link it reports
-// that it stops; it is never reported as lost.
+// A process that is stopped when the run begins either gets its Link or there is no run. If it gets its Link, it
+// reports over the Link that it stops. It is never reported as lost.
 func TestWhoIsStoppedAsTheRunBeginsIsNotLost(t *testing.T) {
 	runs := 0
 	for i := range 300 {

@@ -235,7 +235,7 @@ func (l *Leader) Begin() ([]control.Link, error) {
 	if err := context.Cause(l.ctx); err != nil {
 		return nil, err
 	}
-	l.say(control.Begin{}) // from here on the run notices a lost process
+	l.say(control.Begin{}) // from here on the run notices lost processes
 	return links, nil
 }
 

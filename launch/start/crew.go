@@ -18,7 +18,7 @@ import (
 
 // crew runs the processes of one host.
 type crew interface {
-	// start starts the processes. If it fails, those already started end only by signal.
+	// start starts the processes. If it fails, those already started run on until they get a signal.
 	start(o order) error
 	// signal sends a signal to every process that has not ended, and to its children.
 	signal(syscall.Signal)

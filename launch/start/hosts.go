@@ -28,7 +28,7 @@ const loopback = "127.0.0.1"
 // names matches what ssh takes for a host and for nothing else.
 var names = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$`)
 
-// ParseHosts reads a list of hosts with their numbers of processes, as a:2,b:2. A host without a number has one
+// ParseHosts reads a list of hosts with their numbers of processes, such as a:2,b:2. A host without a number has one
 // process. IPv6 addresses are in brackets.
 func ParseHosts(list string) ([]Host, error) {
 	var hosts []Host

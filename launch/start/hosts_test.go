@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// asAgent makes the test binary call Serve, as on another host.
+// asAgent is the argument with which the test binary calls Serve, as millrace does on another host.
 const asAgent = "other-half"
 
 // fakeSSH runs a command on this host under another name. Like a user's shell it prints a greeting, and it records
@@ -126,7 +126,7 @@ pwd >&2`)
 	}
 }
 
-// The first cause counts, on any host, and no process is left.
+// The first cause on any of the hosts is the outcome, and no process is left.
 func TestTheFirstCauseOnSeveralHosts(t *testing.T) {
 	for _, c := range []struct {
 		hosts, script string

@@ -22,7 +22,7 @@ import (
 var ssh = []string{"ssh", "-a", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10",
 	"-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2", "--"}
 
-// Time limits of a connection.
+// These are the time limits of a connection.
 const (
 	helloWait = 30 * time.Second // for the other end to start
 	sayWait   = 10 * time.Second // for sending a word
@@ -136,7 +136,7 @@ func (r *remote) hear(line []byte) error {
 	var w word
 	err := json.Unmarshal(line, &w)
 	switch {
-	case !r.greeted && (err != nil || w.Hello == nil): // a shell there may print a greeting first
+	case !r.greeted && (err != nil || w.Hello == nil): // the user's shell on that host may print a greeting first
 	case err != nil:
 		r.wrong = fmt.Errorf("it says %.100q", line)
 		_ = r.cmd.Process.Kill()
@@ -202,7 +202,7 @@ func (r *remote) start(o order) error {
 	}
 	err := r.say(word{Order: &o})
 	if _, failed := r.answer(context.Background()); failed != nil {
-		err = failed // it says more
+		err = failed // this error says more
 	}
 	if err != nil {
 		return fmt.Errorf("host %s: %w", r.host.Name, err)

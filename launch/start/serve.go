@@ -17,10 +17,10 @@ import (
 
 // A word is a message between a launcher and another host, as a line of JSON.
 type word struct {
-	// From the launcher.
+	// The launcher sends these.
 	Order  *order `json:",omitempty"`
 	Signal int    `json:",omitempty"`
-	// From the other host.
+	// The other host sends these.
 	Hello   *hello   `json:",omitempty"`
 	Started *started `json:",omitempty"`
 	Said    *said    `json:",omitempty"`

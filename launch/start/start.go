@@ -94,7 +94,7 @@ type signalled interface {
 	Signal() syscall.Signal
 }
 
-// Time limits of a run.
+// These are the time limits of a run.
 const (
 	defaultNotice = 15 * time.Second
 	defaultGrace  = time.Minute

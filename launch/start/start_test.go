@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// asLauncher makes the test binary start a script twice.
+// asLauncher is an environment variable with a script that the test binary starts in two processes.
 const asLauncher = "MILLRACE_TEST_LAUNCHES"
 
 func TestMain(m *testing.M) {
@@ -249,7 +249,7 @@ func TestASignalStopsAll(t *testing.T) {
 	}
 }
 
-// The outcome is an error that occurs while all are told to stop.
+// If a process fails while all are told to stop, its error is the outcome.
 func TestAnErrorWhileStoppingCounts(t *testing.T) {
 	s, out := shell(t, 2, `trap 'exit 1' TERM; echo ready; while :; do sleep 0.02; done`)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -376,7 +376,8 @@ func TestTheLastOutputIsPrinted(t *testing.T) {
 	}
 }
 
-// Launch does not wait for processes that a rank leaves behind, silent or not. It goes on when the rank ends.
+// Launch does not wait for processes that a rank leaves behind, whether they print or not. It goes on when the rank
+// ends.
 func TestNobodyWaitsForWhatIsLeftBehind(t *testing.T) {
 	for _, leaves := range []string{"exec sleep 20", "while echo on; do sleep 0.05; done"} {
 		there := filepath.Join(t.TempDir(), "there")

@@ -104,7 +104,8 @@ func (g *gang) begin(start int, bad []error) bool {
 	return errors.Join(errs...) == nil
 }
 
-// says prints a line of a process, after its rank unless the line is a JSON record.
+// says prints a line of a process, after its rank. A JSON record has no rank before it, nor have rank 0's lines to
+// Stdout if Bare is set.
 func (g *gang) says(rank int, errs bool, line []byte) error {
 	to := g.Stdout
 	if errs {

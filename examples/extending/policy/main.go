@@ -1,6 +1,6 @@
 // Policy prints how many versions of their weights three stages of 1F1B-RR hold under a weight policy.
 //
-// In: the policy's name. Out: a number for each stage. The test beside it builds this program with a policy of its own.
+// In: the policy's name. Out: a number for each stage. main_test.go builds this program with an additional policy.
 package main
 
 import (

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// A weight policy is a row of a table. The rows that the documentation shows are put into copies of the two files, with
-// which the program is built: a gradient that is two updates late, for which three versions are held.
+// TestAPolicyIsARow adds a weight policy by putting one row into copies of two source files and building with these.
+// The rows are those that the documentation shows. Under the new policy a gradient is two updates late, so every stage
+// holds three versions.
 func TestAPolicyIsARow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles packages anew")
