@@ -39,7 +39,7 @@ type curvesFlags struct {
 	output  string
 }
 
-// The parts of bench curves.
+// These are the parts of bench curves.
 const (
 	learnPart = "learn"
 	timePart  = "time"

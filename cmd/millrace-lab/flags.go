@@ -31,11 +31,11 @@ type measuring struct {
 	output string // file for the results; empty: none
 
 	stepsFlag string
-	stepsDoc  string // text of the steps flag if its 0 means a number that is found out
+	stepsDoc  string // text of the steps flag, for a benchmark that finds out the number of steps if the flag is 0
 }
 
-// add adds flags for the counts that are not 0, which are the defaults. stepsFlag is the name of the flag for steps,
-// because a job's --steps means something else.
+// add adds a flag for each count that is not 0, with the count as its default. stepsFlag is the name of the flag for
+// steps, because a job's --steps means something else.
 func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 	m.stepsFlag = stepsFlag
 	f := c.Flags()

@@ -21,14 +21,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Targets of the imported gpt, as fractions of a rival's speed.
+// These are targets of the imported gpt, as fractions of a rival's speed.
 const (
 	overOneF1B = 1.1
 	overOwn    = 0.9
 )
 
 const (
-	recordedBatches = 32 // a rival starts again from the first after these
+	recordedBatches = 32 // after these, a rival starts again from the first
 	agreeingSteps   = 4
 	// lossesWithin is the allowed relative difference of a loss. Both programs sum in different orders, and the
 	// rounding of one step affects the weights of the next.

@@ -83,7 +83,7 @@ const foresightPasses = 3
 // leastCounted is the minimal number of measured steps in a training, however long they take.
 const leastCounted = 6
 
-// trials says how much is trained. With 0 steps it is as many as in a visit.
+// trials says how much is trained. If steps is 0, a training has as many steps as a visit.
 type trials struct {
 	splits, steps, rounds int
 	output                string // file for the results

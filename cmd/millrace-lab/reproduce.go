@@ -58,7 +58,7 @@ func reproduceCommand() *cobra.Command {
 				return cli.BadInput(fmt.Errorf("--results are of the experiments as they are; leave out --profiles, --formula " +
 					"and --set"))
 			}
-			for _, e := range chosen { // before the first of them takes its minutes
+			for _, e := range chosen { // checked before the first one runs, because each takes minutes
 				if err := e.Check(o); err != nil {
 					return cli.BadInput(err)
 				}
@@ -109,7 +109,7 @@ func reproduceCommand() *cobra.Command {
 	return c
 }
 
-// experiments looks up what is asked for by name; "all" is all of the papers.
+// experiments returns the experiments with these names; "all" names all experiments of the papers.
 func experiments(names []string) (chosen []table.Experiment, err error) {
 	for _, name := range names {
 		if name == "all" {

@@ -125,8 +125,8 @@ type visits struct {
 	began     time.Time // when the visit was requested
 }
 
-// next answers the visit before and returns the Program of the next one. A visit continues with another Program
-// after updates were taken back, or if it is longer than a Program may be.
+// next answers the previous visit and returns the Program of the next one. A visit continues with another Program after
+// updates were taken back, or if it is longer than a Program may be.
 func (v *visits) next(so trace.Timeline, most int) (*schedule.Program, error) {
 	done := 0
 	if n := len(so.Steps); n > 0 {

@@ -261,7 +261,7 @@ func (b *slowBench) measure(s slowCell) (*slow.Cell, error) {
 	return cell, b.visit(ctx, cell, commands, predicted)
 }
 
-// Length of a visit: some seconds if steps are short, one step if they are long.
+// slowVisitS is the length of a visit in seconds. A visit has at least one step, and at most mostSlowSteps.
 const slowVisitS, mostSlowSteps = 2, 16
 
 func slowSteps(stepS float64) int {
@@ -297,8 +297,8 @@ func (b *slowBench) visit(ctx context.Context, cell *slow.Cell, commands []race.
 	})
 }
 
-// theirs returns the command of DDP with micro-batches of micro rows. With alone 1 it also measures its two halves
-// separately.
+// theirs returns the command of DDP with micro-batches of micro rows. If alone is 1, the command also measures how long
+// computing and the all-reduce take alone.
 func (b *slowBench) theirs(hosts *slow.Hosts, s slowCell, name, described string, micro, alone int) race.Command {
 	meeting := filepath.Join(b.dir, rand.Text())
 	var all []race.Command

@@ -118,7 +118,7 @@ func resultsCommand() *cobra.Command {
 	}
 }
 
-// readResults reads a file of results, of any of these commands.
+// readResults reads a file of results of bench p2p or of versus.
 func readResults(path string) (interface{ Markdown(io.Writer) error }, error) {
 	bench, err := record.BenchOf(path)
 	switch {
@@ -133,7 +133,7 @@ func readResults(path string) (interface{ Markdown(io.Writer) error }, error) {
 		path, bench, p2p.Kind, versus.Kind)
 }
 
-// add adds the flags that both commands have.
+// add adds the flags that all comparisons of two builds have.
 func (f *versusFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.text, "text", "", "what gpt trains on (default: made-up words)")
 	c.Flags().StringVar(&f.oldNative, "old-native", "", "the old build's library (default: it finds its own)")

@@ -223,16 +223,16 @@ type besieged struct {
 	During    float64 `json:"steps_per_second_during"`
 	Asked     int     `json:"metrics_asked"` // permitted requests during the attack
 	Answered  int     `json:"metrics_answered"`
-	// The longest times without the end of a step.
+	// These are the longest times without the end of a step.
 	PauseBefore float64 `json:"longest_pause_before_s"`
 	PauseDuring float64 `json:"longest_pause_during_s"`
-	// By rank: memory before the attack, and its peak during it.
+	// These are by rank: memory before the attack, and its peak during the attack.
 	ResidentBefore []int64 `json:"resident_bytes_before"`
 	ResidentDuring []int64 `json:"resident_bytes_during"`
 }
 
-// Memory under attack: the normal variation of a process's memory, and the limit for each connection. With more than
-// mostUnfinished connections the oldest one is closed.
+// ownNoise is the normal variation of a process's memory in bytes, and ofConnection the limit for each connection. With
+// more than mostUnfinished connections the oldest one is closed.
 const (
 	ownNoise       = 24 << 20
 	ofConnection   = 64 << 10

@@ -157,8 +157,8 @@ func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	}
 }
 
-// TestChainsTrain: two parallel chains of two stages reach the weights of one worker, except for the order of sums.
-// The plan says that there are two chains.
+// TestChainsTrain: two parallel chains of two stages reach the weights of one worker, up to the order of sums. The plan
+// says that there are two chains.
 func TestChainsTrain(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -38,7 +38,8 @@ func TestBoundariesInFewerBits(t *testing.T) {
 			}
 		}
 	}
-	// 4 samples of n numbers: 4 bytes for each number; or one byte, and 4 for each sample.
+	// n numbers of 4 samples are sent. In f32 each number takes 4 bytes. In i8 each number takes one byte, and each
+	// sample a scale.
 	if n := bytes["f32"] / 4; bytes["i8"] != n+4*packing.ScaleBytes {
 		t.Errorf("messages of %v bytes", bytes)
 	}

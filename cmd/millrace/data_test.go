@@ -14,8 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// shownArrays writes arrays with four rows: three of numbers, one of them with a value that is not finite, and one
-// that cannot be read.
+// shownArrays writes four arrays with four rows each. Three can be read, one of them with a value that is not finite.
 func shownArrays(t *testing.T, dir string) {
 	t.Helper()
 	entry := func(name, dtype string, shape ...int64) safetensors.Named {

@@ -81,8 +81,8 @@ func TestOneProcessTrainsOnItsOwnCluster(t *testing.T) {
 	}
 }
 
-// Two hosts with different numbers of cores are each measured, planned for accordingly, and leave the bits of one
-// worker.
+// Two hosts with different numbers of cores are each measured, and planned for accordingly. They reach the same bits as
+// one worker.
 func TestUnequalHostsTrainTogether(t *testing.T) {
 	t.Parallel()
 	taskset, err := exec.LookPath("taskset")

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// ownModel is a user's network with a skip and a shared table. dice has random numbers that cannot be repeated.
+// ownModel is a user's network with a skip and a shared table. With dice it draws random numbers, which cannot be
+// repeated.
 const ownModel = `
 import torch, torch.nn as nn, torch.nn.functional as F
 
@@ -72,7 +73,7 @@ parameters  108, 108 of them trained
 `
 	tells(t, p, "import --from torch build.mr", facts+"fused       1 embedding, 2 linear\n"+layers)
 	tells(t, p, "import --from torch --fuse off build.mr", facts+layers)
-	// -o makes a folder from it, also if the folder exists; both are models.
+	// -o makes a folder from the file, even if the folder exists. Both the file and the folder are models.
 	for range 2 {
 		if out := p.Run(t, strings.Fields("import --from torch build.mr -o net"), false); !strings.HasSuffix(out,
 			"wrote net, for --model\n") {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A run that begins with another's weights has the same evaluation, even on other stages and with another seed.
+// A run that begins with another run's weights has the same evaluation, even on other stages and with another seed.
 // Files without the model's weights are refused before anything is measured.
 func TestTrainingBeginsWithGivenValues(t *testing.T) {
 	t.Parallel()

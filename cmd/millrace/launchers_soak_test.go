@@ -267,7 +267,7 @@ PidFile %[2]s/pid
 	return "PATH=" + dir + ":" + os.Getenv("PATH")
 }
 
-// A real ssh passes on what processes need. They have only the variables that came through it.
+// A real ssh passes on what processes need. The processes have only the variables that came through ssh.
 func TestLaunchOverSSHLeavesTheSameWeights(t *testing.T) {
 	path := sshd(t)
 	p := profiled(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// launcher starts this many processes of a command line, and waits for them. quick launchers do so in a moment.
+// launcher starts this many processes of a command line, and waits for them. A quick launcher does so in a moment.
 type launcher struct {
 	name  string
 	quick bool
@@ -191,7 +191,7 @@ func left(t *testing.T, dir string) string {
 	return all.String()
 }
 
-// Processes leave the weights of a single process, whichever launcher starts them.
+// Processes reach the same weights as a single process, whichever launcher starts them.
 func TestLaunchersLeaveTheSameWeights(t *testing.T) {
 	p := profiled(t)
 	replicas(t, p, "--batch", "16", "--micro-batches", "4")

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// baseOf holds a correct command line for each verb, by all its words or its last word. With a context that has
-// ended it does no work.
+// baseOf holds a correct command line for each verb. Its key is all words of the verb, or the last one. With a context
+// that has ended, the command does no work.
 var baseOf = map[string]string{
 	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
@@ -33,7 +33,7 @@ var baseOf = map[string]string{
 	"calibrate": "dgx-a100 nowhere.csv", "show": "nowhere.npz", "model show": "mlp",
 }
 
-// inWords is how messages name a flag, if not by its own name.
+// inWords has the words by which messages call a flag, if not by its own name.
 var inWords = map[string]string{
 	"lr": "learning rate", "lr-schedule": "learning-rate schedule", "lr-warmup": "warm-up steps", "lr-scale": "rate_scale",
 	"weight-decay": "weight decay", "warmup": "warm-up depths", "resume": "checkpoint", "wire": "cluster",

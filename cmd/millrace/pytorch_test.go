@@ -51,8 +51,8 @@ func clone(t *testing.T) (dir string, sh func(command string) string) {
 	}
 }
 
-// thereAndBack checks the output of the commands for a PyTorch model in the README and in the example. They go from
-// the module to two stages and back. It fails without python3-torch, which make setup-pytorch installs.
+// thereAndBack checks the output of the commands for a PyTorch model in the README and in the example. The commands go
+// from the module to two stages and back. The check fails without python3-torch, which make setup-pytorch installs.
 func thereAndBack(t *testing.T, sh func(command string) string, printed map[string]string) {
 	shown := regexp.MustCompile(`(?m)^    \$ (.*(?:digits\.mr|digits\.safetensors).*)$`)
 	var commands []string
@@ -103,7 +103,7 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 	if out != "<All keys matched successfully>\n40 True 40\n" {
 		t.Errorf("PyTorch says %s", out)
 	}
-	// It resumes with other stages, with recomputation, and with the chosen micro-batch size.
+	// The run resumes with other stages, with recomputation, and with the chosen micro-batch size.
 	sh("bin/millrace profile --model runs/digits.mr --batch 32 --sizes 1,2,4,8,16,32 --passes 1 -o runs/profile.json")
 	const given = "train --model runs/digits.mr --data digits --profile runs/profile.json "
 	if out := sh("bin/millrace " + given + "--batch 32 --steps 302 --out runs/on " +
@@ -125,7 +125,7 @@ with zipfile.ZipFile("runs/wrong.mr", "w") as wrong:
 	if !strings.HasSuffix(out, "exit 2\n") || strings.Count(out, "aten::max_pool2d in blocks.2, digits.py:29") != 1 {
 		t.Errorf("a pool of 2000000 columns: %s", out)
 	}
-	// Processes leave the weights of threads, also for a stream.
+	// Workers in separate processes reach the same weights as workers in one process, also for a stream.
 	for i, how := range []string{"", "launch -n 2 -- "} {
 		sh(fmt.Sprintf("bin/millrace %s%s--batch 16 --steps 12 --workers 2 --stages 2 "+
 			"--split blocks.1.conv1 --schedule 1f1b-rr --weights stash --out runs/p%d && "+
@@ -134,8 +134,9 @@ with zipfile.ZipFile("runs/wrong.mr", "w") as wrong:
 	sh("cmp runs/p0.safetensors runs/p1.safetensors")
 }
 
-// ownNetwork is a network with four inputs of three types, with a batch norm and its own running average. Eight rows
-// for it follow. Each row reports a power of two: 1, 2, 4 and so on. Their sum shows which rows an evaluation used.
+// ownNetwork is a network with four inputs of three types, with a batch norm and its own running average. The script
+// also writes eight rows for the network. Each row reports a power of two: 1, 2, 4 and so on. Their sum shows which
+// rows an evaluation used.
 const ownNetwork = `
 import numpy, torch
 from torch import nn

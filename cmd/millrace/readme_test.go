@@ -116,7 +116,7 @@ func TestAlike(t *testing.T) {
 }
 
 // The README's commands, run in order in a clone, do what it says and print what it shows. Output for described
-// hardware must be identical. For PyTorch more is checked than the README shows.
+// hardware must be identical. The commands for PyTorch are checked further.
 func TestTheReadmesTour(t *testing.T) {
 	_, sh := clone(t)
 	printed := map[string]string{}

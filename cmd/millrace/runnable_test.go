@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A model that cannot run here is refused before libtorch is used, with a suggestion; others are not.
+// A model that cannot run here is refused before libtorch is used, with a suggestion. Models that can run are not
+// refused.
 func TestModelsThatCannotRunHere(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{

@@ -216,8 +216,8 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 	return err
 }
 
-// streams sets the default number of micro-batches of an order without a flush to the smallest possible. That is one
-// for most. With double-buffered weights it is one for each stage, times the replicas of a stage.
+// streams sets the default number of micro-batches of an order without a flush to the smallest possible. For most
+// orders that is one. With double-buffered weights it is one for each stage, times the replicas of a stage.
 func (s *shape) streams(c *cobra.Command) error {
 	f, err := family.Lookup(s.family)
 	if err != nil || !f.Asynchronous() || s.file != "" || c.Flags().Changed("micro-batches") {
@@ -287,7 +287,7 @@ func (s *shape) steady(p *schedule.Program, size int64) (stepS, bubble float64, 
 	}
 	repeated := *p
 	repeated.Repeat = contest.Steps
-	if s.file == "" { // a family may order consecutive steps differently than one
+	if s.file == "" { // a family may order consecutive steps differently than a single step
 		again := *s
 		again.minibatches = contest.Steps
 		written, _, err := again.program()

@@ -34,10 +34,11 @@ func rowsOf(t *testing.T, s *shape) ([]string, *trace.Timeline) {
 	return rows, line
 }
 
-// TestFigure8OfPipeDream: 1F1B-RR on 2-1, as in §3.2 and the caption of Fig. 8, worked out by hand. Passes take two
-// units on stage 0, which has two replicas, and one on stage 1. NOAM is ceil(3/2) = 2 for each replica of the input
-// stage. Worker 0 gets even minibatches, worker 1 odd ones, worker 2 all; forwards and backwards alternate. Here a
-// pair of minibatches shares one update, so that worker 0's third forward waits for B1 of worker 1.
+// TestFigure8OfPipeDream: 1F1B-RR on 2-1, two stages with two replicas and one, as in §3.2 and the caption of Fig. 8,
+// worked out by hand. Passes take two units on stage 0 and one on stage 1. NOAM, the minibatches in flight for each
+// replica of the input stage, is ceil(3/2) = 2. Worker 0 gets even minibatches, worker 1 odd ones, worker 2 all.
+// Forwards and backwards alternate. Here a pair of minibatches shares one update, so that worker 0's third forward
+// waits for B1 of worker 1.
 func TestFigure8OfPipeDream(t *testing.T) {
 	s := &shape{family: "1f1b-rr", replicas: []int{2, 1}, workers: 3, chunks: 1, micros: 1, minibatches: 8,
 		elastic:   elastic{alpha: -1},
@@ -64,9 +65,9 @@ func TestFigure8OfPipeDream(t *testing.T) {
 	}
 }
 
-// TestReplicasByStage: on 3-1-2 minibatch m is computed by worker m mod 3, worker 3, and worker 4 + m mod 2, in both
-// directions (§3.2). The stages begin with ceil(6/3) = 2, ceil(3/1) = 3 and ceil(2/2) = 1 forwards, and then
-// alternate.
+// TestReplicasByStage: three stages have 3, 1 and 2 replicas. Minibatch m is computed by worker m mod 3, by worker 3,
+// and by worker 4 + m mod 2, in both directions (§3.2). The stages begin with ceil(6/3) = 2, ceil(3/1) = 3 and
+// ceil(2/2) = 1 forwards, and then alternate.
 func TestReplicasByStage(t *testing.T) {
 	s := &shape{family: "1f1b-rr", replicas: []int{3, 1, 2}, workers: 6, chunks: 1, micros: 1, minibatches: 24,
 		elastic:   elastic{alpha: -1},
@@ -196,9 +197,10 @@ func TestEveryScheduleIsDrawnByItsDefaults(t *testing.T) {
 	}
 }
 
-// TestWhatAWorkerHoldsIsSaid: costs mean the whole model in compare, and one worker's share of it where a single
-// schedule is drawn. A worker with four shares takes 4 times 1 and 2. A step of 8 micro-batches over 4 such workers
-// takes 2 (4 + 8) = 24, and over workers with one share 2 (1 + 2) = 6.
+// TestWhatAWorkerHoldsIsSaid: where a single schedule is drawn, a forward takes 1 and a backward 2 on each worker. In
+// compare these are the times of a share of the model, one of 4. A worker that holds the whole model then takes 4 and
+// 8. With 8 micro-batches over 4 workers, a step of dp takes 2 (1 + 2) = 6 if drawn. In compare it takes
+// 2 (4 + 8) = 24.
 func TestWhatAWorkerHoldsIsSaid(t *testing.T) {
 	says := func(words string, args ...string) {
 		t.Helper()

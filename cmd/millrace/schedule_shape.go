@@ -37,7 +37,7 @@ type shape struct {
 	times                        times
 }
 
-// elastic is the number of pipelines in elastic averaging, and their reference.
+// elastic describes elastic averaging: the number of pipelines, the part alpha, and the reference.
 type elastic struct {
 	pipelines int     // 0: the default
 	alpha     float64 // -1: the default

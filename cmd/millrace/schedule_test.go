@@ -41,14 +41,15 @@ func ran(t *testing.T, args ...string) (out, errs string, code int) {
 	return o.String(), e.String(), code
 }
 
-// TestScheduleDrawsBaPipesTables: step and held micro-batches of BaPipe's four orders, as in Tables I and II of the
-// paper, worked out by hand for F = 1, B = 2 and SR = 0.5, and for SR = 0:
+// TestScheduleDrawsBaPipesTables compares steps and held micro-batches of BaPipe's four orders with Tables I and II of
+// the paper. M is the number of micro-batches and N that of stages. F, B and SR are the times of a forward, a backward
+// and a transfer. The numbers were worked out by hand for F = 1, B = 2 and SR = 0.5, and for SR = 0. A step takes:
 //
 //	1F1B-AS, FBP-AS  (M+N-1)(F+B), transfers hidden
 //	1F1B-SNO         (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR
 //	1F1B-SO          (M+N-1)(F+B) + (N-1) 2 SR
 //
-// and N-i+1 micro-batches held on stage i, counted from 1; twice as many for FBP-AS.
+// Stage i, counted from 1, holds N-i+1 micro-batches, or twice as many under FBP-AS.
 func TestScheduleDrawsBaPipesTables(t *testing.T) {
 	for _, c := range []struct {
 		family       string

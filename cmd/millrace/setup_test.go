@@ -20,7 +20,7 @@ func TestSetUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		user             int
 		missing          bool
-		sudo, apt        string // exit codes of these
+		sudo, apt        string // shell scripts in place of these programs
 		code             int
 		installs, prints string
 	}{

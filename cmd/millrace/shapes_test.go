@@ -14,11 +14,11 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A shape that is written as a plan keeps what it recomputes and divides, and when it sums. It also keeps the
-// simulator's prediction, which simulate repeats to the last digit. Closed forms rank the shapes. For one replica
-// they agree with the simulator to the last digits; for several, which sum gradients in buckets over rings, within a
-// twentieth. A device may hold more than the shape says: the logits and their gradients, which the loss needs while
-// it runs, and with zero2 and zero3 what is whole for a moment.
+// A shape that is written as a plan keeps what it recomputes and divides, and when it sums gradients. It also keeps the
+// simulator's prediction, which simulate repeats to the last digit. Closed forms rank the shapes. For one replica they
+// agree with the simulator to the last digits. Several replicas sum gradients in buckets over rings; there the closed
+// forms agree within a twentieth. A device may hold more than the shape says: the logits and their gradients, which the
+// loss needs while it runs. With zero2 and zero3 it also holds some tensors whole for a moment.
 func TestAShapesPlanIsSimulatedAlike(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(p.Dir, "pair.yaml"), []byte(`name: pair

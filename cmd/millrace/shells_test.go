@@ -131,7 +131,7 @@ func TestShellsComplete(t *testing.T) {
 			answer := filepath.Join(dir, "answer")
 			for name, text := range map[string]string{
 				c.settings: c.load + "\n",
-				// It completes as the program does, and writes its arguments to a file when started.
+				// This script completes as the program does, and writes its arguments to a file when started.
 				"millrace": fmt.Sprintf("#!/bin/sh\ncase $1 in __complete*|completion) %s=1 exec %q \"$@\";; esac\n"+
 					"printf '%%s\\n' \"$@\" >%[3]q.new && mv %[3]q.new %[3]q\n", clitest.AsProgram, self, answer),
 				"own.yaml": "", "two words.csv": "", "plan.json": "{}", "planned.txt": "",

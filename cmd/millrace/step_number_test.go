@@ -31,7 +31,7 @@ func TestAStepHasOneNumber(t *testing.T) {
 	steps, evaluated := []int{1, 2, 3, 4}, []int{2, 4}
 	said := numbersSaid(t, p, often+"--steps 4")
 	sameNumbers(t, p, said, steps, evaluated, evaluated)
-	// It resumes from step 2 and goes one step further; the old steps 3 and 4 are replaced.
+	// The run resumes from step 2 and goes one step further; the old steps 3 and 4 are replaced.
 	said = numbersSaid(t, p, often+"--steps 5 --resume run/checkpoints/step-00000002")
 	if !strings.Contains(said, `"resumed":[3]`) {
 		t.Errorf("the report marks where the run went on with %s", regexp.MustCompile(`"resumed":\[.*?\]`).FindString(said))
@@ -92,7 +92,7 @@ func livePage(t *testing.T, dir string) string {
 }
 
 // sameNumbers compares the output and the run's files with the steps that were taken. evaluated are the steps after
-// which it was evaluated, and newest those of its newest part.
+// which the run was evaluated, and newest those of the run's newest part.
 func sameNumbers(t *testing.T, p *clitest.Program, said string, steps, evaluated, newest []int) {
 	t.Helper()
 	n := steps[len(steps)-1]

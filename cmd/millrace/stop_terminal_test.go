@@ -28,7 +28,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	at, c := startAt(t, p, 200, args)
 	defer at.Close()
 	said, typed := listen(at), 0
-	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop() // for one that never gets ready
+	defer time.AfterFunc(time.Minute, func() { _ = c.Process.Kill() }).Stop() // for a verb that never gets ready
 	for text, open := "", true; open; {
 		select {
 		case piece, more := <-said:
@@ -73,12 +73,12 @@ func listen(at *os.File) <-chan string {
 	return said
 }
 
-// once is ready as soon as a word was printed.
+// once returns a function that returns true as soon as a word was printed.
 func once(word string) func(string, int) bool {
 	return func(said string, _ int) bool { return strings.Contains(said, word) }
 }
 
-// written is ready as soon as a file is being written.
+// written returns a function that returns true as soon as a file is being written.
 func written(p *clitest.Program, name string) func(string, int) bool {
 	dir, file := filepath.Split(name)
 	return func(string, int) bool {

@@ -15,10 +15,10 @@ import (
 	"github.com/millrace-ml/millrace/profile/timing"
 )
 
-// wrongClock is the variable for the error of a process's clock.
+// wrongClock is an environment variable with the error of a process's clock.
 const wrongClock = "MILLRACE_TEST_WRONG_CLOCK"
 
-// firstLine is the variable for the delay of a process's first line of progress.
+// firstLine is an environment variable with the delay of a process's first line of progress.
 const firstLine = "MILLRACE_TEST_FIRST_LINE"
 
 func TestMain(m *testing.M) {

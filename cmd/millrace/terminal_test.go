@@ -30,7 +30,7 @@ func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed stri
 	t.Helper()
 	at, c := startAt(t, p, columns, args, env...)
 	defer at.Close()
-	defer time.AfterFunc(2*time.Minute, func() { _ = c.Process.Kill() }).Stop() // for one that never prints the word
+	defer time.AfterFunc(2*time.Minute, func() { _ = c.Process.Kill() }).Stop() // for a verb that never prints the word
 	var text []byte
 	for piece, heard := make([]byte, 4096), word == ""; ; {
 		n, err := at.Read(piece)

@@ -228,7 +228,8 @@ func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	train("--resume cut --steps 3 --workers 1")
 	train("--resume cut --steps 4 --workers 2 --stages 2")
 	train("--resume cut --steps 5 --schedule afab --split head")
-	// A Program is a schedule of its own, which the run's job also has under its name.
+	// A Program is a schedule of its own. The run's job names the Program's file, and also has its name as the
+	// schedule.
 	text, err := p.Command(t, strings.Fields("schedule afab --workers 2 --micro-batches 1 --text")).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +239,7 @@ func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	train("--resume own --steps 3")
 	train("--job own/job.yaml --out again")
 	train("--resume own --steps 4 --workers 1")
-	// The same holds for several processes, whose workers are different.
+	// A run in several processes, with other workers, also resumes under another plan.
 	if text, err := p.Command(t, strings.Fields("launch -n 2 -- train --eval-rows 8 --resume own --steps 5")).
 		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -134,7 +134,7 @@ func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string
 	t.Helper()
 	first := policy.Rules[0]
 	if first.Action != batchv1.PodFailurePolicyActionFailJob || first.OnExitCodes == nil ||
-		*first.OnExitCodes.ContainerName != container || !slices.IsSorted(first.OnExitCodes.Values) { // the API requires sorted values
+		*first.OnExitCodes.ContainerName != container || !slices.IsSorted(first.OnExitCodes.Values) { // as the API requires
 		t.Fatalf("%+v", first)
 	}
 	for code := int32(1); code < 256; code++ { // exit codes of failed containers

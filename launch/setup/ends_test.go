@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// An error that is sent from one process to another keeps its type, lost or stopped, and names the same process.
+// An error that is sent from one process to another keeps its type: lost or stopped. It also names the same process.
 func TestErrorsStayWhatTheyAre(t *testing.T) {
 	gone := control.NewLost(2, "rank 2", errors.New("EOF"))
 	for name, c := range map[string]struct {

@@ -80,8 +80,8 @@ func planAt(word string) string {
 // nameOf returns the name of a verb without the program's name, which every error begins with anyway.
 func nameOf(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") }
 
-// arguments returns the arguments that a verb's usage line lists, without flags. "[NAME | FILE]" is one argument;
-// "..." means any number more.
+// arguments returns the arguments that a verb's usage line lists, without flags. "[NAME | FILE]" is one argument. "..."
+// means that any number of further arguments may follow.
 func arguments(c *cobra.Command) (names []string) {
 	inside := false
 	for _, word := range strings.Fields(c.Use)[1:] {

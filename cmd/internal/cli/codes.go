@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// Exit codes. Package launch decides by them whether starting the run again may help.
+// These are exit codes. By them package launch decides whether starting the run again may help.
 const (
 	ExitFailed   = 1
 	ExitBadInput = 2
@@ -76,7 +76,7 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
-// ClassOf returns the kind of an error as text for other processes. From it their CodeOf finds the exit code.
+// ClassOf returns the kind of an error as text for other processes. From this text CodeOf finds the exit code there.
 func ClassOf(err error) string {
 	if errors.As(err, new(*Stopped)) {
 		return setup.Stopped

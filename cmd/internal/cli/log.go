@@ -25,7 +25,7 @@ import (
 // LogVar is the environment variable for the form of the log; --log overrides it.
 const LogVar = "MILLRACE_LOG"
 
-// The forms of a log.
+// These are the forms of a log.
 const (
 	human  = "human"
 	asJSON = "json"
@@ -57,9 +57,9 @@ const withoutRank = "without rank"
 // WithoutRank marks a verb that starts the processes of a run without being one of them.
 func WithoutRank(c *cobra.Command) { annotate(c, withoutRank, "") }
 
-// logTo sets the destination w and the form of everything that this process logs. Nothing else sets them. Records
-// for machines hold the process's rank, host and step. Lines for people begin with the rank, if several processes
-// write and the launcher does not add it.
+// logTo sets the destination w and the form of everything that this process logs. Only logTo sets them. Records for
+// machines hold the process's rank, host and step. Lines for people begin with the rank, if several processes write and
+// the launcher does not add it.
 func logTo(w io.Writer, form, program string, ranked bool, environment []string) error {
 	world, err := launch.FromEnv(environment)
 	if err != nil {

@@ -29,7 +29,7 @@ type Meter struct {
 	stop, stopped chan struct{}
 }
 
-// Delays and widths of a Meter.
+// These are the times of a Meter, and the width of its bar in columns.
 const (
 	meterSoon    = 400 * time.Millisecond // verbs that finish sooner show nothing
 	meterDraws   = 200 * time.Millisecond
@@ -166,8 +166,8 @@ func DrawLine(w io.Writer, line string) {
 	fmt.Fprint(w, "\r"+whole(names.Shown(line), terminal.Of(w).Columns-1)+"\x1b[K")
 }
 
-// whole drops parts from the end of a line until it fits; it keeps at least some of the first. Two blanks separate
-// parts.
+// whole drops parts from the end of a line until it fits. It cuts the first part if that alone is too wide. Two blanks
+// separate parts.
 func whole(line string, columns int) string {
 	for terminal.Width(line) > columns {
 		last := strings.LastIndex(line, "  ")
@@ -179,7 +179,7 @@ func whole(line string, columns int) string {
 	return terminal.Clip(line, columns, "…")
 }
 
-// Aside runs print, which writes output, while the verb's Meter is running.
+// Aside calls print, which writes output, while no live line is on the screen.
 func Aside(print func() error) error { return makeRoom(print) }
 
 // makeRoom clears the live line, calls write, and prevents new live lines until it returns.

@@ -183,8 +183,8 @@ func (s *stopper) heard() *Stopped {
 	return s.by
 }
 
-// FinishesItsStep makes a signal let the verb finish its step and save, however long that takes. If the verb was
-// stopped before, it returns the cause.
+// FinishesItsStep lets the verb, after a signal, finish its step and save, however long that takes. It returns the
+// cause if the verb has already been stopped.
 func FinishesItsStep(c *cobra.Command) error {
 	if err := answers(c, "finishing the step and saving"); err != nil {
 		return err
@@ -195,15 +195,15 @@ func FinishesItsStep(c *cobra.Command) error {
 	return nil
 }
 
-// ShowsWhatItHas makes a signal let the verb show and keep what it has found; told describes that. If the verb was
-// stopped before, it returns the cause at once.
+// ShowsWhatItHas lets the verb, after a signal, show and keep what it has found. told describes that to the user.
+// ShowsWhatItHas returns the cause if the verb has already been stopped.
 func ShowsWhatItHas(c *cobra.Command, told string) error { return answers(c, told) }
 
-// LeavesToOthers makes a signal let the verb tell other processes to stop, and wait for them however long that
-// takes. If the verb was stopped before, it returns the cause.
+// LeavesToOthers lets the verb, after a signal, tell other processes to stop, and wait for them however long that
+// takes. It returns the cause if the verb has already been stopped.
 func LeavesToOthers(c *cobra.Command) error { return answers(c, "telling all processes to stop") }
 
-// answers makes a signal let the verb end by itself; told is shown to the user meanwhile.
+// answers lets the verb end by itself after a signal. told is shown to the user meanwhile.
 func answers(c *cobra.Command, told string) error {
 	s, ok := c.Context().Value(stopperKey{}).(*stopper)
 	if !ok {
@@ -254,8 +254,8 @@ func (p patient) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// Fd returns the descriptor of the file that it writes to, from which callers recognise a terminal. It is invalid if
-// the writer is not a file.
+// Fd returns the descriptor of the file that the writer writes to, from which callers recognise a terminal. It is
+// invalid if the writer does not write to a file.
 func (p patient) Fd() uintptr {
 	if f, ok := p.to.(interface{ Fd() uintptr }); ok {
 		return f.Fd()

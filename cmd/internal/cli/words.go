@@ -25,7 +25,7 @@ type Group struct {
 	Words []Word
 }
 
-// Annotations of flags and verbs.
+// These are the names of annotations of flags and verbs.
 const (
 	groupOf = "group" // of a flag: the group's name, and the word's place in the group
 	takes   = "takes"
@@ -33,7 +33,7 @@ const (
 	more    = "more" // of a verb: what its long help says in addition
 )
 
-// other is the last group: flags that are in no other one.
+// other is the name of the last group, of flags that are in no other group.
 const (
 	other     = "Other"
 	lastGroup = 99
@@ -115,7 +115,7 @@ func Formerly(c *cobra.Command, names map[string]string) {
 	})
 }
 
-// Unasked hides flags from help that a verb accepts but does not use.
+// Unasked hides from help the flags that a verb accepts but does not use.
 func Unasked(c *cobra.Command, names ...string) {
 	for _, name := range names {
 		c.Flags().Lookup(name).Hidden = true

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// AsProgram makes a test binary run the program. fileLimit simulates a full disk when a file reaches this many
-// bytes.
+// AsProgram is an environment variable that makes a test binary run the program. fileLimit is one that simulates a full
+// disk when a file reaches this many bytes.
 const (
 	AsProgram = "MILLRACE_TEST_AS_PROGRAM"
 	fileLimit = "MILLRACE_TEST_FILE_LIMIT"
@@ -53,7 +53,7 @@ func NeedTorch(t *testing.T) {
 	}
 }
 
-// Tell runs the stories of a folder, each in its own folder; several at once if atOnce.
+// Tell runs the stories of a folder, each in a folder of its own. It runs several at once if atOnce is true.
 func Tell(t *testing.T, stories, native string, atOnce bool) {
 	cache := t.TempDir()
 	datadriven.Walk(t, stories, func(t *testing.T, path string) {

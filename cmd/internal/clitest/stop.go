@@ -24,7 +24,7 @@ const atWork = 150 * time.Millisecond
 // promptly is the limit for a verb to end. It is long because other tests may run at the same time.
 const promptly = 20 * time.Second
 
-// Obeyed skips a test if the signal is ignored here, as under nohup, because millrace ignores it too.
+// Obeyed skips a test if the signal is ignored here, as under nohup. millrace ignores such a signal too.
 func Obeyed(t *testing.T, sig syscall.Signal) {
 	if signal.Ignored(sig) {
 		t.Skip(sig, " is ignored here")

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// Questions that rank 0 asks a process, including itself.
+// These are the questions that rank 0 asks a process, including itself.
 const (
 	askFacts   = "host facts"
 	askEnd     = "end of a link"
@@ -52,7 +52,8 @@ type profileQuestion struct {
 	Kind    string `json:"kind"` // kind of the host, given the processes that share it
 }
 
-// linkWait is the limit for measuring one link. It allows some frames on the slowest link that a run could use.
+// linkWait is the limit for measuring one link. It is long enough for some frames on the slowest link that a run could
+// use.
 const linkWait = 2 * time.Minute
 
 // Handlers returns what each process does for rank 0's questions. Long measurements are announced on log.
@@ -66,7 +67,7 @@ func Handlers(p *together.Party, log io.Writer) map[string]setup.Handler {
 	}
 }
 
-// ends holds the Endpoint with which a process measures a link; it has one at a time.
+// ends holds the Endpoint with which a process measures a link. A process has one such Endpoint at a time.
 type ends struct {
 	party *together.Party
 	end   *tcp.Endpoint

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// at returns the profile of a host. times says how many times as fast as rank 0's its processor is.
+// at returns the profile of a host. times is the speed of its processor, relative to that of rank 0.
 func at(t *testing.T, m *model.Model, device string, times float64) *profile.Profile {
 	t.Helper()
 	p, err := profile.Analytic(m, map[string]cluster.DeviceType{device: {PeakFLOPS: times * 1e9,
@@ -25,7 +25,7 @@ func at(t *testing.T, m *model.Model, device string, times float64) *profile.Pro
 	return p
 }
 
-// Processes that share no processor measure at once. The result of the first of each type is that type's.
+// Processes that share no processor measure at once. The first process of each type gives the costs of its type.
 func TestProcessesThatShareNoProcessorMeasureAtOnce(t *testing.T) {
 	j := job.Default()
 	j.Model.Name = "mlp"

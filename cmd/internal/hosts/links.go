@@ -13,14 +13,14 @@ import (
 type Measured struct {
 	Host, Network         *links.Link
 	HostRanks, BetweenTwo [2]int
-	Streams               int // connections from a worker to another, if one does not fill the network
+	Streams               int // connections between two workers; manyStreams if one does not fill the network
 }
 
 // manyStreams is the number of connections each way between two workers, if one does not fill the link.
 const manyStreams = 4
 
-// fuller is how many times as fast several connections must be to be used. It is above 1 because two measurements of
-// one link differ.
+// fuller is the speed of several connections, relative to that of one, from which several are used. It is above 1
+// because two measurements of one link differ.
 const fuller = 1.25
 
 // filling returns how many connections fill a link, from its measurements with one connection and with manyStreams.
@@ -71,8 +71,8 @@ func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
 	return l, err
 }
 
-// Between returns the links of a cluster's levels. inside is the link between workers of one process. Its cost is
-// added to the other levels, because a worker receives a message from the network in the same way.
+// Between returns the links of a cluster's levels. inside is the link between workers of one process. Its cost is added
+// to those of the other levels, because a worker also receives messages from the network in that way.
 func (m *Measured) Between(inside cluster.Link) Links {
 	of := func(l *links.Link) cluster.Link {
 		if l == nil {

@@ -25,7 +25,7 @@ type Row struct {
 	links.Link
 }
 
-// Names of carriers.
+// These are the names of carriers.
 const (
 	memory             = "memory"
 	plainly, encrypted = "tcp", "tcp with TLS"
@@ -33,7 +33,7 @@ const (
 
 var carriers = []string{plainly, encrypted}
 
-// Levels of links.
+// These are the levels of links.
 const (
 	inProcess    = "in a process"
 	insideHost   = "inside a host"

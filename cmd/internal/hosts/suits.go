@@ -40,9 +40,9 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 	return of.sameTypes(have, s.kind)
 }
 
-// Suits orders the hosts so that their types match a plan's cluster, however a launcher numbers them now. It
-// compares the devices that both have. It refuses a cluster whose devices are on other hosts, of other types, or
-// have more memory. How many processes hold the devices is not compared; the run decides that.
+// Suits orders the hosts so that their types match a plan's cluster, however a launcher numbers them now. It compares
+// only devices that both the hosts and the cluster have. It refuses a cluster whose devices are on other hosts, of
+// other types, or have more memory. How many processes hold the devices is not compared; the run decides that.
 func (s *Survey) Suits(c *cluster.Cluster) error {
 	of := comparison{s, c}
 	err := of.common()
@@ -106,7 +106,7 @@ func (s *Survey) typeNames() []string {
 	return names
 }
 
-// common refuses a cluster if the devices that both have differ.
+// common refuses a cluster if the hosts differ from it in devices that both have.
 func (w comparison) common() error {
 	both := min(len(w.c.Devices), len(w.Hosts)*w.Workers)
 	if err := w.sameHosts(both); err != nil {
@@ -115,9 +115,9 @@ func (w comparison) common() error {
 	return w.sameTypes(both, func(rank int) string { return w.Facts[rank].Kind(0, 0) })
 }
 
-// sameTypes compares the types of the first n devices with those of the hosts, in order. It refuses a difference,
-// and devices with more memory than their host has. as returns what processes of one type must have in common. A
-// type with the name of a host type here must be that type.
+// sameTypes compares the types of the first n devices with those of the hosts, in order. It refuses a difference, and
+// devices with more memory than their host has. as returns what processes of one type must have in common. If a type of
+// the cluster has the name of a host type, it must be that type.
 func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	order := w.order()
 	own, called := w.typeNames(), map[string]bool{}
@@ -156,7 +156,7 @@ func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	return nil
 }
 
-// kindInWords describes the hardware of a process, as briefly as distinguishes it from the other process.
+// kindInWords describes the hardware of a process briefly, but in enough detail to tell it from the other process.
 func (s *Survey) kindInWords(rank, other int) string {
 	short := func(f *prepare.Facts) string {
 		return fmt.Sprintf("%s, %d %s", cmp.Or(f.CPU, "a CPU"), f.Cores(), terminal.Plural(f.Cores(), "core"))

@@ -17,7 +17,8 @@ import (
 
 type facts = prepare.Facts
 
-// world returns a survey of processes, each a host with its processors: "a:0-1 b:0" has two.
+// world returns a survey of processes, each written as its host and the digits of its processors. "a:01 b:0" is two
+// processes.
 func world(workers int, text string) *Survey {
 	s := &Survey{Workers: workers}
 	nodes := map[string]int{}
@@ -83,7 +84,7 @@ func TestSharesOfCores(t *testing.T) {
 	}
 }
 
-// TestHostTypes: equal hosts are one type, with the name it has on a single machine. Types differ exactly if
+// TestHostTypes: equal hosts are one type, which has the same name as on a single machine. Types differ exactly if
 // something differs that a worker's speed depends on.
 func TestHostTypes(t *testing.T) {
 	alike := world(1, "a:01 b:01 c:01")
@@ -370,7 +371,7 @@ func TestHas(t *testing.T) {
 	}
 }
 
-// TestTheFirstErrorIsTheCause: it ends the other calls, and their errors do not hide it.
+// TestTheFirstErrorIsTheCause: the first error ends the other calls, and their errors do not hide it.
 func TestTheFirstErrorIsTheCause(t *testing.T) {
 	cause := errors.New("the device is gone")
 	err := each(t.Context(), 3, func(ctx context.Context, i int) error {

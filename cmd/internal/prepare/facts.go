@@ -25,14 +25,14 @@ type Facts struct {
 	Count       int     `json:"count"`                // number of these processors
 	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that it may use; 0: no limit
 	Kernels     string  `json:"kernels,omitempty"`    // vector instructions of millrace's own CPU kernels
-	BLAS        string  `json:"blas,omitempty"`       // with its kernels
+	BLAS        string  `json:"blas,omitempty"`       // name of the BLAS library, with its kernels
 	Torch       string  `json:"torch,omitempty"`
 	Against     string  `json:"against,omitempty"` // version that the native library was compiled for
 	Device      string  `json:"device"`
 	MemoryBytes int64   `json:"memory_bytes,omitempty"` // of the host
 }
 
-// Own returns the facts of this process. Without libtorch its part stays empty.
+// Own returns the facts of this process. Without libtorch the facts about libtorch are empty.
 func Own() Facts {
 	f := ownCores()
 	if bytes, err := MemoryBytes(); err == nil {
@@ -103,7 +103,7 @@ func cpuMax(text string) float64 {
 	return time / every
 }
 
-// Cores returns how many cores a process may use. Other processes may use the same ones.
+// Cores returns how many cores a process may use. Other processes may use the same cores.
 func (f *Facts) Cores() int {
 	if f.Quota > 0 {
 		return max(1, min(f.Count, int(math.Floor(f.Quota+0.01))))

@@ -33,15 +33,15 @@ type Wanted struct {
 	Every bool
 }
 
-// kept is the files that keep measurements of one model on one kind of machine.
+// kept names the files that keep measurements of one model on one kind of machine.
 type kept struct {
 	job     *job.Job
 	model   *model.Model
 	machine string // kind of machine, for the times of layers
 	wires   string // kind of machine, for the times of the wire
-	record  string // files
-	links   string
-	lost    error // why nothing can be kept; nil if it can
+	record  string // file with the times of layers
+	links   string // file with the times of the wire
+	lost    error  // why nothing can be kept; nil if it can
 }
 
 // Ending is the suffix of files that hold measurements.
@@ -98,8 +98,8 @@ func loadOf(j *job.Job) timing.Load {
 		Workers: j.Machine.Workers}
 }
 
-// read returns what has been measured so far. It is empty if nothing was, or if the files cannot be read; then it
-// calls unreadable.
+// read returns what has been measured so far. The result is empty if nothing was measured. If the files cannot be read,
+// it is empty too, and read calls unreadable.
 func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	fresh := timing.NewRecord(k.model, k.machine, loadOf(k.job))
 	fresh.Settings = k.job.Model.SettingsText()
@@ -168,8 +168,8 @@ func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profi
 	return p, p.Validate()
 }
 
-// measure makes the missing measurements and keeps them if it can. With alone, it waits until other measurements on
-// this host end. Otherwise the other processes measure for the same run, whose workers compute at once.
+// measure makes the missing measurements and keeps them if it can. If alone is true, it waits until other measurements
+// on this host end. Otherwise the other processes measure for the same run, whose workers compute at once.
 func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Profile, error) {
 	e, err := OpenEngine()
 	if err != nil {
@@ -278,8 +278,8 @@ func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()
 	return locked(ctx, f, alone, waits)
 }
 
-// The locks in the folder of measurements. One is for this host's processors, held while measuring; the other is for
-// all files.
+// measuringLock and writingLock name the locks in the folder of measurements. The first is for this host's processors,
+// held while measuring. The second is for all files.
 func measuringLock() string { return "measuring-" + names.File(cli.HostName()) }
 
 const writingLock = "writing"
@@ -315,8 +315,8 @@ func locked(ctx context.Context, f *os.File, alone bool, waits func()) (free fun
 	}
 }
 
-// WithoutMeasurers calls remove while no process measures on this host and none writes a file on any host. It waits
-// for processes that measure, and calls waits before.
+// WithoutMeasurers calls remove while no process measures on this host and none writes a file on any host. It waits for
+// processes that measure, and calls waits before it waits.
 func WithoutMeasurers(ctx context.Context, waits func(), remove func() error) error {
 	dir, err := KeptFolder()
 	if err != nil {

@@ -29,8 +29,9 @@ func CheckThreads(j *job.Job) error {
 		j.Machine.ThreadsPerWorker, j.Machine.Workers, runtime.NumCPU(), max(1, most/j.Machine.Workers), ThreadsPerProcessor))
 }
 
-// Address space that training needs besides tensors after libtorch is loaded. It holds the heap's arenas and the
-// buffers of the BLAS, and the stack and arena of each thread.
+// spaceAtLeast and spaceForThread are bytes of address space that training needs besides tensors after libtorch is
+// loaded. The first is for the heap's arenas and the buffers of the BLAS. The second is for the stack and arena of each
+// thread.
 const (
 	spaceAtLeast   = 192 << 20
 	spaceForThread = 40 << 20
@@ -43,8 +44,8 @@ func spaceLimit() (bytes uint64, limited bool) {
 	return limit.Cur, err == nil && limit.Cur != ^uint64(0)
 }
 
-// loadWithoutThreads makes OpenBLAS start no threads while it is loaded into a limited address space. If it failed
-// to start one, it would interrupt the process. Workers set its number of threads later.
+// loadWithoutThreads makes OpenBLAS start no threads while it is loaded into a limited address space. If OpenBLAS could
+// not start a thread, it would interrupt the process. Workers set its number of threads later.
 func loadWithoutThreads() error {
 	const threads = "OPENBLAS_NUM_THREADS"
 	if _, limited := spaceLimit(); !limited || os.Getenv(threads) != "" {

@@ -89,8 +89,8 @@ func Spread(p *profile.Profile) string {
 	return text
 }
 
-// worthPace is the fraction from which the slowness of one worker is mentioned. A step may take that much longer
-// than its workers' computation.
+// worthPace is the least PaceSpread that Spread mentions. PaceSpread is how far one worker at a time is behind the
+// others, as a fraction; the predicted step allows for it.
 const worthPace = 0.05
 
 // costsAre begins the text that Spread returns.

@@ -15,7 +15,7 @@ import (
 // jobFile is the name of the job file in errors.
 const jobFile = "job file"
 
-// How to make a file that a flag names, for files that no other package checks.
+// These texts say how to make a file that a flag names. They are for files that no other package checks.
 const (
 	makesJob     = "its keys are in job/schema.json, and those of flags with _ in place of -"
 	makesModel   = "docs/models.md has one to begin with"

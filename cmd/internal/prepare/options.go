@@ -127,7 +127,7 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named fills in a missing model of a job from its plan. If the job names no settings of the model either, it takes
+// named gives a job without a model the model of its plan. If the job has no settings of the model either, it also gets
 // the plan's.
 func named(j *job.Job) error {
 	if j.Plan.File == "" {

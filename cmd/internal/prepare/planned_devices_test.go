@@ -56,7 +56,7 @@ func TestGivenPlansKeepTheirDevices(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	p.Plan.Tensor = nil // its hardware still has groups
+	p.Plan.Tensor = nil // the plan's hardware still has groups
 	if err := p.Plan.Write(path); err != nil {
 		t.Fatal(err)
 	}

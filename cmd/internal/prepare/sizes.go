@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Limits on the sizes that are worth measuring: their number, the micro-batches in a step, and the ratio of
+// These are limits on the sizes that are worth measuring: their number, the micro-batches in a step, and the ratio of
 // neighbouring sizes.
 const (
 	mostSizes        = 9
@@ -44,8 +44,8 @@ func wholeMinibatches(j *job.Job) bool {
 	return err == nil && f.Whole || j.Plan.Schedule == "" && schedule.Policy(j.Plan.Weights).Served()
 }
 
-// spaced keeps the largest of some ascending numbers, and then each number that is at least apart times smaller than
-// the last one kept.
+// spaced keeps the largest of some ascending numbers. Then it keeps each number that is smaller than the last one kept
+// by at least the factor apart.
 func spaced(all []int, apart float64) []int {
 	var sizes []int
 	for _, n := range slices.Backward(all) {

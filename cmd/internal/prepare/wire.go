@@ -60,13 +60,13 @@ func carriers(workers int) ([]wire.Carrier, error) {
 	}
 }
 
-// CarriersOf returns a function that makes the carriers between a job's workers. If the job names a wire, they are
-// as slow as its links.
+// CarriersOf returns a function that makes the carriers between a job's workers. If the job names a wire, the carriers
+// are as slow as the wire's links.
 func CarriersOf(j *job.Job, c *cluster.Cluster) func(workers int) ([]wire.Carrier, error) {
 	if j.Machine.Wire == "" {
 		return carriers
 	}
-	uses := map[[2]int]int{} // number of pairs of workers whose way uses each link
+	uses := map[[2]int]int{} // number of pairs of workers between which messages use each link
 	for from := range len(c.Devices) {
 		for to := range len(c.Devices) {
 			if from != to {

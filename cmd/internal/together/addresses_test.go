@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// The address that others connect to is one at which they reach this host, whatever name its loopback has.
+// A process gives others an address at which they reach this host, whatever name its loopback has.
 func TestWhereAProcessIsOpen(t *testing.T) {
 	token := []byte("what all processes of the run know")
 	at := func(host string) rendezvous.Place {

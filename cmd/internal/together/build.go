@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/launch/rendezvous"
 )
 
-// Build returns the facts about this build that processes compare when they meet. Facts with Must must be equal
-// before processes can exchange messages. Bits of results depend on the others, which may differ.
+// Build returns the facts about this build that processes compare when they meet. Facts with Must have to be equal, or
+// else processes cannot exchange messages. The other facts may differ, and the bits of results depend on them.
 func Build() []rendezvous.Fact {
 	facts := []rendezvous.Fact{
 		{Name: "version of millrace", Value: cli.Version(), Must: true},

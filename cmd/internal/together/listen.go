@@ -113,9 +113,9 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// ownHost returns the address of this host that other processes can reach: the local address of the way to rank 0.
-// It returns "" if they must use rank 0's name instead. That is so on rank 0's host with a loopback address, and if
-// rank 0 has addresses of both IP versions, because others may have only one.
+// ownHost returns the address of this host that other processes can reach: the local address of the route to rank 0. It
+// returns "" if they must use rank 0's name instead. That is so on rank 0's host with a loopback address. It is also so
+// if rank 0 has addresses of both IP versions, because others may have only one.
 func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 	err = patiently(ctx, w, "finds no way to rank 0", func() (again bool, err error) {
 		all, err := addressesOf(ctx, w.Address)
@@ -150,8 +150,8 @@ func addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
 	return all, err
 }
 
-// wayTo is ownHost for the first of rank 0's addresses that can be reached. from returns the local address of the
-// way to an address.
+// wayTo is ownHost for the first of rank 0's addresses that can be reached. from returns the local address of the route
+// to an address.
 func wayTo(w *launch.World, all []netip.Addr, from func(netip.Addr) (netip.Addr, error)) (string, error) {
 	_, err := netip.ParseAddr(w.Address)
 	named := err != nil && !isLocalhost(w.Address)

@@ -29,7 +29,7 @@ func TestANameThatNobodyKnows(t *testing.T) {
 	}
 }
 
-// It waits for a port that is still in use, for example by a process that is ending.
+// listen waits for a port that is still in use, for example by a process that is ending.
 func TestAPortThatIsNotFree(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,7 +42,8 @@ type Party struct {
 // Clock is the clock that processes compare.
 var Clock = time.Now
 
-// Meet connects this process with the others of its world, which has several. facts are compared with theirs.
+// Meet connects this process with the other processes of its world, which must have several. facts are compared with
+// those of the other processes.
 func Meet(ctx context.Context, w *launch.World, facts []rendezvous.Fact) (*Party, error) {
 	p := &Party{World: w}
 	var err error
@@ -165,7 +166,8 @@ func (p *Party) address(rank int) (at wire.Address, err error) {
 }
 
 // Carriers returns a function that makes the carriers between the workers of a run. Workers of one process exchange
-// memory. of is the process of each worker; streams is the number of connections each way between two workers.
+// messages in memory. of is the process of each worker. streams is the number of connections each way between two
+// workers.
 func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrier, error) {
 	return func(workers int) ([]wire.Carrier, error) {
 		at := make([]wire.Address, workers)

@@ -12,7 +12,7 @@ type Format struct {
 	Name, Doc string
 }
 
-// Formats of PyTorch: one for schedules, two for networks.
+// These are formats of PyTorch: one for schedules, two for networks.
 const (
 	TorchCSV = "torch-csv"
 	Torch    = "torch"

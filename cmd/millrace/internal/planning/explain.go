@@ -57,7 +57,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 			Plan        *plan.Plan        `json:"plan"`
 			Rivals      []tune.Rival      `json:"rivals,omitempty"`
 			Explanation *tune.Explanation `json:"explanation,omitempty"`
-			// Only with --explain; of a single step.
+			// These are only given with --explain, and describe a single step.
 			Step          *shape.Prediction   `json:"step,omitempty"`
 			Sensitivities []shape.Sensitivity `json:"sensitivities,omitempty"`
 		}{p.Plan, rivals, why, best, sensitive})
@@ -85,7 +85,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 	return nil
 }
 
-// Explain prints a plan for people. rest says where the rest can be found.
+// Explain prints a plan for people. rest says where the reader finds the rows that it leaves out.
 func Explain(w io.Writer, p *prepare.Prepared, rest string) {
 	(&view{Prepared: p, to: w, Screen: terminal.Of(w), rest: rest}).plan(nil)
 }

@@ -256,7 +256,7 @@ func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err err
 	return p.Hardware(c)
 }
 
-// adviceOf is the divisor of --time for the search for what better hardware would gain.
+// adviceOf divides --time. The quotient is kept for the search for what better hardware would gain.
 const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {

@@ -48,8 +48,8 @@ func (v *view) rivals() {
 	_ = t.Write(v.to, v.Screen) // an error of the output cannot be printed to it
 }
 
-// foremost returns the rivals to show first: the best few, data parallelism, and one worker. Of equal plans with
-// several names it takes the first.
+// foremost returns the rivals to show first: the best few, data parallelism, and one worker. Among equal plans with
+// different names it takes the first.
 func foremost(all []plan.Rival) []plan.Rival {
 	var one []plan.Rival
 	for _, r := range all {

@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/model/pretrained"
 )
 
-// claims is what a process states about its inputs, by name. All processes of a run must state the same.
+// claims holds what a process states about its inputs, by name. All processes of a run must state the same.
 type claims map[string]any
 
 // knownTo keeps the claims that others have as well.
@@ -83,7 +83,7 @@ func (c claims) flat(within string, into claims) claims {
 }
 
 // filesOf returns digests of the files that a job names, as far as they can be read. Each host has its own copies of
-// them.
+// the files.
 func filesOf(j *job.Job) claims {
 	named := map[string]string{"--plan": j.Plan.File, "--program": j.Plan.Program, "--profile": j.Plan.Profile}
 	c := claims{}
@@ -113,7 +113,7 @@ func filesOf(j *job.Job) claims {
 	return c
 }
 
-// How much of a data set is read to identify it.
+// These say how much of a data set is read to identify it.
 const (
 	wholeFile  = 64 << 20 // bytes read at the beginning of a file, and at its end if it is longer
 	sampleRows = 16       // of each part

@@ -42,7 +42,7 @@ type lostRank struct {
 	Rank int    `json:"rank"`
 	Name string `json:"name"`
 	Why  string `json:"why"`
-	// Due is what other processes were waiting for from it; nil if none was.
+	// Due is what other processes were waiting for from the lost one; nil if none was waiting.
 	Due *control.Due `json:"due,omitempty"`
 }
 

@@ -39,7 +39,7 @@ func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 			t.Errorf("behind process %d it is %+v", i+1, f)
 		}
 	}
-	_ = earlier.leaveError(2, control.NewLost(0, "rank 0", errors.New("late"))) // it ends while the next start prepares
+	_ = earlier.leaveError(2, control.NewLost(0, "rank 0", errors.New("late"))) // rank 2 ends as the next start prepares
 	if _ = all[0].leaveError(0, errors.New("no memory")); said().Cause != "no memory" {
 		t.Errorf("behind a late process of the start before it is %+v", said())
 	}

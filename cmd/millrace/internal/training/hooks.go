@@ -130,8 +130,8 @@ type tracing struct {
 	last    atomic.Int64
 }
 
-// How often a step is written: if a page of this process is watched, and otherwise for readers of the folder.
-// Writing takes at most 1/tracePart of the time.
+// traceWatched is the time between two written steps if a page of this process is watched. Otherwise it is
+// traceUnwatched, for readers of the folder. Writing takes at most 1/tracePart of the time.
 const (
 	traceWatched   = 2 * time.Second
 	traceUnwatched = 30 * time.Second

@@ -110,7 +110,7 @@ func (t *training) join(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Typ
 	return err
 }
 
-// note prints notes that are also written into the plan.
+// note prints notes, and keeps them to be written into the plan.
 func (t *training) note(all []string) {
 	for _, text := range all {
 		t.say(text + "\n")

@@ -22,9 +22,9 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// Questions of rank 0 to the other processes.
+// These are questions of rank 0 to the other processes.
 const (
-	askJob   = "job"   // for the job that they were asked to run
+	askJob   = "job"   // which job they were asked to run
 	askOpen  = "open"  // to open what the job needs
 	askReady = "ready" // to prepare for the run
 	askBegin = "begin" // to begin the run with the next message

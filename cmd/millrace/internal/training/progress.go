@@ -34,7 +34,7 @@ type progress struct {
 	interval time.Duration
 }
 
-// Kinds of work in a training.
+// These are the kinds of work in a training.
 const (
 	stepping   = "step"
 	saving     = "saving"
@@ -54,8 +54,8 @@ func draws(steps int) *work.Within {
 	return &work.Within{Least: 0.1 + 1e-5*float64(steps), Most: 1 + 1e-4*float64(steps)}
 }
 
-// newProgress returns a run's progress. The first guess of an evaluation's time uses its rows, which have no
-// backward.
+// newProgress returns a run's progress. The first guess of an evaluation's time is a third of what a step takes for as
+// many samples, because an evaluation has no backward.
 func newProgress(to *os.File, c *run.Config) *progress {
 	p := &progress{steps: c.Train.Steps, interval: 5 * time.Second, every: map[string]int{},
 		cost: map[string]float64{stepping: 1, saving: .5}}

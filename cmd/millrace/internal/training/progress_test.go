@@ -43,8 +43,8 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	}
 }
 
-// The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn.
-// Either may take very long. A log has no such line; it gets the result.
+// The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn. Either
+// may take very long. A log has no such line; it gets the result.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)

@@ -27,7 +27,7 @@ type resumption struct {
 	manifest *checkpoint.Manifest
 	here     bool     // the checkpoint is in the job's own folder
 	newer    bool     // drafts of later checkpoints may be whole together with other hosts' files
-	anew     bool     // that folder has no checkpoint yet: the run was killed before the first one
+	anew     bool     // the job's own folder has no checkpoint yet: the run was killed before the first one
 	taken    []string // settings that were taken from the checkpoint
 	changed  []string // settings that a flag or the job file has changed
 	base     bool     // the base of the learning rate is the checkpoint's
@@ -85,8 +85,8 @@ func nameOut(j *job.Job) {
 	}
 }
 
-// takeUp opens the checkpoint that a job resumes from; it returns nil if the job starts from scratch. The job
-// inherits every setting of that training that neither a flag nor the job file sets. Call it before the job is
+// takeUp opens the checkpoint that a job resumes from; it returns nil if the job starts from scratch. The job inherits
+// every setting of the checkpoint's training that neither a flag nor the job file sets. Call it before the job is
 // completed.
 func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if j.Model.Name == "" || j.Save.Resume == "" { // Complete refuses a job without a model
@@ -135,8 +135,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// goOn sets where a run continues after its launcher has started it again: at the newest whole checkpoint of an
-// earlier start, on any host whose folder is the run's. Without one, the run starts as it did first.
+// goOn sets where a run continues after its launcher has started it again. That is the newest whole checkpoint of an
+// earlier start, on any host whose folder belongs to the run. Without one, the run starts as it did the first time.
 func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model.Name == "" || run == "" {
 		return nil
@@ -162,8 +162,8 @@ func (t *training) goOn(j *job.Job, run string) error {
 	return nil
 }
 
-// forget clears the run's name in the folder that a job overwrites, as this host has it. It runs first in the first
-// start of a run. So a later start cannot resume from an older run of the same name.
+// forget clears the run's name in this host's copy of the folder that a job overwrites. It is called at the beginning
+// of a run's first start, so that a later start cannot resume from an older run of the same name.
 func (t *training) forget(w *launch.World, j job.Job) error {
 	if t.dry || !j.Output.Overwrite || w.StartedBefore() || w.RunID == "" {
 		return nil
@@ -192,7 +192,7 @@ func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (ta
 	return true
 }
 
-// inherit gives the job all settings of the training. The planner still chooses stages and devices.
+// inherit gives the job all settings of the checkpoint's training. The planner still chooses stages and devices.
 func (r *resumption) inherit(j *job.Job) {
 	m, stepsGiven, scaleGiven := r.manifest, j.Given("steps"), j.Given("rate_scale")
 	if asked := m.Asked; asked != nil {
@@ -305,8 +305,8 @@ func (r *resumption) inheritRate(j *job.Job, was optim.Rate) {
 	}
 }
 
-// factor returns what the checkpoint's learning rate was multiplied by. Version 1 of the manifest lacks it; there it
-// follows from the job's rate scale.
+// factor returns what the checkpoint's learning rate was multiplied by. Version 1 of the manifest lacks this factor,
+// which then follows from the job's rate scale.
 func (r *resumption) factor(j *job.Job) float64 {
 	m := r.manifest
 	if m.Asked != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// Questions of rank 0 about checkpoints.
+// These are questions of rank 0 about checkpoints.
 const (
 	askRun   = "run"         // which run their folder belongs to
 	askHold  = "hold"        // to lock the folder

@@ -41,7 +41,7 @@ type training struct {
 	ending      ending
 }
 
-// peers is the processes of a run. The zero value is a single process.
+// peers describes the processes of a run. The zero value is a single process.
 type peers struct {
 	party   *together.Party // nil: a single process
 	each    int             // workers of each process
@@ -305,7 +305,7 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 	if err != nil { // first, because the report takes long; errors are reported at the end
 		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.ending.saved))
 	}
-	if lostOf(err) != nil { // most of the ten seconds has passed by then
+	if lostOf(err) != nil { // all must end within ten seconds after a loss, and most of that time is over
 		inTime(cli.StopGrace, func() { _, _ = w.finish(result, err) })
 		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}

@@ -34,7 +34,7 @@ func schedules(rivals []tune.Rival) []anySchedule {
 	return all
 }
 
-// How many schedules of --all are tried, and in how many rounds.
+// triedSchedules is how many schedules of --all are tried, and scheduleRounds in how many rounds.
 const (
 	triedSchedules = 8
 	scheduleRounds = 5
@@ -108,7 +108,7 @@ func behind(all []anySchedule) (float64, bool) {
 	return all[0].MeasuredS/best - 1, true
 }
 
-// bases is the number of the search's results over whose stages AvgPipe's degrees are tried.
+// bases is how many of the search's best plans lend their stages: AvgPipe's degrees are tried on these too.
 const bases = 8
 
 // everything searches over all schedules and adds AvgPipe's choice. AvgPipe uses its own partition, and the stages

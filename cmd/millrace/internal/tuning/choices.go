@@ -76,7 +76,7 @@ func (t *tuned) choicesTable() *report.Table {
 	return table
 }
 
-// cost says how many settings of a traversal the profiles cost as much time as; "" without a traversal.
+// cost says how many settings a traversal could have tried in the time of the profiles; "" without a traversal.
 func (t *tuned) cost() string {
 	traversed := t.choice(avgpipe.ByTraversal)
 	if traversed == nil || traversed.Tried == 0 {

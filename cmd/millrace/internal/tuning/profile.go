@@ -17,11 +17,11 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Passes over every layer at each of the two measured sizes, and their minimal duration in seconds. Few are enough:
-// the tuning's trainings measure whole stages, and these passes only show which layers are expensive.
+// briefPasses is the number of passes over every layer at each of the two measured sizes. Few are enough: the tuning's
+// trainings measure whole stages, and these passes only show which layers are expensive.
 const (
 	briefPasses = 3
-	briefS      = 0.025 // the minimal time, because code is slow at first
+	briefS      = 0.025 // least seconds of the passes, because code is slow at first
 )
 
 // briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two small sizes, where passes are
