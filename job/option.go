@@ -10,7 +10,7 @@ type Option struct {
 	Name, Doc string
 	Short     string // one letter for the name, if the verb does not use it otherwise
 	Bool      bool
-	Bare      string // the value if it is given without one; empty means that it needs a value
+	Bare      string // value of an option that is given without a value; empty means that it needs one
 	Set       func(j *Job, value string) error
 }
 

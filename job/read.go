@@ -81,8 +81,8 @@ const (
 	nested  // a group of settings
 )
 
-// formOf returns the form of a key of the outermost mapping. model, data and plan are keys in both forms. With a
-// mapping as its value each is a group; without a value it is neither.
+// formOf returns the form of a key of the outermost mapping. model, data and plan are keys in both forms. Each of these
+// is a group if its value is a mapping, and neither if it has no value.
 func formOf(key string, value any) int {
 	setting, group := keyOfPath(pathOf(key)) == key, false
 	for _, p := range places {

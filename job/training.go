@@ -57,7 +57,7 @@ func (j *Job) completeOptimizer() error {
 	switch isSet := o.Momentum != Auto && o.Momentum != 0; {
 	case o.Kind != "":
 	case isSet || o.Nesterov:
-		o.Kind = optim.SGD // the only one with momentum
+		o.Kind = optim.SGD // LARS has momentum too, but must be named
 	default:
 		o.Kind = j.usual().Optimizer
 	}

@@ -97,12 +97,12 @@ func groups(keys map[string]any) map[string]any {
 	return all
 }
 
-// isAuto reports whether millrace chooses a number.
+// isAuto reports whether a number is Auto, so that millrace chooses it.
 func isAuto(v reflect.Value) bool {
 	return v.CanInt() && v.Int() == Auto || v.CanFloat() && v.Float() == Auto
 }
 
-// firstOther returns the first text among the values that is not UTF-8, or "".
+// firstOther returns the first text that is not UTF-8 among names and values, or "".
 func firstOther(keys map[string]any) string {
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		texts := []string{name}

@@ -53,7 +53,7 @@ func makeToken(dir, path string) error {
 		return err
 	}
 	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // rand.Read never fails
 	f, err := os.CreateTemp(dir, ".token-*")
 	if err != nil {
 		return err

@@ -138,8 +138,8 @@ func (l Launcher) title() string {
 // Token says where the shared secret of a run's processes is. At most one of its fields is set. If none is, it is
 // the user's own token (OwnToken).
 type Token struct {
-	Variable string // name of the environment variable that holds it
-	File     string // name of the file that holds it
+	Variable string // name of the environment variable that holds the secret
+	File     string // name of the file that holds the secret
 }
 
 func (t Token) String() string {

@@ -194,7 +194,7 @@ func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
 	if micros == 0 {
 		micros = j.Machine.Workers // as in AvgPipe's baselines: section 7.1
 	}
-	j.Plan.MicroBatches = 0 // AvgPipe chooses its own
+	j.Plan.MicroBatches = 0 // AvgPipe chooses its own number of micro-batches
 	if j.Plan.Batch%micros != 0 {
 		return nil, cli.BadInput(fmt.Errorf("a batch of %d samples does not divide into %d micro-batches; give "+
 			"--micro-batches, or another --batch", j.Plan.Batch, micros))

@@ -111,10 +111,10 @@ func benchImported(c *cobra.Command, o importedOptions) error {
 		data  string
 		batch int
 		seed  uint64
-		visit int // steps
+		visit int // steps of a visit
 	}{
 		{o.gpt.Module(rows), o.gpt.Data, o.gpt.Batch, o.gpt.Seed, o.steps},
-		{o.resnet.Module(rows), "", o.resnet.Batch, o.resnet.Seed, 4 * o.steps}, // its steps are short
+		{o.resnet.Module(rows), "", o.resnet.Batch, o.resnet.Seed, 4 * o.steps}, // the steps of ResNet are short
 	} {
 		if !o.takes(m.Name) {
 			continue
@@ -165,7 +165,7 @@ type importedModule struct {
 	o                     *importedOptions
 	python, scripts, rows string
 	job                   *job.Job // of the exported module
-	visit                 int      // steps
+	visit                 int      // steps of a visit
 }
 
 // planned is a job's training on two workers, with the plan that millrace chooses and with its fastest pipeline.

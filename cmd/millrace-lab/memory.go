@@ -124,7 +124,7 @@ func (f *memoryFlags) measure(ctx context.Context, own *experiment, p *prepare.P
 	pl.Stages = slices.Clone(base.Stages)
 	pl.Schedule, pl.Weights, pl.MicroBatches, pl.MicroBatch = name, string(schedule.Sync), micros, p.Job.Plan.MicroBatch
 	for i := range pl.Stages {
-		pl.Stages[i].Warmup = 0 // means the schedule's own
+		pl.Stages[i].Warmup = 0 // 0 means the schedule's own warm-up
 	}
 	predicted, err := predict.Plan(p.Profile, p.Cluster, &pl, p.Job.Train.Clip > 0)
 	if err != nil {

@@ -152,7 +152,7 @@ func takeAll(ctx context.Context, url string) (sent int64, err error) {
 	if answer.StatusCode != http.StatusOK || sent == 0 {
 		return 0, fmt.Errorf("%s: %s, %d bytes, %v", url, answer.Status, sent, err)
 	}
-	return sent, nil // every end is right: the stream ends when the run does
+	return sent, nil // an error is ignored, because the stream ends when the run does
 }
 
 func benchTunerCommand() *cobra.Command {

@@ -35,7 +35,7 @@ func TestEveryFlagHasAWord(t *testing.T) {
 		}
 	}
 	verbsOf(command(), func(c *cobra.Command) {
-		if c.Hidden { // users do not type it
+		if c.Hidden { // users do not type this verb
 			return
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {

@@ -60,7 +60,7 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 		name  string
 		all   string // arguments of all processes
 		procs []ranked
-		want  []string // by process if there are as many, otherwise for all
+		want  []string // one text for each process, or one for all
 		codes []int
 	}{
 		{"two launchers", mlp, []ranked{
@@ -100,7 +100,7 @@ func TestProcessesThatDisagreeSayWhoAndWhy(t *testing.T) {
 			[]string{"rank 1 of 2 did not come within 5s", "it is of another run, or of another start of it"}, []int{3, 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // most of them wait
+			t.Parallel() // most of these subtests only wait
 			began, port := time.Now(), aPort(t)
 			codes, outs := make([]int, len(c.procs)), make([]string, len(c.procs))
 			var all sync.WaitGroup

@@ -200,8 +200,8 @@ func TestWhatLaunchRefuses(t *testing.T) {
 	}
 }
 
-// A signal reaches the launched processes. They finish their step and save, and print the whole command that
-// resumes.
+// A signal reaches the launched processes. They finish their step, save, and print the whole command that resumes the
+// run.
 func TestLaunchHandsSignalsOn(t *testing.T) {
 	p := profiled(t)
 	const line = "launch -n 2 --restarts 2 -- train --model mlp --data digits --profile mlp.json --batch 4 --stages 2 " +

@@ -158,7 +158,7 @@ levels:
 	if err != nil || len(made.Devices()) != 2 {
 		t.Fatalf("%v of %+v", err, made)
 	}
-	made.Cluster, made.Hardware = "", nil // it fits any hosts
+	made.Cluster, made.Hardware = "", nil // this plan then fits any hosts
 	if err := made.Write(path); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ levels:
 // watchedRun is a run with --live whose first line on stdout has been read.
 type watchedRun struct {
 	url  string
-	end  func(t *testing.T, code int) // stops it, and waits
+	end  func(t *testing.T, code int) // stops the run, and waits for its end
 	errs *said
 }
 

@@ -20,7 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// long is a training of three workers that lasts until it is disturbed; the folder is appended.
+// long is the command line of a training of three workers that lasts until it is disturbed. Its output folder is
+// appended.
 const long = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 3 " +
 	"--eval-rows 8 --steps 1000000 --save-every 20 --keep 3 --out "
 
@@ -88,7 +89,7 @@ func trains(t *testing.T, p *clitest.Program, line string, env ...string) *gang 
 		for _, pid := range g.processes() {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
-		_ = g.c.Process.Kill() // it may have ended
+		_ = g.c.Process.Kill() // the process may have ended
 		<-g.end
 	})
 	return g
@@ -172,7 +173,7 @@ func (g *gang) hit(rank int, signal syscall.Signal) (took time.Duration) {
 		return len(left) == 0
 	})
 	took = time.Since(began)
-	_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
+	_ = syscall.Kill(pid, syscall.SIGCONT) // the process may have ended
 	return took
 }
 

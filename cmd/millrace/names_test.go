@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// named returns the YAML of a small model with a name, as in a double-quoted YAML text.
+// named returns the YAML of a small model. The names stand in double quotes, where YAML replaces escapes such as \e.
 func named(name, layer string) string {
 	return fmt.Sprintf(`name: "%s"
 inputs: [{name: input, dtype: float, shape: [4]}, {name: target, dtype: int, shape: []}]

@@ -36,7 +36,7 @@ levels:
 	const block, embedding = 12 * 1024 * 1024, 32000 * 1024 // parameters
 	for layout, c := range map[string]struct {
 		within                      float64 // allowed difference of the step
-		moment                      int64   // bytes that are whole for a moment, with zero2 and zero3
+		moment                      int64   // bytes of tensors that are whole for a moment, with zero2 and zero3
 		recompute, shard, gradients string
 	}{
 		"--replicas 1 --stages 1 --tensor 1 --recompute none":            {within: 1e-9, recompute: "none"},

@@ -43,7 +43,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 		}
 		answer = text[typed:]
 	}
-	_ = c.Wait() // its state says how it ended
+	_ = c.Wait() // ProcessState says how the verb ended
 	if _, behind, echoed := strings.Cut(answer, "^C"); typed > 0 && echoed {
 		lines := strings.Split(strings.ReplaceAll(behind, "\r\n", "\n"), "\n")
 		for i, line := range lines { // as finally visible, after the live line was drawn over
@@ -162,7 +162,7 @@ func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 		for i, word := range []string{"writing", "once more ends at once"} {
 			if typed == i && strings.Contains(text, word) {
 				typed++
-				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // sooner it would count as the same signal
+				time.Sleep(time.Duration(i) * (cli.SameSignal + 50*time.Millisecond)) // earlier keys count as the same signal
 				if _, err := at.WriteString("\x03"); err != nil {
 					t.Fatal(err)
 				}

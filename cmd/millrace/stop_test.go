@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 )
 
-// endless trains until it is stopped; the folder is appended.
+// endless is the command line of a training that lasts until it is stopped. Its output folder is appended.
 const endless = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 " +
 	"--eval-rows 8 --steps 100000000 --out "
 

@@ -41,7 +41,7 @@ func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed stri
 				t.Fatal(err)
 			}
 		}
-		if err != nil { // also when the other side is closed
+		if err != nil { // the other side may also have been closed
 			break
 		}
 	}

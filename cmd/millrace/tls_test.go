@@ -29,7 +29,7 @@ func TestATrainingOverTLS(t *testing.T) {
 		name      string
 		env       []string
 		one       *tcp.TLS
-		strangers map[string]*tcp.TLS // with the expected refusals
+		strangers map[string]*tcp.TLS // clients that are refused, by the error that they get
 	}{
 		{"made", []string{launch.TLSVar + "=on"}, &tcp.TLS{}, nil},
 		{"signed", []string{launch.TLSCertVar + "=" + certificate, launch.TLSKeyVar + "=" + key,

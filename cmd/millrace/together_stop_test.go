@@ -51,7 +51,7 @@ func ranks(t *testing.T, p *clitest.Program, lines ...string) []*rank {
 // ended reads a process's stderr to the end, and returns it with the exit code.
 func (r *rank) ended() (code int, said string) {
 	text, _ := io.ReadAll(r.errs)
-	_ = r.Wait() // its state says how it ended
+	_ = r.Wait() // ProcessState says how the process ended
 	return r.ProcessState.ExitCode(), string(text)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// small is a training of two workers; the folder is appended.
+// small is the command line of a training of two workers. Its output folder is appended.
 const small = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --steps 6 " +
 	"--eval-rows 8 --out "
 

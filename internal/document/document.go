@@ -91,7 +91,7 @@ func begin(path string) (*os.File, error) {
 func end(sibling string) {
 	unfinished.Lock()
 	defer unfinished.Unlock()
-	_ = os.Remove(sibling) // gone already if it was renamed
+	_ = os.Remove(sibling) // the file is gone already if it was renamed
 	delete(unfinished.paths, sibling)
 }
 
@@ -113,7 +113,7 @@ func Drop() {
 // dropped removes the temporary files. The caller holds the lock.
 func dropped() {
 	for path := range unfinished.paths {
-		_ = os.Remove(path) // it may have been renamed already
+		_ = os.Remove(path) // the file may have been renamed already
 	}
 }
 

@@ -24,7 +24,7 @@ const (
 func Open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return os.Open(path) // its error says what is wrong
+		return os.Open(path) // the error of os.Open says what is wrong
 	}
 	kind := ""
 	switch mode := info.Mode(); {

@@ -33,9 +33,9 @@ const (
 	EV                 // forward of an evaluation micro-batch
 	DR                 // drain: wait until every worker is here
 	SG                 // send the gradients of a minibatch to the worker that holds the weights
-	RG                 // receive them there
+	RG                 // receive those gradients, on the worker that holds the weights
 	SW                 // send the newest weights to a worker, for its next minibatch
-	RW                 // receive them
+	RW                 // receive those weights
 	UR                 // update of a reference model, beside the worker
 )
 

@@ -205,7 +205,7 @@ func (f Format) nearest(x float64) (bits uint16, stands float64, beyond bool) {
 			a = largest
 		}
 	}
-	wide := math.Float32bits(float32(a)) // exactly a
+	wide := math.Float32bits(float32(a)) // a as a binary32, without rounding
 	switch {
 	case f == BF16:
 		bits = uint16(wide >> 16)

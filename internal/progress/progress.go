@@ -1,18 +1,18 @@
 // Package progress estimates how much of a work is done, and how long the rest will take.
 //
-// Input: the remaining work as pieces of kinds, each with a rough cost, and when each begins and ends, by the
-// caller's clock. Output: the completed part, and the time left once it is reliable. Nothing is refused.
+// Input: the remaining work as pieces of kinds, each with a rough cost, and when each begins and ends, by the caller's
+// clock. Output: the completed part, and the time left once it is reliable. Nothing is refused.
 //
-// The time of a piece is estimated from its cost and the times of other pieces of its kind. For a new kind its group
-// counts, and for a new group all pieces. So costs need to be right only among pieces that have not run yet. Other
-// programs make a machine faster and slower. The rest of the work is assumed to go at the pace of its most recent
-// part of the same duration.
+// The time of a piece is estimated from its cost and the times of other pieces of its kind. For a new kind the pieces
+// of its group are used, and for a new group all pieces. So costs need to be right only among pieces that have not run
+// yet. Other programs make a machine faster and slower. The rest of the work is assumed to go at the pace of its most
+// recent part of the same duration.
 //
-// No time left is given in the first fifth of the work. Nor is one given while the estimate is uncertain by more
-// than a factor of 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. Less
-// than three seconds are not given either, because they pass before they are of use.
+// No time left is given in the first fifth of the work, or while the estimate may be wrong by more than a factor of
+// 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. A time of less than three
+// seconds is not given either, because it passes before it is of use.
 //
-// The caller repeats what is left whenever it changes. It may ask at any time from any goroutine.
+// The caller repeats what is left whenever it changes. It may ask for the progress at any time from any goroutine.
 package progress
 
 import (
@@ -29,7 +29,7 @@ type Piece struct {
 	Kind  string  // pieces of a kind take the same time per Cost
 	Group string  // of similar kinds
 	Cost  float64 // approximate duration, in a unit common to all pieces
-	Sure  bool    `json:",omitempty"` // it takes exactly Cost seconds
+	Sure  bool    `json:",omitempty"` // the piece takes exactly Cost seconds
 	Times int     `json:",omitempty"` // in a Plan: number of such pieces; 0 means 1
 	// Within is the range of seconds that it takes, for as long as no piece of its kind has run. nil means about Cost
 	// seconds.
@@ -66,7 +66,7 @@ type Work struct {
 // part is the rest of one part of the work, as told to Plan.
 type part struct {
 	name string
-	at   time.Time // when it was told
+	at   time.Time // when Plan was called
 	left []Piece   // pieces that have not begun
 }
 
@@ -254,7 +254,7 @@ func (w *Work) At(now time.Time) State {
 		rest, measured := w.rest(now, gone, slower)
 		left.add(rest, 1)
 		strange := w.kinds[w.now.Kind] == nil && w.groups[w.now.Group] == nil
-		known = measured || known && !(strange && w.now.Far != nil) // it will report its progress itself
+		known = measured || known && !(strange && w.now.Far != nil) // the piece will report its progress itself
 	}
 	likely, may := math.Sqrt(slower), max(math.Sqrt(max(slower, 1/slower)), w.unsteady(left.middle()))
 	left.least = max(filled.least, likely/may*left.least+told.least)

@@ -16,7 +16,7 @@ const RecordTo = "MILLRACE_PROGRESS"
 // Event is a line of a recording: one call of a Work, At seconds after its beginning.
 type Event struct {
 	At    float64    `json:"at"`
-	Began *time.Time `json:"began,omitempty"` // only in the first line: the time
+	Began *time.Time `json:"began,omitempty"` // time of the first call; only in the first line
 	Plan  string     `json:"plan,omitempty"`  // the part that Left belongs to
 	Left  []Piece    `json:"left,omitempty"`  // a Cost of -1 is Unknown
 	Begin *Piece     `json:"begin,omitempty"`

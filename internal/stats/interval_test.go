@@ -57,7 +57,7 @@ func TestIntervalRefuses(t *testing.T) {
 			t.Errorf("%v at %v: %v, want %q", c.values, c.confidence, err, c.want)
 		}
 	}
-	for n := 1; n < 40; n++ { // the number of values it asks for is the least that suffices
+	for n := 1; n < 40; n++ { // Fewest is the least number of values that suffices
 		_, err := MedianInterval(ascending(n), 0.95)
 		if (err == nil) != (n >= Fewest(0.95)) {
 			t.Errorf("%d values: %v; the least is said to be %d", n, err, Fewest(0.95))

@@ -3,8 +3,8 @@
 // Input: slices of measurements, which are not changed. Output: single numbers. The median, quartiles and mean of no
 // numbers are 0. Intervals of too few values, or of NaN, are refused.
 //
-// The median is always the middle value, or the mean of the two middle ones. To get one of the measured things
-// itself, use [Middle].
+// The median is always the middle value, or the mean of the two middle ones. To pick one of the measured things, use
+// [Middle].
 package stats
 
 import (

@@ -33,7 +33,7 @@ func bounded(text []byte) error {
 			case ',', ':', '-', '?', '\'', '"', '*', '&', '!', '|', '>', '%', '#', '\n':
 				marks++
 			case '<', '@', '`':
-				marks += 4 // the library reads on after one in a wrong place
+				marks += 4 // if one of these is in a wrong place, the library reads on
 			}
 		}
 		if dashes := bytes.Count(row[:len(row)-len(bytes.TrimLeft(row, " -"))], []byte("-")); dashes > maxDepth {

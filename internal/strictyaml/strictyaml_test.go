@@ -126,7 +126,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("<<: &a\n  count: 3\nany: *a\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var k kinds
-		_ = Decode([]byte(text), &k) // it must return, with or without an error
+		_ = Decode([]byte(text), &k) // Decode must return, with or without an error
 	})
 }
 

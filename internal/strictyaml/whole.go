@@ -76,7 +76,7 @@ func (w wholes) field(n *ast.MappingValueNode, t reflect.Type) error {
 			return w.check(n.Value, of, key)
 		}
 	}
-	return w.check(n.Value, reflect.TypeFor[any](), key) // it may have anchors
+	return w.check(n.Value, reflect.TypeFor[any](), key) // the value may have anchors
 }
 
 // fieldOf returns the type of a struct's field for a key; nil if there is none.

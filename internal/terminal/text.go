@@ -87,7 +87,7 @@ func lines(text string, first, rest int) []string {
 		words := strings.FieldsFunc(paragraph, func(r rune) bool { return r == ' ' || r == '\t' })
 		for i, word := range words {
 			if i > 0 && isUnit(word) && endsInDigit(words[i-1]) {
-				continue // it is already after its number
+				continue // the unit is already joined to its number
 			}
 			if i+1 < len(words) && isUnit(words[i+1]) && endsInDigit(word) {
 				word += " " + words[i+1]

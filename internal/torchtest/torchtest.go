@@ -37,7 +37,7 @@ type Answer struct {
 	Doc        string // of the module's class
 	Code       int    // exit code of the exporter
 	Said, Done string // what it wrote to stderr and stdout
-	Oracle     bool   // PyTorch's own numbers were written; never for a network that draws random numbers
+	Oracle     bool   // PyTorch's own numbers were written, as for every network that draws no random numbers
 	Model      string // the exported file
 	Numbers    string // the safetensors file of PyTorch's numbers
 }

@@ -270,8 +270,7 @@ func (s *Spec) files() []mapping {
 		{"data", data}}}
 }
 
-// common returns the variables that every kind sets: the port of rank 0, the token, and whether connections are
-// encrypted.
+// common returns the variables that all kinds of pods get: the port of rank 0, the token, and whether to encrypt.
 func (s *Spec) common() list {
 	env := list{variable(launch.MasterPortVar, fmt.Sprint(launch.DefaultPort)),
 		mapping{{"name", launch.TokenVar}, {"valueFrom", mapping{{"secretKeyRef", mapping{{"name", s.Secret},

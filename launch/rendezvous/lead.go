@@ -33,7 +33,7 @@ func Lead(ctx context.Context, l net.Listener, c Config) (*Meeting, error) {
 	_ = l.Close()
 	<-accepted
 	h.strangers.closeAll()
-	h.talks.Wait() // each ends in time, since its last word has a deadline
+	h.talks.Wait() // each talk ends in time, since its last word has a deadline
 	h.log()
 	return h.meeting()
 }
@@ -178,7 +178,7 @@ const acceptAgain = 50 * time.Millisecond
 func (h *leader) attend(plain net.Conn) {
 	conn, hello, err := h.greet(plain)
 	if known := h.strangers.remove(plain); err != nil || !known {
-		if known { // otherwise it was closed to make room, or the meeting is over
+		if known { // otherwise the connection was closed to make room, or the meeting is over
 			h.refuse(plain, err)
 			if conn != nil {
 				_ = say(conn, word{Kind: notOurs, Reasons: []string{err.Error()}}) // an error only means that the stranger is gone

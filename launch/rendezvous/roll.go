@@ -27,7 +27,7 @@ type roll struct {
 	phase   phase
 	hellos  []*Hello // by rank; nil: has not come yet
 	clocks  []*Clock // by rank; nil: not measured yet
-	ready   []bool   // by rank: whether it has the table
+	ready   []bool   // by rank: whether the process has the table
 	clocked int      // number of measured clocks
 	have    int      // number of ready processes
 

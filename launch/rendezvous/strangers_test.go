@@ -21,7 +21,7 @@ func TestStrangersOfAnotherRun(t *testing.T) {
 		old := rank(1, 2)
 		old.Own.Restart = 7
 		results := meet(t, newFakeNet(), func(i int) time.Duration {
-			return map[int]time.Duration{1: 20 * time.Second}[i] // rank 1 comes after both
+			return map[int]time.Duration{1: 20 * time.Second}[i] // rank 1 comes after both strangers
 		}, rank(0, 2), rank(1, 2), other, old)
 		for _, r := range results[:2] {
 			if r.err != nil {

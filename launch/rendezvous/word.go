@@ -45,7 +45,7 @@ type Hello struct {
 	Machine string `json:"machine,omitempty"` // distinguishes hosts of one name; may be empty
 	PID     int    `json:"pid"`
 	Facts   []Fact `json:"facts,omitempty"`
-	Address []byte `json:"address,omitempty"` // how the others reach it; opaque to this package
+	Address []byte `json:"address,omitempty"` // how other processes reach this one; opaque to this package
 }
 
 // check refuses a Hello beyond the limits.

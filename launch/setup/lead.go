@@ -26,7 +26,7 @@ type Leader struct {
 
 	mu    sync.Mutex
 	asked map[int]asked // by rank: processes that have not answered
-	look  *time.Timer   // until they are logged next; nil: no question is open
+	look  *time.Timer   // until open questions are logged next; nil: no question is open
 }
 
 // asked is an open question.
@@ -95,7 +95,7 @@ func (l *Leader) say(body control.Body) {
 	m := control.Message{N: ofSetup, Body: body}.Shared()
 	for _, p := range l.peers {
 		if p != nil {
-			_ = p.Send(m) // it can always be encoded
+			_ = p.Send(m) // the message can always be encoded
 		}
 	}
 }

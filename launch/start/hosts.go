@@ -179,7 +179,7 @@ func (s *Spec) environment(hosts []Host, node int, port string, start int) []str
 // random returns n random bytes as text.
 func random(n int) string {
 	b := make([]byte, n)
-	_, _ = rand.Read(b) // it never fails
+	_, _ = rand.Read(b) // rand.Read never fails
 	return hex.EncodeToString(b)
 }
 

@@ -116,7 +116,7 @@ func (r *remote) answer(ctx context.Context) (answer, error) {
 	case a = <-r.answers:
 	case <-r.over:
 		select {
-		case a = <-r.answers: // it came just before the end
+		case a = <-r.answers: // the answer came just before the connection's end
 		default:
 			return a, r.why
 		}
@@ -151,7 +151,7 @@ func (r *remote) hear(line []byte) error {
 	case w.Started != nil:
 		r.note(answer{failed: w.Started.Failed})
 	case w.Said != nil && r.has(w.Said.Rank):
-		_ = r.to.says(w.Said.Rank, w.Said.Errs, w.Said.Line) // the reader is gone
+		_ = r.to.says(w.Said.Rank, w.Said.Errs, w.Said.Line) // an error means that the reader is gone
 	case w.Ended != nil && r.has(w.Ended.Rank):
 		r.mu.Lock()
 		r.left = slices.DeleteFunc(r.left, func(rank int) bool { return rank == w.Ended.Rank })

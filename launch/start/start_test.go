@@ -150,7 +150,7 @@ case $args in *"$MILLRACE_TOKEN"*) exit 5;; esac`)
 	}
 }
 
-// The run's code is that of the first cause, whatever follows from it in other processes.
+// The run's code is that of the first cause, whatever codes other processes end with.
 func TestTheFirstCauseCounts(t *testing.T) {
 	for _, c := range []struct {
 		name, script string

@@ -62,7 +62,7 @@ func addHelp(root *cobra.Command) {
 	}
 	help.Flags().BoolVar(&markdown, "markdown", false, "print all verbs as one Markdown page")
 	if err := help.Flags().MarkHidden("markdown"); err != nil {
-		panic(err) // cannot happen: it was added above
+		panic(err) // cannot happen: the flag was added above
 	}
 	root.SetHelpCommand(help)
 }

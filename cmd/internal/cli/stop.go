@@ -51,7 +51,7 @@ const StopGrace = 700 * time.Millisecond
 // stopper handles the signals of one verb and decides the exit code.
 type stopper struct {
 	cancel context.CancelCauseFunc
-	exit   func(code int) // os.Exit
+	exit   func(code int) // ends the process: exitAtOnce
 
 	mu     sync.Mutex
 	by     *Stopped      // the first signal; nil before it
@@ -243,7 +243,7 @@ func (s *stopper) code(err error, args []string) int {
 // patient is a writer that ignores the error of a closed reader, so that a run goes on without it.
 type patient struct {
 	to     io.Writer
-	screen bool // it writes to a terminal, which may have been closed
+	screen bool // the output is a terminal, which may have been closed
 }
 
 func (p patient) Write(text []byte) (int, error) {

@@ -43,7 +43,7 @@ func TestProcessesThatShareNoProcessorMeasureAtOnce(t *testing.T) {
 		{"a:0 a:1 b:0", []int{0, 1, 2}, []int{0, 2}},
 		{"b:0 a:0 a:1", []int{0, 1, 2}, []int{0, 1}},
 		{"a:0 a:123", []int{0, 1}, []int{0, 1}},                 // both types are measured at once
-		{"a:0 b:0 b:123 a:123", []int{0, 1, 2, 3}, []int{0, 2}}, // also while the other type is measured,
+		{"a:0 b:0 b:123 a:123", []int{0, 1, 2, 3}, []int{0, 2}}, // all four measure at once, two for each type
 	} {
 		s := world(1, k.processes)
 		var mu sync.Mutex

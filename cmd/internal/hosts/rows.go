@@ -33,7 +33,7 @@ const (
 
 var carriers = []string{plainly, encrypted}
 
-// These are the levels of links.
+// These are the names of the levels of links.
 const (
 	inProcess    = "in a process"
 	insideHost   = "inside a host"
@@ -141,7 +141,7 @@ func inside(ctx context.Context, open func() ([]wire.Carrier, error)) (l links.L
 // loopback makes the carriers of two workers, each with its own Endpoint.
 func loopback(ctx context.Context, encrypted bool) ([]wire.Carrier, error) {
 	token := make([]byte, 2*tcp.LeastToken)
-	_, _ = rand.Read(token) // never fails
+	_, _ = rand.Read(token) // rand.Read never fails
 	all := make([]wire.Carrier, 2)
 	var ends [2]*tcp.Endpoint
 	var at []wire.Address

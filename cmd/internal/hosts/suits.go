@@ -66,7 +66,7 @@ type comparison struct {
 // the places of that type. The remaining hosts take the remaining places in their order.
 func (w comparison) seating() []int {
 	own := w.typeNames()
-	var hosts [][]string // the types of their devices
+	var hosts [][]string // for each host, the types of its devices
 	for _, ranks := range w.byHost() {
 		var types []string
 		for _, rank := range ranks {

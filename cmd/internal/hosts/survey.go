@@ -15,7 +15,7 @@ import (
 // Host is the host of a process.
 type Host struct {
 	Name string
-	Node int // its number among the hosts
+	Node int // the host's number among all hosts
 }
 
 // Survey holds what rank 0 knows of all processes.
@@ -121,7 +121,7 @@ func (s *Survey) Crowded(threads int) []string {
 // Type is a group of processes whose workers compute at the same speed.
 type Type struct {
 	Name  string
-	Kind  string // everything that the speed of its workers depends on
+	Kind  string // everything that the speed of the type's workers depends on
 	Ranks []int
 	// Workers is how many workers compute at once during the measurement, on Cores cores.
 	Workers, Cores int

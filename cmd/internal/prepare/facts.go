@@ -21,15 +21,15 @@ import (
 // Facts describes a process's host.
 type Facts struct {
 	CPU         string  `json:"cpu"`                  // model
-	Processors  []int   `json:"processors,omitempty"` // that the process may use, if the kernel tells
+	Processors  []int   `json:"processors,omitempty"` // processors that the process may use, if the kernel tells
 	Count       int     `json:"count"`                // number of these processors
-	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that it may use; 0: no limit
+	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that the process may use; 0: no limit
 	Kernels     string  `json:"kernels,omitempty"`    // vector instructions of millrace's own CPU kernels
 	BLAS        string  `json:"blas,omitempty"`       // name of the BLAS library, with its kernels
 	Torch       string  `json:"torch,omitempty"`
 	Against     string  `json:"against,omitempty"` // version that the native library was compiled for
 	Device      string  `json:"device"`
-	MemoryBytes int64   `json:"memory_bytes,omitempty"` // of the host
+	MemoryBytes int64   `json:"memory_bytes,omitempty"` // memory of the host
 }
 
 // Own returns the facts of this process. Without libtorch the facts about libtorch are empty.

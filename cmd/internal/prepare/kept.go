@@ -190,8 +190,8 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 	defer free()
 	r, l := k.read(func(err error) { slog.Warn(err.Error() + "; what it held is measured again") })
 	write := func(f func() error) error {
-		free, err := k.locked(ctx, writingLock, true, func() {}) // also against other hosts that share the folder
-		if ctx.Err() != nil {                                    // stopped: it keeps what it has measured
+		free, err := k.locked(ctx, writingLock, true, func() {}) // other hosts may share the folder
+		if ctx.Err() != nil {                                    // after a stop, the measurements so far are kept
 			free, err = func() {}, nil
 		}
 		if err != nil {
@@ -376,7 +376,7 @@ func AllMeasured() ([]Measured, error) {
 			if m.Links, m.Err = timing.ReadLinks(m.Path); m.Err == nil {
 				break
 			}
-			fallthrough // a model may have this name
+			fallthrough // the name of a model may also begin with "links-"
 		default:
 			if r, err := timing.ReadRecord(m.Path); err == nil {
 				m.Record, m.Links, m.Err = r, nil, nil

@@ -288,7 +288,7 @@ func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 			return o, cli.BadInput(fmt.Errorf("--pipelines, --alpha, --averaging, --reference: %w", err))
 		}
 	}
-	if err := o.CheckNames(); err != nil { // before anything is measured
+	if err := o.CheckNames(); err != nil { // checked before anything is measured
 		return o, Refused(j, err)
 	}
 	if j.Machine.Cluster == "" && j.Plan.File == "" { // the job is trained on this machine

@@ -88,7 +88,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 	if err != nil {
 		return nil, err
 	}
-	if (trains || j.Machine.Cluster == "") && j.Plan.File == "" { // before anything is measured
+	if (trains || j.Machine.Cluster == "") && j.Plan.File == "" { // checked before anything is measured
 		if err := fix.Check(m.Name, len(m.Layers), j.Machine.Workers, j.Plan.Batch); err != nil {
 			return nil, Refused(j, err)
 		}
@@ -98,7 +98,7 @@ func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepa
 		if p.Plan, err = givenPlan(j, m); err != nil {
 			return nil, err
 		}
-		if trains { // before anything is measured
+		if trains { // checked before anything is measured
 			if err := run.CheckPlan(p.Plan, m, j.Plan.BatchNorm == job.PerSlice); err != nil {
 				return nil, cli.BadInput(fmt.Errorf("%w (in %s)", err, j.Plan.File))
 			}
@@ -168,7 +168,7 @@ func (p *Prepared) Placed(pl *plan.Plan) {
 func (p *Prepared) Advance() error {
 	n, err := strconv.Atoi(p.Job.Plan.Advance)
 	if err != nil {
-		return nil // none, or adapted during training
+		return nil // the job has no fixed number of advance forwards
 	}
 	pl, err := predict.Advanced(p.Profile, p.Cluster, p.Plan, p.Job.Train.Clip > 0, n)
 	if err != nil {

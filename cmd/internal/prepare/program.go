@@ -42,7 +42,7 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 		return nil, nil
 	}
 	name := filepath.Base(j.Plan.Program)
-	if j.Plan.Schedule != "" && j.Plan.Schedule != name || j.Plan.File != "" { // the recorded job of a run has both
+	if j.Plan.Schedule != "" && j.Plan.Schedule != name || j.Plan.File != "" { // a run's recorded job has both names
 		return nil, cli.BadInput(fmt.Errorf("--program %s is a schedule of its own; leave out --schedule and --plan",
 			j.Plan.Program))
 	}

@@ -159,7 +159,7 @@ func (s *Server) Close() error {
 	if s.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 		defer cancel()
-		_ = s.server.Shutdown(ctx) // Close ends what is not done by then
+		_ = s.server.Shutdown(ctx) // Close ends what is not done in this time
 		return s.server.Close()
 	}
 	return s.listener.Close()

@@ -52,7 +52,7 @@ func TestWhereAProcessIsOpen(t *testing.T) {
 			}
 			defer e.Close()
 			p := &Party{World: &launch.World{Rank: len(c.others), Size: len(c.others) + 1}, endpoint: e}
-			for _, host := range append(c.others, "no.such.invalid") { // and its own host
+			for _, host := range append(c.others, "no.such.invalid") { // the last one is this process's own host
 				p.Places = append(p.Places, at(host))
 			}
 			if got, err := p.Open(t.Context()); err != nil || got != c.want {

@@ -265,7 +265,7 @@ func asked(c *cobra.Command) *model.Model {
 	if err != nil || j.Model.Name == "" {
 		return nil
 	}
-	j.Model.Freeze, j.Model.Init = nil, "" // may still be incomplete
+	j.Model.Freeze, j.Model.Init = nil, "" // these settings may still be incomplete
 	m, err := prepare.LoadModel(j)
 	if err != nil {
 		return nil

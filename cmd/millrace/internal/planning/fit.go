@@ -84,7 +84,7 @@ func (f *planFlags) remedied(c *cobra.Command, p *prepare.Prepared, err error) e
 	switch {
 	case p == nil || f.asJSON:
 	case errors.As(err, &memory):
-		remedies = tune.Remedies(c.Context(), f.request(p), memory)[1:] // the error already names the first
+		remedies = tune.Remedies(c.Context(), f.request(p), memory)[1:] // the error already names the first remedy
 	case errors.Is(err, plan.ErrMemory):
 		from := int64(1)
 		var own *plan.MemoryError

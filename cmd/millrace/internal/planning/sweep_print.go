@@ -125,7 +125,7 @@ func parts(of *shape.Prediction) []part {
 	p := of.Parts
 	computes := p.KernelsS
 	if p.Spent != (kernels.Spent{}) {
-		computes = 0 // listed instead by what bounds it
+		computes = 0 // the kernels' time is listed by what bounds it instead
 	}
 	return []part{
 		{"computing", "forwards and backwards", computes},

@@ -145,7 +145,7 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	return began, took
 }
 
-// staleness says how many updates old the weights were that gradients or pipelines used.
+// staleness says how old the weights were, in updates, that gradients or pipelines used.
 func staleness(of folder.Order) []report.Fact {
 	if of.Applied != nil {
 		median, most := trace.Staleness(of.Applied)

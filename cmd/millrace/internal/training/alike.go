@@ -116,7 +116,7 @@ func filesOf(j *job.Job) claims {
 // These say how much of a data set is read to identify it.
 const (
 	wholeFile  = 64 << 20 // bytes read at the beginning of a file, and at its end if it is longer
-	sampleRows = 16       // of each part
+	sampleRows = 16       // samples read of each part
 )
 
 // dataOf returns claims that identify data: sizes, and a digest of samples and of the files.

@@ -113,7 +113,7 @@ func underWay(dir string) error {
 type held struct {
 	Holds  bool   // this process holds the lock
 	Busy   bool   // another process holds the lock, of this run or of another
-	Folder uint64 // its number on the file system; equal for hosts that share the file system
+	Folder uint64 // the folder's number on the file system; equal for hosts that share the file system
 }
 
 // folderHeld identifies an open folder and says whether this process holds its lock; it returns zero if f is nil.

@@ -34,7 +34,7 @@ type errorFile struct {
 	Retry      bool      `json:"retry"` // another start may help
 	Lost       *lostRank `json:"lost,omitempty"`
 	Steps      *int      `json:"steps,omitempty"`      // steps done in all; nil if this process does not know
-	Checkpoint string    `json:"checkpoint,omitempty"` // the last one that was committed
+	Checkpoint string    `json:"checkpoint,omitempty"` // the last checkpoint that was committed
 }
 
 // lostRank is the process that was lost.

@@ -47,7 +47,7 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	if t.peers.survey, err = crew.Survey(each); err != nil {
 		return err
 	}
-	var planned *cluster.Cluster // that a given plan is for
+	var planned *cluster.Cluster // the cluster that a given plan is for
 	if p.Plan != nil {
 		if err := t.peers.survey.Has(j.Plan.File, p.Plan.Devices()); err != nil {
 			return cli.BadInput(err)

@@ -64,7 +64,7 @@ func (t *training) together(w *launch.World) error {
 
 // asked is what a process was asked to run.
 type asked struct {
-	Job   claims // its settings
+	Job   claims // settings of the job
 	Files claims
 }
 

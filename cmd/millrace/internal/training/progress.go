@@ -25,7 +25,7 @@ type progress struct {
 	cost     map[string]float64
 	work     work.Work
 	done     int      // steps done
-	due      []string // due after the last step, not begun
+	due      []string // work that is due after the last step and has not begun
 	last     time.Time
 	recent   []report.StepTook // times of the last steps
 	batch    int               // samples per step

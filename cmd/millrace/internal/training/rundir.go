@@ -66,7 +66,7 @@ func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from
 // begin makes the folder, which is locked, belong to this run, and writes everything that is known before the first
 // step.
 func (w *runDir) begin() error {
-	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have used it since
+	if err := checkOut(w.Job, w.run, w.from); err != nil { // another run may have used the folder since
 		return err
 	}
 	if err := w.makeRoom(); err != nil {

@@ -76,14 +76,14 @@ type among struct {
 type wanted struct {
 	Path  string
 	Known string            // digest of rank 0's checkpoints
-	Copy  checkpoint.Copy   // whose manifest is wanted
+	Copy  checkpoint.Copy   // the copy whose manifest is wanted
 	Steps int               // step of the checkpoint whose files are wanted
 	Files []checkpoint.File // files to check
 }
 
 // looked is what a process has at the path.
 type looked struct {
-	Same bool // the same as rank 0
+	Same bool // this process has the same as rank 0
 	checkpoint.Survey
 }
 

@@ -150,7 +150,7 @@ func (t *training) replan(j *job.Job, others bool) {
 		return true
 	}
 	if others && !t.Flags().Changed("workers") {
-		j.Machine.Workers = 0 // as many as were started
+		j.Machine.Workers = 0 // as many workers as were started
 		j.TakeBack("workers")
 	}
 	if drop("program", "workers", "stages", "split", "schedule", "plan") && j.Plan.Program != "" {
@@ -310,7 +310,7 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}
 	in, writing := w.finish(result, err)
-	if !isFull(err) { // with a full disk, every file reports it
+	if !isFull(err) { // with a full disk, every file fails to be written
 		err = errors.Join(err, writing)
 	}
 	if err != nil {

@@ -320,7 +320,7 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 		if _, err := prepare.OpenEngine(); err != nil { // checked first, because every method needs it here
 			return nil, noEngine(err)
 		}
-		if _, err := prepare.TrainingData(j, p.Model); err != nil { // before anything is measured
+		if _, err := prepare.TrainingData(j, p.Model); err != nil { // checked before anything is measured
 			return nil, err
 		}
 	}
