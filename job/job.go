@@ -154,18 +154,17 @@ const (
 	Native  = "native"
 )
 
-// The RateScales derive the learning rate of several pipelines from one chosen for a single pipeline. `millrace-lab
-// bench curves` measures the epochs to a target that result.
+// These are the values of Train.RateScale. They derive the learning rate of several pipelines from one chosen for a
+// single pipeline. `millrace-lab bench curves` measures how many epochs a training then needs to reach a target.
 //
-// ScaleByPipelines multiplies the rate by the number of pipelines. It is for pipelines that each take as large a
-// batch as the single one. The reference moves by the mean of their steps. So this acts like a larger batch, with
-// its drawbacks if batches were not small.
+// ScaleByPipelines multiplies the rate by the number of pipelines. It is for pipelines that each take as large a batch
+// as the single one. The reference moves by the mean of their steps. So this acts like a larger batch, with its
+// drawbacks if batches were not small.
 //
-// ScaleSplit is for pipelines that each take 1/N of the batch, so that an iteration uses as many samples as a step
-// did. If steps are proportional to gradients, the mean of N steps is the step of the whole batch, at the same rate.
-// With Adam, or with clipped gradients, a step has about the same length for any batch. The mean of N steps with
-// different noise is shorter by a factor of up to the root of N, so the rate is multiplied by that root. Alpha is
-// 1.5/N.
+// ScaleSplit is for N pipelines that each take 1/N of the batch. An iteration then uses as many samples as a step did.
+// If steps are proportional to gradients, the mean of N steps is the step of the whole batch, at the same rate. With
+// Adam, or with clipped gradients, a step has about the same length for any batch. The mean of N steps with different
+// noise is shorter by a factor of up to the square root of N, so the rate is multiplied by that root. Alpha is 1.5/N.
 const (
 	ScaleByPipelines = "pipelines"
 	ScaleSplit       = "split"

@@ -108,7 +108,7 @@ func truth(doc, name string, at func(*Job) *bool) Option {
 	}}
 }
 
-// ModelOptions name the model. PlanOptions are what a plan depends on in addition; TrainOptions are the rest.
+// ModelOptions name the model. PlanOptions are the further settings that a plan depends on. TrainOptions are the rest.
 var (
 	ModelOptions = noted([]Option{
 		word("built-in name (see: millrace model ls), .yaml file or PyTorch network", "model",

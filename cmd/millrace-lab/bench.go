@@ -127,7 +127,7 @@ func (x *experiment) doing(format string, args ...any) {
 	}
 }
 
-// duel runs two commands in pairs, both after warm-up. If after is not nil, it gets both after every pair.
+// duel runs two commands in pairs, both after warm-up. If after is not nil, it is called with both after every pair.
 func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 	after func(a, b *race.Rival)) (result race.Result, err error) {
 	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {

@@ -55,7 +55,7 @@ var launchers = []launcher{
 		return fmt.Sprintf("PET_NNODES=%d PET_NPROC_PER_NODE=1 PET_NODE_RANK=%d PET_MASTER_ADDR=127.0.0.1 "+
 			"PET_MASTER_PORT=%s JOB_COMPLETION_INDEX=%[2]d HOSTNAME=gpt-node-0-%[2]d", n, rank, port)
 	})},
-	// Debian's torchrun fails with its own defaults under Python 3.11, but works with these.
+	// Debian's torchrun fails with its own defaults under Python 3.11, but works with these settings.
 	{"torchrun", false, "/usr/bin/python3", func(t *testing.T, p *clitest.Program, n int, args []string) (int, string) {
 		if exec.Command("/usr/bin/python3", "-c", "import torch.distributed.run").Run() != nil {
 			t.Skip("python3-torch is not installed")

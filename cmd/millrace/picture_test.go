@@ -31,8 +31,8 @@ func records(t *testing.T, text string) (all []map[string]any, other string) {
 	return all, other
 }
 
-// A run on two hosts leaves consistent files: records of all processes, a Timeline on one clock with the places of
-// workers, metrics of each worker, and a report and a viewer's file that show hosts.
+// A run on two hosts leaves consistent files. These are records of all processes, a Timeline on one clock with the
+// places of workers, and metrics of each worker. The report and the viewer's file show the hosts.
 func TestHostsLeaveOnePicture(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -98,7 +98,7 @@ func TestResumeIsBitEqualUnderAnotherPlan(t *testing.T) {
 	}
 }
 
-// A run is saved even if the reader of its output was stopped with it, as tee is by the same key.
+// A run is saved even if the reader of its output, such as tee, was stopped by the same Ctrl-C.
 func TestARunIsSavedWhenNobodyReadsItsOutput(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -54,7 +54,8 @@ func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 			p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"),
 				Cache: t.TempDir()}
 			var printed, said string
-			// It is unknown when a search has its first plan. If it was stopped too early, it is searched again for longer.
+			// It is unknown when a search has its first plan. If the search was stopped before that, the test searches
+			// again for longer.
 			for after := time.Second; after < time.Minute; after *= 2 {
 				printed, said = p.StopAnswering(t, command+" -o out.json", strings.Fields(command)[0]+": ", syscall.SIGINT, 130,
 					firstLine+"="+after.String())
@@ -73,7 +74,7 @@ func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 	}
 }
 
-// A profile that is stopped keeps its measurements, says of which sizes, and the next one continues from them.
+// A profile that is stopped keeps its measurements, and says of which sizes. The next profile continues from them.
 func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

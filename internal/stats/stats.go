@@ -24,8 +24,8 @@ func Median(values []float64) float64 {
 // Middle returns the position of the median among n sorted things, or the lower one if there are two.
 func Middle(n int) int { return (n - 1) / 2 }
 
-// Quartiles returns the values below which a quarter, and three quarters, of the others lie. Each is one of the
-// values, without interpolation.
+// Quartiles returns the values below which a quarter, and three quarters, of all values lie. Each is one of the values,
+// without interpolation.
 func Quartiles(values []float64) (lower, upper float64) {
 	if len(values) == 0 {
 		return 0, 0

@@ -9,7 +9,7 @@
 // and commands. Each command has arguments and lines of input, a line "----", and the output up to an empty line.
 // "go test PACKAGE -run TestStories -args -rewrite" rewrites the outputs; always read the difference.
 //
-// # Rooms that have stories, and what these are of
+// # Rooms that have stories, and their subjects
 //
 //   - run/control: how processes agree on a step, a stop, a lost peer, a checkpoint, a rollback, a stall
 //   - run: a stall, a loss that is no number, a worker that fails

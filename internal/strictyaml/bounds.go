@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// These bounds are checked before the YAML library reads a text, because its time and memory grow with their
-// squares.
+// These bounds are checked before the YAML library reads a text. The library's time and memory grow with the squares of
+// these numbers.
 const (
 	maxMarks = 1 << 16 // characters with a meaning in YAML
 	maxKeys  = 1 << 12 // lines of one mapping

@@ -18,9 +18,9 @@ func Width(text string) int {
 	return uniseg.StringWidth(text)
 }
 
-// Wrap formats prose in lines that fit the screen, each with a newline. first begins the first line, hang the
-// others. It breaks only at spaces and newlines, but not between a number and its unit, nor at U+00A0, which becomes
-// a space. If a word is too wide after a blank hang, the hang is shortened.
+// Wrap formats prose in lines that fit the screen, each with a newline. first begins the first line, hang the others.
+// Wrap breaks lines at spaces and newlines. It does not break between a number and its unit, or at U+00A0, which
+// becomes a space. If a word is too wide after a blank hang, the hang is shortened.
 func (s Screen) Wrap(first, hang, text string) string {
 	var b strings.Builder
 	for i, line := range lines(text, s.Prose()-Width(first), s.Prose()-Width(hang)) {

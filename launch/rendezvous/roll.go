@@ -119,7 +119,7 @@ func (r *roll) end() {
 	}
 }
 
-// forward goes to the next phase if everything for it is there.
+// forward goes to the next phase as soon as all processes have done what the phase waits for.
 func (r *roll) forward() {
 	switch {
 	case len(r.reasons) > 0 && r.clocked == r.own.Size:

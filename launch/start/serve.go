@@ -51,8 +51,8 @@ const (
 // orphanGrace is how long processes have to stop when their launcher is gone.
 const orphanGrace = 10 * time.Second
 
-// Serve starts the processes that the launcher at the other end of a connection orders, and reports on them. It
-// returns when all have ended. If the connection or ctx ends first, it tells the processes to stop.
+// Serve starts the processes that a launcher orders over a connection, and reports on them. It returns when all have
+// ended. If the connection or ctx ends first, it tells the processes to stop.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	v := &server{out: json.NewEncoder(out), gone: make(chan struct{})}
 	port, err := freePort()

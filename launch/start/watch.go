@@ -192,8 +192,8 @@ func (g *gang) watch(ctx context.Context) Outcome {
 	return Outcome{Code: first.Code, Rank: first.Rank, How: first.How}
 }
 
-// behind returns the priority of an end as the first cause, 0 the highest. Ordinary failures come first, then
-// processes lost with their host, then those that have lost a peer, last those that were stopped.
+// behind ranks an end as a possible first cause; 0 comes first. Ordinary failures come first, then processes lost with
+// their host, then those that have lost a peer, last those that were stopped.
 func (e *end) behind() int {
 	switch {
 	case e.Lost:

@@ -163,9 +163,9 @@ func (s *stopper) wrote() string {
 	return strings.Join(done, ", ") + " had been written by then"
 }
 
-// Keeps sets what a verb leaves if it is stopped from here on: kept returns that text at the time. An empty text
-// means that another process informs the user. After a signal Keeps changes nothing, because the text must describe
-// the moment of the stop. Without a call, or with nil, the text lists the outputs that have been written.
+// Keeps sets the text about what a verb leaves if it is stopped later. kept returns the text at the time of the stop.
+// An empty text means that another process informs the user. After a signal Keeps changes nothing, because the text
+// must describe the moment of the stop. Without a call, or with nil, the text lists the outputs that have been written.
 func Keeps(ctx context.Context, kept func() string) {
 	if s, ok := ctx.Value(stopperKey{}).(*stopper); ok {
 		s.mu.Lock()

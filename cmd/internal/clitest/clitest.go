@@ -128,8 +128,8 @@ func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	return c
 }
 
-// Run returns what a command prints, and its exit code unless that is 0. With quiet only the lines of an error are
-// returned, because the others depend on the clock.
+// Run returns what a command prints, and its exit code unless that is 0. If quiet is true, it returns only the lines of
+// an error, because other lines depend on the clock.
 func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	c := p.Command(t, args)
 	var out bytes.Buffer

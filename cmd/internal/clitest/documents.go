@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// HelpIsShort checks that help fits a screen: a flag has one line with one idea, longer text is in the verb's long
-// help, and each verb has an example.
+// HelpIsShort checks that help fits a screen. A flag has one line with one idea, and longer text is in the verb's long
+// help. Each verb has an example.
 func HelpIsShort(t *testing.T, root *cobra.Command) {
 	const most, widest = 80, 120
 	var look func(c *cobra.Command)

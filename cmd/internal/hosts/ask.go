@@ -254,8 +254,8 @@ func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, er
 	return found[0], nil
 }
 
-// Profile has one process of each type measure the costs of a job's model, and joins the results. Meanwhile
-// processes on other processors of that host measure as well, because they will be busy in the run too. called holds
+// Profile has one process of each type measure the costs of a job's model, and joins the results. Other processes of
+// the same hosts measure at the same time, on other processors, because they will be busy in the run too. called holds
 // the names of the types in the profile.
 func (c *Crew) Profile(s *Survey, types []Type, called []string, j *job.Job, sizes []int) (*profile.Profile, error) {
 	text, err := j.Text()

@@ -63,7 +63,7 @@ func (s *Survey) beside(rank int) []int {
 }
 
 // Share returns how many cores a process has for its own workers, at least one. Processes with the same processors
-// divide them equally.
+// divide these equally.
 func (s *Survey) Share(rank, threads int) int {
 	return max(1, s.Facts[rank].Cores()/max(threads, 1)/len(s.beside(rank)))
 }
@@ -153,8 +153,8 @@ func (s *Survey) kind(rank int) string {
 	return s.Facts[rank].Kind(len(s.beside(rank))*s.Workers, s.onHost(rank))
 }
 
-// apart returns a process and others of its host, such that no two of them share processors. These can measure at
-// once.
+// apart returns a process and others of its host, such that no two of them share processors. Such processes can measure
+// at once.
 func (s *Survey) apart(rank int) []int {
 	all := []int{rank}
 	for r := range s.Hosts {

@@ -140,8 +140,8 @@ func (k *kept) options(w Wanted) timing.Options {
 		Optimizer: updatesOf(k.job.Train.Optimizer)}
 }
 
-// updatesOf describes what an update computes. Values of coefficients are left out, because its time does not depend
-// on them.
+// updatesOf describes what an update computes. Values of coefficients are left out, because the time of an update does
+// not depend on them.
 func updatesOf(o optim.Settings) string {
 	return fmt.Sprintf("%s, momentum %v, Nesterov %v, weight decay %v", o.Kind, o.Momentum != 0, o.Nesterov,
 		o.WeightDecay != 0)

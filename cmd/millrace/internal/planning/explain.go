@@ -203,8 +203,8 @@ func (v *view) fullest() string {
 	return text
 }
 
-// short is the duration of a layer, in seconds, below which launching kernels matters: ten launches of 5 to 10 us
-// take half of it or more.
+// short is the duration of a layer, in seconds, below which launching kernels matters. Ten launches of 5 to 10 us take
+// a quarter to half of it.
 const short = 200e-6
 
 // costs says where the costs behind the predictions come from.

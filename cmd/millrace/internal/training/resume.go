@@ -163,7 +163,7 @@ func (t *training) goOn(j *job.Job, run string) error {
 }
 
 // forget clears the run's name in this host's copy of the folder that a job overwrites. It is called at the beginning
-// of a run's first start, so that a later start cannot resume from an older run of the same name.
+// of a run's first start. So a later start cannot resume from an older run of the same name.
 func (t *training) forget(w *launch.World, j job.Job) error {
 	if t.dry || !j.Output.Overwrite || w.StartedBefore() || w.RunID == "" {
 		return nil
