@@ -102,8 +102,8 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 	return c, pl.Write(path)
 }
 
-// singles returns the candidates for the best single worker with this many threads: one for each micro-batch size
-// that halving the batch gives.
+// singles returns the candidates for the best single worker with this many threads. There is one for each micro-batch
+// size: the batch, its half, and so on down to an odd number.
 func (x *experiment) singles(m *model.Model, threads int) ([]race.Command, error) {
 	var out []race.Command
 	for size := x.job.Plan.Batch; ; size /= 2 {

@@ -206,7 +206,7 @@ func (e *importedModule) plan(j *job.Job, called string) (*planned, func(), erro
 	return p, remove, nil
 }
 
-// commands returns the plans to be raced. It is only one if millrace chose the pipeline anyway.
+// commands returns the plans to be raced. There is only one if millrace chose the pipeline anyway.
 func (p *planned) commands() []race.Command {
 	chosen, pipeline := *p.chosen.Plan, *p.pipeline.Plan
 	if chosen.Why, chosen.Rivals, pipeline.Why, pipeline.Rivals = nil, nil, nil, nil; reflect.DeepEqual(chosen, pipeline) {

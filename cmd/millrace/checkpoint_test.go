@@ -139,7 +139,7 @@ exit 1
 	}
 }
 
-// exported reads the data of each tensor in a safetensors file, without our own reader.
+// exported reads the data of each tensor in a safetensors file, without millrace's own reader.
 func exported(t *testing.T, path string) map[string][]byte {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -39,7 +39,7 @@ func TestDoctorMeasuresLinks(t *testing.T) {
 	if err := c.Write(filepath.Join(p.Dir, "other.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	// A memory limit for each worker does not require that a host has that much for all its workers.
+	// A memory limit for each worker may exceed a worker's share of its host's memory.
 	limit := fmt.Sprintf(" --memory-limit %dMiB", c.MemoryBytes(0)*6/5>>20)
 	const on = "--model mlp --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --cluster "
 	for _, line := range []string{"plan " + on + "cluster.yaml -o plan.json", "plan " + on + "other.yaml -o other.json",

@@ -31,7 +31,7 @@ type shownNetwork struct {
 	Notes      []string       `json:"notes,omitempty"`
 }
 
-// shownLayer is one of its layers. A plan may cut after each layer except the last.
+// shownLayer is one layer of a shown network. A plan may cut after each layer except the last.
 type shownLayer struct {
 	Name         string   `json:"name"`
 	Operators    []string `json:"operators"`

@@ -136,8 +136,8 @@ func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
 	return s, nil
 }
 
-// startOn returns the hosts with their numbers of processes. counted means that --processes was given, and must
-// agree.
+// startOn returns the hosts with their numbers of processes. counted means that --processes was given; its value must
+// then agree.
 func (f *launchFlags) startOn(counted bool) ([]start.Host, error) {
 	if f.hosts == "" {
 		return []start.Host{{Processes: f.n}}, nil
@@ -237,7 +237,7 @@ func launchHereCommand() *cobra.Command {
 			if err := cli.LeavesToOthers(c); err != nil {
 				return err
 			}
-			// If the launcher has gone, Serve ends the processes; SIGPIPE would end this one before that.
+			// If the launcher has gone, Serve ends the processes; SIGPIPE would end this process before that.
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			return start.Serve(c.Context(), os.Stdin, os.Stdout)
 		},

@@ -43,7 +43,7 @@ func unwrapped(out string) string {
 	return strings.Join(all, "\n")
 }
 
-// Every process knows its rank, and its output follows the rank.
+// Every process knows its rank, and each line of its output begins with the rank.
 func TestLaunchStartsProcesses(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

@@ -306,7 +306,7 @@ func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 			t.Fatalf("code %d, no %q in\n%s", code, want, out)
 		}
 	}
-	// Two micro-batches, one from each replica if there are replicas, have only one order of summing.
+	// Two micro-batches can be summed in only one order. If there are replicas, each computes one of the two.
 	if code, out := started(t, p, flags+"alone --workers 2"); code != 0 {
 		t.Fatalf("code %d\n%s", code, out)
 	}

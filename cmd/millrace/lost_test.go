@@ -40,7 +40,7 @@ func needGloo(t *testing.T) {
 	}
 }
 
-// gang is a running run in several processes.
+// gang is a run in several processes that has been started.
 type gang struct {
 	t   *testing.T
 	dir string

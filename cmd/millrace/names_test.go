@@ -51,7 +51,7 @@ func TestNamesAreNotObeyed(t *testing.T) {
 			t.Errorf("%s: %q", file, out)
 		}
 	}
-	// A path is a name too, and one that exists is printed.
+	// A path may contain control characters, too. The path of an existing file is printed.
 	if err := os.Mkdir(filepath.Join(p.Dir, "\x1b[2J"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -124,8 +124,8 @@ func TestReplicasDrawnAndRead(t *testing.T) {
 	}
 }
 
-// TestReplicasThatCannotBe: contradicting numbers are refused, and replicas of families that place their stages
-// themselves.
+// TestReplicasThatCannotBe: contradictory numbers are refused. Replicas are also refused for families that place their
+// stages themselves.
 func TestReplicasThatCannotBe(t *testing.T) {
 	most := fmt.Sprint(schedule.MaxReplica)
 	for args, want := range map[string]string{

@@ -170,8 +170,8 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 	return p, rep, cli.BadInput(err)
 }
 
-// orderNote returns a note if the sums of a Program from a file do not ascend. It says whether that concerns any
-// model, or only one with batch norm.
+// orderNote returns a note if a Program from a file does not add gradients in ascending order. The note says whether
+// that concerns any model, or only one with batch norm.
 func orderNote(source *exchange.Source) string {
 	if wrong := source.OutOfOrder(false); wrong != nil {
 		return fmt.Sprintf("%s: %v", prepare.NotPromised, wrong)

@@ -21,7 +21,7 @@ type host struct {
 	said strings.Builder
 }
 
-// hostsOf starts a process in each folder; they are the ranks of one run.
+// hostsOf starts a process in each folder. The processes are the ranks of one run.
 func hostsOf(t *testing.T, p *clitest.Program, dirs []string, line string,
 	change ...func(rank int, c *exec.Cmd)) []*host {
 	t.Helper()
@@ -246,8 +246,8 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	end(t, hostsOf(t, p, []string{"a", "b", "b"}, line+"2"), 0, 0, 0)
 }
 
-// A new run does not delete files of a checkpoint on a host if another host has committed that checkpoint, unless
-// asked to. The run that was saving it when it ended resumes from it.
+// A new run does not delete files of a checkpoint on a host if another host has committed that checkpoint, unless asked
+// to. The run that was saving the checkpoint when it ended can resume from it.
 func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -287,7 +287,7 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	const line = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --eval-rows 8 " +
 		"--split 1 --schedule 1f1b --out r --steps "
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"4"), 0, 0)
-	// c alone has a whole checkpoint of another training, that is, of another run
+	// Host c alone has a whole checkpoint, and it is of another run.
 	if code, said := started(t, p, strings.Replace(line, "--out r", "--out c/r", 1)+"8"); code != 0 {
 		t.Fatal(said)
 	}

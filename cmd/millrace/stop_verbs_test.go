@@ -41,7 +41,7 @@ func TestSignalsStopEveryVerb(t *testing.T) {
 	}
 }
 
-// A search that is stopped in the middle leaves its best result, as good as it was.
+// A search that is stopped in the middle leaves its best result in a file, and that plan can be simulated.
 func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 	t.Parallel()
 	for command, reader := range map[string]string{
@@ -104,7 +104,7 @@ func TestSignalsStopADeafVerb(t *testing.T) {
 	}
 }
 
-// If training is stopped while another process measures its profile, it ends as that process does.
+// If training is stopped while another process measures its profile, training ends as that process does.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

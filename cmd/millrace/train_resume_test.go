@@ -246,7 +246,8 @@ func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	}
 }
 
-// In a folder that an older millrace has begun no run can resume, and nothing is moved; in another folder it can.
+// A run cannot resume in a folder that an older millrace began, and nothing there is moved. In another folder it can
+// resume.
 func TestAFolderOfAnOlderMillraceStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -18,7 +18,8 @@ const (
 	mostFields  = 20
 )
 
-// largeTypes lists the types that may be larger, each with the reason. Its doc comment must contain the same words.
+// largeTypes lists the types that may be larger, each with the reason. The type's doc comment must contain the same
+// words.
 var largeTypes = map[string]string{
 	"cmd/millrace/internal/training.training": "It has a method for each step of train, from the flags to what the run " +
 		"leaves, most of which concern several of its parts.",

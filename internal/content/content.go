@@ -51,7 +51,7 @@ var words = [...]string{
 // String says what the kind is, and how to pass it.
 func (k Kind) String() string { return words[k] }
 
-// mostMembers bounds the bytes that are read of an archive's member list.
+// mostMembers bounds how many bytes of an archive's member list are read.
 const mostMembers = 32 << 20
 
 // Of returns the kind of the file or folder at a path.

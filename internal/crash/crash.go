@@ -1,8 +1,8 @@
 // Package crash catches the panics of every goroutine that millrace starts.
 //
 // Input: functions. Output: an error with the stack for a caller that waits (Guard), or a call of the process's
-// handler, which ends the process (Go, Caught). A test in internal/check requires this package for all goroutines.
-// Go does not allow catching its fatal errors (no memory, concurrent map writes, a stack overflow, no thread).
+// handler, which ends the process (Go, Caught). A test in internal/check requires this package for all goroutines. The
+// language does not allow catching fatal errors (no memory, concurrent map writes, a stack overflow, no thread).
 // Crashes in C code and in goroutines of other modules are not caught either.
 package crash
 

@@ -46,7 +46,7 @@ func (s *Store[T]) Read(path string) (*T, error) {
 	return v, nil
 }
 
-// From reads r to its end and decodes it.
+// From reads r to its end and decodes the text.
 func (s *Store[T]) From(r io.Reader) (*T, error) {
 	text, err := ReadAll(r, s.Bytes)
 	if err != nil {
@@ -72,8 +72,9 @@ func (s *Store[T]) Write(path string, v *T) error {
 	return nil
 }
 
-// Versioned returns a Decode for a Store whose files are JSON objects with a version. It refuses other texts, with
-// remedy, which says how to get another file. It also refuses values for which check returns an error.
+// Versioned returns a Decode for a Store whose files are JSON objects with a version. It refuses other texts with an
+// error that ends in remedy, which says how to get another file. It also refuses values for which check returns an
+// error.
 func Versioned[T any](room string, version int, remedy string, check func(*T) error) func(text []byte) (*T, error) {
 	return func(text []byte) (*T, error) {
 		v := new(T)

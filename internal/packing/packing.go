@@ -78,8 +78,8 @@ func (f Format) Bound() string {
 	return "0"
 }
 
-// Relative returns the bound of Bound relative to the row's largest number. It holds for rows of numbers that are
-// normal in the format.
+// Relative returns Bound as a fraction of the row's largest number. It holds for rows of numbers that are normal in the
+// format.
 func (f Format) Relative() float64 {
 	switch f {
 	case F16:
@@ -236,7 +236,7 @@ func (f Format) Unpack(row []float64, from, scaleFrom []byte) {
 	}
 }
 
-// number returns the number of 16 bits.
+// number returns the number that 16 bits stand for.
 func (f Format) number(bits uint16) float64 {
 	if f == BF16 {
 		return float64(math.Float32frombits(uint32(bits) << 16))

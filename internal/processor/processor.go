@@ -15,8 +15,8 @@ import (
 // Name returns the processors' name; empty if unknown.
 func Name() string { return first()["model name"] }
 
-// Identity returns the processors' name and a digest of their features. Clouds shorten names, and libraries choose
-// kernels by features.
+// Identity returns the processors' name and a digest of their features. The name is not enough, because clouds shorten
+// names and libraries choose kernels by features.
 func Identity() string {
 	said := first()
 	flags := strings.Fields(said["flags"] + said["Features"])

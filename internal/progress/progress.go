@@ -31,8 +31,8 @@ type Piece struct {
 	Cost  float64 // approximate duration, in a unit common to all pieces
 	Sure  bool    `json:",omitempty"` // the piece takes exactly Cost seconds
 	Times int     `json:",omitempty"` // in a Plan: number of such pieces; 0 means 1
-	// Within is the range of seconds that it takes, for as long as no piece of its kind has run. nil means about Cost
-	// seconds.
+	// Within is the range of seconds that the piece takes. It is used as long as no piece of the same kind has run. nil
+	// means about Cost seconds.
 	Within *Within `json:",omitempty"`
 	// Fills says that Within is counted from the call of Plan. The piece ends then, however long other pieces take.
 	Fills bool `json:",omitempty"`
@@ -323,7 +323,7 @@ func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool)
 }
 
 const (
-	// nearly: 1/nearly of a piece is left if it takes longer than expected.
+	// nearly: if a piece takes longer than expected, 1/nearly of it is taken to be left.
 	nearly = 20
 	// leastFar is the least progress of a piece from which a pace is computed.
 	leastFar = 0.02

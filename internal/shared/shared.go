@@ -1,5 +1,6 @@
-// Package shared finds the folder of papers, published profiles and planners' answers that tests compare with. It is
-// next to the repository, not in it. A test that needs it says so, and is skipped if it is absent. For tests only.
+// Package shared finds the folder of papers, published profiles and planners' answers that tests compare with. The
+// folder is next to the repository, not in it. A test that needs the folder says so, and is skipped if it is absent.
+// The package is for tests only.
 package shared
 
 import (

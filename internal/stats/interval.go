@@ -14,12 +14,12 @@ type Interval struct {
 }
 
 // MedianInterval returns the narrowest pair of order statistics x(k), x(n+1-k) that contains the median with a given
-// confidence. The median is that of the distribution of the values. The values must be independent; their
-// distribution may have any shape.
+// confidence. The median is that of the distribution of the values. The values must be independent; their distribution
+// may have any shape.
 //
-// The number of n values below the true median is binomial with n and 1/2. The pair misses the median if fewer than
-// k values are on one side. So its confidence is 1 - 2 P(X < k) (David and Nagaraja, Order Statistics, 3rd ed.,
-// section 7.1).
+// The number X of the n values that lie below the true median is binomial with n and 1/2. The pair misses the median if
+// fewer than k values are on one side. So its confidence is 1 - 2 P(X < k) (David and Nagaraja, Order Statistics, 3rd
+// ed., section 7.1).
 //
 // It returns an error for too few values: 0.95 needs at least 6.
 func MedianInterval(values []float64, confidence float64) (Interval, error) {
@@ -33,7 +33,7 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 	}
 	n := len(values)
 	k, reached := 0, 0.0
-	below := 0.0 // P(X < k+1)
+	below := 0.0 // probability that fewer than next values lie below the median
 	for next := 1; next <= (n+1)/2; next++ {
 		below += binomialHalf(n, next-1)
 		if c := 1 - 2*below; c >= confidence-rounding {
@@ -51,12 +51,14 @@ func MedianInterval(values []float64, confidence float64) (Interval, error) {
 // rounding is the tolerance for sums of a confidence, so that exact equality counts as reached.
 const rounding = 1e-12
 
-// Fewest returns how many values are needed for their range, x(1) to x(n), to reach a confidence: 1 - 2/2^n.
+// Fewest returns how many values are needed so that the median lies between the least and the greatest with a given
+// confidence. For n values that confidence is 1 - 2/2^n.
 func Fewest(confidence float64) int {
 	return int(math.Ceil(1 - math.Log2(1-confidence)))
 }
 
-// binomialHalf returns P(X = k) for n throws of a fair coin. It uses logarithms, so that no factorial overflows.
+// binomialHalf returns the probability of k heads in n throws of a fair coin. It uses logarithms, so that no factorial
+// overflows.
 func binomialHalf(n, k int) float64 {
 	ln := func(x int) float64 { v, _ := math.Lgamma(float64(x + 1)); return v }
 	return math.Exp(ln(n) - ln(k) - ln(n-k) - float64(n)*math.Ln2)

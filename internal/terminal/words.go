@@ -87,7 +87,7 @@ func Number(v float64, digits int) string {
 	return sign + whole
 }
 
-// Loss returns a loss with four decimals: "0.4213"; with an exponent if these do not suit: "4.54e-7".
+// Loss returns a loss with four decimals: "0.4213". Very small and very large losses have an exponent: "4.54e-7".
 func Loss(v float64) string {
 	if v == 0 {
 		v = 0 // without a sign

@@ -88,7 +88,7 @@ func writeValue(b *strings.Builder, value any, indent string) {
 	}
 }
 
-// plain matches text that YAML reads as text without quotes, except for words.
+// plain matches text that YAML reads as text without quotes, except for what words matches.
 var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
 
 // words matches words that some YAML readers take for something other than text.

@@ -46,8 +46,8 @@ func TestManyRanksMeet(t *testing.T) {
 	}
 }
 
-// watchMemory watches the memory in use, heap and stacks. The function that it returns stops that, and returns the
-// largest growth.
+// watchMemory watches the memory in use, heap and stacks. The returned function stops watching, and returns the largest
+// growth.
 func watchMemory() func() uint64 {
 	use := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}

@@ -47,7 +47,7 @@ func (s *strangers) remove(c net.Conn) bool {
 	return i >= 0
 }
 
-// closeAll closes all that are left.
+// closeAll closes the connections that have not sent a Hello, and those that are added later.
 func (s *strangers) closeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

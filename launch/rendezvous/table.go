@@ -48,7 +48,7 @@ type tableReader struct {
 	err  error
 }
 
-// number reads a number that is at most most.
+// number reads a number of at most `most`.
 func (r *tableReader) number(most int) int {
 	n, size := binary.Uvarint(r.rest)
 	if r.err != nil || size <= 0 || n > uint64(most) {

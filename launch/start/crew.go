@@ -38,7 +38,7 @@ type order struct {
 
 // end describes how a process ended.
 type end struct {
-	Rank, Code int    // Code is the exit code in a shell's form
+	Rank, Code int    // Code is the exit code as a shell reports it
 	How        string // in words
 	Lost       bool   `json:",omitempty"` // the host was lost, and the process with it
 }

@@ -43,7 +43,8 @@ func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobr
 	return root
 }
 
-// plainly words an error about a flag for users: the flag does not exist, or which values it takes.
+// plainly rewrites an error about a flag for users. The text says that the flag does not exist, or which values it
+// takes.
 func plainly(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError

@@ -34,7 +34,7 @@ const (
 // step is the number of the last step that this process finished, from 1, for its log records; 0 before the first.
 var step atomic.Int64
 
-// AtStep sets the step, counted from 0, that this process finished last. Log records have its trace.StepNumber.
+// AtStep sets the step, counted from 0, that this process finished last. Log records then contain its trace.StepNumber.
 func AtStep(index int) { step.Store(int64(trace.StepNumber(index))) }
 
 // records is true if the log is for machines.

@@ -134,7 +134,6 @@ func (m *Meter) draw(line string) {
 	m.mu.Unlock()
 }
 
-// clear clears the live line.
 func (m *Meter) clear() {
 	live.Lock()
 	defer live.Unlock()

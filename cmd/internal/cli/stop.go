@@ -44,8 +44,8 @@ func (s *Stopped) name() string {
 // then its group, so that it receives two signals for one request.
 const SameSignal = time.Second
 
-// StopGrace is how long a stopped verb may take to return. Its reading and computing need not check for signals all
-// the time: after this time the process is ended. Files are always either whole or absent.
+// StopGrace is how long a stopped verb may take to return. A verb's reading and computing need not check for signals
+// all the time, because the process is ended after this time. Files are always either whole or absent.
 const StopGrace = 700 * time.Millisecond
 
 // stopper handles the signals of one verb and decides the exit code.

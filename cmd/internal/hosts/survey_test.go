@@ -186,7 +186,7 @@ func TestClusterOfHosts(t *testing.T) {
 	}
 }
 
-// TestFits: a cluster describes these hosts, or is refused with the difference.
+// TestFits: a cluster describes these hosts, or is refused with an error that names the difference.
 func TestFits(t *testing.T) {
 	cluster2 := func(t *testing.T, text string) *cluster.Cluster {
 		t.Helper()
@@ -241,7 +241,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestSuits: the devices that a plan's cluster and the hosts both have are compared.
+// TestSuits: Suits compares the devices that a plan's cluster and the hosts both have.
 func TestSuits(t *testing.T) {
 	for _, k := range []struct {
 		plan, here *Survey

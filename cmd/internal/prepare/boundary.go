@@ -25,7 +25,7 @@ func bound(j *job.Job, pl *plan.Plan) (err error) {
 // rounds begins a plan's note on the format of tensors between stages.
 const rounds = "boundary "
 
-// noteBoundary adds a note to a plan: stages send tensors in fewer bits, and what precision that costs.
+// noteBoundary adds a note to a plan: that stages send tensors in fewer bits, and how much precision that costs.
 func (p *Prepared) noteBoundary(pl *plan.Plan) {
 	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, rounds) })
 	asked, _ := packing.Named(p.Job.Plan.Boundary) // Overrides has already refused unknown names

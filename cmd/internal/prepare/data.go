@@ -24,8 +24,8 @@ func OpenEngine() (*torch.Engine, error) {
 	return e, checkSpace()
 }
 
-// textEvalRows is the default number of windows of a text in an evaluation. All held-out windows of a few megabytes
-// would take longer than the training between two evaluations.
+// textEvalRows is the default number of windows of a text in an evaluation. For a text of a few megabytes, all held-out
+// windows would take longer than the training between two evaluations.
 const textEvalRows = 256
 
 // OpenData opens the job's data and checks that the model can read it.

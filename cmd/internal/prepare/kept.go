@@ -264,8 +264,8 @@ func (k *kept) leaves() string {
 		strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ", "), "[]"))
 }
 
-// locked takes a lock in the folder of measurements, exclusive if alone, else shared; free releases it. If the lock
-// is taken, it calls waits once and waits. If no lock can be made, it goes on without one.
+// locked takes a lock in the folder of measurements, exclusive if alone, else shared; free releases it. If another
+// process has the lock, it calls waits once and waits. If no lock can be made, it goes on without one.
 func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()) (free func(), err error) {
 	if k.lost != nil {
 		return func() {}, nil

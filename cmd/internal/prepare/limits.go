@@ -54,8 +54,8 @@ func loadWithoutThreads() error {
 	return os.Setenv(threads, "1")
 }
 
-// checkSpace refuses a limit of the address space that leaves too little after libtorch is loaded. Without a new
-// thread Go ends the process with a dump, and OpenBLAS asks for memory forever.
+// checkSpace refuses a limit of the address space that leaves too little after libtorch is loaded. If Go cannot start a
+// thread, it ends the process with a dump. If OpenBLAS gets no memory, it asks for it forever.
 func checkSpace() error {
 	limit, limited := spaceLimit()
 	if !limited {

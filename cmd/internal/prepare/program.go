@@ -76,8 +76,8 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 // NotPromised is the note on a Program that does not add gradients in ascending order.
 const NotPromised = "the bits of one worker are not promised"
 
-// sums checks the order in which the job's own Program adds gradients. If the order is not ascending, training
-// refuses the Program, unless the job allows any order. Then sums prints and returns a note for the plan.
+// sums checks the order in which the job's own Program adds gradients. If the order is not ascending, training refuses
+// the Program, unless the job allows any order. If the job allows it, sums prints and returns a note for the plan.
 func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
 	if source == nil {
 		return "", nil

@@ -86,7 +86,7 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}, c)
 }
 
-// input marks an error from before the processes have met as bad input, unless the meeting itself refused.
+// input marks an error as bad input if it occurred before the processes had met, unless the meeting itself refused.
 func input(ctx context.Context, err error) error {
 	if refused := (*rendezvous.Refused)(nil); ctx.Err() != nil || errors.As(err, &refused) {
 		return err

@@ -118,8 +118,8 @@ func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
 	}
 }
 
-// Rate and bubble on the line are medians over the last steps, and say over how many. So an interrupted step has
-// little weight.
+// The line shows rate and bubble as medians over the last steps, and says over how many steps. So an interrupted step
+// has little weight.
 func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	p := &progress{batch: 100}
 	for step := range 200 {

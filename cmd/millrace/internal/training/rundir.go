@@ -128,7 +128,6 @@ func (w *runDir) openSinks() error {
 	return nil
 }
 
-// close closes the sinks.
 func (w *runDir) close() error {
 	err := errors.Join(w.failed, w.sinks.Close())
 	for _, f := range w.files {
@@ -262,7 +261,7 @@ func (w *runDir) outcome(in report.Inputs, r *run.Result) (Outcome, error) {
 	return o, nil
 }
 
-// unreplaced adds to the error of a run that failed without a checkpoint where the replaced run was moved.
+// unreplaced adds to an error where the replaced run was moved, for a run that failed without a checkpoint.
 func (w *runDir) unreplaced(err error) error {
 	if w.replaced == "" {
 		return err

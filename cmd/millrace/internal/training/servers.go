@@ -74,7 +74,6 @@ func (s *servers) linger() {
 	}
 }
 
-// close closes the servers.
 func (s *servers) close() (err error) {
 	if s.metrics != nil {
 		err = errors.Join(err, s.metrics.Close())

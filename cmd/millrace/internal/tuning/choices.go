@@ -24,8 +24,8 @@ func (t *tuned) printChoices(w io.Writer) error {
 	return err
 }
 
-// simulatedChoices makes a table with a row for each method if no choice was run. It compares all with the
-// simulator.
+// simulatedChoices makes a table with a row for each method if no choice was run. It compares the choices by
+// simulation.
 func (t *tuned) simulatedChoices() *report.Table {
 	table := &report.Table{Head: []string{"method", " M", " N", " its own prediction", " simulated", " training"}}
 	for _, c := range t.Choices {

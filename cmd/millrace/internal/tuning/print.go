@@ -134,11 +134,11 @@ func (t *tuned) printProfile(w io.Writer) error {
 		terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
-// listed is the number of settings that are listed of a large grid: the best by simulation.
+// listed is how many settings of a large grid are listed. They are the best by simulation.
 const listed = 12
 
-// printGrid prints for every setting the results of the simulator, the equations and the measurements; of a large
-// grid only the best settings.
+// printGrid prints for every setting the results of the simulator, the equations and the measurements. Of a large grid
+// it prints only the best settings.
 func (t *tuned) printGrid(w io.Writer) error {
 	grid, of := t.Grid, ""
 	if len(grid) > listed && !t.whole {
