@@ -279,8 +279,8 @@ func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	}
 }
 
-// A run that is started again does not resume from another training's checkpoints on a host that joins. What the
-// other hosts have stays, even if those checkpoints are further.
+// A run that is started again does not resume if a joining host has checkpoints of another run, even further ones. It
+// changes no host's checkpoints. With --overwrite it resumes from its own.
 func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

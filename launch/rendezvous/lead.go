@@ -307,7 +307,7 @@ func (h *leader) knows(rank int) {
 	}
 }
 
-// meeting returns the result.
+// meeting returns the meeting's result. If the meeting failed, it closes all connections, and the error says why.
 func (h *leader) meeting() (*Meeting, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -95,7 +95,7 @@ func (m *Meeting) Close() error {
 // Refused is the error of every process when the meeting fails.
 type Refused struct {
 	Reasons []string
-	Retry   bool // nothing contradicts: the same processes may succeed at another try
+	Retry   bool // no contradiction was found: the same processes may succeed at another try
 }
 
 func (r *Refused) Error() string {

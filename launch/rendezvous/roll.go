@@ -32,7 +32,7 @@ type roll struct {
 	have    int      // number of ready processes
 
 	reasons []string
-	retry   bool // another try may help: nothing contradicts; a process is lost or late
+	retry   bool // another try may help: no contradiction was found, but a process is lost or late
 }
 
 func newRoll(own Hello, maxClock time.Duration) *roll {

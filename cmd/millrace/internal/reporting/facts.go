@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// facts lists what was asked for, where and when it ran, and what it resumed from.
+// facts lists the settings of a run, where and when it ran, and what it resumed from.
 func facts(r *folder.Run, evaluations []trace.Evaluation) []report.Fact {
 	p := r.Shown()
 	var all []report.Fact

@@ -29,8 +29,8 @@ const (
 	askTake  = "resume"      // to resume from a checkpoint
 )
 
-// spread is the checkpoint that a run resumes from. A single process has all of it in whole. Otherwise Spread is
-// what every process knows of it, and shelf holds this process's files.
+// spread is the checkpoint that a run resumes from. In a single process, whole is the entire checkpoint. In a run of
+// several processes, Spread is what all of them know of it, and shelf holds this process's files.
 type spread struct {
 	Path  string
 	whole *checkpoint.Checkpoint
@@ -65,7 +65,7 @@ func (t *training) shelfAt(path string) (*checkpoint.Shelf, error) {
 	return t.spread.shelf, nil
 }
 
-// among asks the processes of a run what they have at a path.
+// among asks the processes of a run which checkpoints they have at a path.
 type among struct {
 	*training
 	path  string
@@ -81,7 +81,7 @@ type wanted struct {
 	Files []checkpoint.File // files to check
 }
 
-// looked is what a process has at the path.
+// looked says which checkpoints a process has at the path.
 type looked struct {
 	Same bool // this process has the same as rank 0
 	checkpoint.Survey
