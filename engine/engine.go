@@ -159,7 +159,7 @@ type Engine interface {
 
 // Device runs operators for one worker. See the package comment for its thread rule.
 type Device interface {
-	Stream // issues its work on this stream
+	Stream // the stream on which the device issues its work
 
 	// Call runs an operator by its dispatcher name, such as "aten::linear" or "aten::add.Tensor". args are matched
 	// by position: Tensor or nil, bool, int, int64, float64, string, []int64, []bool, []float64, []Tensor, DType,
@@ -182,7 +182,8 @@ type Device interface {
 
 	// Leaf returns t detached from its graph, as the start of a new graph. It shares t's memory.
 	Leaf(t Tensor, requiresGrad bool) (Tensor, error)
-	// Contiguous returns t itself (as a new handle) or a contiguous copy of it.
+	// Backward runs autograd from outputs and frees the graph. grads are the outputs' gradients; a nil one stands for 1
+	// and needs a scalar output. The gradients of leaves are added to those that they already have.
 	Contiguous(t Tensor) (Tensor, error)
 	// Backward runs autograd from outputs and frees the graph. grads are their gradients, nil for a scalar seeded
 	// with 1. Leaves accumulate.
@@ -195,14 +196,15 @@ type Device interface {
 	Grad(leaf Tensor) (Tensor, error)
 	// SetGrad replaces a leaf's gradient; nil clears it.
 	SetGrad(leaf, grad Tensor) error
-	// NoGrad runs f with autograd off on this thread.
+	// Begin opens a scope. End frees every tensor made since, except those in keep. Kept tensors pass to the enclosing
+	// scope, or to the caller if there is none. Scopes nest.
 	NoGrad(f func() error) error
 
 	// Begin opens a scope. End frees every tensor made since, except those in keep. These pass to the enclosing
 	// scope, or to the caller if there is none. Scopes nest.
 	Begin() Mark
 	End(m Mark, keep ...Tensor)
-	// Disown takes a tensor out of every scope. The caller then owns it and must Free it, or another device must
+	// Disown takes a tensor out of every scope. The caller then owns it, and must either Free it or have another device
 	// Adopt it.
 	Disown(t Tensor) Tensor
 
@@ -210,15 +212,15 @@ type Device interface {
 	// old handle becomes invalid. If the other device may still be working on the tensor, first Await an Event that
 	// it has recorded after that work.
 	Adopt(t Tensor) (Tensor, error)
-	// Charge charges the bytes of a disowned tensor of another device to this worker before it adopts the tensor:
-	// what has arrived is charged to the receiver. It may run on any goroutine while no other frees the tensor. A
-	// freed tensor is ignored.
+	// Charge charges the bytes of a disowned tensor of another device to this worker before it adopts the tensor: a
+	// tensor that has arrived counts as the receiver's. Charge may run on any goroutine, as long as no other goroutine
+	// frees the tensor meanwhile. A freed tensor is ignored.
 	Charge(t Tensor)
 	// Room makes a tensor for bytes in flight to this worker, and charges it to the worker. It may be called, and
 	// the bytes written, on any goroutine. Adopt takes the tensor over once the bytes are there.
 	Room(dtype DType, shape []int64) (t Tensor, data []byte, err error)
-	// Beside opens another stream of this device on the calling goroutine, which is locked to another thread. It is
-	// a Device of its own, but its memory is charged to the same worker. It must be closed before this one.
+	// Beside opens another stream of this device on the calling goroutine, which must be locked to another thread. The
+	// new Device charges its memory to the same worker. It must be closed before this one.
 	Beside(threads int) (Device, error)
 	// Memory returns what this worker holds. ResetPeak starts a new high-water mark.
 	Memory() Memory

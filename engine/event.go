@@ -14,11 +14,11 @@ type Point interface {
 // that work has failed.
 type Event interface {
 	Point
-	// At returns when the event was set, by this process's clock. It waits until it is set.
+	// At waits until the event is set. It returns the time at which it was set, by this process's clock.
 	At() time.Time
 }
 
-// Past is an Event that was set at this time. Devices that finish their work within the call record it.
+// Past is an Event that was set at this time. Devices whose work is done when a call returns record this kind of Event.
 type Past time.Time
 
 // Done implements Point.
@@ -27,11 +27,12 @@ func (Past) Done() bool { return true }
 // Wait implements Point.
 func (Past) Wait() error { return nil }
 
-// At implements Event.
+// Stream runs work on a device in the order in which it was issued, possibly after the issuing call has returned. Only
+// Await orders the work of two streams.
 func (p Past) At() time.Time { return time.Time(p) }
 
-// Stream runs work on a device in the order of issue, some time after the issuing call has returned. Only Await
-// orders the work of two streams.
+// Record marks the point after everything issued so far. If no event can be made, Wait of the one returned gives the
+// error.
 type Stream interface {
 	// Record marks the point after everything issued so far. If it cannot be made, the error comes from Wait.
 	Record() Event

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// The functions below work on tensors outside of a model's formula, each by an operator that every engine has. Like
-// every call, they are issued on the device's stream. They make no graph.
+// The functions below work on tensors outside of a model's formula. Each calls an operator that every engine has, so
+// its work is issued on the device's stream. None of them makes a graph.
 
 // first calls an operator that returns one tensor, with autograd off.
 func first(d Device, op string, args ...any) (t Tensor, err error) {
@@ -32,7 +32,7 @@ func inPlace(d Device, op string, args ...any) error {
 	return err
 }
 
-const contiguousFormat = 0 // contiguous_format among libtorch's memory formats
+const contiguousFormat = 0 // the number of libtorch's memory format contiguous_format
 
 // Unseen returns a tensor on t's memory that autograd does not watch. A graph that saved t does not notice writes
 // through it, and its backward reads the new values.
@@ -41,7 +41,7 @@ func Unseen(d Device, t Tensor) (Tensor, error) { return first(d, "aten::data", 
 // Copy returns a contiguous copy of t, in the innermost scope.
 func Copy(d Device, t Tensor) (Tensor, error) { return first(d, "aten::clone", t, contiguousFormat) }
 
-// Narrow returns length elements from start on, along a dimension. It shares t's memory.
+// Narrow returns the length elements of t that begin at start, along dimension dim. The result shares t's memory.
 func Narrow(d Device, t Tensor, dim int, start, length int64) (Tensor, error) {
 	return first(d, "aten::narrow", t, dim, start, length)
 }
@@ -55,7 +55,7 @@ func Stack(d Device, ts []Tensor) (Tensor, error) { return first(d, "aten::stack
 // CopyInto overwrites to with from, which has the same shape and type.
 func CopyInto(d Device, to, from Tensor) error { return inPlace(d, "aten::copy_", to, from) }
 
-// AddInto adds from, times scale, to to.
+// AddInto adds scale times from to the tensor to.
 func AddInto(d Device, to, from Tensor, scale float64) error {
 	return inPlace(d, "aten::add_.Tensor", to, from, scale)
 }
@@ -66,24 +66,25 @@ func Scale(d Device, t Tensor, by float64) error { return inPlace(d, "aten::mul_
 // Divide divides t. The bits differ from those of Scale by the inverse.
 func Divide(d Device, t Tensor, by float64) error { return inPlace(d, "aten::div_.Scalar", t, by) }
 
-// SquareSum returns the sum of squares of a tensor of floats, as a Float64 scalar. Every element is squared in
-// float64. On CPUs the squares are added in eight partial sums, element i to sum i mod 8, and those as ((0+1)+(2+3))
-// + ((4+5)+(6+7)).
+// SquareSum returns the sum of squares of a tensor of floats, as a Float64 scalar. Every element is squared in float64.
+// On CPUs the squares are added in eight partial sums, element i to sum i mod 8. The partial sums are added as
+// ((0+1)+(2+3)) + ((4+5)+(6+7)).
 func SquareSum(d Device, t Tensor) (Tensor, error) { return first(d, "millrace::square_sum", t) }
 
-// Mask returns a dropout mask of a shape, with the type and device of like. The shape's first dimension is rows. Row
-// r depends only on the key and the row's number firstRow+r, not on the other rows. With mix the finalizer of
-// SplitMix64 and g = 0x9e3779b97f4a7c15, word n of the row, from 1, is mix(k + g n), where k = mix(key + g
-// (firstRow+r+1)). Each word serves four elements, its lowest 16 bits the first of them. An element is 0 where its
-// bits are below threshold, and keep elsewhere.
+// Mask returns a dropout mask of a shape, with the type and device of like. The shape's first dimension is rows. Row r
+// depends only on the key and the row's number firstRow+r, not on the other rows.
+//
+// Each row is made of 64-bit words, numbered from 1. Let mix be the finalizer of SplitMix64, g = 0x9e3779b97f4a7c15,
+// and k = mix(key + g*(firstRow+r+1)). Then word n of row r is mix(k + g*n). Each word serves four elements with 16
+// bits each, the lowest bits first. An element is 0 where its bits are below threshold, and keep elsewhere.
 func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, threshold uint16, keep float64) (Tensor,
 	error) {
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
 }
 
-// Pack returns the rows of a tensor of floats in a packed format. packed has the tensor's shape with one more
-// dimension of f.ElementBytes. scales, for formats with scales, has the shape [rows, packing.ScaleBytes]. Rounding
-// errors are recorded in seen: the packing.Numbers values of a packing.Seen, as Float64.
+// Pack returns the rows of a tensor of floats in a packed format. packed has the tensor's shape with one more dimension
+// of f.ElementBytes. scales, for formats with scales, has the shape [rows, packing.ScaleBytes]. Rounding errors are
+// recorded in seen: a Float64 tensor of the packing.Numbers values of a packing.Seen.
 func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Tensor, err error) {
 	err = d.NoGrad(func() error {
 		out, err := d.Call("millrace::pack", t, f.String(), seen)
@@ -98,7 +99,7 @@ func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Ten
 	return packed, scales, err
 }
 
-// Unpack returns the floats, of a type, that Pack has encoded.
+// Unpack returns the floats that Pack has encoded, as elements of dtype.
 func Unpack(d Device, packed, scales Tensor, f packing.Format, dtype DType) (Tensor, error) {
 	return first(d, "millrace::unpack", packed, scales, f.String(), dtype)
 }

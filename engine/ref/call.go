@@ -23,12 +23,12 @@ type call struct {
 	saved  []value
 	// weights are the inputs whose gradients BackwardInput leaves for later.
 	weights []int
-	own     []value // values made only for the graph; the call gives its own references back at its end
+	own     []value // values made only for the graph; at the call's end it gives back its own references to them
 	back    func(n *node, g value) []*value
 	same    *Tensor // the first argument, which in-place operators return
 }
 
-// issue has a device run f: now, or after the work issued before.
+// issue runs f at once or, on a lazy device, after the work issued before.
 func (d *Device) issue(f func()) {
 	if d.compute == nil {
 		f()
@@ -40,7 +40,7 @@ func (d *Device) issue(f func()) {
 	})
 }
 
-// do issues the loops of an operator. Their error makes the call fail or, later, the stream.
+// do issues the loops of an operator. Their error makes the call fail or, on a lazy device, the stream.
 func (c *call) do(f func() error) {
 	if c.d.compute == nil {
 		if err := f(); err != nil {
@@ -56,7 +56,7 @@ func (c *call) do(f func() error) {
 	})
 }
 
-// loop is do for work that cannot fail.
+// loop is like do, for work that cannot fail.
 func (c *call) loop(f func()) { c.d.issue(f) }
 
 // Call implements engine.Device.

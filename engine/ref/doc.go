@@ -106,7 +106,7 @@ type storage struct {
 	owner atomic.Pointer[account]
 	queue atomic.Pointer[queue] // of the lazy device that owns it; nil if it is not lazy
 	refs  atomic.Int32
-	whole value // without a reference of its own
+	whole value // the whole memory; holds no reference of its own
 }
 
 // chargeTo charges the storage to another worker from now on.
@@ -181,7 +181,7 @@ func (v value) rows(first, n int64) value {
 	return v
 }
 
-// poison overwrites the numbers with values that mark unwritten memory.
+// poison overwrites the numbers with values that mark memory without valid numbers.
 func (v value) poison() {
 	for i := range v.floats {
 		v.floats[i] = math.NaN()
@@ -202,7 +202,7 @@ func count(shape []int64) int64 {
 	return n
 }
 
-// fresh returns a new value of zeros, charged to the device.
+// fresh returns a new value of zeros, charged to the device. On a lazy device the zeros are written later.
 func (d *Device) fresh(dtype engine.DType, shape []int64) value {
 	n := count(shape)
 	v := value{shape: append([]int64{}, shape...), dtype: dtype, storage: &storage{bytes: n * dtype.Size()}}

@@ -20,7 +20,7 @@ type host struct {
 	of    value
 }
 
-// unwritten fills host memory until a lazy device has copied something there; as a float it is NaN.
+// unwritten fills host memory until a lazy device has copied something there. A float of such bytes is NaN.
 const unwritten = 0xff
 
 // ToHost implements engine.Device.

@@ -58,7 +58,7 @@ func newQueue(l Lateness, worker, stream int) *queue {
 	return q
 }
 
-// next waits for the oldest piece of work; false if the queue is closed and empty.
+// next waits for the oldest piece of work. It returns false if the queue is closed and empty.
 func (q *queue) next() (p piece, some bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +96,7 @@ func (q *queue) failed() error {
 	return q.err
 }
 
-// add puts a piece after all other work; false if the queue is closed.
+// add puts a piece after all other work. It returns false if the queue is closed.
 func (q *queue) add(p piece) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

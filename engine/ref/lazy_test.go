@@ -39,8 +39,9 @@ func floatsOf(t *testing.T, d *Device, x engine.Tensor) []float64 {
 	return slices.Clone(engine.Numbers[float64](h.Bytes()))
 }
 
-// network computes two steps with all operators of this engine, with halves, ties and sums. It returns the weights
-// and the results on the way.
+// network trains a small model for two steps, with most operators of this engine. It runs a backward in halves, and
+// uses w and shift twice, so that their gradients are summed. It returns the weights after each step, and losses,
+// counts and gradient norms.
 func network(t *testing.T, d *Device) (all []float64) {
 	r := rand.New(rand.NewPCG(7, 7))
 	random := func(shape ...int64) engine.Tensor {
@@ -163,7 +164,8 @@ func TestLazyShowsUseAfterFree(t *testing.T) {
 	}
 }
 
-// Another device's result is there after its event was awaited, and not before.
+// A device reads another device's result only after it has awaited the other's event. Without the wait it reads no
+// valid numbers.
 func TestLazyDevicesAwaitEachOther(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		a, b := late(t, 0, 20*time.Millisecond), late(t, 1, time.Microsecond)
@@ -187,7 +189,8 @@ func TestLazyDevicesAwaitEachOther(t *testing.T) {
 	}
 }
 
-// FromHost writes the host's bytes back to the tensor, and also reads them late.
+// FromHost copies the host's bytes back to the tensor when the device gets to that work. So the tensor is not changed
+// before FromHost, and only the tensor's own host memory is accepted.
 func TestLazyFromHost(t *testing.T) {
 	d := late(t, 0, time.Millisecond)
 	m := d.Begin()

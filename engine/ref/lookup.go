@@ -93,8 +93,9 @@ func layerNorm(c *call) []value {
 	return []value{y}
 }
 
-// layerNormBack computes the gradients. With h = gain g and means over a row, gx = inverse (h - mean(h) - z mean(h
-// z)).
+// layerNormBack computes the gradients of x, gain and shift. Here g is the output's gradient, z the normalised x,
+// inverse is 1 / sqrt(variance + eps), and h = gain * g. With means over a row, the gradient of x is inverse * (h -
+// mean(h) - z * mean(h * z)).
 func (d *Device) layerNormBack(n *node, g value, rows, width int) []*value {
 	z, inverse, gain := n.saved[0], n.saved[1], n.saved[2]
 	gx := d.fresh(engine.Float64, z.shape)

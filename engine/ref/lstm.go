@@ -138,8 +138,8 @@ func (l recurrent) through(g, u, gates, cells, dz []float64) {
 	}
 }
 
-// lstmBack returns the gradients that are asked for; each half of a backward asks for its own. A weight's gradient
-// is summed over rows and, within a row, over positions, both ascending.
+// lstmBack returns the gradients that are asked for; each half of a backward asks for its own. A weight's gradient is
+// summed over rows and, within a row, over positions, both in ascending order.
 func (d *Device) lstmBack(n *node, dz []float64, l recurrent) []*value {
 	x, w, u, h := n.saved[0], n.saved[1], n.saved[2], n.saved[5]
 	out := make([]*value, 4)

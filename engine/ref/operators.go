@@ -181,7 +181,8 @@ func unary(f func(x float64) float64, slope func(x, y, g float64) float64) opera
 	}
 }
 
-// binary2 applies f to two tensors of the same shape, with the slopes towards each.
+// binary2 applies f to two tensors of the same shape. slopeA and slopeB compute the gradients of a and b from (a, b,
+// gradient of the result).
 func binary2(c *call, f func(a, b float64) float64, slopeA, slopeB func(a, b, g float64) float64) []value {
 	a, b := c.floats(0, false), c.floats(1, false)
 	if c.err == nil && !slices.Equal(a.shape, b.shape) {
@@ -271,7 +272,7 @@ func cat(c *call) []value {
 			return nil
 		}
 	}
-	// Each input contributes one run of elements for each index of the dimensions before dim.
+	// Each input contributes one block of elements for each index of the dimensions before dim.
 	runs, width := int(count(xs[0].shape[:dim])), 0
 	widths, shapes := make([]int, len(xs)), make([][]int64, len(xs))
 	shape := slices.Clone(xs[0].shape)

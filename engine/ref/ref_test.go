@@ -30,8 +30,8 @@ func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	return x.(*Tensor)
 }
 
-// drawn is a call of an operator. The tensors in wrt, to which gradients flow, fill the open places of its arguments
-// in order. Without args they are all its arguments; aten::cat takes them as a list, and a dimension.
+// drawn is a call of an operator. Gradients flow to the tensors in wrt, which replace the nil arguments in args, in
+// order. Without args, the tensors in wrt are all its arguments. aten::cat takes them as a list, and dim after it.
 type drawn struct {
 	name string
 	wrt  []*Tensor
@@ -220,8 +220,8 @@ func TestARefusedBackwardKeepsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range [][2][]engine.Tensor{
-		{{s[0], z[0], z[0]}, {nil, g, wrong}}, // the first is made before the error
-		{{z[0], y[0]}, {g, g}},                // the second no longer has a graph
+		{{s[0], z[0], z[0]}, {nil, g, wrong}}, // the first gradient is made before the error
+		{{z[0], y[0]}, {g, g}},                // the second output no longer has a graph
 	} {
 		if err := d.Backward(c[0], c[1]); err == nil {
 			t.Errorf("a backward of %d outputs was not refused", len(c[0]))

@@ -97,8 +97,8 @@ func squares(xs []float64) float64 {
 	return ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
 }
 
-// trust turns a gradient into LARS's direction: coefficient w / (g + decay w) (grad + decay weight). w and g are the
-// norms of the weight and the gradient; the first factor is 1 if either norm is 0.
+// trust turns a gradient into LARS's direction: coefficient * w / (g + decay * w) * (grad + decay * weight). Here w and
+// g are the norms of the weight and the gradient. If either norm is 0, the factor before (grad + decay * weight) is 1.
 func trust(c *call) []value {
 	grad, weight := c.floats(0, false), c.floats(1, false)
 	coefficient, decay := c.number(2, 1), c.number(3, 0)

@@ -37,8 +37,8 @@ func attentionMask(d engine.Device, rows, heads, t int64) engine.Tensor {
 	return f32(d, []int64{rows, heads, t, t}, xs...)
 }
 
-// The operator agrees with libtorch's own operators, forward and backward. Lengths are below, at and across its
-// blocks of 32 positions, scores go up to 1,000, and there is dropout.
+// The operator agrees with libtorch's own operators, forward and backward. The lengths are below, equal to and above
+// multiples of its block of 32 positions. Scores go up to 1,000, and there is dropout.
 func TestCausalAttentionIsLibtorchs(t *testing.T) {
 	d := device(t, 0)
 	for _, c := range []struct {
@@ -74,7 +74,7 @@ func TestCausalAttentionIsLibtorchs(t *testing.T) {
 			want := both(func(x engine.Tensor) engine.Tensor { return attentionOf(d, x, c.heads, mask) })
 			for i, what := range []string{"output", "gradient"} {
 				if c.t == 1 && i == 1 {
-					continue // the gradient of q and k is zero, and only rounding is left
+					continue // with one position, the gradients of q and k are zero up to rounding
 				}
 				if far := distance(got[i], want[i]); !(far <= 1e-6*math.Max(1, c.large)) {
 					t.Errorf("the %s is %.2g away", what, far)
@@ -84,7 +84,7 @@ func TestCausalAttentionIsLibtorchs(t *testing.T) {
 	}
 }
 
-// A slice of a micro-batch gives the same bits as the whole in its place.
+// A row of a micro-batch has the same bits alone and among the other rows, forward and backward.
 func TestCausalAttentionOfASliceHasTheSameBits(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -23,7 +23,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// handles packs the handles of tensors for one call: n words after those already packed.
+// handles packs the handles of n tensors for one call, after the words already packed. With none, a nil tensor is
+// allowed and packed as 0.
 func (d *Device) handles(ts []engine.Tensor, n int, none bool) error {
 	for i := range n {
 		var t engine.Tensor

@@ -52,7 +52,7 @@ func BenchmarkSpeed(b *testing.B) {
 
 // together runs rounds of calls on several threads at once.
 func (k kernel) together(b *testing.B, threads int) {
-	const calls = 20 // of each thread between two synchronizations
+	const calls = 20 // calls of each thread between two synchronizations
 	e := load(b)
 	var ready, round, ended sync.WaitGroup
 	ready.Add(threads)

@@ -30,8 +30,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Device is one worker's access to libtorch, on the thread that opened it. Its methods are those of engine.Device,
-// which is all that a worker needs of tensors.
+// Device is one worker's access to libtorch, on the thread that opened it. Its methods are those of engine.Device.
 type Device struct {
 	engine *Engine
 	worker int
@@ -69,7 +68,7 @@ func newDevice(e *Engine, worker int) *Device {
 	return &Device{engine: e, worker: worker, ops: map[string]*C.mr_op{}, owned: map[*tensor]struct{}{}}
 }
 
-// Beside opens the worker's device on another thread.
+// Beside opens another device of the same worker, on the calling goroutine's thread.
 func (d *Device) Beside(threads int) (engine.Device, error) {
 	if threads < 1 {
 		return nil, fmt.Errorf("engine torch: open beside worker %d: %d threads; at least 1 is needed", d.worker, threads)

@@ -25,7 +25,7 @@ func glooGroup(t *testing.T, size int) []*torch.Gloo {
 		t.Skip(err)
 	}
 	var all sync.WaitGroup
-	said, members := make([][]chan []byte, size), make([]*torch.Gloo, size) // from, to
+	said, members := make([][]chan []byte, size), make([]*torch.Gloo, size) // said[from][to]
 	for k := range said {
 		for range size {
 			said[k] = append(said[k], make(chan []byte, 8))
@@ -128,7 +128,8 @@ func TestGlooSums(t *testing.T) {
 	}
 }
 
-// A sum that a member does not join waits until it is ended, and one whose member leaves ends by itself.
+// A sum that one member does not join waits until the group is ended. A sum whose member leaves the group ends by
+// itself.
 func TestGlooEnds(t *testing.T) {
 	why := errors.New("its host burns")
 	for name, leave := range map[string]func(members []*torch.Gloo){

@@ -115,7 +115,7 @@ func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 	}
 }
 
-// Invalid arguments are refused by name, and so are weights that are computed.
+// Invalid arguments are refused, and so are weights that were computed by an operator.
 func TestLSTMRefusals(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -119,7 +119,8 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	all.Wait()
 }
 
-// For all sizes, blocks are aligned, keep their content, and are all counted.
+// Blocks of random sizes are aligned to 64 bytes, and keep their content until another worker has adopted and read
+// them.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup

@@ -15,8 +15,8 @@ var productSizes = [][3]int64{
 	{7, 512, 600},
 }
 
-// A linear layer's output and both gradients agree with sums in float64. Each of the three is a product with other
-// factors transposed. Some sizes fill tiles, panels and passes exactly, others do not.
+// A linear layer's output and both gradients agree with sums in float64. The three are products with different factors
+// transposed. Some sizes fill tiles, panels and passes exactly; others do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)
 	for _, size := range productSizes {

@@ -32,7 +32,7 @@ func TestLibrariesSayWhatTheyAreCompiledFrom(t *testing.T) {
 	}
 	t.Setenv("CXX", compiler)
 	t.Setenv("TORCH_DIR", filepath.Join(dir, "torch"))
-	t.Setenv("LC_ALL", "en_US.UTF-8") // files are sorted differently there
+	t.Setenv("LC_ALL", "en_US.UTF-8") // in this locale, sort orders the files differently
 	if err := Build(context.Background(), filepath.Join(dir, "out.so"), io.Discard); err != nil {
 		t.Fatal(err)
 	}

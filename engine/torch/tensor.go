@@ -128,7 +128,7 @@ func (d *Device) End(m engine.Mark, keep ...engine.Tensor) {
 	d.open = d.open[:start]
 	for _, t := range made {
 		switch {
-		case t.owned.Load(): // it was disowned since
+		case t.owned.Load(): // it was disowned after it was made
 		case t.kept && t.handle.Load() != 0:
 			d.file(t)
 		default:
@@ -199,9 +199,9 @@ func (d *Device) Charge(t engine.Tensor) {
 	}
 }
 
-// Close frees every handle still open and returns how many there were, in scopes and of the caller. A number above 0
-// after a finished run is a leak. The worker's cached memory goes back to the system. Tensors disowned for another
-// device must have been adopted before.
+// Close frees every handle still open, whether in a scope or owned by the caller, and returns how many there were. A
+// number above 0 after a finished run is a leak. The worker's cached memory goes back to the system. Tensors disowned
+// for another device must have been adopted before.
 func (d *Device) Close() int {
 	var handles []int64
 	for _, t := range d.open {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// word computes a number of engine.Mask's formula.
+// word is mix, the finalizer of SplitMix64, in engine.Mask's formula.
 func word(z uint64) uint64 {
 	z ^= z >> 30
 	z *= 0xbf58476d1ce4e5b9
@@ -108,8 +108,8 @@ func TestSquareSumHasItsOrder(t *testing.T) {
 	}
 }
 
-// LARS's direction is coefficient w / (g + decay w) (grad + decay weight), and there is no division by the norm of
-// zeros.
+// LARS's direction is coefficient * w / (g + decay * w) * (grad + decay * weight), with the norms w of the weight and g
+// of the gradient. A norm of 0 causes no division by zero.
 func TestLARSDirection(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -129,7 +129,8 @@ func TestLARSDirection(t *testing.T) {
 	}
 }
 
-// These functions make no graph; copies share no memory, and parts do.
+// The functions of package engine on tensors make no graph. Copies share no memory with their source; narrowed tensors
+// do.
 func TestVerbs(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
