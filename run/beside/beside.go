@@ -1,14 +1,14 @@
 // Package beside runs work in order on its own OS thread with its own device. Giving it work never waits.
 //
-// Input: a function that opens the device, and work. Output: the work done, in the order in which it was given; at
-// the end, how many handles the device had open, which are leaks. Work given after Close is dropped, as is work that
-// has not begun by then.
+// Input: a function that opens the device, and work. Output: the work done, in the order in which it was given; at the
+// end, how many handles the device had open, which are leaks. Work given after Close is dropped, as is work that has
+// not begun by then.
 //
 // # Duties of the caller
 //
-//  1. Close it before anything that its work uses ends; no work runs after Close has returned.
-//  2. Report the failures of its work from within the work: the Thread takes no error and recovers no panic.
-//  3. Free in Drop what Do would have freed: exactly one of the two is called for each Work.
+// 1. Close the Thread before ending anything that its work uses; no work runs after Close has returned. 2. Report the
+// failures of its work from within the work: the Thread takes no error and recovers no panic. 3. Free in Drop what Do
+// would have freed: exactly one of the two is called for each Work.
 package beside
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // Work is one job for the thread. Both functions are needed. They may give further work, and must not call Close.
 type Work struct {
-	// Do does the job on the thread. opened is the error of opening the device, which is nil then.
+	// Do does the job on the thread. opened is the error of opening the device; if it is set, dev is nil.
 	Do func(dev engine.Device, opened error)
 	// Drop is called in place of Do if the thread is closed first, on the goroutine of Close or of Give.
 	Drop func()
@@ -38,8 +38,8 @@ type Thread struct {
 	leaked  int           // valid once ended is closed
 }
 
-// New starts a thread. There open is called once before the first work, and leave once after the last, while the
-// device is still open.
+// New starts a thread. The thread calls open once, before the first work. It calls leave once, after the last work,
+// while the device is still open.
 func New(open func() (engine.Device, error), leave func()) *Thread {
 	t := &Thread{leave: leave, ended: make(chan struct{})}
 	t.changed.L = &t.mu

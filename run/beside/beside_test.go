@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/ref"
 )
 
-// closing is a device that records when it is closed, and then has some open handles.
+// closing is a device whose Close is a function that the test gives.
 type closing struct {
 	engine.Device
 	close func() int

@@ -26,7 +26,7 @@ func (h *hosts) goOn(t *testing.T, keep int) (stores []*Store) {
 	return stores
 }
 
-// If a host's manifest is damaged or missing and its file is whole, the file stays and the manifest is written
+// If a host's manifest is damaged or missing but its file is undamaged, the file stays and the manifest is written
 // again.
 func TestAManifestThatIsDamagedOnOneHostIsWrittenAnew(t *testing.T) {
 	for name, harm := range map[string]func(dir string){
@@ -41,7 +41,7 @@ func TestAManifestThatIsDamagedOnOneHostIsWrittenAnew(t *testing.T) {
 		if got := names(t, h.dirs[1]); !slices.Equal(got, []string{"step-00000002", "step-00000004"}) {
 			t.Errorf("%s: host 1 has %v", name, got)
 		}
-		remove(t, h.dirs[0], "step-00000004/manifest.json") // so that it is the only one
+		remove(t, h.dirs[0], "step-00000004/manifest.json") // so that the manifest written again is the only one
 		s, err := Among(h.dirs[0], h)
 		if err != nil {
 			t.Fatal(name, err)
@@ -52,7 +52,7 @@ func TestAManifestThatIsDamagedOnOneHostIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// Two commits of one draft, by processes that do not know that they share the folder, leave it complete.
+// Two processes that do not know that they share the folder both commit one draft. The checkpoint stays complete.
 func TestASecondCommitHarmsNothing(t *testing.T) {
 	for _, before := range []bool{false, true} { // whether there is another checkpoint of this step
 		dir := t.TempDir()
@@ -83,8 +83,8 @@ func TestASecondCommitHarmsNothing(t *testing.T) {
 	}
 }
 
-// A host that joins with checkpoints of another training of the same model keeps them. None is pruned. If they are
-// to be replaced, they are removed together, once there is a new one.
+// A host that joins with checkpoints of another training of the same model does not lose them at once. They are set
+// aside, and removed together once this training has written a checkpoint there.
 func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	dirs := folders(t, 3)
 	h := &hosts{dirs: dirs, joined: 1}
@@ -108,7 +108,7 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	if got := names(t, aside); !slices.Equal(got, []string{"step-00000001", "step-00000002"}) {
 		t.Errorf("aside are %v", got)
 	}
-	if _, err := written(stores[2], 7, 1); err != nil { // which prunes
+	if _, err := written(stores[2], 7, 1); err != nil { // written also prunes
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(aside); !errors.Is(err, os.ErrNotExist) {
@@ -116,8 +116,9 @@ func TestCheckpointsOfAnotherTrainingAreNotTakenForOnesOwn(t *testing.T) {
 	}
 }
 
-// A run that resumes from an older checkpoint, by name or because a host is missing, sets drafts of newer ones
-// aside. With files on other hosts these may be complete. A run that resumes from the newest checkpoint prunes them.
+// A run may resume from an older checkpoint, by name or because a host is missing. It then sets drafts of newer ones
+// aside, since with files on other hosts they may be complete. A run that resumes from the newest checkpoint prunes
+// such drafts.
 func TestDraftsOfNewerCheckpointsAreSetAside(t *testing.T) {
 	for name, c := range map[string]struct{ named, missing bool }{"newest": {}, "named": {named: true},
 		"a host is missing": {missing: true}} {

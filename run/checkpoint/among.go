@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Others gives access to every process, by rank, with its Shelf of the same path.
+// Others gives access to the Shelf of every process, by rank. All Shelves are of the same path.
 type Others interface {
 	Look() ([]Survey, error)
 	Text(rank int, of Copy) (string, error)
@@ -24,14 +24,14 @@ type Spread struct {
 	Tensors  map[string][]string `json:"tensors"`  // by file
 	// Passed lists later checkpoints that are incomplete, and why. A crash or a missing host leaves such checkpoints.
 	Passed []string `json:"passed,omitempty"`
-	// Newer says that drafts of later checkpoints may belong to complete ones: this checkpoint was named, or others
-	// were skipped.
+	// Newer says that drafts of later checkpoints may belong to complete ones. It is set if this checkpoint was named,
+	// or if others were skipped.
 	Newer bool `json:"newer,omitempty"`
 }
 
-// Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint with files
-// on no host, as a crash between two hosts leaves one. A checkpoint that has changed since it was written is not
-// skipped: the error is a DamagedError.
+// Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint some of whose
+// files are on no host, which a crash can leave. A checkpoint that has changed since it was written is not skipped: the
+// error is a DamagedError.
 func Among(path string, others Others) (*Spread, error) {
 	surveys, err := others.Look()
 	if err != nil {
@@ -60,7 +60,7 @@ func Among(path string, others Others) (*Spread, error) {
 			damaged = append(damaged, c)
 			continue
 		}
-		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // else another one replaced it
+		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // with the same step, the candidate replaced the damaged one
 			return nil, &DamagedError{errors.New("checkpoint: " + damaged[0].wrong),
 				filepath.Join(surveys[c.at].Folder, NameOf(c.Steps))}
 		}
@@ -107,13 +107,14 @@ func ofOne(surveys []Survey) error {
 // candidate is a checkpoint that may be chosen.
 type candidate struct {
 	Copy
-	at     int    // a process that has the manifest
+	at     int    // the first process that has it
 	wrong  string // why it cannot be read
 	files  []File
 	spread Spread
 }
 
-// candidates lists the checkpoints of all processes, newest first. Within a step the readable ones come first.
+// candidates lists the checkpoints of all processes, newest first. A checkpoint with an unreadable manifest is listed
+// only if no process has a readable one of that step.
 func candidates(surveys []Survey) []*candidate {
 	var all []*candidate
 	seen := map[int]bool{}
@@ -164,7 +165,7 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
 		for _, h := range surveys[rank].Files {
-			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // otherwise a draft has it too
+			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // otherwise the process also has it in a draft
 				held[h] = append(at, rank)
 			}
 		}

@@ -108,7 +108,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	if got, err := h.read(t, s, 0); err != nil || !bytes.Equal(got, []byte{4, 4}) {
 		t.Error(got, err)
 	}
-	if got, err := h.read(t, s, 1); err != nil || !bytes.Equal(got, []byte{4, 4}) { // from host 0, which has it whole
+	if got, err := h.read(t, s, 1); err != nil || !bytes.Equal(got, []byte{4, 4}) { // read from host 0, whose copy is undamaged
 		t.Error(got, err)
 	}
 	for _, dir := range h.dirs {
@@ -124,7 +124,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	}
 }
 
-// Checkpoints of two trainings are refused, unless all hosts have those of one.
+// Hosts with checkpoints of two trainings are refused, unless all hosts have checkpoints of one of the two.
 func TestHostsOfTwoTrainingsAreRefused(t *testing.T) {
 	h := &hosts{dirs: folders(t, 3)}
 	another := manifest(8)
@@ -162,8 +162,8 @@ func TestWhereThereIsNothingAmongHosts(t *testing.T) {
 	}
 }
 
-// A run that resumes from a checkpoint renames a draft with its files, only in its own folder, and prunes the other
-// drafts.
+// If a process's folder has files of the checkpoint in a draft only, that draft becomes the checkpoint. The process
+// prunes the other drafts.
 func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	h := &hosts{dirs: folders(t, 2)}
 	spread(t, h.dirs, 2, 0, 1)
@@ -188,8 +188,8 @@ func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	}
 }
 
-// A crash interrupts the replacement of a checkpoint by another of the same step, when only one of two hosts has the
-// new one. The new one is read and replaces the other.
+// A crash interrupts the replacement of a checkpoint by another of the same step, when only one of two hosts has
+// committed the new one. The new one is read and replaces the old one.
 func TestACheckpointThatWasToGiveWayIsNotMixedIn(t *testing.T) {
 	for _, first := range []int{0, 1} { // the host that has committed
 		h := &hosts{dirs: folders(t, 2)}

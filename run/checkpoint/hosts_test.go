@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// hosts are processes with a folder each. It counts the files that are read, by process.
+// hosts are processes with a folder each.
 type hosts struct {
 	dirs    []string
-	checked []int // by process: files compared with their checksums
-	joined  int   // how many of the last are not asked which checkpoints they have
+	checked []int // by process: how many files were compared with their checksums
+	joined  int   // how many of the last processes are not asked which checkpoints they have
 }
 
 func (h *hosts) Look() ([]Survey, error) {

@@ -21,8 +21,8 @@ type Seen struct {
 	Wrong    string            // why there is no manifest
 }
 
-// Folder returns the checkpoint folder for a path. The path may be a run's folder, a checkpoint folder, or a
-// checkpoint, which is then returned itself.
+// Folder returns the checkpoint folder for a path. The path may be a run's folder or a checkpoint folder. A path to a
+// single checkpoint is returned as it is.
 func Folder(path string) string {
 	if info, err := os.Stat(filepath.Join(path, "checkpoints")); err == nil && info.IsDir() {
 		return filepath.Join(path, "checkpoints")
@@ -115,8 +115,7 @@ func (m *Manifest) Hosts() []string {
 }
 
 // Verify reads every byte of a checkpoint and returns everything that is wrong with it; nil means nothing. It checks
-// checksums, headers, types and shapes. It also reports tensors that are missing, duplicate or of no parameter of
-// the model.
+// checksums, headers, types and shapes. It also reports tensors that are missing, duplicate or not of the model.
 func (s *Seen) Verify() []string {
 	if s.Manifest == nil {
 		return []string{s.Wrong}
@@ -157,8 +156,8 @@ func (s *Seen) Verify() []string {
 	return append(wrong, s.Manifest.compare(read, whole)...)
 }
 
-// compare compares tensors with the parameters of the model. It does not report what is missing because a file
-// cannot be read.
+// compare compares tensors with the parameters of the model. It reports missing tensors only if the whole checkpoint
+// was read.
 func (m *Manifest) compare(read map[string]entry, whole bool) []string {
 	if m.Parameters == nil {
 		return nil
@@ -188,9 +187,9 @@ func (m *Manifest) compare(read map[string]entry, whole bool) []string {
 	return wrong
 }
 
-// tensors returns the types and shapes of all tensors of a complete checkpoint. Each parameter has its values and
-// the optimizer's state, each buffer its values. With parallel pipelines each pipeline has all of these, and their
-// reference has no states.
+// tensors returns the types and shapes of all tensors of a complete checkpoint. Each parameter has values and the
+// optimizer's state; each buffer has only values. Parallel pipelines have all of these each; their reference has no
+// states.
 func (m *Manifest) tensors() map[string]entry {
 	all := map[string]entry{}
 	add := func(of string, states []string) {
@@ -231,7 +230,7 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	from := map[string][]section{} // by the name that is written
 	for _, name := range c.Names() {
 		param, known := of[name]
-		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // in older manifests
+		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // the second case is that of older manifests
 		if !weight && !optimizer || param.Inner {
 			continue
 		}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// checkKeys returns an error for misspelt and for duplicate keys. Package json accepts "Steps" for "steps", and of
-// two values of one key uses the last.
+// checkKeys returns an error for misspelt and for duplicate keys. Package json accepts "Steps" for "steps", and uses
+// the last of two values of one key.
 func checkKeys(text []byte, m *Manifest) error {
 	known, err := m.encode()
 	if err != nil {
@@ -67,7 +67,7 @@ func readTree(dec *json.Decoder) (tree, error) {
 	return t, err
 }
 
-// within returns an error for keys of theirs that ours does not have in the same place.
+// within returns an error for a key of theirs that ours does not have in the same place.
 func within(theirs, ours tree, path string) error {
 	for name, value := range theirs.keys {
 		known, ok := ours.keys[name]

@@ -180,15 +180,15 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Within returns the checkpoint that a path is or lies in; empty if none. What is put into a checkpoint is removed
-// with it.
+// Within returns the checkpoint that a path is or lies in; empty if none. A file that is put into a checkpoint is
+// removed with it.
 func Within(path string) string {
 	at, err := filepath.Abs(path)
 	if err != nil {
 		return ""
 	}
 	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
-		if real, err := filepath.EvalSymlinks(at); err == nil { // otherwise it would be created in one that exists
+		if real, err := filepath.EvalSymlinks(at); err == nil { // it fails if the path does not exist yet; then its parents are tried
 			at = real
 		}
 		if _, err := os.Stat(filepath.Join(at, manifestName)); err == nil && namesSteps(at) {
@@ -210,8 +210,8 @@ func Later(dir string, steps int) ([]string, error) {
 	return names, err
 }
 
-// SetAside moves checkpoints to another directory, which it creates. It moves the last name first. If it is
-// interrupted, the remaining ones still end with a checkpoint of the same training.
+// SetAside moves checkpoints to another directory, which it creates. It moves the names in reverse order. So if it is
+// interrupted, the remaining checkpoints have no gap.
 func SetAside(dir, to string, names []string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)

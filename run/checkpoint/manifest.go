@@ -33,18 +33,18 @@ type File struct {
 type Manifest struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
-	ModelID string `json:"model_id"` // digest of the description: tensors fit only one model
+	ModelID string `json:"model_id"` // digest of the model's description; a checkpoint fits only one model
 	// Training is a name that all checkpoints of a training share, across all its runs; empty in older ones.
 	Training string `json:"training,omitempty"`
-	Engine   string `json:"engine"` // what computed it: the same bits are promised only with the same engine and machine
+	Engine   string `json:"engine"` // engine that computed it; a resumed run has the same bits only with the same engine and machine
 	Float    string `json:"float"`  // element type of parameters
 	// Steps is the number of completed steps. Training resumes with the step of this index.
 	Steps   int    `json:"steps"`
 	Seed    uint64 `json:"seed"`
 	Batch   int    `json:"batch"`   // samples per step
 	Samples int64  `json:"samples"` // position in the data: samples consumed
-	// MicroBatch decides which sums are formed in which order. A run that resumes with the same bits must keep it; the
-	// stages may change.
+	// MicroBatch decides in which order sums are formed. A run that resumes with the same bits must keep it; the stages
+	// may change.
 	MicroBatch int            `json:"micro_batch"`
 	Optimizer  optim.Settings `json:"optimizer"`
 	Rate       optim.Rate     `json:"rate"` // as applied, including Asked.RateFactor
@@ -55,7 +55,8 @@ type Manifest struct {
 	// that take minibatches in turn, a stage makes one update for several minibatches.
 	Updates map[string]int `json:"updates,omitempty"`
 	Asked   *Asked         `json:"asked,omitempty"` // nil in version 1
-	// Parameters lists the model's parameters, to detect missing ones or other shapes; empty in older manifests.
+	// Parameters lists the model's parameters, so that missing ones and wrong shapes are detected. It is empty in older
+	// manifests.
 	Parameters []Parameter `json:"parameters,omitempty"`
 	Files      []File      `json:"files"`
 	// SHA256 is the checksum of the manifest's text with this value empty.
@@ -89,8 +90,8 @@ type Asked struct {
 	Keep       int     `json:"keep,omitempty"`        // checkpoints kept; 0 means all
 	RateScale  string  `json:"rate_scale,omitempty"`  // the rule that gave RateFactor
 	RateFactor float64 `json:"rate_factor,omitempty"` // factor of the rate; 0 means 1
-	// Since is where the number of parallel pipelines last changed. From there on, every step consumes a batch for each
-	// of the plan's pipelines.
+	// Since is where the number of parallel pipelines last changed. From there on, every step consumes one batch for
+	// each pipeline of the plan.
 	Since Position `json:"since,omitzero"`
 }
 
@@ -170,8 +171,8 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	return m, m.check()
 }
 
-// checkSum compares a manifest with its checksum. A text of version 1 has none, and none of the other fields of
-// version 2. So a newer manifest with a changed version is not accepted as an old one.
+// checkSum compares a manifest with its checksum. A text of version 1 has no checksum, and none of the fields that
+// version 2 added. So a version 2 manifest whose version was changed is not accepted as an old one.
 func (m *Manifest) checkSum(text []byte) error {
 	if m.Version == bare {
 		if m.SHA256 != "" || m.Asked != nil || m.Updates != nil {

@@ -42,7 +42,7 @@ func listed(m Manifest) Manifest {
 	return m
 }
 
-// sealed replaces the checksum in a text by the right one.
+// sealed replaces the checksum in a text with the right one.
 func sealed(text string) []byte {
 	at := strings.Index(text, "\"manifest_sha256\": \"")
 	if at < 0 {
@@ -106,7 +106,7 @@ func TestManifestsAreChecked(t *testing.T) {
 	}
 }
 
-// A manifest of version 1 can be read. A newer one without its checksum is not accepted as version 1.
+// A manifest of version 1 can be read. A version 2 manifest without its checksum is not accepted as version 1.
 func TestManifestsOfVersion1(t *testing.T) {
 	old := listed(manifest(6))
 	old.Version, old.Asked, old.Plan = bare, nil, &plan.Plan{Version: 1, Elastic: plan.NewElastic(2)}
@@ -159,7 +159,7 @@ func TestSamplesCountFromTheLastChangeOfPipelines(t *testing.T) {
 	}
 }
 
-// A checkpoint is refused under the name of another step.
+// A checkpoint in a folder named after another step is refused.
 func TestAFolderIsNamedAfterItsSteps(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	path, err := written(s, 4, 1)

@@ -13,19 +13,18 @@ import (
 	"sync"
 )
 
-// Checkpoint is a checkpoint opened for reading. Its methods may be called from several
-// goroutines.
+// Checkpoint is a checkpoint opened for reading. Its methods may be called from several goroutines.
 type Checkpoint struct {
-	Path     string // of its directory; for one that is only on other hosts, where it would be
+	Path     string // of its directory here, even if the checkpoint is only on other hosts
 	Manifest *Manifest
 	text     []byte // of the manifest
 	newer    bool   // drafts of later ones may belong to complete checkpoints (Spread.Newer)
 	parts    []*part
-	where    map[string][]section // by tensor, ascending rows
+	where    map[string][]section // by tensor, in ascending order of rows
 	names    rowNames
 	ctx      context.Context // ends with Interrupt
 	cancel   context.CancelCauseFunc
-	open     []io.Closer // closed together with it
+	open     []io.Closer // closed by Close
 	closing  sync.Once
 }
 
@@ -35,8 +34,8 @@ func newCheckpoint(path string, m *Manifest, text []byte) *Checkpoint {
 	return c
 }
 
-// part is a file of a checkpoint. When something of it is first needed, it is compared with its checksum, wherever
-// it is, and its header is read.
+// part is a file of a checkpoint, on this host or another. When something of it is first needed, the file is compared
+// with its checksum and its header is read.
 type part struct {
 	want File
 	find func(context.Context) (io.ReaderAt, error) // finds the undamaged file
@@ -47,7 +46,7 @@ type part struct {
 	err   error
 }
 
-// begin compares it and reads the header.
+// begin finds the undamaged file and reads its header, once.
 func (p *part) begin(ctx context.Context) error {
 	p.once.Do(func() {
 		if p.from, p.err = p.find(ctx); p.err == nil {
@@ -80,7 +79,7 @@ func (c *Checkpoint) add(p *part, names []string) error {
 	return nil
 }
 
-// fileOf returns the name of a section's file, which may be the one that is being added.
+// fileOf returns the name of a section's file, which may be the one being added.
 func (c *Checkpoint) fileOf(s section, adding *part) string {
 	if s.part < len(c.parts) {
 		adding = c.parts[s.part]

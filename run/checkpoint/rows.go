@@ -33,7 +33,7 @@ func (m *Manifest) rowNames() rowNames {
 
 var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
 
-// of returns the parameter, and its rows, that a file's tensor holds. param is nil for any other tensor.
+// of returns the parameter, and which of its rows, a file's tensor is. param is nil for any other tensor.
 func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
 	prefix := ofPipeline.FindString(name)
 	own, state, kept := strings.Cut(name[len(prefix):], "#")
@@ -50,7 +50,7 @@ func (r rowNames) of(name string) (whole string, first, end int, param *Paramete
 	return prefix + base, first, end, param
 }
 
-// rows returns the shape of these rows of a parameter.
+// rows returns the shape of the parameter's rows from first to end.
 func (p *Parameter) rows(first, end int) []int64 {
 	if len(p.Shape) == 0 {
 		return nil
@@ -60,8 +60,8 @@ func (p *Parameter) rows(first, end int) []int64 {
 	return shape
 }
 
-// put adds a section to those of its tensor, in the order of rows. If one of them overlaps the new one, it returns
-// that one.
+// put adds a section to the sections of its tensor, in the order of rows. If one of them overlaps the new one, put
+// returns that section as twice.
 func put(all []section, s section) (more []section, twice *section) {
 	for i, o := range all {
 		if o.end == 0 || s.end == 0 || s.first < o.end && o.first < s.end {
@@ -72,7 +72,7 @@ func put(all []section, s section) (more []section, twice *section) {
 	return slices.Insert(all, at, s), nil
 }
 
-// missing returns which rows of a parameter the sections lack; empty if none.
+// missing says which rows of a parameter none of the sections has; empty if none.
 func (p *Parameter) missing(in []section) string {
 	next := 0
 	for _, s := range in {
@@ -87,8 +87,8 @@ func (p *Parameter) missing(in []section) string {
 	return fmt.Sprintf("rows from %d on are in no file; the model has %v", next, p.Shape)
 }
 
-// join combines rows in read to whole parameters. It returns which rows are duplicate and, if all was read, which
-// are missing.
+// join combines the rows in read into whole parameters. It returns which rows are duplicate and, if all files were
+// read, which are missing.
 func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
 	found, of := map[string][]section{}, map[string]*Parameter{}
 	for _, name := range slices.Sorted(maps.Keys(read)) {

@@ -125,8 +125,7 @@ func TestWriteRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReadIndex: whatever the bytes, a file that is taken is one whose tensors can all be read,
-// lie side by side and fill it.
+// FuzzReadIndex checks that any file that is accepted has readable tensors. They lie side by side and fill the file.
 func FuzzReadIndex(f *testing.F) {
 	f.Add(file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},`+
 		`"b":{"dtype":"BOOL","shape":[],"data_offsets":[8,9]}}`, 9))

@@ -16,10 +16,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// This protocol transfers bytes of files between two processes. One asks, one request at a time, and the other
-// answers. A request is its length (32 bits) and JSON. An answer begins with bytes of busy, one per second, while
-// the file is compared with its checksum. Then comes one byte of data or sorry, a length (64 bits), the data or
-// text, and its CRC-32C (32 bits). All numbers are little-endian.
+// In this protocol a process requests bytes of a file from another, one request at a time. A request is its length (32
+// bits) and JSON. An answer begins with busy bytes, one per second, while the file is compared with its checksum. Then
+// comes one byte, data or sorry. After it come a length (64 bits), the file's bytes or the reason as text, and their
+// CRC-32C (32 bits). All numbers are little-endian.
 const (
 	busy  = 'w'
 	data  = 'b'
@@ -30,7 +30,7 @@ const (
 	maxRequest = 4096
 	maxSorry   = 4096
 	pace       = time.Second     // between two bytes of busy
-	silence    = 8 * time.Second // an answering process is never silent for this long
+	silence    = 8 * time.Second // longest time that an answering process sends nothing
 )
 
 // request asks for bytes of a file.
@@ -73,7 +73,7 @@ func readRequest(from io.Reader, r *request) error {
 	return json.Unmarshal(text, r)
 }
 
-// answer sends the requested bytes, or the reason why not.
+// answer sends the requested bytes, or the reason why it cannot.
 func (s *Shelf) answer(to io.Writer, r request) error {
 	f, err := s.file(r)
 	if err == nil {
@@ -98,7 +98,7 @@ func (s *Shelf) file(r request) (*local, error) {
 	return s.take(steps, *of)
 }
 
-// wait sends busy bytes until work is done. It ends the work if they cannot be sent.
+// wait sends busy bytes until work is done. If they cannot be sent, it ends the work.
 func (s *Shelf) wait(to io.Writer, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -141,7 +141,7 @@ type remote struct {
 
 	mu         sync.Mutex // guards one request at a time
 	connection io.ReadWriteCloser
-	broken     error // the connection's first failure: an answer that comes late is none to the next request
+	broken     error // the connection's first failure; after it no request is sent, because a late answer could be taken for the next one's
 }
 
 // elsewhere is a file of another process, which compares it with its checksum before it sends anything.
@@ -204,7 +204,7 @@ func (r *remote) read(q request, into []byte) error {
 	return err
 }
 
-// refusal is the reason for which a process does not send what it was asked for.
+// refusal is the reason that a process gives for not sending bytes.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }

@@ -132,8 +132,8 @@ func TestABadRequestEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A read does not wait for a silent process, but it waits for one that reports busy. What a silent process sends later
-// answers no other read.
+// A read does not wait for a silent process, but waits for one that sends busy bytes. If the silent process answers
+// later, the answer is not taken for that of another read.
 func TestSilenceIsNotWaitedFor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

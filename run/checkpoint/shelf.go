@@ -277,8 +277,9 @@ func (s *Shelf) listed(name string) (*File, int) {
 	return nil, s.manifest.Steps
 }
 
-// Open opens a spread checkpoint; closing it closes the Shelf. Process rank reads undamaged files here, and others
-// over a connection to a process that has them. It reads and connects only when a tensor is needed.
+// Open opens a spread checkpoint; closing the checkpoint closes the Shelf. A process reads files that are undamaged on
+// its own host there. It reads others over a connection to a process that has them. Nothing is read or connected before
+// a tensor is needed.
 func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWriteCloser, error)) (*Checkpoint, error) {
 	path, m, err := s.Take(from)
 	if err != nil {

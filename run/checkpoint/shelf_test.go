@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// large is the size of a sparse file, which takes long to read but no disk space.
+// large is the size of a sparse file: reading it takes long, but it uses no disk space.
 const large = 16 << 30
 
 // holed returns the Shelf of a checkpoint with two stages and a large sparse file, in its folder and in a draft.
@@ -81,7 +81,7 @@ func TestACheckEndsInTheMiddle(t *testing.T) {
 	}
 }
 
-// While a process checks copies of a large file, other processes can read another file from it.
+// While a process compares copies of a large file with its checksum, other processes can read another file from it.
 func TestALargeFileIsInNobodysWay(t *testing.T) {
 	s, f := holed(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -100,7 +100,7 @@ func TestALargeFileIsInNobodysWay(t *testing.T) {
 	}
 }
 
-// Verifying a file gives no result where its context ends; a result is computed only once.
+// If the context has ended, Check returns its cause and no verdicts. The same Shelf checks a file only once.
 func TestACheckIsMadeOnce(t *testing.T) {
 	dirs := folders(t, 1)
 	spread(t, dirs, 2, 0)
@@ -142,7 +142,7 @@ func TestACheckIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A process connects only to those whose files it needs. After Close no file or connection is open.
+// A process connects only to the processes whose files it needs. After Close no tensor can be read.
 func TestOnlyWhoIsNeededIsDialled(t *testing.T) {
 	h := &hosts{dirs: folders(t, 3)}
 	spread(t, h.dirs[:2], 2, 0, 1)

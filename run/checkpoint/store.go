@@ -21,16 +21,16 @@ const (
 	replaced     = ".replaced"       // the older one of two for the same step, about to be removed
 )
 
-// Store is a folder of checkpoints, one directory each, named after the steps done. It removes only its own: those
-// that it has written, and those of the run that it continues.
+// Store is a folder of checkpoints, one directory each, named after the steps done. It removes only its own
+// checkpoints: those that it has written, and those of the run that it continues.
 //
-// If several processes write to one folder, each has a Store of it. All write files of the same draft, and one of
-// them commits, continues and prunes.
+// If several processes write to one folder, each has a Store of it. All write files of the same draft. One of the
+// processes commits, continues and prunes.
 type Store struct {
 	Dir  string
-	Keep int // how many of its own are kept, the newest ones; 0 keeps all
+	Keep int // how many of its own checkpoints are kept, the newest ones; 0 keeps all
 
-	own    []string                          // their paths, oldest first
+	own    []string                          // paths of its own checkpoints, oldest first
 	older  string                            // folder of the checkpoints of a run that this one replaces; empty if none
 	create func(path string) (output, error) // os.Create; tests make it fail
 }
@@ -103,7 +103,7 @@ func (s *Store) Marks(draft string) ([]int, error) {
 	return all, nil
 }
 
-// Continue takes over the checkpoint to resume from and those of its run before it. Those in the store's folder
+// Continue takes over the checkpoint to resume from, and the earlier ones of its training. Those in the store's folder
 // become its own. If a crash has left files of that checkpoint in a draft, the draft gets the checkpoint's name.
 func (s *Store) Continue(from *Checkpoint) error {
 	if !s.Has(from) {
@@ -129,9 +129,10 @@ func (s *Store) Has(from *Checkpoint) bool {
 	return err == nil && errThere == nil && os.SameFile(here, there)
 }
 
-// SetOthersAside moves checkpoints that are not the store's own to a folder beside it. If the run resumes from none
-// of this folder, it replaces the run of these checkpoints. They are then removed once this run has a checkpoint
-// there. It also moves drafts of later checkpoints that may be complete, with files on other hosts (Spread.Newer).
+// SetOthersAside moves checkpoints that are not the store's own to a folder beside the store's. They are later removed
+// if this run replaces theirs: it resumes from no checkpoint of this folder, or the folder has checkpoints of another
+// training. The removal waits until this run has a checkpoint in the folder. SetOthersAside also moves drafts of later
+// checkpoints that may be complete, with files on other hosts (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -174,8 +175,8 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 	}
 }
 
-// adopt completes a checkpoint whose files are in the folder. It commits the draft that has them, or rewrites a
-// damaged or missing manifest. It replaces another checkpoint of that step.
+// adopt completes a checkpoint whose files are in the folder. It commits the draft that has them, or rewrites a damaged
+// or missing manifest. The result replaces another checkpoint of that step.
 func (s *Store) adopt(from *Checkpoint) error {
 	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
 	text, _, unreadable := readManifest(filepath.Join(final, manifestName))
@@ -198,7 +199,7 @@ func (s *Store) adopt(from *Checkpoint) error {
 	return err
 }
 
-// Commit writes a draft's manifest (Seal), gives the checkpoint its name, and returns its path. After an error
+// Commit writes a draft's manifest (see Seal), gives the checkpoint its name, and returns its path. After an error
 // everything older is unchanged, and the draft still exists. A second Commit of the same draft changes nothing.
 func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	path, err := s.Draft(draft)
@@ -214,7 +215,7 @@ func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	if m.Steps != steps {
 		return "", fmt.Errorf("checkpoint: a manifest of step %d for draft %s", m.Steps, draft)
 	}
-	if err := MakeDraft(path); err != nil { // perhaps no process with this folder had a file to write
+	if err := MakeDraft(path); err != nil { // the draft may not exist, if no process with this folder had a file to write
 		return "", err
 	}
 	if err := s.seal(path, manifest); err != nil {
@@ -244,8 +245,8 @@ func (s *Store) name(draft, final string, manifest []byte) error {
 	if err := syncDir(draft); err != nil {
 		return err
 	}
-	// A checkpoint of the same step, left by a run that was resumed from an older one, is removed only once the new one
-	// is complete. Latest knows both names.
+	// A checkpoint of the same step may be there, left by a run that was resumed from an older one. It is removed only
+	// once the new one is complete. Latest knows both names.
 	old := final + replaced
 	if _, err := os.Stat(final); err == nil {
 		if err := os.RemoveAll(old); err != nil {
@@ -254,8 +255,8 @@ func (s *Store) name(draft, final string, manifest []byte) error {
 		if err := os.Rename(final, old); err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
-		// If a checkpoint of the same manifest was moved now, another process committed it first, without knowing that the
-		// folder is shared. This draft then has none of the files.
+		// If the checkpoint just moved has the same manifest, another process has committed it, without knowing that
+		// the folder is shared. This draft then has none of the files.
 		if text, _, err := readManifest(filepath.Join(old, manifestName)); err == nil && bytes.Equal(text, manifest) {
 			if err := os.Rename(old, final); err != nil {
 				return fmt.Errorf("checkpoint: %w", err)
@@ -284,11 +285,11 @@ func (s *Store) Abandon(draft string) error {
 	return drop(path)
 }
 
-// Prune removes all drafts, which belong to finished runs, and the oldest of the store's own checkpoints beyond
-// Keep. It also removes those that it has set aside, if they belong to a run that this one replaces.
+// Prune removes all drafts, which belong to finished runs. It also removes the oldest of the store's own checkpoints
+// beyond Keep, and those that SetOthersAside moved if this run replaces theirs.
 func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
 
-// PruneBehind is Prune without the drafts of more than this many steps, which are being written.
+// PruneBehind is like Prune, but keeps the drafts of more than this many steps, which are being written.
 func (s *Store) PruneBehind(steps int) error {
 	for s.Keep > 0 && len(s.own) > s.Keep {
 		if err := drop(s.own[0]); err != nil {

@@ -151,7 +151,7 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if _, _, err := drafted(s, 2, 9); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Mark(DraftName(7, 3), 0); err != nil { // a mark of a process that died long ago
+	if err := s.Mark(DraftName(7, 3), 0); err != nil { // a mark of a process that no longer exists
 		t.Fatal(err)
 	}
 	// The process dies here. Another one continues.
@@ -278,7 +278,7 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	if err := errors.Join(s.Continue(from), from.Close()); err != nil {
 		t.Fatal(err)
 	}
-	for _, steps := range []int{3, 4, 5} { // 4 replaces the one of the abandoned training
+	for _, steps := range []int{3, 4, 5} { // the new step 4 replaces that of the abandoned training
 		if _, err := written(s, steps, 9); err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +292,8 @@ func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	}
 }
 
-// Checkpoints that are set aside stay complete; the others are removed once the same training has a new one.
+// Checkpoints that are set aside stay complete. Remove removes all checkpoints of a folder, and the folder if nothing
+// else is in it.
 func TestSetAside(t *testing.T) {
 	s := &Store{Dir: filepath.Join(t.TempDir(), "checkpoints")}
 	for _, steps := range []int{2, 4, 6} {

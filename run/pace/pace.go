@@ -1,14 +1,16 @@
 // Package pace distinguishes a straggler from a machine that is slower as a whole.
 //
-// Input: how long each worker should compute in a step, by its profile, and then step by step how long it did.
-// Output: changes. A worker becomes a straggler, still is one (every Steps steps) or stops being one, or (once) all
-// workers are slower by the same factor. The package reads no clock. It does not look at evaluations and checkpoints.
+// Input: how long each worker should compute in a step, by its profile, and then step by step how long it did. Output:
+// changes. A worker becomes a straggler, is still one (reported about every Steps steps) or stops being one. That all
+// workers are slower by the same factor is reported once. The package reads no clock. It does not look at evaluations
+// and checkpoints.
 //
-// A straggler has been too slow for at least Steps steps in a row, which take at least LeastS. Too slow means more
-// than Slower times its profile, and also more than Slower times what it would take at the pace of the others. Their
-// pace is the lower quartile of all workers. So even most workers may be stragglers, for instance on one loaded
-// host, while a load that slows all workers makes no stragglers. Steps are examined in groups in which every worker
-// computes its share. If replicas take turns, a worker computes nothing in one step and twice as much in another.
+// A straggler has been too slow for at least Steps steps in a row, which take at least LeastS by the profile. Too slow
+// means more than Slower times its profile, and also more than Slower times what it would take at the pace of the
+// others. Their pace is the lower quartile of all workers. So even most workers may be stragglers, for instance on one
+// loaded host, while a load that slows all workers makes no stragglers. Steps are examined in groups in which every
+// worker computes its share. If replicas take turns, a worker computes nothing in one step and twice as much in
+// another.
 package pace
 
 import (
@@ -25,13 +27,13 @@ const (
 
 // Change is a change that a step has shown.
 type Change struct {
-	Worker   int     // All means that all workers are slower
+	Worker   int     // the worker's number; All means that all workers are slower
 	Over     bool    // it is not a straggler any more
-	Still    bool    // it was a straggler before; Times and Others are of the steps since the last Change
-	Times    float64 // compute time since From, as a multiple of its profile
-	Others   float64 // the same for the others: the lower quartile of all
+	Still    bool    // it was a straggler before; Times and Others cover the steps since the last Change
+	Times    float64 // compute time from From to To, as a multiple of its profile
+	Others   float64 // the lower quartile of all workers' multiples: the pace of the others
 	Slow     int     // number of workers that are slower than their profiles
-	From     int     // steps
+	From     int     // the first step that Times covers; To is the last
 	To       int
 	BusyS    float64 // compute time per step
 	ProfileS float64
@@ -44,28 +46,28 @@ const All = -1
 type Watch struct {
 	profileS []float64 // by worker, per step
 	group    int       // steps per group
-	need     int       // groups in a row
+	need     int       // slow groups in a row that make a straggler
 
 	n     int       // steps in the current group
-	first int       // its first step
+	first int       // the group's first step
 	busyS []float64 // by worker, within the group
 
 	workers []state
-	alike   state // of the lower quartile
+	alike   state // of the lower quartile, as if it were a worker
 	told    bool  // a change with All was returned
 }
 
 // state is how long a worker has been slow or not.
 type state struct {
-	slow, fine int // groups in a row
-	from       int // the first step of these
+	slow, fine int // slow groups, or groups that are not slow, in a row
+	from       int // the first step of these groups
 	busyS      float64
-	times      float64 // sums, as is others
+	times      float64 // a sum over these groups, as are busyS and others
 	others     float64
 	named      bool
 }
 
-// New returns a Watch for workers with these compute times per step. In any `group` steps in a row each worker has
+// New returns a Watch for workers with these compute times per step. In any `group` steps in a row each worker computes
 // its share of the work. A worker without work is ignored.
 func New(profileS []float64, group int) *Watch {
 	group = max(group, 1)
@@ -144,6 +146,6 @@ func (s *state) look(w *Watch, worker int, slow bool, times, others, busyS float
 	n := float64(s.slow + s.fine)
 	c := Change{Worker: worker, Over: !slow, Still: s.named && slow, Times: s.times / n, Others: s.others / n,
 		From: s.from, BusyS: s.busyS / (n * float64(w.group))}
-	*s = state{named: slow} // what comes next is averaged anew
+	*s = state{named: slow} // the next Change averages only later groups
 	return c, true
 }

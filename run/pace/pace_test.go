@@ -18,7 +18,7 @@ func steps(n int, profileS []float64, pace func(step, worker int) float64) [][]f
 	return all
 }
 
-// told returns all changes of a run, except that a straggler still is one.
+// told returns all changes of a run, except those that say that a worker is still a straggler.
 func told(w *Watch, all [][]float64) []Change {
 	var out []Change
 	for i, busy := range all {

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Even if the main thread was a worker's and is bound, the next run has all processors.
+// After a run whose worker was bound on the main thread, the next run still finds all processors.
 func TestProcessorsOutliveABoundMainThread(t *testing.T) {
 	before := slices.Clone(allowed())
 	asked := askAllowed()

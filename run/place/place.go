@@ -55,8 +55,8 @@ func (p *Policy) own(allowed []int) []int {
 // Place holds the threads and processors of some workers, until Leave.
 type Place struct {
 	apart      bool  // the process was changed for them
-	processors []int // that they are bound to, by core; nil means none
-	shared     bool  // cores are handed out; otherwise worker k has core k
+	processors []int // the workers' processors, by core; nil means that they are not bound
+	shared     bool  // workers are given cores as they compute; otherwise worker k has core k
 	taken      int   // a processor that another run has claimed, or none
 	leave      []func()
 }
@@ -64,7 +64,8 @@ type Place struct {
 // none means no processor.
 const none = -1
 
-// Take prepares the process for workers that share cores; 0 cores means one each. The caller must call Leave.
+// Take prepares the process for workers that share some cores; with 0 cores each worker has its own. The caller must
+// call Leave.
 func (p *Policy) Take(workers, cores, threads int) (*Place, error) {
 	if p == nil {
 		return &Place{taken: none}, nil
@@ -99,13 +100,13 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim claims all of the processors, or none if another run has one of them.
+// claim claims all of the processors. With Alone it claims none if another run has claimed one of them.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return
 	}
 	var claims []func()
-	for _, processor := range processors { // ascending, so that one of several runs gets all
+	for _, processor := range processors { // in ascending order, so that one of several runs gets all
 		giveUp, ok := claimProcessor(processor)
 		if !ok && b == Alone {
 			for _, g := range claims {

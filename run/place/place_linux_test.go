@@ -81,7 +81,7 @@ func TestOnlyABindingIsTaken(t *testing.T) {
 	p.Leave()
 }
 
-// When the last run ends, the process is as before the first.
+// The process is the same after the last run as before the first.
 func TestRunsLeaveTheirProcessAsItWas(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)

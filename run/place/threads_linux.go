@@ -13,14 +13,13 @@ const (
 	schedBatch  = 3
 )
 
-// yieldToWorkers keeps the process's other threads from preempting a worker as soon as they wake. It returns a
-// function that undoes this.
+// yieldToWorkers keeps the process's other threads from preempting a worker as soon as they wake. It returns a function
+// that undoes this.
 //
 // The reason is Go's monitor thread. It wakes up to once in 20 µs while goroutines keep threads inside cgo calls, as
-// workers do. If every core computes, each wake-up preempts a worker and empties its caches. A pipeline of two
-// workers on two cores lost a tenth of its time. A thread of Linux's batch policy gets the same share of the
-// processor, but waits for the scheduler's tick. Threads started later inherit the policy; workers take the normal
-// one (lockThread). If the kernel refuses, nothing changes.
+// workers do. If every core computes, each wake-up preempts a worker and empties its caches. A thread of Linux's batch
+// policy gets the same share of the processor, but waits for the scheduler's tick. Threads started later inherit the
+// policy; workers take the normal one (lockThread). If the kernel refuses, nothing changes.
 func yieldToWorkers() (undo func()) {
 	changed := policyOfAll(schedNormal, schedBatch)
 	return func() {
@@ -39,8 +38,8 @@ func lockThread(apart bool) {
 	}
 }
 
-// policyOfAll changes the policy of every thread that has policy from to policy to. It reports whether there was
-// one.
+// policyOfAll changes the policy of every thread that has policy from to policy to. It reports whether any thread
+// changed.
 func policyOfAll(from, to uintptr) bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -68,7 +67,7 @@ func policyOf(thread int) uintptr {
 }
 
 func setPolicy(thread int, policy uintptr) bool {
-	var priority int32 // neither policy has one
+	var priority int32 // 0, since neither policy uses a priority
 	_, _, err := syscall.RawSyscall(syscall.SYS_SCHED_SETSCHEDULER, uintptr(thread), policy,
 		uintptr(unsafe.Pointer(&priority)))
 	return err == 0

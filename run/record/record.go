@@ -42,11 +42,11 @@ type stepRecord struct {
 	seen       []Seen
 }
 
-// Applied says which of the training's updates a server made, and how many updates were in the weights that its
-// gradients were computed with.
+// Applied says which of the training's updates a server made. Version is the number of updates in the weights with
+// which its gradients were computed.
 type Applied struct{ At, Version int }
 
-// Seen says which reference an update of a pipeline saw: the one after Version updates of the training.
+// Seen says which reference a pipeline's update used: the one after Version updates of the training.
 type Seen struct{ Stage, Pipeline, Version int }
 
 // Recorder keeps the data for the Timeline of one process's workers. The caller guards it with a lock.
@@ -117,13 +117,13 @@ func (r *Recorder) Sample(e Event, most, live int64) {
 	s.memory = append(s.memory, sample{e.Worker, e.Start, most}, sample{e.Worker, e.End, live})
 }
 
-// Loss records the part of a micro-batch, or of a replica's slice of it, in the loss of a step. If a step is begun
-// again, the last value counts.
+// Loss records what a micro-batch, or a replica's slice of it, adds to the loss of a step. If a step is run again, the
+// last value counts.
 func (r *Recorder) Loss(step, index int, weighted float64) {
 	r.step(step).losses[index] = weighted
 }
 
-// Norm records the norm of a step's gradients. All stages that compute one find the same.
+// Norm records the norm of a step's gradients. All stages that compute the norm get the same value.
 func (r *Recorder) Norm(step int, norm float64) { r.step(step).norm = norm }
 
 // Part is a process's part of a step. It is complete once the process's last update in the step has ended.
@@ -140,14 +140,14 @@ type Part struct {
 // Applied records the update of a step by a server.
 func (r *Recorder) Applied(step int, a Applied) { r.step(step).applied = &a }
 
-// Saw records which reference an update of a step saw.
+// Saw records which reference an update of a step used.
 func (r *Recorder) Saw(step int, s Seen) {
 	of := r.step(step)
 	of.seen = append(of.seen, s)
 }
 
-// Updated counts an instruction that settles a step. The last of `of` such instructions completes the process's part
-// of it.
+// Updated counts an instruction that settles a step. Once `of` such instructions have run, it returns the process's
+// complete part of the step, and true.
 func (r *Recorder) Updated(step, of int) (Part, bool) {
 	s := r.step(step)
 	s.updates++
@@ -177,8 +177,8 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 // Excerpt is the record of some steps during the run. It may be read while the Recorder records more.
 type Excerpt []stepRecord
 
-// Excerpt returns the record of a completed step, and with around that of all other steps. It returns false if the
-// step is no longer kept.
+// Excerpt returns the record of a completed step. With around it adds the records of all other steps. It returns false
+// if the step is no longer kept.
 func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
 	s := r.kept[step]
 	if s == nil {
@@ -194,7 +194,7 @@ func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
 	return all, true
 }
 
-// Rows returns its number of events and of memory samples.
+// Rows returns the Excerpt's number of events and of memory samples.
 func (x Excerpt) Rows() (events, samples int) {
 	for _, s := range x {
 		events, samples = events+len(s.events), samples+len(s.memory)
@@ -228,7 +228,7 @@ func (r *Recorder) known() (steps []int) {
 	return steps
 }
 
-// maxOutside bounds the recorded events of evaluations and checkpoints.
+// maxOutside bounds the recorded events, and the memory samples, of evaluations and checkpoints.
 const maxOutside = 4096
 
 // Fill writes events and memory into a Timeline.
