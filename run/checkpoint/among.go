@@ -60,7 +60,7 @@ func Among(path string, others Others) (*Spread, error) {
 			damaged = append(damaged, c)
 			continue
 		}
-		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // with the same step, the candidate replaced the damaged one
+		if len(damaged) > 0 && damaged[0].Steps > c.Steps { // otherwise c replaced it
 			return nil, &DamagedError{errors.New("checkpoint: " + damaged[0].wrong),
 				filepath.Join(surveys[c.at].Folder, NameOf(c.Steps))}
 		}
@@ -165,7 +165,7 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
 		for _, h := range surveys[rank].Files {
-			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // otherwise the process also has it in a draft
+			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // otherwise also in a draft
 				held[h] = append(at, rank)
 			}
 		}

@@ -108,7 +108,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	if got, err := h.read(t, s, 0); err != nil || !bytes.Equal(got, []byte{4, 4}) {
 		t.Error(got, err)
 	}
-	if got, err := h.read(t, s, 1); err != nil || !bytes.Equal(got, []byte{4, 4}) { // read from host 0, whose copy is undamaged
+	if got, err := h.read(t, s, 1); err != nil || !bytes.Equal(got, []byte{4, 4}) { // host 0's undamaged copy
 		t.Error(got, err)
 	}
 	for _, dir := range h.dirs {

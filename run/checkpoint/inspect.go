@@ -230,7 +230,7 @@ func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	from := map[string][]section{} // by the name that is written
 	for _, name := range c.Names() {
 		param, known := of[name]
-		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // the second case is that of older manifests
+		weight := known || len(of) == 0 && !strings.ContainsAny(name, "#/") // the second case: older manifests
 		if !weight && !optimizer || param.Inner {
 			continue
 		}

@@ -188,7 +188,7 @@ func Within(path string) string {
 		return ""
 	}
 	for ; at != filepath.Dir(at); at = filepath.Dir(at) {
-		if real, err := filepath.EvalSymlinks(at); err == nil { // it fails if the path does not exist yet; then its parents are tried
+		if real, err := filepath.EvalSymlinks(at); err == nil { // fails before the path exists
 			at = real
 		}
 		if _, err := os.Stat(filepath.Join(at, manifestName)); err == nil && namesSteps(at) {

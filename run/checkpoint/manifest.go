@@ -36,7 +36,7 @@ type Manifest struct {
 	ModelID string `json:"model_id"` // digest of the model's description; a checkpoint fits only one model
 	// Training is a name that all checkpoints of a training share, across all its runs; empty in older ones.
 	Training string `json:"training,omitempty"`
-	Engine   string `json:"engine"` // engine that computed it; a resumed run has the same bits only with the same engine and machine
+	Engine   string `json:"engine"` // what computed it; the same bits need the same engine and machine
 	Float    string `json:"float"`  // element type of parameters
 	// Steps is the number of completed steps. Training resumes with the step of this index.
 	Steps   int    `json:"steps"`

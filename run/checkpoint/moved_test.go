@@ -18,7 +18,7 @@ import (
 func TestALongFileMoves(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "stage-0.safetensors")
-	if err := syscall.Mkfifo(path, 0o600); err != nil { // behaves like a disk that accepts only as much as the test reads
+	if err := syscall.Mkfifo(path, 0o600); err != nil { // like a disk that takes only what the test reads
 		t.Skip(err)
 	}
 	disk, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -141,7 +141,7 @@ type remote struct {
 
 	mu         sync.Mutex // guards one request at a time
 	connection io.ReadWriteCloser
-	broken     error // the connection's first failure; after it no request is sent, because a late answer could be taken for the next one's
+	broken     error // the connection's first failure; nothing is requested after it, as late answers may come
 }
 
 // elsewhere is a file of another process, which compares it with its checksum before it sends anything.

@@ -215,7 +215,7 @@ func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	if m.Steps != steps {
 		return "", fmt.Errorf("checkpoint: a manifest of step %d for draft %s", m.Steps, draft)
 	}
-	if err := MakeDraft(path); err != nil { // the draft may not exist, if no process with this folder had a file to write
+	if err := MakeDraft(path); err != nil { // there is none if no process with this folder wrote a file
 		return "", err
 	}
 	if err := s.seal(path, manifest); err != nil {

@@ -23,8 +23,8 @@ func orders(t *testing.T) (*Leader, func(process int, body Body) error) {
 	return l, hears
 }
 
-// An order is over once every process has sent Done, and then the next may be given. A process owes Done if nothing
-// happens in it meanwhile.
+// An order is over once every process has sent Done, and then the next may be given. A process owes Done only while
+// nothing happens in it.
 func TestAnOrderIsOverOnceAllHaveCarriedItOut(t *testing.T) {
 	l, hears := orders(t)
 	for _, body := range []Body{Mark{Draft: "d"}, Look{Draft: "d"}, Prune{}, Commit{Draft: "e"}} {
@@ -130,7 +130,7 @@ func TestCheckpointsAreCommittedBesideAProgram(t *testing.T) {
 			}
 		}
 	}
-	f.in = l.out // for what it was told before
+	f.in = l.out // as if it had received the leader's earlier messages
 	follow(l.Begin(Load{}, 1))
 	for _, order := range []Body{Commit{Draft: "d"}, Prune{Behind: 4}} {
 		follow(l.Order(order))

@@ -11,7 +11,7 @@ func (r Reading) offsetS() float64 { return (r.AskedS+r.HeardS)/2 - r.AtS }
 func (r Reading) errorS() float64  { return (r.HeardS - r.AskedS) / 2 }
 
 const (
-	together     = 0.1  // seconds; of readings closer than this only the quickest is kept
+	together     = 0.1  // seconds; of readings closer together than this, only the quickest is kept
 	drifts       = 1e-4 // seconds per second; two clocks drift apart by less
 	mostReadings = 128  // number of readings kept
 )
@@ -27,7 +27,7 @@ func (c *Clock) Read(r Reading) {
 		}
 		return
 	}
-	if len(c.readings) == mostReadings { // of each pair keep the quicker one, and keep the first and last
+	if len(c.readings) == mostReadings { // keep the first, the last, and the quicker of each pair between
 		kept, i := c.readings[:1], 1
 		for ; i+1 < mostReadings; i += 2 {
 			best := c.readings[i]
@@ -52,9 +52,9 @@ func (c *Clock) OffsetS(nowS float64) float64 {
 	return best
 }
 
-// Line returns the conversion of the clock's times to the leader's, up to a moment of the leader's. Time t becomes t
-// (1 + drift) + offsetS, with an error of at most errorS if the drift is constant. The line goes through the first
-// and the last Reading. errorS grows by the most that any other Reading differs from the line.
+// Line returns the conversion of the clock's times to the leader's, for times up to untilS on the leader's clock. Time
+// t becomes t * (1 + drift) + offsetS, with an error of at most errorS if the drift is constant. The line goes through
+// the first and the last Reading. errorS grows by the most that any other Reading differs from the line.
 func (c *Clock) Line(untilS float64) (offsetS, drift, errorS float64) {
 	if len(c.readings) == 0 {
 		return 0, 0, 0

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Converted times of a clock with constant drift are within the stated error. This holds between all readings and
-// after the last, whichever direction is slower.
+// Converted times of a clock with constant drift are within the stated error. This holds between all readings and after
+// the last, whichever direction of the messages is slower.
 func TestTimesAreWithinTheirError(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 1))
@@ -51,7 +51,7 @@ func TestTimesAreWithinTheirError(t *testing.T) {
 	}
 }
 
-// A clock whose rate changes differs from the line, and the stated error covers it.
+// If a clock's rate changes, its times differ from the line. The stated error covers the difference.
 func TestAClockThatIsOffItsLineIsSaidToBe(t *testing.T) {
 	var c Clock
 	for i := range 11 {

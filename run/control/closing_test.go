@@ -11,7 +11,7 @@ import (
 )
 
 // What was sent before Close arrives, however slowly the other end reads, and Close waits for it. That holds even if
-// nothing passes for a while.
+// nothing is transferred for a while.
 func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()
@@ -57,7 +57,7 @@ func (c *closedOnce) Close() error {
 	return c.Conn.Close()
 }
 
-// An end that is lost while it is being closed is closed.
+// Close returns soon, without an error, if the other end is lost while Close waits for it.
 func TestAnEndIsLostAsItIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, lose := range map[string]func(other net.Conn){

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// MaxLine is the maximum length of an encoded Message.
+// MaxLine is the maximum length of an encoded Message, in bytes.
 const MaxLine = 64 << 20
 
 // head is the first part of an encoded Message on a Link between processes. The body follows it. A nested body would

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Leader agrees with all processes on what is done. What it returns is for every one of them. Its methods are the
-// messages that it sends or takes, and questions about where they stand.
+// Leader is the protocol state of the leading process. The Messages that its methods return are for every process.
+// Other methods tell where the processes stand.
 type Leader struct {
 	workers int
 	out     uint64 // messages sent
@@ -15,10 +15,10 @@ type Leader struct {
 	process []told
 
 	under    bool // a Program is running
-	period   int  // how many of its minibatches one update of every stage covers
+	period   int  // minibatches of the Program that one update of every stage covers
 	trains   bool
 	barrier  *machine.Barrier
-	stopping bool // Stop was sent in it
+	stopping bool // Stop was sent in the Program
 	limited  bool // Limit was sent
 	asked    bool // Beat was sent, and not all have answered
 	shows    bool // Show was sent, and not all have answered
@@ -33,10 +33,10 @@ type told struct {
 	n                  uint64 // its last message
 	ready, ended, left bool
 	done               Ended
-	begun              *Begun // for the Stop of the current Program
-	needs              *Needs // for the last Beat
+	begun              *Begun // the answer to the current Program's Stop
+	needs              *Needs // the answer to the last Beat
 	shown              bool   // the last Show was answered
-	did                *Done  // for the last order
+	did                *Done  // the answer to the last order
 }
 
 // NewLeader returns a Leader of this many processes with this many workers in all.
@@ -52,8 +52,8 @@ func (l *Leader) say(body Body) []Message {
 // Unsay takes back the last Message, which could not be sent to any process.
 func (l *Leader) Unsay() { l.out-- }
 
-// Begin starts a Program by a Load, Evaluate or Save. All processes must be Ready, and the Program before must be
-// over. period counts minibatches. Only a Program that trains can be stopped before its end.
+// Begin starts a Program by a Load, Evaluate or Save. All processes must be Ready, and the Program before must be over.
+// One update of every stage covers period minibatches. Only a Program that trains can be stopped before its end.
 func (l *Leader) Begin(body Body, period int) []Message {
 	l.mustBeIdle(body)
 	_, l.trains = body.(Load)
@@ -167,7 +167,7 @@ func (l *Leader) Fail(f Failed) []Message {
 	return l.say(f)
 }
 
-// Leave ends the run and is the last message to the processes. Nothing may be in progress.
+// Leave ends the run and is the last message to the processes. A Program or order that is not over ends with it.
 func (l *Leader) Leave(body Leave) []Message {
 	if l.leaving {
 		return nil
@@ -181,7 +181,7 @@ func (m Message) refused(why string) error {
 	return fmt.Errorf("control: message %d of process %d, %s of program %d: %s", m.N, m.From, m.Body.kind(), m.Epoch, why)
 }
 
-// Receive handles a message of a process. If it returns an error, the caller calls Fail.
+// Receive handles a message of a process. If it returns an error, the caller must call Fail.
 func (l *Leader) Receive(m Message) ([]Message, error) {
 	if m.From < 0 || m.From >= len(l.process) {
 		return nil, fmt.Errorf("control: a message from process %d of %d", m.From, len(l.process))
@@ -319,7 +319,7 @@ func (l *Leader) limit() []Message {
 	return out
 }
 
-// close notes that the Program is over, once all have ended and no answer is missing.
+// close notes that the Program is over, once all processes have ended it and a Stop has led to its Limit.
 func (l *Leader) close() {
 	for _, p := range l.process {
 		if !p.ended {
@@ -370,7 +370,7 @@ func (l *Leader) Gone() bool {
 // HasLeft reports whether a process has left.
 func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
 
-// Lose marks a process as gone that sends no messages any more.
+// Lose marks a process as gone, because it sends no messages any more.
 func (l *Leader) Lose(process int) { l.process[process].left = true }
 
 // Outcome returns the result of a finished Program: the minibatches that all processes completed, and why the last

@@ -85,7 +85,7 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // a second Stop, and anything after a failure
+		if carriedOut := i != 2 && i != 4; (do != nil) != carriedOut { // a second Stop, and a message after a failure, are ignored
 			t.Errorf("message %d, %T: to be done: %v", i+1, m.Body, do)
 		}
 	}
@@ -128,7 +128,7 @@ func TestStallsAreOfAllProcesses(t *testing.T) {
 	}
 }
 
-// owes returns as text which processes owe what, or else which have been still for 5 s.
+// owes returns as text which processes owe what. If none does, it returns those that have been still for 5 s.
 func owes(l *Leader) string {
 	what, processes := l.Owing()
 	if len(processes) == 0 {

@@ -157,7 +157,7 @@ type Seen struct {
 	Version  int `json:"version"`
 }
 
-// Did is what a worker has computed in a step, and what it holds and has moved after it.
+// Did is what a worker has computed in a step, and what it holds and has transferred at the end of the step.
 type Did struct {
 	BusyS         float64 `json:"busy_s"`
 	PeakBytes     int64   `json:"peak_bytes"`
@@ -166,7 +166,7 @@ type Did struct {
 	ReceivedBytes int64   `json:"received_bytes"`
 }
 
-// Loss is the part of a micro-batch, or of a replica's slice of it, in the loss of its step.
+// Loss is what a micro-batch, or a replica's slice of it, adds to the loss of its step.
 type Loss struct {
 	Index int     `json:"index"` // index of the slice in its step; losses are added in this order
 	Value float64 `json:"value"`
@@ -225,7 +225,7 @@ func (s *Saved) Updated(layer string, n int) {
 	s.Updates[layer] = n
 }
 
-// File describes one of these files.
+// File describes a file of a checkpoint.
 type File struct {
 	Name    string `json:"name"`
 	Bytes   int64  `json:"bytes"`
@@ -258,7 +258,7 @@ type Needs struct {
 	Waits   []Wait  `json:"waits,omitempty"`
 }
 
-// Wait says what one worker waits for, and for how long. With machine.Running the worker is executing an
+// Wait says what one worker waits for, and for how long. If Lack is machine.Running, the worker is executing an
 // instruction.
 type Wait struct {
 	Worker int                  `json:"worker"`
@@ -360,7 +360,7 @@ func RecordsOf(t *trace.Timeline) []Record {
 	}
 }
 
-// Left is what a process leaves, after its Records.
+// Left is the last message of a process, after its Records.
 type Left struct {
 	Leaked int     `json:"leaked,omitempty"` // handles still open when its devices were closed
 	Due    *Due    `json:"due,omitempty"`    // if a process was lost: what this one awaited from it

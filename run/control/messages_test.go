@@ -312,7 +312,7 @@ func TestABrokenLineEndsTheLink(t *testing.T) {
 	y.Close()
 }
 
-// Sending does not wait: the other end does not read, and is then gone.
+// Sending does not wait, even if the other end does not read or is gone.
 func TestSendingDoesNotWait(t *testing.T) {
 	x, y := net.Pipe()
 	l := Over(x)

@@ -28,7 +28,7 @@ type world struct {
 	at      func(start int) // called after each start
 }
 
-// arrival is a message between workers in flight, or a completed collective. It waits for its Program.
+// arrival is a message between workers in flight, or a completed collective. It has no effect before its Program runs.
 type arrival struct {
 	at     *side
 	epoch  uint32
@@ -124,7 +124,7 @@ func (w *world) step() (bool, error) {
 	return true, err
 }
 
-// look reports to the leader what it must know.
+// look tells the leader if the process has reached a drain or has ended the Program.
 func (s *side) look(p *schedule.Program) {
 	if s.Process == nil || s.failed {
 		return

@@ -24,7 +24,7 @@ type Progress struct {
 	begun   float64               // when the first of those steps began
 	held    map[int]*whole        // complete steps after next
 	last    []Did                 // by worker, the last reported values
-	applied map[int]trace.Applied // by step: its update's number in the training
+	applied map[int]trace.Applied // by the update's number in the training: the step that made it
 	seen    []trace.Seen          // in the order of arrival
 
 	marks    []trace.StepMark
@@ -122,7 +122,7 @@ func (p *Progress) Mark(step int) (trace.StepMark, bool) {
 	return last[i], true
 }
 
-// Add adds a process's part of a step. shiftS is what to add to its clock to get the leader's. The last part
+// Add adds a process's part of a step. shiftS is what to add to the process's clock to get the leader's. The last part
 // completes the step.
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
 	workers := p.of[process]
@@ -178,8 +178,8 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	return f, whole, nil
 }
 
-// inRound is the average time of a step where each worker goes at its own pace. A round is the last steps, one for each
-// worker. The average is the time between the ends of the round before and of this one, divided by its steps.
+// inRound returns the average time of a step if each worker goes at its own pace. A round is the last steps, one for
+// each worker. The average is the time between the ends of the round before and of this one, divided by its steps.
 func (p *Progress) inRound(s trace.StepMark) float64 {
 	p.begun = min(p.begun, s.StartS)
 	last, n := max(s.EndS, p.round[len(p.round)-1]), float64(len(p.round))
@@ -188,7 +188,8 @@ func (p *Progress) inRound(s trace.StepMark) float64 {
 	return (last - since) / n
 }
 
-// finish computes the values of a complete step. A worker without a part in it counts from where it was.
+// finish computes the values of a complete step. A worker without a part in the step keeps its last reported values,
+// with no compute time.
 func (p *Progress) finish(s *whole) Finished {
 	for process, workers := range p.of {
 		for _, w := range workers {

@@ -18,7 +18,7 @@ type pace struct {
 	silence time.Duration // an end is lost after this time without input from it
 }
 
-// usual leaves a few seconds of a 10 s limit for the end of a run.
+// usual finds a lost end after 6 s, so that a few seconds of a 10 s limit are left for the end of a run.
 var usual = pace{beat: time.Second, silence: 6 * time.Second}
 
 // These lines are not Messages.
@@ -27,8 +27,8 @@ var (
 	endLine  = []byte(".\n") // the last line of an end; the other end answers with the same
 )
 
-// pieceBytes is how much of a line is written at once. While the other end accepts pieces of a long line, it is
-// alive even if it sends nothing.
+// pieceBytes is how much of a line is written at once. An end that has sent its last line is alive while it accepts
+// pieces.
 const pieceBytes = 64 << 10
 
 // mostCame is how many bytes of lines may wait for delivery before reading stops.
@@ -69,7 +69,7 @@ type stream struct {
 	ended   bool        // by the other end
 	done    bool        // everything is written
 	failed  error       // why the Link has ended; ErrClosed if it was closed
-	heard   time.Time   // when something last came; for a silent end, when it last accepted something
+	heard   time.Time   // when something last came; after the other end's last line, when it last accepted something
 	due     time.Time   // when watch has to check next
 	watched *time.Timer // calls watch at that time
 }

@@ -58,7 +58,7 @@ func (w *wired) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// until returns when an end is lost, relative to since, and why.
+// until waits until an end is lost. It returns how long after since that was, and why the end is lost.
 func until(h *heard, since time.Time) (time.Duration, error) {
 	<-h.done
 	return time.Since(since), h.end
@@ -237,7 +237,7 @@ func alive() uint64 {
 	return m.HeapAlloc
 }
 
-// The loss of an end without a closing line, as of a process that dies, differs from a closed end.
+// The loss of an end without a closing line, for instance of a killed process, is told apart from a closed end.
 func TestADeadEndIsNotAClosedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(b *stream){

@@ -69,7 +69,7 @@ type Weight struct {
 	Data  []byte
 }
 
-// departure is what a worker leaves at its end.
+// departure is what a worker hands over when it ends.
 type departure struct {
 	rank    int
 	leaked  int
@@ -79,7 +79,7 @@ type departure struct {
 	err     error
 }
 
-// Belongings is what a process leaves at its end.
+// Belongings is what a process hands over when it ends.
 type Belongings struct {
 	control.Left
 	Timeline *trace.Timeline // of the process's own workers, on its own clock
@@ -88,8 +88,8 @@ type Belongings struct {
 	Err      error // error while leaving
 }
 
-// Attend opens the workers, follows the leader until it says Leave, and frees everything. Anything in flight is
-// freed before a device closes. When ctx ends, it asks the leader to stop the run.
+// Attend opens the workers, follows the leader until it says Leave, and frees everything. Anything in flight is freed
+// before a device closes. When ctx ends, Attend asks the leader to stop the run.
 //
 // After another process is lost, a process that does not lead waits at most HurryAfter for its devices to free what
 // they hold. In the leading process the caller of Attend decides how long to wait.
@@ -123,8 +123,8 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	return left
 }
 
-// attendance is the state of Attend. release is closed when nothing is in flight; no worker frees its tensors
-// before.
+// attendance is the state of Attend. release is closed when nothing is in flight; only then do workers free their
+// tensors.
 type attendance struct {
 	x       *Process
 	herald  sync.WaitGroup

@@ -51,7 +51,7 @@ func (h *holding) save(in schedule.Instruction) error {
 	return nil
 }
 
-// write writes one file of a checkpoint of this step into a draft. It waits for the device.
+// write writes one file of a checkpoint after this many steps into a draft. It waits for the device.
 func (h *holding) write(dir string, steps int, saved *control.Saved) error {
 	j := h.w.job
 	if err := checkpoint.MakeDraft(dir); err != nil {
@@ -91,8 +91,8 @@ func (h *holding) write(dir string, steps int, saved *control.Saved) error {
 	return nil
 }
 
-// carryOut carries out an order of the leader between two Programs. It starts a goroutine, because disks may be
-// slow. The caller holds mu.
+// carryOut carries out an order of the leader, on a goroutine of its own because disks may be slow. The caller holds
+// mu.
 func (x *Process) carryOut(order control.Body) {
 	if x.leaving.over {
 		return
@@ -115,7 +115,7 @@ func (x *Process) carryOut(order control.Body) {
 	}))
 }
 
-// saving is this process's part of the run's checkpoints. At most one of the processes that share a folder keeps it.
+// saving is this process's part of the run's checkpoints. Of the processes that share a folder, at most one keeps it.
 type saving struct {
 	job       *Job
 	dir       string   // for the files of the current checkpoint
@@ -137,8 +137,8 @@ func (v *saving) folderless() error {
 	return fmt.Errorf("run: %s is to save, and has no folder for checkpoints", v.job.World.Name(v.job.World.Rank))
 }
 
-// carryOut carries out an order of the leader between two Programs. Orders come one at a time. Before the first one,
-// every process has read its part of the checkpoint to resume from.
+// carryOut carries out an order of the leader. Orders come one at a time. Before the first one, every process has read
+// its part of the checkpoint to resume from.
 func (v *saving) carryOut(order control.Body) (control.Done, error) {
 	s, rank := v.job.Store, v.job.World.Rank
 	if err := v.job.Close(); err != nil { // open files would stay on disk and block their removal
@@ -250,7 +250,7 @@ func (w *worker) weights() (map[string]Weight, error) {
 	return all, nil
 }
 
-// join combines row pieces to whole weights, if the process has all pieces of one.
+// join combines pieces of rows into whole weights. It combines a weight only if the process has all of its pieces.
 func (n *Network) join(all map[string]Weight) {
 	of := map[string]Weight{}
 	for _, l := range n.Graph.Model.Layers {

@@ -89,8 +89,8 @@ func (t turns) next(kind schedule.Kind, work func(context.Context) error) func(c
 	}
 }
 
-// sumTied sums the gradients of all uses of the parameters that this stage shares with others. The order is that of
-// layers, so that every copy is updated with the same sum.
+// sumTied sums the gradients of all uses of the parameters that this stage shares with others. They are added in the
+// order of layers, so that every copy is updated with the same sum.
 func (h *holding) sumTied(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {
@@ -132,8 +132,8 @@ func (h *holding) sumTied(in schedule.Instruction) error {
 	return nil
 }
 
-// number returns the position of a parameter among all parameters of the model, counting the rows of pieces;
-// messages use it as name.
+// number returns the position of a parameter among all parameters of the model, where each piece of a divided layer
+// counts its own. Messages use it as name.
 func (n *Network) number(p *stage.Param) uint32 {
 	at := p.Index
 	for i := range p.Layer {
@@ -142,8 +142,8 @@ func (n *Network) number(p *stage.Param) uint32 {
 	return uint32(at)
 }
 
-// sumUses sums the gradients that all stages contributed, for every parameter in uses. The order is that of the
-// layers: stages ascend, and layers ascend within a stage.
+// sumUses sums the gradients that all stages contributed, for every parameter in uses. They are added in the order of
+// layers: by stage and, within a stage, by layer.
 func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	j := h.w.job
 	stages := slices.Sorted(maps.Keys(all))
@@ -192,7 +192,7 @@ func (h *holding) norm(in schedule.Instruction) error {
 			return err
 		}
 		for i := range squares {
-			squares[i] /= covered * covered // of the mean over the minibatches, not of their sum
+			squares[i] /= covered * covered // the norm is that of the mean over the minibatches
 		}
 		mine := []wire.Buffer{{DType: wire.F64, Shape: []int64{int64(len(squares))}, Data: engine.Bytes(squares)}}
 		got, err := h.exchange(ctx, in, mine)
@@ -200,7 +200,7 @@ func (h *holding) norm(in schedule.Instruction) error {
 			return err
 		}
 		var all []float64
-		for _, s := range slices.Sorted(maps.Keys(got)) { // stages and their layers ascend: model order
+		for _, s := range slices.Sorted(maps.Keys(got)) { // in the model's order of layers
 			for _, b := range got[s] {
 				all = append(all, engine.Numbers[float64](b.Data)...)
 			}

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// groupOf returns the number of a collective's group, made of its kind, pipeline and stage. It is never 0, the
-// number of transfers. A sum over replicas is a group of a stage. Tied gradients and norms go between pairs, which
-// have the number of the sender's stage.
+// groupOf returns the number of a collective's group, made of its kind, pipeline and stage. It is never 0, which is the
+// number for transfers. A sum over replicas is a group of a stage. Tied gradients and norms go between pairs of
+// workers, under the number of the sender's stage.
 func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
@@ -36,14 +36,14 @@ func lane(ar schedule.Instruction, k int) uint64 {
 	return groupOf(ar) | uint64(k)<<56
 }
 
-// pairName names the edge over which a stage sends its common value to a member of another stage.
+// pairName names the edge over which a stage sends the value that its replicas share to a member of another stage.
 func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
 }
 
-// speaker returns the replica of a stage that sends the stage's common value to a member of another stage. It is the
-// replica with the member's number, modulo the number of replicas, so that each sends equally often. Replicas of the
-// same number often share a worker, so this avoids messages between hosts.
+// speaker returns the replica of a stage that sends the value that the replicas share to a member of another stage. It
+// is the replica with the member's number, modulo the number of replicas, so that each sends equally often. Replicas of
+// the same number often share a worker, so this avoids messages between hosts.
 func speaker(p *schedule.Program, from, to schedule.Instruction) int16 {
 	return to.Replica % int16(len(p.Placement[from.Pipeline][from.Stage]))
 }
@@ -54,7 +54,7 @@ type naming struct {
 	table *wire.Table
 	mine  func(worker int) bool
 	slots int                    // messages that may wait at the receiver of an edge; 0 means no bound
-	here  []schedule.Instruction // the workers' replicas, in the order of the placement, without a kind
+	here  []schedule.Instruction // the replicas on these workers, in the order of the placement, as instructions without a kind
 }
 
 // nameEdges names the edges that some workers have in a Program. The order of edges between two workers depends only
@@ -129,7 +129,7 @@ func (n *naming) transfers(stages [][]int, s int) error {
 	return nil
 }
 
-// shared names the edges over which a stage's replicas send their common values to members of other stages.
+// shared names the edges over which a stage's replicas send the value that they share to members of other stages.
 func (n *naming) shared(from schedule.Instruction) error {
 	ranks := n.Placement[from.Pipeline][from.Stage]
 	var members []schedule.Instruction
@@ -215,7 +215,7 @@ func (e *ends) config(rank int) wire.Config {
 		Broken: func(err error) {
 			select {
 			case e.broken <- breakage{rank, err}:
-			default: // one is enough
+			default: // the first error is enough
 			}
 		},
 		Room: func(_ wire.Edge, parts []wire.Buffer) error {

@@ -53,7 +53,7 @@ func (w *worker) execute(in schedule.Instruction) (int64, error) {
 		if err := h.updates.validate(in); err != nil {
 			return 0, err
 		}
-		return 0, w.caughtUp() // sets the step's mark after the step's update
+		return 0, w.caughtUp() // so that the step's mark comes after the step's update
 	case schedule.CK:
 		return 0, h.save(in)
 	}
@@ -147,7 +147,7 @@ func (h *holding) backward(in schedule.Instruction) error {
 	if in.Kind == schedule.B {
 		w.open--
 	}
-	if w.x.now.program.Settled(in) { // its loss counts for the completed part
+	if w.x.now.program.Settled(in) { // the part of the step that is now complete includes its loss
 		if err := h.losses.read(in); err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func asKind(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 func (h *holding) evaluate(in schedule.Instruction) error {
 	w := h.w
 	rows := w.job.TestRows(int(in.Micro))
-	if in.Micro == int32(in.Replica) { // the first of this replica's
+	if in.Micro == int32(in.Replica) { // this replica's first micro-batch
 		if err := h.measureApart(); err != nil {
 			return err
 		}

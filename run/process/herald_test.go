@@ -12,7 +12,7 @@ import (
 )
 
 // A port that breaks fails the run, and the leader and the wire are told. After Leave it is not a failure. A failure
-// after the wire can no longer be told is only recorded.
+// after the herald has ended is still recorded and sent to the leader.
 func TestAPortThatBreaksBehindLeaveIsNoFailure(t *testing.T) {
 	why := errors.New("the cable is cut")
 	for _, over := range []bool{false, true} {

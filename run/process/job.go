@@ -206,7 +206,7 @@ const (
 	WaitSteps     Wait = "steps of pipelines for a reference beside them"
 )
 
-// Waits lists all of them.
+// Waits lists every Wait.
 var Waits = []Wait{
 	waitSent, waitGradients, waitTied, waitLanded, waitSquares, waitLosses, waitDone, WaitValidated, waitSaved,
 	waitWeights, WaitSteps,

@@ -94,8 +94,8 @@ func (s *summers) sum(ctx context.Context, group *collective.Group, vectors []wi
 	if err == nil {
 		return nil
 	}
-	// After the loss of a member the library may return any error, and sooner than the Link that names the member. So
-	// wait for the Link.
+	// After the loss of a member the library may return any error, and may do so before the Link reports which member
+	// is lost. So wait for the Link.
 	select {
 	case <-ctx.Done():
 	case <-time.After(toldLost):

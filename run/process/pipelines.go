@@ -72,14 +72,14 @@ func (j *Job) stageFile(p position) string {
 	return fmt.Sprintf("stage-%03d-pipeline-%02d.safetensors", p.stage, p.pipeline)
 }
 
-// This part resumes with another number of pipelines (Config.Resume.Averaged). The reference of a checkpoint is the
-// average of its N pipelines. All N' new pipelines, and their reference, begin there.
+// The functions below let a run resume with another number of pipelines (Config.Resume.Averaged). The reference of a
+// checkpoint is the average of its N pipelines. All N' new pipelines, and their reference, begin there.
 //
 // The optimizer's state is averaged too, element by element over the N pipelines. It was gathered from gradients at
 // similar weights, and an empty state would need a count of updates from 0 (for Adam's bias corrections).
 //
-// A single pipeline is its own average and has no reference. So several pipelines can resume from plain training,
-// and plain training from several pipelines, in the same way. The data continues with the first unused batch.
+// A single pipeline is its own average and has no reference. So several pipelines can resume from plain training, and
+// plain training from several pipelines, in the same way. The data continues with the first unused batch.
 
 // BatchOf returns the batch of the data that a pipeline trains on in a step. The pipelines of a step use successive
 // batches, after those that the resumed checkpoint has used.
@@ -111,7 +111,7 @@ func (j *Job) resumed(pipeline int16, name string) (checkpoint.Tensor, error) {
 	return average(of)
 }
 
-// average returns the mean of tensors element by element, summed in ascending order in float64. It reuses the first
+// average returns the mean of tensors element by element, summed in the order given, in float64. It reuses the first
 // tensor.
 func average(of []checkpoint.Tensor) (checkpoint.Tensor, error) {
 	out := of[0]
@@ -151,14 +151,14 @@ func pipelineTensor(pipeline int, name string) string {
 	return checkpoint.PipelinePrefix(pipeline) + name
 }
 
-// This part is about weights that one worker holds for all others (schedule, ASP). Pipeline 1 is the server's stage.
-// The workers of pipeline 0 fetch their parameters and have no optimizer. A step is a minibatch of one of them. The
-// final, saved and evaluated weights are the server's.
+// The functions below are for weights that one worker holds for all others (schedule, ASP). Pipeline 1 is the server's
+// stage. The workers of pipeline 0 fetch their parameters and have no optimizer. A step is a minibatch of one of them.
+// The final, saved and evaluated weights are the server's.
 
 // Served reports whether one worker holds the weights for the others.
 func (j *Job) Served() bool { return schedule.Policy(j.Plan.Weights).Served() }
 
-// Server returns that worker: the last of the stage.
+// Server returns the worker that holds the weights for the others: the last of the stage.
 func (j *Job) Server() int { return j.Placement[0][len(j.Placement[0])-1] }
 
 // Shown returns, by stage, the workers whose weights are evaluated and saved.

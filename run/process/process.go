@@ -145,7 +145,7 @@ func (c *crew) look(workers []int) {
 	}
 }
 
-// moves reports whether a worker has something in flight, or the leader holds one back.
+// moves reports whether a worker has something in flight, or waits until the leader lets it continue.
 func (c *crew) moves() bool {
 	return slices.ContainsFunc(c.mine, func(w *worker) bool {
 		return w.progress.running || c.gate.Local(w.rank).Open() > 0 || w.progress.lacks.Lack == machine.Held

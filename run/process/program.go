@@ -43,7 +43,8 @@ func (u *underway) absolute(in schedule.Instruction) schedule.Instruction {
 	return Absolute(u.program, u.base, in)
 }
 
-// Absolute does so for a Program that trains and whose minibatch 0 is step base.
+// Absolute converts an instruction's ids to ids that count over the whole training. p must train, and its minibatch 0
+// is step base.
 func Absolute(p *schedule.Program, base int, in schedule.Instruction) schedule.Instruction {
 	if in.Kind.OfMinibatch() {
 		in.Micro += int32(base)
@@ -74,8 +75,8 @@ func (u *underway) stopsAt(minibatches int, forGood error) {
 	}
 }
 
-// positionOf returns the stage that executes an instruction. Programs of evaluations and checkpoints have only one
-// pipeline, the one that is shown.
+// positionOf returns the position of the stage that executes an instruction. Programs of evaluations and checkpoints
+// have only one pipeline, the one that is shown.
 func (u *underway) positionOf(in schedule.Instruction) position {
 	p := positionOf(in)
 	if !u.trains {

@@ -124,7 +124,8 @@ func (r *replicas) sumBucket(ctx context.Context, group *collective.Group, bucke
 	return w.x.summers.sum(ctx, group, vectors)
 }
 
-// reduce starts a reduction after the previous one. It ends with its buckets or with the run.
+// reduce starts a reduction, which begins to sum after the previous one. It ends after its last bucket, or when the run
+// ends.
 func (r *replicas) reduce(ar schedule.Instruction) *reduction {
 	w := r.h.w
 	// The channel has room for all buckets, so that the worker never waits to hand one over.
@@ -209,8 +210,8 @@ func (r *replicas) sumBuckets(ctx context.Context, group *collective.Group, buck
 	return nil
 }
 
-// allReduce sums a stage's remaining gradients, and its buffers, over the replicas. The update then divides the
-// buffers.
+// allReduce sums a stage's remaining gradients, and its buffers, over the replicas. The update then divides the buffers
+// by the number of replicas.
 func (r *replicas) allReduce(in schedule.Instruction) error {
 	h := r.h
 	if err := h.losses.read(in); err != nil {

@@ -107,7 +107,7 @@ func freeLosses(all []unread) {
 type execution struct {
 	in         schedule.Instruction
 	begin, end engine.Event
-	ready      time.Time // when the worker had issued the instruction before
+	ready      time.Time // when the worker had issued its previous instruction
 	size       int64
 	lacked     machine.Need
 	dropped    bool  // a receive that discarded its messages
@@ -132,7 +132,8 @@ func (w *worker) did(in schedule.Instruction) {
 	w.x.look(gate.Done(w.rank, in))
 }
 
-// complete records an execution whose end is known, and counts it as settled if it is. The caller holds mu.
+// complete records an execution whose end is known. If its instruction settles a step, complete counts it. The caller
+// holds mu.
 func (w *worker) complete(e execution) {
 	x, end := w.x, e.end.At()
 	x.activity.moved = time.Now()
@@ -277,7 +278,8 @@ func (l *ledger) timeline() *trace.Timeline {
 	return &t
 }
 
-// settle counts an instruction, and reports the steps whose part of this process it completes. The caller holds mu.
+// settle counts an instruction, and reports each step of which this process's part is now complete. The caller holds
+// mu.
 func (x *Process) settle(in schedule.Instruction) {
 	for _, part := range x.ledger.settled(in) {
 		x.standing(part)

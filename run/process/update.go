@@ -154,10 +154,10 @@ func (w *worker) rollback(minibatch int, forGood error) {
 	x.now.stopsAt(minibatch+1, forGood)
 }
 
-// aside holds a worker's references beside their pipelines, as the pipelines last saw them. The references move on a
-// thread beside the worker, which has its own device. After each move a copy is ready for the pipelines' next
-// update, which takes the newest one without waiting for another. The Gate counts which one that is, and the record
-// keeps it.
+// aside holds a worker's references that are kept beside their pipelines, as the pipelines last saw them. The
+// references move on a thread beside the worker, with a device of its own. After each move there is a copy. The
+// pipelines' next update takes the newest copy and does not wait for another. The Gate counts which copy that is, and
+// the record keeps the number.
 type aside struct {
 	w      *worker
 	thread *beside.Thread // nil until a reference moves
@@ -169,7 +169,7 @@ type moving struct {
 	given *update.Copy  // the newest copy, not seen yet; guarded by the process's mu
 	moves bool          // the thread beside the worker has the reference
 	mover *update.Mover // used only on that thread
-	seen  int           // the reference's updates in the Program that pipelines see
+	seen  int           // how many of the reference's updates in the Program the pipelines have seen
 }
 
 // of returns the reference of a pipeline's stage if the run has it beside the pipelines, else nil.
@@ -195,8 +195,8 @@ func (a *aside) looks(in schedule.Instruction) {
 	}
 }
 
-// pulls shows a pipeline's update the reference that was taken for it, and records which one it sees. In a replay,
-// the list says when the reference moves.
+// pulls shows a pipeline's update the reference that was taken for it, and records which one it sees. In a replay, the
+// list itself has the reference's updates, and pulls counts them.
 func (a *aside) pulls(h *holding, in schedule.Instruction) error {
 	w, z := a.w, a.of(in)
 	if z == nil {

@@ -32,7 +32,7 @@ type worker struct {
 	at      schedule.Instruction // the instruction that it last looked at
 	open    int                  // micro-batches between forward and backward, over its stages
 	peak    int                  // the most there have been
-	updater schedule.Updater     // the one that its stages have
+	updater schedule.Updater     // the Updater of its stages
 
 	progress progress
 }
@@ -156,7 +156,7 @@ func (w *worker) start() error {
 }
 
 // work executes instructions until there are no more. A panic between two instructions, for instance in the gate, is
-// reported for the one that it last looked at.
+// reported for the instruction at which the worker last looked.
 func (w *worker) work() {
 	err := crash.Guard(func() error {
 		for {
