@@ -6,9 +6,9 @@
 //
 // # Duties of the caller
 //
-// 1. Close the Thread before ending anything that its work uses; no work runs after Close has returned. 2. Report the
-// failures of its work from within the work: the Thread takes no error and recovers no panic. 3. Free in Drop what Do
-// would have freed: exactly one of the two is called for each Work.
+//  1. Close the Thread before ending anything that its work uses; no work runs after Close has returned.
+//  2. Report the failures of its work from within the work: the Thread takes no error and recovers no panic.
+//  3. Free in Drop what Do would have freed: exactly one of the two is called for each Work.
 package beside
 
 import (

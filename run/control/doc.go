@@ -78,11 +78,9 @@
 //     returns in order.
 //  2. Carry out what Follower.Receive returns. Answer Stop with Begun, Beat with Needs, an order with Done,
 //     and Leave with Left.
-//  3. If Receive returns an error, fail the run with it. 4. If a Message cannot be sent, call Unsay and fail the run
-//
-// with the error. Only a process whose Link has
-//
-//	ended is lost.
+//  3. If Receive returns an error, fail the run with it.
+//  4. If a Message cannot be sent, call Unsay and fail the run with the error. Only a process whose Link has
+//     ended is lost.
 //  5. Time what Leader.Owing returns, from the Beat or Leave on. Call Lose for a process that it returns for too
 //     long, or that Leader.Still returns.
 package control

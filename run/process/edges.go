@@ -54,7 +54,7 @@ type naming struct {
 	table *wire.Table
 	mine  func(worker int) bool
 	slots int                    // messages that may wait at the receiver of an edge; 0 means no bound
-	here  []schedule.Instruction // the replicas on these workers, in the order of the placement, as instructions without a kind
+	here  []schedule.Instruction // the replicas on these workers, as instructions without a kind
 }
 
 // nameEdges names the edges that some workers have in a Program. The order of edges between two workers depends only
