@@ -49,8 +49,8 @@ func (c chain) index(name string) int {
 	return at
 }
 
-// model returns the chain as a model of millrace. A chain of pixels has one more layer, which makes rows of images,
-// before its loss.
+// model returns the chain as a model of millrace. A chain of pixels has one more layer before its loss, which turns
+// images into rows.
 func (c chain) model(t testing.TB) *model.Model {
 	t.Helper()
 	var b strings.Builder
@@ -183,7 +183,7 @@ func (m *memories) shown(s optim.Settings, w values) values {
 	return w
 }
 
-// number returns one parameter's next value.
+// number returns the next value of one number of a parameter.
 func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, count, rate, local float64) float64 {
 	a, b := &m.a[name][k], &m.b[name][k]
 	switch s.Kind {

@@ -26,8 +26,8 @@ func newAveraging(c chain, of Config) *averaging {
 	return a
 }
 
-// train makes iterations with these settings. If the number of pipelines changes, all begin at the reference, with
-// the mean of the optimizer states.
+// train makes this many iterations with the settings e. If the number of pipelines changes, all pipelines begin at the
+// reference, with the mean of the optimizer states.
 func (a *averaging) train(iterations int, e plan.Elastic) error {
 	n := e.Pipelines
 	if n != len(a.x) {

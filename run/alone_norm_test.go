@@ -11,8 +11,9 @@ func (s statistics) note(links []link, all []*kept) {
 	}
 }
 
-// running returns the running means and variances of norms. Every forward of a replica moves its own by a tenth
-// towards the micro-batch's. Every update sets all replicas to their mean.
+// running returns the running means and variances of norms. Every forward of a replica moves the replica's own
+// statistics by a tenth towards the micro-batch's. Every update, and with apart only the end, sets all replicas to
+// their mean.
 func (a *alone) running() values {
 	out := values{}
 	for i := range a.first {

@@ -36,7 +36,7 @@ type pairing struct {
 	limit  float64
 }
 
-// pairings returns one for each available engine.
+// pairings returns a pairing for each available engine.
 func pairings(t *testing.T) []pairing {
 	all := []pairing{{testEngine(t), tiedChain(), 1e-12}}
 	if e := optionalTorch(); e != nil {
@@ -128,9 +128,8 @@ func TestBatchNormTrainsInAStream(t *testing.T) {
 	}
 }
 
-// A stream updates as its paper says, with every optimizer, learning rate and number of replicas. Draining the
-// pipeline for evaluations does not change that. With stages that update together that includes clipping and shared
-// weights.
+// A stream updates as its paper says, with every optimizer, learning rate and number of replicas. Draining the pipeline
+// for evaluations does not change that. If all stages update together, clipping and shared weights are included.
 func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	e := testEngine(t)
 	for _, x := range []struct {

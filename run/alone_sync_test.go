@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// optimizers and rates have one of each kind, with all of its coefficients set.
+// optimizers and rates have one of each kind. All coefficients of a kind are set at least once.
 var (
 	optimizers = []optim.Settings{
 		{Kind: optim.SGD},
@@ -32,15 +32,15 @@ var (
 	}
 )
 
-// asAlone trains a chain both ways and returns how they differ: in weights, running statistics, losses and the
-// evaluation after the last step.
+// asAlone trains a chain in a run and in plain arithmetic. It returns how the two differ in weights, running
+// statistics, losses and the evaluation after the last step.
 func asAlone(t *testing.T, c chain, config Config, tolerance float64) error {
 	t.Helper()
 	_, err := clippedAlone(t, c, config, tolerance)
 	return err
 }
 
-// clippedAlone also returns how many updates were clipped.
+// clippedAlone is like asAlone, and also returns how many updates were clipped.
 func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clipped int, err error) {
 	t.Helper()
 	config.Data.Test = noise{model: config.Model, classes: 3, rows: 1 << 10, seed: 11}

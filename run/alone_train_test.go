@@ -265,7 +265,7 @@ func (a *alone) update(t int, last bool) {
 	}
 	for i, mean := range means {
 		for name := range mean {
-			mean[name] = append([]float64(nil), total[name]...) // of all stages, if several use it
+			mean[name] = append([]float64(nil), total[name]...) // the sum over all stages that use the parameter
 		}
 		mean.scale(by)
 		updates := len(a.versions[i])

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// If a process is lost, that of the server or of a trainer, the other processes end with an error that names it.
+// If the process of the server or of a trainer is lost, the other processes end with an error that names it.
 func TestASPWithoutAProcess(t *testing.T) {
 	for _, lost := range []int{1, 2} {
 		c := servedConfig(t, testEngine(t), rand.New(rand.NewPCG(9, 67)))
@@ -76,7 +76,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 		c.Checkpoint = Checkpointing{Dir: dir, Every: every}
 		return c
 	}
-	calls := 0 // of the server in all steps
+	calls := 0 // calls of the server's operators in all steps
 	count := config(t.TempDir())
 	count.Engine = &failing{Engine: ref.New(), worker: trainers, when: func(string, []any) bool { calls++; return false }}
 	train(t, count)
@@ -89,7 +89,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 			c := config(dir)
 			if worker == trainers {
 				c.Engine = &failing{Engine: ref.New(), worker: worker, when: after(calls / 2), dies: dies}
-			} else { // out of its own 12 backwards
+			} else { // a trainer makes 12 backwards, and dies in the eighth
 				c.Engine = badEngine{Engine: ref.New(), worker: worker, after: 7 * len(c.Model.Layers), do: dies}
 			}
 			r, err := Train(t.Context(), c)

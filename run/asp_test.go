@@ -44,8 +44,8 @@ func haste(g *rand.Rand) func(workers int) ([]wire.Carrier, error) {
 	})
 }
 
-// applied trains sequentially with the recorded order of updates: w(k+1) = w(k) - lr grad f_m(w(v)) for the k-th of
-// them.
+// applied trains sequentially with the recorded order of updates: w(k+1) = w(k) - lr * grad f_m(w(v)). Here k counts
+// the updates, and the record says of each the minibatch m and the version v.
 func applied(t testing.TB, c Config, order []trace.Applied) map[string]process.Weight {
 	t.Helper()
 	p := *c.Plan
@@ -94,7 +94,7 @@ func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string
 	return sequential(t, c, versionsOf(p))
 }
 
-// stale checks a recorded order, separately between each two drains, which come after every so many steps.
+// stale checks a recorded order between drains, which come after every so many steps.
 func stale(c Config, order []trace.Applied, every int) error {
 	if len(order) != c.Train.Steps {
 		return fmt.Errorf("%d updates of %d steps", len(order), c.Train.Steps)
@@ -206,8 +206,8 @@ func TestASPOverProcesses(t *testing.T) {
 	})
 }
 
-// In each of two runs another worker has slow messages. The orders differ, and each replays to its own bits without
-// delays.
+// In each of two runs, messages of a different worker are slow. The orders of updates differ, and each replays to its
+// own bits without delays.
 func TestASPTakesWhatIsThere(t *testing.T) {
 	e := testEngine(t)
 	base := servedConfig(t, e, rand.New(rand.NewPCG(5, 63)))

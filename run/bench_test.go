@@ -28,7 +28,7 @@ func BenchmarkGPTTwoWorkers(b *testing.B) {
 			}
 		}
 		m := 16.0
-		// Worker 0 computes all of its own, and waits once for a forward and a backward of worker 1.
+		// Worker 0 computes all of its own instructions, and waits once for a forward and a backward of worker 1.
 		own := sum["0F"] + sum["0B"] + sum["0U"] + (sum["1F"]+sum["1B"])/m
 		other := sum["0F"]/m + sum["1F"] + sum["1B"] + max(sum["1U"], sum["0B"]/m+sum["0U"])
 		step := mark.EndS - mark.StartS

@@ -172,7 +172,8 @@ func TestMemoryBesideIsAsPredicted(t *testing.T) {
 		for w, n := range most {
 			held, least, step := got.PeakBytes[w], prompt.PeakBytes[w], costs.Stages[w][0].ReferenceBytes
 			t.Logf("%s, worker %d: %d bytes, predicted %d to %d; a step is %d", m.Name, w, held, least, n, step)
-			// It may be less by a step, if a copy of the reference or of a pipeline is seen sooner than by the virtual clock.
+			// The memory may be less by a step, if an update sees a copy of the reference sooner than by the virtual
+			// clock.
 			if held > n+int64(4*2*pl.MicroBatches)+transit || held <= least-messages-step {
 				t.Errorf("%s: worker %d holds %d bytes; predicted %d to %d", m.Name, w, held, least, n)
 			}

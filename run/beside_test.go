@@ -290,8 +290,8 @@ func TestTorchBeside(t *testing.T) {
 	}
 }
 
-// On asynchronous devices with delays, a run has the bits of its record. Without the wait before a pipeline's steps
-// it has not.
+// On asynchronous devices with delays, a run has the bits of its record. It does not have them if it does not wait
+// before it uses a pipeline's steps.
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))

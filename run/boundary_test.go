@@ -55,7 +55,7 @@ func crosses(p *plan.Plan) bool {
 }
 
 // Every family under every policy, in every format, has the bits of a sequential program that rounds at the same
-// boundaries. If nothing crosses a boundary, it has those of a program without rounding.
+// boundaries. If nothing crosses a boundary, its bits are those of a program without rounding.
 func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	for i, f := range everyFamily(t, 4) {
 		p := f.config.Plan
@@ -113,7 +113,7 @@ func TestRandomBoundariesRound(t *testing.T) {
 	}
 }
 
-// The same holds with libtorch and over every carrier, with the same bits for each.
+// With libtorch too, a run has the bits of a sequential program that rounds at the same boundaries, over every carrier.
 func TestTorchRoundsAtBoundaries(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "gpt", map[string]any{"vocabulary": 20, "context": 8, "width": 12, "heads": 2, "layers": 2})
@@ -140,7 +140,7 @@ func TestTorchRoundsAtBoundaries(t *testing.T) {
 	}
 }
 
-// Delayed devices, one slot per edge, stopping and resuming leave the same bits.
+// Delayed devices, two slots per edge, and resuming leave the bits of a run that rounds at boundaries.
 func TestRoundingSurvivesAllElse(t *testing.T) {
 	for _, format := range packed {
 		c := withBoundary(small(t, 3, 6), format)

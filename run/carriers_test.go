@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// carrierVariable is an environment variable with a carrier for all of these tests' runs that set none; make soak
-// uses it. Without it, each other carrier is used by one run in ten, chosen by a digest of the plan.
+// carrierVariable is an environment variable. It names a carrier for all runs of these tests that set none; make soak
+// uses it. Without it, each other carrier is used by about one run in ten, chosen by a digest of the plan.
 const carrierVariable = "MILLRACE_CARRIER"
 
 var others = map[string]func(workers int) ([]wire.Carrier, error){
@@ -64,8 +64,8 @@ func inTransit(c *Config, messages int, bytes int64) int64 {
 	return int64(messages) * bytes
 }
 
-// cut is a carrier that loses messages. From the first transfer on an edge that lost selects, its worker's messages
-// on that edge are not sent.
+// cut is a carrier that loses messages. Once lost selects a transfer on an edge, this one and all later messages on
+// that edge are not sent.
 type cut struct {
 	wire.Carrier
 	lost func(schedule.Instruction) bool

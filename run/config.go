@@ -110,11 +110,11 @@ type Training struct {
 	EvalEvery int // steps between two evaluations; 0 means only at the end, if there is test data
 	EvalRows  int // rows of test data to evaluate; 0 means all
 
-	// Replay applies the updates of weight policy asp in the order of another run's Timeline.Applied. The weights then
-	// have the same bits. It must have all steps of this run. nil means in the order in which gradients arrive.
+	// Replay makes weight policy asp apply the updates in the order of another run's Timeline.Applied, so that the
+	// weights have the same bits. It must have all steps of this run. nil means the order in which gradients arrive.
 	Replay []trace.Applied
-	// ReplaySeen does the same for elastic averaging with the reference beside the pipelines. It is the other run's
-	// Timeline.Seen.
+	// ReplaySeen makes updates see the references that another run recorded in its Timeline.Seen. It is for elastic
+	// averaging with the reference beside the pipelines.
 	ReplaySeen []trace.Seen
 }
 
@@ -188,7 +188,8 @@ type Config struct {
 	Train   Training
 	Machine Machine
 	Wire    Wire
-	// Checkpoint periods, like Train.EvalEvery, put drains into the Programs, even if the run does not stop there.
+	// Checkpoint.Every without ByStage, like Train.EvalEvery, ends a Program with a drain, even if the run is not
+	// stopped there.
 	Checkpoint Checkpointing
 	Resume     Resuming
 	Watch      Watching
@@ -217,7 +218,7 @@ type Result struct {
 	Timeline    trace.Timeline
 	Steps       int     // total
 	Loss        float64 // of the last step of this run
-	Stopped     bool    // the context ended the run before Steps; it finished its step and saved a checkpoint
+	Stopped     bool    // the context ended the run before Steps; it finished its step and saved a checkpoint if it has a folder
 	Checkpoint  string  // directory of the last checkpoint written; empty if none
 	Leaked      int     // handles still open when the devices were closed; anything but 0 is a bug of millrace
 	PeakBytes   []int64 // by worker, from the device's allocator

@@ -9,8 +9,8 @@ import (
 )
 
 // Workers that divide a layer hold the bytes that the simulator predicts from the profile of whole layers, within a
-// twentieth. The tolerance is for temporary memory of operators on part of a layer, which is not measured. Up to
-// five messages may come in time.
+// twentieth. The tolerance is for temporary memory of operators on part of a layer, which is not measured. Up to five
+// messages fewer than predicted may wait at a worker.
 func TestMemoryOfDividedLayersIsAsPredicted(t *testing.T) {
 	adam, err := optim.Default(optim.Adam)
 	if err != nil {

@@ -28,7 +28,7 @@ func (l link) partNames() (weight, bias string) {
 	return at + ".weight", at + ".bias"
 }
 
-// part is forward for a part.
+// part is the forward of a part of a layer.
 func (l link) part(w values, k *kept) *kept {
 	r := l.rows
 	nameW, nameB := l.partNames()
@@ -57,7 +57,7 @@ func (l link) part(w values, k *kept) *kept {
 	return k
 }
 
-// partBack is backward for a part.
+// partBack is the backward of a part of a layer.
 func (l link) partBack(w values, k *kept, dy [][]float64) (dx [][]float64, grads values) {
 	r := l.rows
 	nameW, nameB := l.partNames()

@@ -101,9 +101,9 @@ func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 	return n
 }
 
-// A layer that stages divide trains as the whole one does, to the numbers of the literal twin. That holds under
-// every synchronous order, for any parts, also at both ends of a stage, and with every element-wise optimizer. It
-// holds with split backwards, recompute, clipping, later validation and evaluations.
+// A layer that stages divide trains as the whole layer does, with the numbers of plain arithmetic. That holds under
+// every synchronous order, for any parts, also at both ends of a stage, and with every element-wise optimizer. It holds
+// with split backwards, recompute, clipping, later validation and evaluations.
 func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -228,7 +228,7 @@ func TestFrozenPartsOfDividedLayers(t *testing.T) {
 	}
 }
 
-// A run resumes under another plan: with divided layers, whole ones, and layers divided elsewhere. It keeps the
+// A run resumes under another plan: with divided layers, whole layers, or layers divided elsewhere. It keeps the
 // optimizer's states and ends like a run with whole layers. A checkpoint is complete, and exports have whole
 // parameters.
 func TestDividedLayersAreSavedAndResumed(t *testing.T) {
@@ -329,7 +329,7 @@ func TestDividedLayersInProcessesAndOnLateDevices(t *testing.T) {
 	}
 }
 
-// Stages with parts of layers save without a drain like others. Saving changes no bit, and a run that resumes from
+// Stages that hold parts of layers can save without a drain too. Saving changes no bit, and a run that resumes from
 // such a checkpoint has the bits of one that drained there.
 func TestDividedLayersSaveWithoutADrain(t *testing.T) {
 	ran := 0

@@ -103,7 +103,7 @@ func sendsWhatIsCounted(c Config, got *Result) error {
 	return nil
 }
 
-// Each of these is refused with a message that names it and says what would be valid.
+// Plans that divide a layer in an invalid way are refused. The message names the fault and says what would be valid.
 func TestWhatDividesNoLayer(t *testing.T) {
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{6, 8}, "dense": []int{12}})
 	tied := tiedChain().model(t)

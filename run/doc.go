@@ -1,15 +1,15 @@
 // Package run executes Programs on real tensors and the real clock.
 //
 // Input: a model, a plan, an engine, data and an optimizer. Output: a trained model in checkpoints, and a
-// trace.Timeline of what happened. It refuses plans for another model, Programs that do not pass Check, and
-// checkpoints of another model or batch. During a run it refuses a loss or a gradient norm that is not finite.
+// trace.Timeline of what happened. It refuses plans for another model, Programs that do not pass Check, and checkpoints
+// of another model or batch. During a run it refuses a loss or a gradient norm that is not finite.
 //
 // # Processes
 //
 // A World says which process each worker is in; a single process is the simplest case. Each process has its own
 // workers, their stages, a schedule/machine that decides for them, their ends of the wire, and a record. Process 0
-// leads, even if it is the only one. It decides which Program is next, stops, evaluates, saves and reports, and it
-// uses only what the processes report (run/control). Workers share nothing else except the messages of package wire.
+// leads, even if it is the only one. It decides which Program is next, stops, evaluates, saves and reports, and it uses
+// only what the processes report (run/control). Workers share nothing else except the messages of package wire.
 //
 // To run several processes, call Train in each with the same Config except for World and Carriers. Give each a
 // connection to the leader, and use the Result of process 0. Config.Checkpoint.Dir may be one directory that all can
@@ -17,81 +17,78 @@
 // belong to this training's past are set aside.
 //
 // Each process has its own clock. The leader reads all clocks before the first Program, at intervals during the run,
-// and after the last one (control.Clock). It fits a line through the readings of each process and converts every
-// record to its own clock. The Timeline contains these lines and their errors. During the run, steps are marked with
-// the best reading until then. At the end, steps with stored events are marked again.
+// and after the last one (control.Clock). It fits a line through the readings of each process and converts every record
+// to its own clock. The Timeline contains these lines and their errors. During the run, steps are marked with the best
+// reading until then. At the end, steps with stored events are marked again.
 //
 // Config.Watch.ProfileS is how long each worker should compute per step. If it is set, the run reports stragglers
 // (run/pace) to Hooks.OnPace and in the Timeline.
 //
-// Config.Machine.Place says what a run may change in its own process (threads, processors, GOMAXPROCS). By default
-// it changes nothing.
+// Config.Machine.Place says what a run may change in its own process (threads, processors, GOMAXPROCS). By default it
+// changes nothing.
 //
 // A device may execute a call after the call has returned (package engine). An instruction is then issued when the
-// worker has made its calls, and done at the event recorded after them. Times, memory samples and step marks use
-// these events. Messages leave when their tensors are ready. Losses stay on the device until something uses their
-// minibatch's gradients. Sums beside the worker use host memory, and the worker copies the result to the device.
-// Type wait lists every place that waits.
+// worker has made its calls, and done at the event recorded after them. Times, memory samples and step marks use these
+// events. Messages leave when their tensors are ready. Losses stay on the device until something uses their minibatch's
+// gradients. Sums beside the worker use host memory, and the worker copies the result to the device. Type process.Wait
+// lists every place that waits.
 //
-// Updates that are validated later (schedule, post-validation) are made on copies. If a norm exceeds the limit,
-// every stage takes its update back and repeats it with clipping. Each stage does so by itself, from the norm that
-// it has. The Program ends there, the begun part of the next step is discarded, and a new Program continues with
-// that step.
+// Updates that are validated later (schedule, post-validation) are made on copies. If a norm exceeds the limit, every
+// stage takes its update back and repeats it with clipping. Each stage does so by itself, from the norm that it has.
+// The Program ends there, the begun part of the next step is discarded, and a new Program continues with that step.
 //
 // # Checkpoints
 //
-// A checkpoint is the state of a run that drains: all stages have made the updates of the same steps, and nothing is
-// in flight. Usually it is also written that way: Checkpointing.Every ends a Program, and another Program with only
-// CK instructions follows. Checkpoint periods of a stream are therefore part of the run.
+// A checkpoint is the state of a run that drains: all stages have made the updates of the same steps, and nothing is in
+// flight. Usually it is also written that way: Checkpointing.Every ends a Program, and another Program with only CK
+// instructions follows. Checkpoint periods of a stream are therefore part of the run.
 //
-// With Checkpointing.ByStage nothing is drained for a checkpoint (PipeDream §4). The Program continues past the end
-// of an epoch. The first replica of each stage has a CK after the stage's own last update of the epoch
-// (lower.Saved). The weights there are those of a drained run, bit for bit. The reason is that only earlier
-// minibatches decide which version a minibatch reads and which gradients an update takes. Work on the next epoch is
-// not in any weight yet.
+// With Checkpointing.ByStage nothing is drained for a checkpoint (PipeDream §4). The Program continues past the end of
+// an epoch. The first replica of each stage has a CK after the stage's own last update of the epoch (lower.Saved). The
+// weights there are those of a drained run, bit for bit. The reason is that only earlier minibatches decide which
+// version a minibatch reads and which gradients an update takes. Work on the next epoch is not in any weight yet.
 //
-// This has limits. An epoch ends where every stage updates, after whole groups of replicas. Only streams have it,
-// because in other Programs nothing is in flight after a step. And no layer may have running statistics, which
+// This has limits. An epoch ends where every stage updates, after whole groups of replicas. Only streams can save like
+// this, because in other Programs nothing is in flight after a step. And no layer may have running statistics, which
 // change with forwards. A save changes no bit of the run itself.
 //
-// A stage writes its file into the epoch's draft and reports it (control.Saved with its steps). It waits for no
-// other stage, but its device waits for the disk. The leader seals an epoch once all stages have written it and the
-// losses of its steps are known to be finite. It seals epochs in order while the Program continues: processes carry
-// out the orders Commit and Prune meanwhile.
+// A stage writes its file into the epoch's draft and reports it (control.Saved with its steps). It waits for no other
+// stage, but its device waits for the disk. The leader seals an epoch once all stages have written it and the losses of
+// its steps are known to be finite. It seals epochs in order while the Program continues: processes carry out the
+// orders Commit and Prune meanwhile.
 //
 // The manifest is written last, so a kill between stages leaves the previous epoch, which is whole. Prune does not
 // touch drafts of later epochs, because fast stages may already write there. Drafts that will not become checkpoints
-// are removed when the run ends. A run that is to stop finishes what it has begun, as always, and saves there after
-// a drain.
+// are removed when the run ends. A run that is to stop finishes what it has begun, as always, and saves there after a
+// drain.
 //
 // # One worker holds the weights (asp)
 //
 // Under weight policy asp (schedule/server.go) the last worker is a server and has the optimizer. The other workers
-// fetch the weights of each minibatch from it and send it gradients, in ordinary messages; they may be in any
-// process. A step is one minibatch of one worker, so at most two processes have a part of it. Steps end in any
-// order, and the leader reports them in their order.
+// fetch the weights of each minibatch from it and send it gradients, in ordinary messages; they may be in any process.
+// A step is one minibatch of one worker, so at most two processes have a part of it. Steps end in any order, and the
+// leader reports them in their order.
 //
 // The server notes the number of each update and the version of the weights that its gradients were computed with.
-// Timeline.Applied lists these for all steps. Config.Train.Replay makes a run apply its updates in such an order,
-// with the same bits. Evaluations, checkpoints and the final weights are the server's. Programs end at these points,
-// and each begins by sending the weights again. Layers with running statistics are refused, because each worker
-// would have its own.
+// Timeline.Applied lists these for all steps. Config.Train.Replay makes a run apply its updates in such an order, with
+// the same bits. Evaluations, checkpoints and the final weights are the server's. Programs end at these points, and
+// each begins by sending the weights again. Layers with running statistics are refused, because each worker would have
+// its own.
 //
 // # Ends
 //
-// A run always ends. The first error stops every process. A panic in a worker becomes an error with its stack. When
-// no worker can continue, or nothing has happened for a set time, the error says which worker waits for what.
+// A run always ends. The first error stops every process. A panic in a worker becomes an error with its stack. When no
+// worker can continue, or nothing has happened for a set time, the error says which worker waits for what.
 //
-// A process counts as lost in each of these cases. Its Link ends or is silent (package control). A connection to one
-// of its workers ends, or a connection to read its files. It does not answer or leave within
-// Config.Watch.StallAfter. Nothing happens for that long while it starts or carries out an order. A transfer in
-// progress counts as something happening.
+// A process counts as lost in each of these cases. Its Link ends or is silent (package control). A connection to one of
+// its workers ends, or a connection to read its files. It does not answer or leave within Config.Watch.StallAfter.
+// Nothing happens for that long while it starts or carries out an order. A transfer in progress counts as something
+// happening.
 //
-// The error, a control.LostError, names the process and what it has not done; every remaining process returns it.
-// These processes wait only briefly for their own devices. What a device still holds after that is not freed, and
-// the host process should exit. The same applies if a device of the leader's own process hangs at the start or at
-// the end.
+// The error, a control.LostError, names the process and what it has not done; every remaining process returns it. These
+// processes wait only briefly for their own devices. What a device still holds after that is not freed, and the host
+// process should exit. The same applies if a device of the leader's own process hangs at the start or at the end.
 //
-// A device that hangs during the run cannot be distinguished from a slow one: Hooks.OnQuiet reports it. A run that
-// is to stop ends with an error once nothing has happened for Config.Watch.StallAfter.
+// A device that hangs during the run cannot be distinguished from a slow one: Hooks.OnQuiet reports it. A run that is
+// to stop ends with an error once nothing has happened for Config.Watch.StallAfter.
 package run

@@ -28,8 +28,8 @@ func asyncConfig(t testing.TB, e engine.Engine, g *rand.Rand) Config {
 	return c
 }
 
-// Asynchronous data parallelism has the bits of w(k+1) = w(k) - lr grad f_k(w(k-1)). Gradients are summed in rank
-// order, clipped or not, however long messages take.
+// Asynchronous data parallelism has the bits of w(k+1) = w(k) - lr * grad f_k(w(k-1)), with f_k the loss of minibatch
+// k. Gradients are summed in rank order, clipped or not, however long messages take.
 func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(32, 80) {
@@ -60,7 +60,8 @@ func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	}
 }
 
-// Torch has the bits too. The statistics of a batch norm are the replicas' mean at the end.
+// On torch too, asynchronous data parallelism has the bits of its equation. The statistics of a batch norm are the
+// replicas' mean at the end.
 func TestTorchAsynchronousDataParallelism(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

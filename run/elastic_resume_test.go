@@ -39,8 +39,8 @@ func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
 	return c
 }
 
-// TestElasticGoesOnWithAnotherNumber: a run changes from N to N' pipelines, also from or to one, with every
-// optimizer. It has the bits of a sequential program of the rule, also when it is resumed once more.
+// TestElasticGoesOnWithAnotherNumber: a run changes from N to N' pipelines, also from or to one, with every optimizer.
+// It has the bits of a sequential program that follows the same rule, also when it is resumed once more.
 func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		for _, n := range [][2]int{{1, 3}, {3, 1}, {2, 3}, {4, 2}} {
@@ -75,8 +75,8 @@ func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 	}
 }
 
-// TestElasticCheckpointHoldsAllModels: it has N models with their optimizer states, and the reference without any,
-// with one file per stage.
+// TestElasticCheckpointHoldsAllModels: a checkpoint has the pipelines' models with their optimizer states, and the
+// reference without any, with one file per stage.
 func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		c := pipelinesConfig(t, 3, 2, o)

@@ -25,7 +25,8 @@ func elasticConfig(t testing.TB, g *rand.Rand) Config {
 	return c
 }
 
-// TestElasticEqualsItsEquations, bit by bit, for random models, cuts, optimizers and clipping.
+// TestElasticEqualsItsEquations: elastic averaging has the bits of its equations, for random models, cuts, optimizers
+// and clipping.
 func TestElasticEqualsItsEquations(t *testing.T) {
 	for seed := range uint64(25) {
 		g := rand.New(rand.NewPCG(seed, 5))
@@ -98,8 +99,8 @@ func TestElasticGoesOn(t *testing.T) {
 	}
 }
 
-// TestTorchElasticStagesAreBitEqual: however the model is cut, and if it is stopped in between, torch's bits are
-// those of one stage. That includes batch norm, dropout and ties.
+// TestTorchElasticStagesAreBitEqual: however the model is cut, and even if the run is stopped in between, torch's bits
+// are those of one stage. That includes batch norm, dropout and ties.
 func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

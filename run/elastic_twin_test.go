@@ -261,7 +261,7 @@ func (a *averaged) tensors(p int) (all []stage.Vector) {
 	return append(all, buffers...)
 }
 
-// views returns their numbers, sharing memory.
+// views returns the numbers of the tensors of a pipeline, sharing memory.
 func (a *averaged) views(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, t := range a.tensors(p) {

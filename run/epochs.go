@@ -19,7 +19,7 @@ type epochs struct {
 	due     []int          // numbers of steps after which stages of the running Program save, ascending
 }
 
-// epoch is one of these checkpoints.
+// epoch is a checkpoint that stages write by themselves.
 type epoch struct {
 	steps  int
 	saved  control.Saved  // what stages have written so far
@@ -183,7 +183,8 @@ func (l *leader) seal() error {
 	return nil
 }
 
-// ordersOf returns the orders that commit an epoch: first in the leader's own folder, then in the other folders.
+// ordersOf returns the orders that commit an epoch, first in the leader's own folder and then in the other folders, and
+// a Prune.
 func (l *leader) ordersOf(e *epoch) ([]control.Body, error) {
 	manifest, err := l.manifest(e.steps, *e.loss, e.saved)
 	if err != nil {

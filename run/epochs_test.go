@@ -130,7 +130,7 @@ func TestStagesSaveWithoutADrain(t *testing.T) {
 	}
 }
 
-// The same holds on delayed devices.
+// On delayed devices too, a save without a drain changes no bit of the run or of one that resumes from it.
 func TestLateDevicesSaveWithoutADrain(t *testing.T) {
 	for seed := range cases(12, 40) {
 		g := rand.New(rand.NewPCG(seed, 72))
@@ -212,7 +212,7 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 			t.Fatalf("drafts are left of %s: %v", state, left)
 		}
 	}
-	// The number of each depends on how soon the leader seals what stages have written.
+	// How many states there are of each kind depends on how soon the leader seals what stages have written.
 	if behind := tried[every] + tried[2*every]; tried[0] < 1 || behind < 1 || tried[0]+behind < 4 {
 		t.Errorf("states by the newest whole epoch: %v; wanted some in front of the first, and behind it", tried)
 	}

@@ -28,7 +28,7 @@ func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 	fmt.Fprintf(&b, "name: random\ninputs:\n- {name: input, shape: [%d], dtype: float}\n- {name: target, shape: [], "+
 		"dtype: int}\nlayers:\n", width)
 	names := []string{"input"}
-	pick := func() string { // mostly a near one
+	pick := func() string { // mostly a near layer
 		return names[max(0, len(names)-1-min(g.IntN(4), g.IntN(8)))]
 	}
 	dense := []string{}
@@ -122,7 +122,7 @@ func TestAnyPipelineEqualsOneWorker(t *testing.T) {
 	})
 }
 
-// The same holds with random delays of transfers and operators, so that workers overlap in varying ways.
+// Random delays of transfers and operators, which make workers overlap in varying ways, change no bit either.
 func TestDelaysChangeNothing(t *testing.T) {
 	e := testEngine(t)
 	var could, did atomic.Int64

@@ -15,8 +15,8 @@ func frozenModels(t *testing.T) []sizedModel {
 	return sizedModels(t, []string{"embed", "block0.*", "*.bias"}, []string{"conv1"})
 }
 
-// With frozen layers too each worker holds at most what the simulator says, to the byte if no message came in time.
-// Frozen layers have no gradients or states, keep nothing for a backward, and no gradients cross the cuts between
+// With frozen layers too each worker holds at most what the simulator says, and exactly that if every message had to
+// wait. Frozen layers have no gradients or states, keep nothing for a backward, and no gradients cross the cuts between
 // them. So the memory and the bytes summed over replicas are less than without frozen layers.
 func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	learning := sizedModels(t)

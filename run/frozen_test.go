@@ -106,8 +106,8 @@ func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	}
 }
 
-// Layers of every kind, with frozen ones before and after, have one worker's bits on libtorch too. Backwards are
-// split and with recompute.
+// On libtorch too, layers of every kind have one worker's bits, with frozen layers before and after. Backwards are
+// split, and some recompute.
 func TestFrozenLayersOnTorch(t *testing.T) {
 	e := torchEngine(t)
 	for name, c := range map[string]struct {

@@ -19,8 +19,8 @@ func lateness(seed uint64) ref.Lateness {
 	return ref.Lateness{Seed: seed, OneIn: 40, Most: 100 * time.Microsecond}
 }
 
-// late returns the engine of a test's run. One in ten of the runs on the engine in Go gets delayed devices, and with
-// MILLRACE_LATE all of them. All that a test says of a run must hold with them too. Twins stay on the synchronous
+// late returns the engine of a test's run. One in ten of the runs on the engine in Go gets delayed devices; with
+// MILLRACE_LATE all of them do. What a test says of a run must hold with them too. Twins stay on the synchronous
 // engine.
 func late(t testing.TB, c Config) Config {
 	if _, prompt := c.Engine.(*ref.Engine); !prompt {

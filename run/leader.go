@@ -54,7 +54,7 @@ type peers struct {
 // silence records how long no message has come, and what was done about it.
 type silence struct {
 	beat  *time.Ticker
-	told  time.Time     // when the processes were last sent something that they must answer
+	told  time.Time     // when a message that must be answered was last sent to the processes
 	held  func() string // describes what keeps the leader's own process from leaving
 	hung  error         // not nil if that process has not left
 	hangs bool          // a device of some process hangs, so waits are cut short
@@ -84,15 +84,15 @@ type evaluating struct {
 	all     []trace.Evaluation
 }
 
-// saves holds the checkpoint that is being written, and where the others are.
+// saves holds the checkpoint that is being written, and what is known of the others.
 type saves struct {
 	run    uint64        // number of this run, part of its drafts' names
 	saved  control.Saved // what processes have written so far
 	draft  string        // name of a checkpoint that is not complete yet; empty if none
 	epochs epochs        // checkpoints that stages save by themselves
 	others bool          // processes have checkpoint folders other than the leader's
-	last   string        // the last one, of this run or the one that it resumes from
-	at     int           // number of steps of this run's last one; -1 means none yet
+	last   string        // path of the last checkpoint, of this run or the one that it resumes from
+	at     int           // number of steps of this run's last checkpoint; -1 means none yet
 }
 
 // newLeader returns a leader of the processes at the other ends of the links. Its clock is 0 at began.

@@ -312,7 +312,7 @@ func TestARefusedProcessEndsTheOthers(t *testing.T) {
 	}
 }
 
-// If an order hangs in the leader's own process, as on a disk, the error does not blame a device.
+// If an order hangs in the leader's own process, for instance on a disk, the error does not blame a device.
 func TestTheLeaderSaysWhatHangs(t *testing.T) {
 	l := &leader{job: &process.Job{World: process.Alone(1)}, state: control.NewLeader(1, 1)}
 	if _, err := l.state.Receive(control.Message{N: 1, Body: control.Ready{}}); err != nil {
@@ -350,7 +350,7 @@ func TestTheLeaderCutsOffWhoTakesNothing(t *testing.T) {
 			c.Machine.World.Links[1] = stubbornLink{c.Machine.World.Links[1], new(atomic.Int32), make(chan struct{})}
 		}
 	}
-	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // that of process 2, which was made first
+	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, which was made first
 	began := time.Now()
 	for p, err := range w.train(t.Context(), t, c).errs {
 		if err == nil {

@@ -18,7 +18,7 @@ func (l *leader) lose(process int, err error) {
 	l.state.Lose(process)
 }
 
-// leave stops waiting for the leader's own process. What its devices hold is not freed.
+// leave stops waiting for the leader's own process and fails the run. What the process's devices hold is not freed.
 func (l *leader) leave(late time.Duration, why string) {
 	l.state.Lose(0)
 	late = late.Round(time.Millisecond)
@@ -73,8 +73,8 @@ func (l *leader) look() {
 	l.tell(l.state.Beat())
 }
 
-// giveUp marks processes as lost, for the reason why. The leader's own process is not marked but left, after being
-// late for this duration.
+// giveUp marks processes as lost, for the reason why. For the leader's own process, which is late by this duration, it
+// calls leave instead.
 func (l *leader) giveUp(processes []int, late time.Duration, why string) {
 	for _, p := range processes {
 		if p == 0 {

@@ -28,7 +28,7 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	w.links = func(p int, l control.Link) { cut <- l }
 	c.Hooks.OnStep = func(s StepReport) {
 		if s.Step == 3 {
-			(<-cut).Close() // that of process 2, which was made first
+			(<-cut).Close() // the link to process 2, which was made first
 		}
 	}
 	out := w.train(t.Context(), t, c)
@@ -41,7 +41,7 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "the leader (rank 0 on host host0) is lost") {
 		t.Error("process 2: ", err)
 	}
-	for p, is := range []int{2, 2, 0} { // wherever it was noticed
+	for p, is := range []int{2, 2, 0} { // the process that each one's error names
 		var lost *control.LostError
 		if err := out.errs[p]; !errors.As(err, &lost) || lost.Process != is || !strings.Contains(lost.Why, "closed") {
 			t.Errorf("process %d knows of %+v as lost; want process %d", p, lost, is)
@@ -62,7 +62,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 				c.Engine = waitingEngine{c.Engine, 0, free} // its only worker is its engine's first
 			}
 		}
-		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // that of process 2, which was made first
+		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, which was made first
 		began := time.Now()
 		out := w.train(t.Context(), t, c)
 		if took := time.Since(began); took > 5*time.Second {
@@ -192,7 +192,7 @@ func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 			}
 		}
 		time.AfterFunc(300*time.Millisecond, func() {
-			(<-cut).Close() // that of process 2, which was made first
+			(<-cut).Close() // the link to process 2, which was made first
 			close(free)
 		})
 		for p, err := range w.train(t.Context(), t, c).errs[:2] {

@@ -103,8 +103,9 @@ func (s *sizedModel) held(
 	return got, most, inTransit(&c, pipelines*pl.MicroBatches, costs.Stages[0][0].ActivationBytes), costs
 }
 
-// asPredicted trains and compares each worker's memory with the simulator's. It must not be more, and may be less
-// only by a few messages, which came in time. A thousandth is allowed for temporary memory of an operator.
+// asPredicted trains and compares each worker's memory with the simulator's. It must not be more. It may be less only
+// by a few messages, which did not have to wait at the worker. A thousandth is allowed for temporary memory of an
+// operator.
 func (s *sizedModel) asPredicted(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
 ) (got *Result, most []int64, costs sim.Costs) {
@@ -234,7 +235,7 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				}
 				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family,
 					w, got, got-want, training[w], evaluation[w])
-				// Of the messages that may wait, four in the window, some may have come in time.
+				// Up to four messages of the window may wait at a worker, and some of them may not have had to.
 				if got > want+want/1000+transit || got < want-want/10-4*costs.Stages[0][0].ActivationBytes {
 					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w,
 						got, training[w], evaluation[w])

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// equation returns the version of its weights that a micro-batch reads on stage i of a straight pipeline with S
-// stages (schedule.Policy). i counts from 0, and t is its minibatch.
+// equation returns which version of a stage's weights a micro-batch reads, on a straight pipeline (schedule.Policy).
+// Stage i counts from 0, and t is the micro-batch's minibatch.
 func equation(policy schedule.Policy, stages, perMinibatch int) reads {
 	return func(i, micro, _ int, back bool) int {
 		t := micro / perMinibatch
@@ -114,8 +114,8 @@ func versionsOf(p *schedule.Program) reads {
 	return func(stage, micro, replica int, back bool) int { return versions[use{stage, micro, replica, back}] }
 }
 
-// The same holds with replicas that take minibatches in turn, with any number on each stage. The version for a
-// minibatch follows from the order, which package schedule tests.
+// A stream whose replicas take minibatches in turn has the bits of the sequential program, with any number of replicas
+// on each stage. The version for a minibatch follows from the order, which package schedule tests.
 func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	ran, seeds := map[schedule.Policy]int{}, cases(80, 200)
@@ -144,7 +144,7 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 }
 
 // Pipelines deeper or shallower than NOAM (PipeDream §5.5) hold as many minibatches as they are deep. They have the
-// bits of the sequential program with the versions that these read.
+// bits of the sequential program that reads the same versions.
 func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	deeper, shallower := 0, 0
@@ -287,7 +287,8 @@ func (c *Config) placed(f family.Family, g *rand.Rand) bool {
 	return true
 }
 
-// Training works under latest, where updates change weights during micro-batches in flight.
+// Under latest, updates change weights during micro-batches in flight. So a run ends with other weights than under
+// stash.
 func TestLatestOverwrites(t *testing.T) {
 	for name, e := range map[string]engine.Engine{"ref": testEngine(t), "torch": optionalTorch()} {
 		if e == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Torch has the bits too, with batch norm, dropout and a tied weight. Under latest its operators go back with
-// weights that have changed since their forward.
+// On torch too, streams have the bits of their equations, with batch norm, dropout and a tied weight. Under latest its
+// operators run backwards with weights that have changed since their forward.
 func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	e := torchEngine(t)
 	for _, policy := range streamPolicies {

@@ -131,8 +131,8 @@ func (c *fakeCarrier) Close() error {
 	return nil
 }
 
-// watchMemory samples the memory in use until the returned function is called. That returns the greatest increase of
-// live heap and stacks, in bytes.
+// watchMemory samples the memory in use until the function that it returns is called. This function returns the
+// greatest increase of live heap and stacks, in bytes.
 func watchMemory() func() uint64 {
 	use := func() uint64 {
 		s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}

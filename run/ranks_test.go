@@ -33,14 +33,14 @@ import (
 // train. Only the network is missing: control messages and tensors go through memory.
 type ranks struct {
 	stages, replicas int
-	micros           int // per step; a rank's memory is mostly the Program's text, several times while it is parsed
+	micros           int // per step; a rank's memory is mostly copies of the Program's text, made while it is parsed
 	hub              *fakeHub
 	dialled          chan net.Conn
 	closed           sync.Once
 	said             atomic.Int64 // bytes that rank 0 sends and receives
 }
 
-// rankSteps is the number of steps of such a run.
+// rankSteps is the number of steps of a run of ranks.
 const rankSteps = 10
 
 // readiness is what rank 0 sends all others before the run.

@@ -53,8 +53,8 @@ func TestTiedWeightsAreSavedOnceAndResumed(t *testing.T) {
 	resumesTied(t, nil, "embed.weight", "embed.weight#mean", "embed.weight#variance")
 }
 
-// A tied parameter that is frozen is saved once too, without optimizer states, and every stage that reads it finds
-// it again.
+// A tied parameter that is frozen is saved only once, without optimizer states, and every stage that reads it finds it
+// again.
 func TestFrozenTiedWeightsAreSavedOnceAndResumed(t *testing.T) {
 	resumesTied(t, []string{"head.weight"}, "embed.weight")
 }
@@ -133,7 +133,7 @@ func TestARunStoppedBeforeItBeginsDoesNothing(t *testing.T) {
 	}
 }
 
-// Checkpoints and evaluations are drains in the Programs and change no bit.
+// Checkpoints and evaluations end Programs with a drain, and change no bit.
 func TestPeriodsChangeNothing(t *testing.T) {
 	want := train(t, small(t, 3, 6))
 	c := small(t, 3, 6)

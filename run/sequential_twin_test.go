@@ -18,9 +18,9 @@ import (
 
 // twin is a plain sequential program for plans of any replication under any weight policy. One micro-batch after the
 // other goes through all stages and back at once. Before each pass, the version of the weights that the policy's
-// equation says is written into the parameters. It uses no Program, Gate, wire or stored version. Every other
-// reference of these tests is made of it: one worker is a plan of one stage, and elastic averaging is several twins
-// and a rule between them.
+// equation says is written into the parameters. It uses no Program, Gate, wire or stored version. The other references
+// of these tests consist of twins: one worker is a twin of a plan with one stage, and elastic averaging is several
+// twins and a rule between them.
 type twin struct {
 	c        Config
 	dev      engine.Device
@@ -46,9 +46,9 @@ func sequential(t testing.TB, c Config, version reads) map[string]process.Weight
 	return out
 }
 
-// reference returns the weights that every synchronous schedule must equal bit by bit. One worker with the whole
-// model adds up the gradients of its micro-batches and updates once per step. If the first stage has replicas, that
-// many take turns, with a sum in rank order.
+// reference returns the weights that every synchronous schedule must equal bit by bit. One worker with the whole model
+// adds up the gradients of its micro-batches and updates once per step. If the first stage has replicas, as many
+// workers take turns, with a sum in rank order.
 func reference(t testing.TB, c Config) map[string]process.Weight {
 	t.Helper()
 	c = undivided(c)
@@ -69,7 +69,7 @@ func synchronous(c Config) reads {
 	return func(_, micro, _ int, _ bool) int { return micro / c.Plan.MicroBatches }
 }
 
-// sequentially also returns the gradient norms of all updates, if they are clipped.
+// sequentially is like sequential, and also returns the gradient norms of all updates, if they are clipped.
 func sequentially(t testing.TB, c Config, version reads) (weights map[string]process.Weight, norms []float64) {
 	t.Helper()
 	w := newTwin(c, version)

@@ -185,7 +185,8 @@ func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	}
 }
 
-// TestValidatedUpdatesShareCores takes updates back, so that Programs end in the middle.
+// TestValidatedUpdatesShareCores: runs on shared cores whose updates are taken back, so that Programs end in the
+// middle, have the bits of the sequential program.
 func TestValidatedUpdatesShareCores(t *testing.T) {
 	var sometimes atomic.Int64
 	seeds := cases(16, 300)
@@ -268,7 +269,7 @@ func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// TestElasticSharesCores has parallel pipelines with their reference.
+// TestElasticSharesCores: parallel pipelines with their reference have the bits of their equations on shared cores.
 func TestElasticSharesCores(t *testing.T) {
 	eachSeed(t, cases(10, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 55))

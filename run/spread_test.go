@@ -56,7 +56,7 @@ func (d disks) resume(t *testing.T, w *worlds) *checkpoint.Spread {
 	return d.resumeOver(t, w, func(_ int, c io.ReadWriteCloser) io.ReadWriteCloser { return c })
 }
 
-// resumeOver is resume over connections that `over` changes.
+// resumeOver is like resume, over connections that `over` changes.
 func (d disks) resumeOver(t *testing.T, w *worlds,
 	over func(of int, c io.ReadWriteCloser) io.ReadWriteCloser) *checkpoint.Spread {
 	t.Helper()
@@ -105,8 +105,8 @@ func (d disks) saving(keep int) func(p int, c *Config) {
 	return func(p int, c *Config) { c.Checkpoint = Checkpointing{Dir: d[p], Every: 2, Keep: keep} }
 }
 
-// A run that was saved to the disks of its hosts is resumed, and ends with the bits of one that never stopped.
-// Meanwhile hosts have changed places, are fewer or more, and the plan is another one.
+// A run that was saved to the disks of its hosts is resumed, and ends with the bits of one that never stopped. In
+// between, hosts change places, are fewer or more, and the plan changes.
 func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 	want := train(t, small(t, 1, 7)).Weights
 	for name, c := range map[string]struct {
@@ -138,7 +138,7 @@ func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 			if err := sameWeights(want, got.Weights); err != nil {
 				t.Error(err)
 			}
-			for p, dir := range now { // and the older ones are removed everywhere
+			for p, dir := range now { // older checkpoints are removed on every host
 				there, err := os.ReadDir(dir)
 				if err != nil || len(there) > 2 || there[len(there)-1].Name() != "step-00000007" {
 					t.Errorf("process %d has %v, %v", p, there, err)

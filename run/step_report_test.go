@@ -28,7 +28,7 @@ func TestAStepSaysWhatWorkersDid(t *testing.T) {
 			case "SB":
 				sent[e.Worker] += e.Bytes
 				came[e.Worker-1] += e.Bytes
-			case "GN": // to each of the others
+			case "GN": // to each of the other workers
 				sent[e.Worker] += 2 * e.Bytes
 				for k := range came {
 					if k != e.Worker {

@@ -108,9 +108,9 @@ const maxRepeat = 4096
 // themselves.
 const maxUnrolled = 1 << 20
 
-// longest returns the most steps that one Program may have; p is the Program of one step. It is a multiple of the
-// steps that one update covers, because each Program begins with a new group. A stream ends at the same step with
-// ByStage or without, so that saving does not change what it computes.
+// longest returns the most steps that one Program may have; p is the Program of one step. The number is a multiple of
+// the steps that one update covers, because each Program begins with a new group. The Programs of a stream end at the
+// same steps with ByStage or without, so that saving does not change what the run computes.
 func longest(p *schedule.Program, most int) int {
 	if p.Streams() && !p.HasReference() && !p.Served() {
 		each := 0
@@ -170,8 +170,8 @@ func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, err
 	return lower.Recorded(p, order)
 }
 
-// checkReplay returns an error for an order to replay that does not end at the ends of this run's Programs. It does
-// so before anything begins.
+// checkReplay returns an error if the updates to replay do not divide where this run's Programs end. It is called
+// before the first step.
 func (l *leader) checkReplay() error {
 	c := l.config
 	for from := l.done; (c.Train.Replay != nil || c.Train.ReplaySeen != nil) && from < c.Train.Steps; {
@@ -253,7 +253,8 @@ func (l *leader) checkProgram(p *schedule.Program, steps int) error {
 	return c.runnable(p)
 }
 
-// partsOf returns how many processes have a part of a step where one worker computes and another one updates.
+// partsOf returns how many processes have a part of each step of an asp Program, where a trainer computes and the
+// server updates.
 func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	base, at := l.done, map[int]int{}
 	for process, workers := range l.job.World.WorkersOf() {

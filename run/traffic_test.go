@@ -265,7 +265,8 @@ func TestCrossingsCross(t *testing.T) {
 	}
 }
 
-// Replicas that take slices of each micro-batch join and cut tensors of varying lengths.
+// Replicas that take slices of each micro-batch join and cut tensors of varying lengths, with the bits of the
+// sequential program.
 func TestRaggedSlices(t *testing.T) {
 	e := testEngine(t)
 	all := crossings(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestMain collects garbage rarely, because thousands of short runs on locked threads spent four tenths of their
-// time on it.
+// TestMain collects garbage rarely, because thousands of short runs on locked threads would spend much of their time on
+// it.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(800)
 	goleak.VerifyTestMain(m, goleak.Cleanup(closeLedger))

@@ -21,9 +21,10 @@
 //
 // # Checkpoints
 //
-// Between two Programs the leader may give an order. Every process answers it with Done before anything else is sent.
-// Mark and Look find out once which processes share a folder of checkpoints. The first process that has a folder is its
-// keeper. Prune makes each keeper remove what need not be kept.
+// Between two Programs the leader may give an order; Commit and Prune may also be given during a Program. The next
+// order or Program waits until every process has answered with Done. Mark and Look find out once which processes share
+// a folder of checkpoints. The first process that has a folder is its keeper. Prune makes each keeper remove what need
+// not be kept.
 //
 // A checkpoint takes four messages of the leader. After a Save and the last Ended its files are on the disks of all
 // hosts. A first Commit, for the leader's own process, completes it. A second Commit, for the keepers of the other
