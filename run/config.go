@@ -218,7 +218,7 @@ type Result struct {
 	Timeline    trace.Timeline
 	Steps       int     // total
 	Loss        float64 // of the last step of this run
-	Stopped     bool    // the context ended the run before Steps; it finished its step and saved a checkpoint if it has a folder
+	Stopped     bool    // the context ended the run before Steps; it saved a checkpoint if it has a folder
 	Checkpoint  string  // directory of the last checkpoint written; empty if none
 	Leaked      int     // handles still open when the devices were closed; anything but 0 is a bug of millrace
 	PeakBytes   []int64 // by worker, from the device's allocator

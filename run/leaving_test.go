@@ -350,7 +350,7 @@ func TestTheLeaderCutsOffWhoTakesNothing(t *testing.T) {
 			c.Machine.World.Links[1] = stubbornLink{c.Machine.World.Links[1], new(atomic.Int32), make(chan struct{})}
 		}
 	}
-	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, which was made first
+	time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, made first
 	began := time.Now()
 	for p, err := range w.train(t.Context(), t, c).errs {
 		if err == nil {

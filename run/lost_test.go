@@ -28,7 +28,7 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	w.links = func(p int, l control.Link) { cut <- l }
 	c.Hooks.OnStep = func(s StepReport) {
 		if s.Step == 3 {
-			(<-cut).Close() // the link to process 2, which was made first
+			(<-cut).Close() // the link to process 2, made first
 		}
 	}
 	out := w.train(t.Context(), t, c)
@@ -62,7 +62,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 				c.Engine = waitingEngine{c.Engine, 0, free} // its only worker is its engine's first
 			}
 		}
-		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, which was made first
+		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, made first
 		began := time.Now()
 		out := w.train(t.Context(), t, c)
 		if took := time.Since(began); took > 5*time.Second {
@@ -192,7 +192,7 @@ func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 			}
 		}
 		time.AfterFunc(300*time.Millisecond, func() {
-			(<-cut).Close() // the link to process 2, which was made first
+			(<-cut).Close() // the link to process 2, made first
 			close(free)
 		})
 		for p, err := range w.train(t.Context(), t, c).errs[:2] {
