@@ -2,15 +2,15 @@
 // small float64 library in pure Go.
 //
 // In: operator calls by name, with tensors and plain Go values as arguments. Out: tensors, gradients, and how many
-// bytes each worker holds. Refused: anything about plans, schedules or transfers. An operator that the engine does
-// not have, or arguments that it cannot take, give an error with the operator and the shapes; nothing panics.
+// bytes each worker holds. Refused: anything about plans, schedules or transfers. An operator that the engine does not
+// have, or arguments that it cannot take, give an error with the operator and the shapes; nothing panics.
 //
 // Every method of a Device issues its work on the device's stream, and the work may happen later. On a CPU it has
-// happened when the call returns. Only Event.Wait, Event.At, Item and Close wait, and on a CPU also Await. A stream
-// keeps its order, so a device may read its own tensors at once. Another device or the host may read them only after
-// an Event that was recorded after the write: a device Awaits it, the host Waits for it. A device may free a tensor
-// while its own earlier work still reads it. Some errors occur only when the work happens (an index out of range).
-// Such an error makes the stream fail from there on: every later Wait and Item returns it.
+// happened when the call returns. Only Event.Wait, Event.At, Item and Close wait; on a CPU, Await waits too. A stream
+// keeps its order, so a device may read its own tensors at once. Another device or the host may read them only after an
+// Event that was recorded after the write: a device Awaits it, the host Waits for it. A device may free a tensor while
+// its own earlier work still reads it. Some errors occur only when the work happens (an index out of range). Such an
+// error makes the stream fail from there on: every later Wait and Item returns it.
 //
 // # Duties of a Device
 //
@@ -18,26 +18,26 @@
 //  2. Return errors with the operator and the shapes, and never panic; keep later errors for Wait and Item.
 //  3. At the End of a scope, free what was made in it, except tensors that are kept or disowned. While work on
 //     its stream still reads a freed tensor, keep the memory.
-//  4. Charge each byte to one worker: to the holder of a tensor, and from Charge or Room on to the receiver.
+//  4. Charge each byte to one worker: the tensor's holder or, from Charge or Room on, its receiver.
 //  5. Compute the same bits from the same calls. BackwardInput and Run of its Work give the bits of Backward.
-//  6. Draw masks (Mask) only from their key and rows, so that all orders and cuts draw the same.
+//  6. Draw masks (Mask) only from their key and rows, whatever the order of calls and the cuts of the model.
 //  7. Return from Close how many handles were still open.
 //
 // # Duties of a Device's caller
 //
 //  1. Open it on a goroutine locked to its thread, and call it only there, except Charge and Room.
 //  2. Begin a scope before making tensors and End it after them, innermost first; Free what was disowned.
-//  3. Record an Event after what another device or the host will read; Await or Wait for theirs before reading.
+//  3. Record an Event after what another device or the host will read; Await or Wait for an Event of others.
 //  4. Write no tensor that one of its Hosts or a graph still reads.
 //  5. Run or Free the Work of each BackwardInput.
 //  6. Close it last, after all devices that were opened Beside it.
 //
 // # Threads
 //
-// A Device belongs to one goroutine that stays locked to its OS thread: autograd mode, thread counts and the last
-// error of a native library are thread-local. Every method of Device except Charge and Room must be called there. A
-// Tensor may be handed to another Device of the same Engine (see Device.Adopt). Its Shape, DType and Bytes may be
-// read on any goroutine.
+// A Device belongs to one goroutine that stays locked to its OS thread: autograd mode, thread counts and the last error
+// of a native library are thread-local. Every method of Device except Charge and Room must be called there. A Tensor
+// may be handed to another Device of the same Engine (see Device.Adopt). Its Shape, DType and Bytes may be read on any
+// goroutine.
 package engine
 
 import "fmt"
@@ -182,25 +182,23 @@ type Device interface {
 
 	// Leaf returns t detached from its graph, as the start of a new graph. It shares t's memory.
 	Leaf(t Tensor, requiresGrad bool) (Tensor, error)
+	// Contiguous returns t itself (as a new handle) or a contiguous copy of it.
+	Contiguous(t Tensor) (Tensor, error)
 	// Backward runs autograd from outputs and frees the graph. grads are the outputs' gradients; a nil one stands for 1
 	// and needs a scalar output. The gradients of leaves are added to those that they already have.
-	Contiguous(t Tensor) (Tensor, error)
-	// Backward runs autograd from outputs and frees the graph. grads are their gradients, nil for a scalar seeded
-	// with 1. Leaves accumulate.
 	Backward(outputs, grads []Tensor) error
 	// BackwardInput is Backward without the weights' gradients of operators that can be split (millrace::linear,
-	// conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns; Run of the Work
-	// completes these. Running the Work at once gives the same bits as Backward.
+	// conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns. Run of the Work completes
+	// the weights' gradients. Running the Work at once gives the same bits as Backward.
 	BackwardInput(outputs, grads []Tensor) (Work, error)
 	// Grad returns the gradient a leaf has accumulated, or nil.
 	Grad(leaf Tensor) (Tensor, error)
 	// SetGrad replaces a leaf's gradient; nil clears it.
 	SetGrad(leaf, grad Tensor) error
-	// Begin opens a scope. End frees every tensor made since, except those in keep. Kept tensors pass to the enclosing
-	// scope, or to the caller if there is none. Scopes nest.
+	// NoGrad runs f with autograd off on this thread.
 	NoGrad(f func() error) error
 
-	// Begin opens a scope. End frees every tensor made since, except those in keep. These pass to the enclosing
+	// Begin opens a scope. End frees every tensor made since, except those in keep. Kept tensors pass to the enclosing
 	// scope, or to the caller if there is none. Scopes nest.
 	Begin() Mark
 	End(m Mark, keep ...Tensor)

@@ -27,14 +27,14 @@ func (Past) Done() bool { return true }
 // Wait implements Point.
 func (Past) Wait() error { return nil }
 
-// Stream runs work on a device in the order in which it was issued, possibly after the issuing call has returned. Only
-// Await orders the work of two streams.
+// At implements Event.
 func (p Past) At() time.Time { return time.Time(p) }
 
-// Record marks the point after everything issued so far. If no event can be made, Wait of the one returned gives the
-// error.
+// Stream runs work on a device in the order in which it was issued, possibly after the issuing call has returned. Only
+// Await orders the work of two streams.
 type Stream interface {
-	// Record marks the point after everything issued so far. If it cannot be made, the error comes from Wait.
+	// Record marks the point after everything issued so far. If no event can be made, Wait of the one returned gives
+	// the error.
 	Record() Event
 	// Await makes all work issued from now on run after p. The caller itself waits only on a CPU, where work happens
 	// at once.

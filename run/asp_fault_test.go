@@ -89,7 +89,7 @@ func TestAWorkerThatDiesUnderASP(t *testing.T) {
 			c := config(dir)
 			if worker == trainers {
 				c.Engine = &failing{Engine: ref.New(), worker: worker, when: after(calls / 2), dies: dies}
-			} else { // a trainer makes 12 backwards, and dies in the eighth
+			} else { // each trainer makes 12 backwards
 				c.Engine = badEngine{Engine: ref.New(), worker: worker, after: 7 * len(c.Model.Layers), do: dies}
 			}
 			r, err := Train(t.Context(), c)

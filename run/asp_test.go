@@ -301,7 +301,7 @@ func TestASPIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// Torch has the bits of the record too, for models with convolutions, and with ties and dropout.
+// On torch too, an asp run has the bits of its record, for models with convolutions, and with ties and dropout.
 func TestTorchASP(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

@@ -261,7 +261,8 @@ func TestBesideIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// Torch has the bits of the record too, for models with convolutions and running statistics, and with dropout.
+// On torch too, a run has the bits of its record, for models with convolutions and running statistics, and with
+// dropout.
 func TestTorchBeside(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

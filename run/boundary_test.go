@@ -60,7 +60,7 @@ func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	for i, f := range everyFamily(t, 4) {
 		p := f.config.Plan
 		if schedule.Policy(p.Weights).Served() || p.Elastic != nil && p.Replication == string(schedule.Split) {
-			continue // sends only weights and gradients; the averaged twin has one worker per stage
+			continue // asp sends only weights and gradients; the twin of elastic averaging has one worker per stage
 		}
 		for k, format := range packed {
 			if soaked(0) == 0 && (i+k)%3 > 0 {
@@ -78,8 +78,9 @@ func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	}
 }
 
-// TestRandomBoundariesRound uses random cuts, replicas and policies. The models have several tensors at a boundary,
-// some of whole numbers, tensors that skip stages, and ties.
+// TestRandomBoundariesRound: runs with random cuts, replicas and policies have the bits of a sequential program that
+// rounds at the same boundaries. The models have several tensors at a boundary, some of whole numbers, tensors that
+// skip stages, and ties.
 func TestRandomBoundariesRound(t *testing.T) {
 	ran := map[packing.Format]int{}
 	for seed := range cases(60, 400) {

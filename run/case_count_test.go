@@ -25,7 +25,7 @@ var ledger = struct {
 	cases map[string]map[string]int // by engine and order
 }{cases: map[string]map[string]int{}}
 
-// equalCase is sameWeights for a case and its twin, and counts the case if they are equal.
+// equalCase compares a case's weights with those of its twin, bit by bit, and counts the case if they are equal.
 func equalCase(c Config, want, got map[string]process.Weight) error {
 	if err := sameWeights(want, got); err != nil {
 		return err

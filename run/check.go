@@ -47,7 +47,8 @@ func (c Config) runnable(p *schedule.Program) error {
 	return cmp.Or(executable(p, c.Plan), c.ordered(p))
 }
 
-// ordered returns an error for a Program whose sums do not ascend, unless Train.AnyOrder is set.
+// ordered returns an error for a Program that does not add gradients in ascending order of micro-batches. With
+// Train.AnyOrder it returns none.
 func (c Config) ordered(p *schedule.Program) error {
 	if c.Train.AnyOrder {
 		return nil

@@ -95,8 +95,8 @@ func (a *averaged) run() (map[string]process.Weight, error) {
 	return out, nil
 }
 
-// open makes this many pipelines, all with the initial weights. Each twin has unlimited steps, because pipelines do
-// not do what a twin does at its last step.
+// open makes this many pipelines, all with the initial weights. Each twin has unlimited steps, because at its last step
+// a twin also makes updates that are not due.
 func (a *averaged) open(pipelines, before int) error {
 	c := undivided(a.c)
 	c.Plan.Stages[0].Devices = []int{0}

@@ -84,7 +84,7 @@ func everyFamily(t testing.TB, steps int) []familyCase {
 	return all
 }
 
-// counting is a gate that calls a function after each start, with its number.
+// counting is a gate that calls a function after each start, with the number of starts so far.
 type counting struct {
 	process.Gate
 	starts int

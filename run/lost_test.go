@@ -59,7 +59,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 		w.links = func(p int, l control.Link) { cut <- l }
 		w.change = func(p int, c *Config) {
 			if p == hangs {
-				c.Engine = waitingEngine{c.Engine, 0, free} // its only worker is its engine's first
+				c.Engine = waitingEngine{c.Engine, 0, free} // the process's only worker is the first of its engine
 			}
 		}
 		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, made first
@@ -268,7 +268,7 @@ func (n noted) Send(m control.Message) error {
 	return n.Link.Send(m)
 }
 
-// The other processes receive a Program before the leader's own looks at it.
+// The other processes receive a Program before the leader's own process looks at it.
 func TestOthersDoNotWaitForTheLeadersOwn(t *testing.T) {
 	c := small(t, 3, 4)
 	var sent, before atomic.Int64

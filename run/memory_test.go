@@ -115,7 +115,7 @@ func (s *sizedModel) asPredicted(
 	for _, replicas := range costs.Stages {
 		message = max(message, replicas[0].ActivationBytes)
 	}
-	if schedule.Policy(pl.Weights).Served() { // an update frees gradients layer by layer, and a server does nothing else
+	if schedule.Policy(pl.Weights).Served() { // a server only updates, and an update frees gradients layer by layer
 		message = costs.Stages[0][0].UpdatePeak
 	}
 	for w, n := range most {

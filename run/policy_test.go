@@ -143,8 +143,8 @@ func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Pipelines deeper or shallower than NOAM (PipeDream §5.5) hold as many minibatches as they are deep. They have the
-// bits of the sequential program that reads the same versions.
+// Pipelines deeper or shallower than NOAM (PipeDream §5.5) have as many minibatches in flight as they are deep. They
+// have the bits of the sequential program that reads the same versions.
 func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	deeper, shallower := 0, 0

@@ -212,7 +212,8 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 	}
 }
 
-// A stall report covers all processes: each worker is followed by the one that it waits for, wherever that is.
+// A stall report covers all processes: each worker is followed by the one that it waits for, in whichever process that
+// one is.
 func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	c := small(t, 4, 2)
 	c.Plan.MicroBatches, c.Watch.StallAfter = 4, time.Second // also the time that each process has to become ready
@@ -279,8 +280,8 @@ func TestAHangIsToldAcrossProcesses(t *testing.T) {
 }
 
 // The record is on the leader's clock, though another process's clock began earlier. The computations of a step lie
-// within its mark. No message arrives before it is sent by more than the clocks' error, which is far less than their
-// difference.
+// within its mark. A message may seem to arrive before it is sent, but by at most the clocks' error. That is far less
+// than the difference of the clocks.
 func TestClocksOfProcessesAreBroughtTogether(t *testing.T) {
 	const apart = 300 * time.Millisecond
 	c := small(t, 3, 4)

@@ -35,8 +35,8 @@ type twin struct {
 	before   int                // updates in the optimizer's states at the beginning
 }
 
-// reads returns the version of its weights with which a replica of a stage runs a micro-batch, forward or back. The
-// two differ under the policy latest.
+// reads returns the version of the stage's weights with which a replica of the stage runs a micro-batch, forward or
+// back. The two differ under the policy latest.
 type reads func(stage, micro, replica int, back bool) int
 
 // sequential runs a twin and returns its final weights.

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// pacedEngine has devices with their own clock. A computation takes a millisecond times the step's pace on it,
-// independent of this machine's load. It counts the backwards of each device to know the step.
+// pacedEngine has devices with their own clock. A computation takes a millisecond times the device's pace in the step,
+// independent of this machine's load. The engine counts the backwards of each device to know the step.
 type pacedEngine struct {
 	engine.Engine
 	counted, step []int

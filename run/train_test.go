@@ -133,7 +133,7 @@ func TestNextGivesTheProgram(t *testing.T) {
 	}
 }
 
-// Several stages on one worker pass tensors on without a message.
+// Several stages on one worker pass tensors on without a message. The bits are those of one stage.
 func TestStagesThatShareAWorker(t *testing.T) {
 	want := train(t, small(t, 1, 3))
 	for _, devices := range [][]int{{0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 1, 0}, {0, 0, 0, 1, 1}} {

@@ -55,7 +55,7 @@ func (l *leader) show(from int, s control.Shown) {
 	})
 }
 
-// lateTimes is how many times the usual step time a late step takes at least.
+// lateTimes is the multiple of the usual step time from which a step is late.
 const lateTimes = 10
 
 // overdue holds how long steps take, and how long the current one has taken.

@@ -3,16 +3,16 @@
 //
 // In and out: as in package engine. It has the operators of dense networks (linear, relu, tanh, gelu, layer_norm,
 // embedding, add, mul, cat, reshape, cross entropy), of recurrent ones (lstm), and the in-place operators of
-// optimizers. Bytes are counted as in engine/torch, by storage and owner. Refused: every other operator, by name,
-// and shapes that do not fit.
+// optimizers. Bytes are counted as in engine/torch, by storage and owner. Refused: every other operator, by name, and
+// shapes that do not fit.
 //
 // It is slow and simple on purpose: all loops have a fixed order, so the same inputs give the same bits.
 //
-// Lazy makes an engine that behaves like a remote device. Its devices return from every call before anything is
-// done, and do the work later, in order, on a goroutine of their own. Events are set late, too. Memory cannot be
-// viewed, and holds no valid numbers before it is written and after it is freed. Results have the same bits as those
-// of New if the caller waits wherever it must. A missing wait shows as a NaN or an old value. The caller uses the
-// same calls for both.
+// Lazy makes an engine that behaves like a remote device. Its devices return from every call before anything is done,
+// and do the work later, in order, on a goroutine of their own. Events are set late, too. Memory cannot be viewed, and
+// holds no valid numbers before it is written and after it is freed. Results have the same bits as those of New if the
+// caller waits wherever it must. A missing wait shows as a NaN or an old value. The caller uses the same calls for both
+// engines.
 package ref
 
 import (

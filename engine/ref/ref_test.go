@@ -293,7 +293,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAWeightsHalfLaterIsTheSame runs a backward whole and in halves.
+// TestAWeightsHalfLaterIsTheSame runs a backward whole and in halves, and compares the gradients.
 func TestAWeightsHalfLaterIsTheSame(t *testing.T) {
 	d := open(t)
 	gradients := func(back func(outputs, grads []engine.Tensor) error) (x, w []float64) {

@@ -30,8 +30,8 @@ func (e *Engine) facts() map[string]string {
 	return out
 }
 
-// Info describes what is loaded. Threads is that of the calling thread; call it on a device's goroutine to get that
-// device's.
+// Info describes what is loaded. Its Threads are those of the calling thread, so call Info on a device's goroutine to
+// get the device's.
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
 
 // globalDeps returns the library that a libtorch with CUDA needs loaded first, with its symbols visible to all.

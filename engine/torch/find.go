@@ -51,8 +51,8 @@ func candidates() []string {
 	return all
 }
 
-// sameSources refuses a shim that was compiled from other sources than this binary embeds. Its operators may take other
-// arguments.
+// sameSources refuses a shim that was compiled from other sources than this binary embeds. The operators of such a shim
+// may take other arguments.
 func sameSources(path, sources string) error {
 	if want := sourceHash(); sources != want {
 		return fmt.Errorf("engine torch: load %s: it was compiled from other sources (%.12s) than this millrace has (%s); %s",

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// fusedCase is a linear layer and what follows it, as one operator and as libtorch's own.
+// fusedCase is a linear layer and what follows it, computed by one operator and by libtorch's own operators.
 type fusedCase struct {
 	name        string
 	rows        []int64 // shape of the input, without its last dimension

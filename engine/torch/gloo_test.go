@@ -70,8 +70,7 @@ func together(members []*torch.Gloo, f func(rank int, g *torch.Gloo) error) []er
 	return errs
 }
 
-// Sums over two to four members have the same bits at all members, and differ from the exact ones by at most the
-// bound.
+// Sums over two to four members have the same bits at all members, and differ from exact sums by at most SumTolerance.
 func TestGlooSums(t *testing.T) {
 	for _, size := range []int{2, 3, 4} {
 		members := glooGroup(t, size)

@@ -13,7 +13,7 @@ type Info struct {
 	Against     string `json:"against"`      // what the shim was compiled against, by build.sh; "" if unknown
 	Kernels     string `json:"kernels"`      // vector instructions of the CPU kernels; "none" without kernels
 	Library     string `json:"library"`      // path of libtorch_cpu
-	MKLDNN      string `json:"mkldnn"`       // oneDNN's version line, "none" without
+	MKLDNN      string `json:"mkldnn"`       // oneDNN's version line, "none" without oneDNN
 	OpenMP      string `json:"openmp"`       // OpenMP's version line
 	BLAS        string `json:"blas"`         // name: "OpenBLAS", "BLIS", "MKL", "reference", "ATLAS" or "unknown"
 	BLASLibrary string `json:"blas_library"` // path of the library that holds its sgemm

@@ -36,7 +36,7 @@ func TestMemoryIsCountedByOwner(t *testing.T) {
 		if m := d.Memory(); m.PeakBytes != 100 {
 			t.Errorf("after the reset: %+v", m)
 		}
-		// The next block of the class comes from the cache, even for a few bytes less.
+		// A block of the same size class comes from the cache, even if a few bytes less are wanted.
 		c := must(d.Full(engine.Uint8, []int64{mib - 1000}, 0))
 		if m := d.Memory(); m.LiveBytes != mib-900 || m.CachedBytes != 0 {
 			t.Errorf("after the reuse: %+v", m)

@@ -23,8 +23,8 @@ func (c splitCase) of(name string) splitCase {
 	return c
 }
 
-// gradients returns the gradients of the inputs, if they have any, and of the weights, after two micro-batches and
-// then last.
+// gradients returns the gradients of the inputs, if they have any, and of the weights. It takes them after two
+// micro-batches and the functions in last.
 func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
 	var weights []engine.Tensor

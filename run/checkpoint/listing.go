@@ -14,7 +14,7 @@ import (
 type saved struct {
 	steps int
 	path  string
-	old   bool // the replaced one of two for the same step
+	old   bool // replaced by another one for the same step
 }
 
 // list returns the checkpoints of a directory, oldest first.

@@ -69,7 +69,8 @@ type Parameter struct {
 	Shape  []int64 `json:"shape"`
 	DType  string  `json:"dtype,omitempty"` // empty means the checkpoint's float type
 	Buffer bool    `json:"buffer,omitempty"`
-	// Inner marks a parameter that the module does not save. Also has the other names under which it saves one.
+	// Inner marks a parameter that the module does not save. Also lists the other names under which the module saves a
+	// parameter.
 	Inner bool     `json:"inner,omitempty"`
 	Also  []string `json:"also,omitempty"`
 }

@@ -133,7 +133,7 @@ func TestACheckpointOfTheSameStepGivesWay(t *testing.T) {
 	if _, value, err := valueIn(s.Dir); value != 1 || err != nil {
 		t.Error(value, err)
 	}
-	// A crash between the two renames leaves the older one under its second name.
+	// A crash between the two renames leaves the older checkpoint under its second name.
 	if err := os.Rename(filepath.Join(s.Dir, "step-00000007"),
 		filepath.Join(s.Dir, "step-00000007"+replaced)); err != nil {
 		t.Fatal(err)

@@ -138,7 +138,7 @@ type Step struct {
 	Losses  []Loss  `json:"losses,omitempty"` // from the workers that hold the last stage
 	// Applied is set by the process of the server (asp).
 	Applied *Applied `json:"applied,omitempty"`
-	// Seen is set for stages with their reference beside the pipelines.
+	// Seen is set for stages whose reference is kept beside the pipelines.
 	Seen []Seen `json:"seen,omitempty"`
 }
 

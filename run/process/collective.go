@@ -170,8 +170,8 @@ func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	return nil
 }
 
-// norm sends the squares of the final gradients to all stages. Each stage computes from them the factor for its own
-// gradients.
+// norm sends the sums of squares of the final gradients to all stages. From these sums each stage computes the factor
+// for its own gradients.
 func (h *holding) norm(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {

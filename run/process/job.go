@@ -194,8 +194,8 @@ type Wait string
 
 const (
 	waitSent      Wait = "tensors of a message"                   // before it leaves
-	waitGradients Wait = "gradients that replicas sum"            // in host memory
-	waitTied      Wait = "gradients of tied parameters"           // in host memory
+	waitGradients Wait = "gradients that replicas sum"            // before they are read in host memory
+	waitTied      Wait = "gradients of tied parameters"           // before they are read in host memory
 	waitLanded    Wait = "sums that go back"                      // the device must have read them
 	waitSquares   Wait = "squares of gradients"                   // before the global norm
 	waitLosses    Wait = "losses"                                 // before their minibatch's gradients are used

@@ -63,7 +63,7 @@ type failure struct {
 	err    error
 	worker int          // the worker that it belongs to
 	due    *control.Due // set if a process is lost
-	cut    bool         // it came before the end of a program
+	cut    bool         // it came before the first program, or before the end of one
 }
 
 // activity records when something last happened; the absence of activity is a stall.
@@ -91,7 +91,7 @@ type leaving struct {
 	hurried sync.Once     // closes hurry
 }
 
-// hurryUp cuts the waits at the end short.
+// hurryUp makes the process wait only briefly at its end.
 func (l *leaving) hurryUp() { l.hurried.Do(func() { close(l.hurry) }) }
 
 // crew holds the workers of a process and the Gate, which decides which of them may start. A worker sleeps until an

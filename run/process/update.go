@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// updating updates a stage, and holds what it knows of the next update's norm.
+// updating updates a stage, with the clipping factor or the verdict from the gradient norm.
 type updating struct {
 	h     *holding
 	by    update.Updater
@@ -112,7 +112,8 @@ type verdict struct {
 	forGood error   // set if the norm is not finite
 }
 
-// judged applies a verdict to the next update, or uses it to validate an update that did not wait for it.
+// judged stores a verdict, for the next update or, if the update did not wait for its norm, for validate. If the update
+// waits, judged returns the error of a norm that is not finite.
 func (u *updating) judged(v verdict) error {
 	if !u.h.w.x.now.program.ValidatesLater() {
 		u.scale = v.scale
@@ -172,7 +173,7 @@ type moving struct {
 	seen  int           // how many of the reference's updates in the Program the pipelines have seen
 }
 
-// of returns the reference of a pipeline's stage if the run has it beside the pipelines, else nil.
+// of returns the reference of a pipeline's stage if the run keeps it beside the pipelines, else nil.
 func (a *aside) of(in schedule.Instruction) *holding {
 	w := a.w
 	at := w.x.now.positionOf(in)
