@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// crosses rounds the output of stage from for a micro-batch that goes to another worker, on stage to. It rounds
-// number by number as package packing's comment says, without using its code.
+// crosses rounds a micro-batch's tensors on their way from stage `from` to stage `to`, where these are on different
+// workers. It rounds number by number as package packing's comment says, without using its code.
 func (w *twin) crosses(all whole, id, from, to int) {
 	f := w.c.Plan.Boundary
 	if !f.Packs() {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// leader decides what a run does next, using only what the processes report. It runs on one goroutine. It has a
-// method for each step of a run and each message of a process, most of which concern several of its parts.
+// leader decides what a run does next, using only what the processes report. It runs on one goroutine. It has a method
+// for each step of a run and each message of a process. Most of these methods concern several parts of the leader.
 type leader struct {
 	job      *process.Job
 	config   *Config
@@ -42,7 +42,7 @@ type leader struct {
 type peers struct {
 	links   []control.Link
 	hosts   int               // number of hosts
-	asBytes bool              // some workers exchange messages as bytes, as processes do
+	asBytes bool              // some workers exchange messages as bytes, as workers of different processes do
 	began   time.Time         // time 0 of the clock of the leader's own process
 	clocks  []control.Clock   // relative to that clock
 	asked   []time.Time       // time of the last Beat

@@ -196,7 +196,7 @@ func TestAHungDeviceOfTheLeaderDoesNotHideTheEnd(t *testing.T) {
 	}
 }
 
-// waitingEngine's devices wait once before a backward, until a channel is closed.
+// waitingEngine is an engine where one worker's device waits before a backward until a channel is closed.
 type waitingEngine struct {
 	engine.Engine
 	worker int

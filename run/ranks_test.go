@@ -58,9 +58,9 @@ type grown struct {
 	SlotsSeconds float64 `json:"slots_seconds"` // part of Seconds, for rank 0 to compute the slots of an edge
 	BytesEach    int     `json:"bytes_each"`    // peak of live heap and stacks
 	Allocated    int     `json:"allocated"`     // total bytes over time
-	ProgramBytes int     `json:"program_bytes"` // size of its text, which is sent to every rank
-	SaidBytes    int     `json:"said_bytes"`    // by rank 0 and to it
-	Frames       int     `json:"frames"`        // sent between workers
+	ProgramBytes int     `json:"program_bytes"` // size of the Program's text, which is sent to every rank
+	SaidBytes    int     `json:"said_bytes"`    // sent by rank 0 or to it
+	Frames       int     `json:"frames"`        // messages sent between workers
 	Edges        int     `json:"edges"`         // between workers
 }
 

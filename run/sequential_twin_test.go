@@ -29,7 +29,7 @@ type twin struct {
 	version  reads
 	sync     bool
 	split    bool
-	micros   int                // in total
+	micros   int                // micro-batches in total
 	batch    func(step int) int // returns the batch of the data; nil means the step's own
 	norms    []float64          // of the gradients of all updates, if they are clipped
 	before   int                // updates in the optimizer's states at the beginning

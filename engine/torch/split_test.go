@@ -12,9 +12,9 @@ import (
 
 type splitCase struct {
 	name, whole string
-	reads       []int64 // shape of the input; nil: whole numbers
+	reads       []int64 // shape of the input; nil means an input of whole numbers
 	weights     [][]int64
-	args        []any // after the tensors
+	args        []any // arguments after the tensors
 }
 
 // of returns the same case for another operator.

@@ -19,9 +19,9 @@ type Others interface {
 
 // Spread describes a checkpoint whose files are on several hosts. Every process gets it.
 type Spread struct {
-	Manifest string              `json:"manifest"` // its text
+	Manifest string              `json:"manifest"` // the manifest's text
 	Where    map[string]int      `json:"where"`    // by file: a process that has it undamaged
-	Tensors  map[string][]string `json:"tensors"`  // by file
+	Tensors  map[string][]string `json:"tensors"`  // by file: the names of its tensors
 	// Passed lists later checkpoints that are incomplete, and why. A crash or a missing host leaves such checkpoints.
 	Passed []string `json:"passed,omitempty"`
 	// Newer says that drafts of later checkpoints may belong to complete ones. It is set if this checkpoint was named,

@@ -103,9 +103,9 @@ func TestRowsThatDoNotMakeATensor(t *testing.T) {
 	first, rest := numbers("a.weight[0:1]", 0, 1), numbers("a.weight[1:4]", 2, 3)
 	for what, x := range map[string]struct {
 		tensors []Tensor
-		says    string // from Verify
-		opens   string // from Open; empty if it succeeds
-		reads   string // from Tensor
+		says    string // what Verify reports
+		opens   string // Open's error; empty if it succeeds
+		reads   string // Tensor's error
 	}{
 		"the last are missing": {[]Tensor{first}, "tensor a.weight: rows from 1 on are in no file; the model has [4 2]", "",
 			"rows from 1 on are in no file"},

@@ -68,7 +68,7 @@ func (s *Store) Drafted(name string) bool {
 // mark is the prefix of a file that a process puts into a draft in its folder; the process's number follows.
 const mark = "process-"
 
-// Mark puts a process's mark into a draft, which it creates.
+// Mark puts a process's mark into a draft, and creates the draft if needed.
 func (s *Store) Mark(draft string, process int) error {
 	path, err := s.Draft(draft)
 	if err != nil {

@@ -109,7 +109,7 @@ func (l *Leader) Keepers() []int {
 	return keepers
 }
 
-// Refused returns the reason why the last order was not carried out, with nothing changed; nil if it was.
+// Refused returns why the last order was refused; then nothing has changed. It is nil if the order was carried out.
 func (l *Leader) Refused() *Failed {
 	for _, p := range l.process {
 		if p.did.Refused != nil {

@@ -12,7 +12,7 @@ type LostError struct {
 	Process int    `json:"process"`
 	Name    string `json:"name"` // its name in the run's errors
 	Why     string `json:"why"`  // how the loss was noticed
-	Err     error  `json:"-"`    // the same as an error, in the process that noticed it
+	Err     error  `json:"-"`    // Why as an error, in the process that noticed the loss
 	Due     *Due   `json:"-"`    // what this process (for the leader: any process) has awaited longest; nil if nothing
 }
 

@@ -49,7 +49,7 @@ type Body interface{ kind() string }
 
 // Load starts a Program that trains.
 type Load struct {
-	Program string `json:"program"`         // its text
+	Program string `json:"program"`         // the Program's text
 	Base    int    `json:"base"`            // the step of its minibatch 0
 	Slots   int    `json:"slots,omitempty"` // messages that may wait at the receiver of an edge; 0 means no bound
 	Run     uint64 `json:"run,omitempty"`   // the run whose drafts stages write if they save themselves
@@ -77,7 +77,7 @@ type Mark struct {
 	Draft string `json:"draft"`
 }
 
-// Look follows Mark.
+// Look asks each process which marks it sees in the draft, after Mark.
 type Look struct {
 	Draft string `json:"draft"`
 }
@@ -86,7 +86,7 @@ type Look struct {
 // for the leader's own process, or with Others for all other keepers.
 type Commit struct {
 	Draft    string `json:"draft"`
-	Manifest string `json:"manifest"` // its text
+	Manifest string `json:"manifest"` // the manifest's text
 	Others   bool   `json:"others,omitempty"`
 }
 
@@ -132,7 +132,7 @@ type Release struct {
 type Step struct {
 	Step    int     `json:"step"`
 	StartS  float64 `json:"start_s"`          // of the first computation
-	EndS    float64 `json:"end_s"`            // of the last
+	EndS    float64 `json:"end_s"`            // of the last computation
 	Norm    float64 `json:"norm,omitempty"`   // of the gradients before clipping; 0 if not needed
 	Workers []Did   `json:"workers"`          // of the process
 	Losses  []Loss  `json:"losses,omitempty"` // from the workers that hold the last stage
@@ -236,7 +236,7 @@ type File struct {
 
 // Ended says that all lists of a process have ended.
 type Ended struct {
-	Minibatches int     `json:"minibatches"`       // done
+	Minibatches int     `json:"minibatches"`       // number of minibatches done
 	Refused     *Failed `json:"refused,omitempty"` // why the last update was taken back for good
 	PeakBytes   []int64 `json:"peak_bytes"`        // by worker of the process
 }

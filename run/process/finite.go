@@ -38,7 +38,7 @@ func (e *LossError) Error() string {
 // Is makes a LossError match ErrNotFinite.
 func (e *LossError) Is(target error) bool { return target == ErrNotFinite }
 
-// notFiniteError reports a number other than a loss that is not finite.
+// notFiniteError reports a number that is not finite and is not a loss.
 type notFiniteError struct{ text string }
 
 func (e *notFiniteError) Error() string        { return e.text }

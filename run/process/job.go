@@ -61,9 +61,9 @@ type Updates struct {
 
 // Devices says what the workers of this process compute with.
 type Devices struct {
-	Threads int // for each device
-	Cores   int // shared by the devices; 0 means that each has its own
-	Slots   int // of each edge; 0 means no bound
+	Threads int // threads of each device
+	Cores   int // cores that the devices share; 0 means that each has its own
+	Slots   int // slots of each edge; 0 means no bound
 	Ahead   int // computations that may be queued on a device when it gets the next one
 }
 
@@ -75,7 +75,7 @@ type Sums struct {
 
 // Keep says what a run records and reports.
 type Keep struct {
-	Steps    int // recorded in full
+	Steps    int // last steps recorded in full
 	WantStep func(int) bool
 	Weights  bool
 	OnPart   func(step int) // called for every step when this process's part is complete; may be nil

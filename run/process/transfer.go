@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// crossing holds what crosses the cuts of a stage, by micro-batch. A tensor is in only one box. The computation or
-// the send that it is for takes it out once.
+// crossing holds what crosses the cuts of a stage, by micro-batch. A tensor is in only one box. The computation or send
+// that needs the tensor takes it out, once.
 type crossing struct {
 	h       *holding
 	inbox   box                             // received over the cut before the stage, not used yet

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// worker is one device and the stages on it. Its loop runs on a goroutine locked to its thread. No other goroutine
-// uses the device.
+// worker is one device and the stages on it. Its loop runs on a goroutine locked to its thread. Other goroutines call
+// only Room and Charge of the device.
 type worker struct {
 	rank   int
 	number int // index among the workers of this process
@@ -31,7 +31,7 @@ type worker struct {
 
 	at      schedule.Instruction // the instruction that it last looked at
 	open    int                  // micro-batches between forward and backward, over its stages
-	peak    int                  // the most there have been
+	peak    int                  // the largest value of open so far
 	updater schedule.Updater     // the Updater of its stages
 
 	progress progress
@@ -47,7 +47,7 @@ func newWorker(x *Process, rank, number int) *worker {
 // agenda holds what a worker still has to do in a Program.
 type agenda struct {
 	fresh   bool                                          // nothing of the Program has been executed
-	uses    []schedule.Use                                // under a policy other than sync
+	uses    []schedule.Use                                // the weight versions still to be used; empty if no versions are kept
 	closing map[schedule.Instruction]schedule.Instruction // see closings
 }
 
@@ -133,7 +133,7 @@ func (w *worker) leave(left *departure) (err error) {
 	return err
 }
 
-// start opens the device and makes the worker's stages. No other goroutine uses the device.
+// start opens the device and makes the worker's stages.
 func (w *worker) start() error {
 	dev, err := w.job.Engine.Open(w.job.World.Workers[w.rank].Device, w.job.Devices.Threads)
 	if err != nil {

@@ -131,10 +131,10 @@ type Part struct {
 	Step       int
 	Start, End time.Duration
 	Busy       map[int]time.Duration // by worker
-	Losses     map[int]float64       // by index
+	Losses     map[int]float64       // by index of the slice in its step
 	Norm       float64               // of the gradients; 0 if not needed
-	Applied    *Applied              // by a server in this process
-	Seen       []Seen                // by stages in this process
+	Applied    *Applied              // the update by a server in this process; nil if none
+	Seen       []Seen                // the references that updates in this process used
 }
 
 // Applied records the update of a step by a server.
