@@ -137,7 +137,7 @@ func tiedChain() chain {
 }
 
 // Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over the rows
-// that one of them computes, and running statistics become the mean over the replicas.
+// that one replica computes, and running statistics become the mean over the replicas.
 func TestReplicasOfAStepTrainOnItsMean(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine

@@ -117,7 +117,7 @@ func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := faultyConfig(t)
 			c.Plan.Elastic.Reference = plan.Beside
-			parameters := 0 // of the last stage
+			parameters := 0 // number of parameters of the last stage
 			for _, l := range c.Model.Layers[c.Plan.Stages[1].FirstLayer:] {
 				parameters += len(l.Params)
 			}

@@ -216,7 +216,7 @@ type Config struct {
 // Result is the outcome of a run.
 type Result struct {
 	Timeline    trace.Timeline
-	Steps       int     // total
+	Steps       int     // steps done, including those before a resumed checkpoint
 	Loss        float64 // of the last step of this run
 	Stopped     bool    // the context ended the run before Steps; it saved a checkpoint if it has a folder
 	Checkpoint  string  // directory of the last checkpoint written; empty if none

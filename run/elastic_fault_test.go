@@ -71,7 +71,7 @@ func faultyConfig(t testing.TB) Config {
 // a panic. So does a reference that dies with a full queue. The error names the worker, the pipeline or reference,
 // and the stage. Nothing leaks, and the earlier checkpoint is complete.
 func TestAQueueWhosePeerDied(t *testing.T) {
-	parameters := 0 // of the last stage
+	parameters := 0 // number of parameters of the last stage
 	{
 		c := faultyConfig(t)
 		for _, l := range c.Model.Layers[c.Plan.Stages[1].FirstLayer:] {

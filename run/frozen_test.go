@@ -15,7 +15,7 @@ import (
 // freezeSome freezes parameters of a model: a whole beginning, single ones after it, or both.
 func freezeSome(g *rand.Rand, m *model.Model) {
 	var patterns []string
-	last := g.IntN(len(m.Layers) - 1) // of the beginning
+	last := g.IntN(len(m.Layers) - 1) // the layer after the frozen beginning
 	for l := range m.Layers {
 		if len(m.Layers[l].Params) == 0 || m.Layers[l].Name == "head" {
 			continue

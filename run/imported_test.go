@@ -163,7 +163,7 @@ func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor,
 	for name, w := range got.Weights {
 		x, there := numbers[fmt.Sprintf("final.%d/%s", micros, name)]
 		if !there {
-			continue // a constant
+			continue // this weight is a constant
 		}
 		if compared++; x.DType == "I64" && string(w.Data) != string(x.Data) {
 			t.Errorf("%s is %v, PyTorch's %v", name, w.Data, x.Data)

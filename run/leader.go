@@ -30,7 +30,7 @@ type leader struct {
 	saves    saves
 
 	stop     <-chan struct{} // closed when the run is to stop; nil once that was noticed
-	done     int             // steps done, in all
+	done     int             // steps done in the whole training
 	span     int             // most steps of the next Program
 	loss     float64
 	stopping bool // no further step may begin
@@ -44,7 +44,7 @@ type peers struct {
 	hosts   int               // number of hosts
 	asBytes bool              // some workers exchange messages as bytes, as workers of different processes do
 	began   time.Time         // time 0 of the clock of the leader's own process
-	clocks  []control.Clock   // relative to that clock
+	clocks  []control.Clock   // relative to the clock of the leader's own process
 	asked   []time.Time       // time of the last Beat
 	shown   []*trace.Timeline // answers to a Show that not all processes have answered yet
 	records [][]control.Record
@@ -73,7 +73,7 @@ type paces struct {
 type underway struct {
 	program *schedule.Program
 	trains  bool // it trains, unlike an evaluation or a save
-	length  int  // number of its minibatches
+	length  int  // number of the Program's minibatches
 	whole   int  // number of its complete minibatches
 }
 

@@ -57,11 +57,11 @@ type grown struct {
 	Seconds      float64 `json:"seconds"`
 	SlotsSeconds float64 `json:"slots_seconds"` // part of Seconds, for rank 0 to compute the slots of an edge
 	BytesEach    int     `json:"bytes_each"`    // peak of live heap and stacks
-	Allocated    int     `json:"allocated"`     // total bytes over time
+	Allocated    int     `json:"allocated"`     // bytes allocated in all
 	ProgramBytes int     `json:"program_bytes"` // size of the Program's text, which is sent to every rank
 	SaidBytes    int     `json:"said_bytes"`    // sent by rank 0 or to it
-	Frames       int     `json:"frames"`        // messages sent between workers
-	Edges        int     `json:"edges"`         // between workers
+	Frames       int     `json:"frames"`        // frames sent between workers
+	Edges        int     `json:"edges"`         // edges between workers
 }
 
 func (r *ranks) size() int { return r.stages * r.replicas }

@@ -46,7 +46,7 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 				}
 				p, err := programs.Build(pl, m.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 				if err != nil {
-					continue // no such order
+					continue // the family does not allow this order
 				}
 				least, err := machine.LeastSlots(p)
 				if err != nil || least == 0 {
@@ -55,7 +55,7 @@ func TestFewSlotsChangeNothing(t *testing.T) {
 				c.Wire.Carriers = wire.InProcess
 				want, err := Train(t.Context(), c)
 				if err != nil {
-					continue // not for this runtime
+					continue // runs do not execute this order
 				}
 				k := tried % len(over)
 				tried++

@@ -61,7 +61,7 @@ func TestAWatchedRunShowsItsSteps(t *testing.T) {
 					t.Errorf("%s: step %d is shown with the next", name, step)
 				}
 				start, end := s.Steps[0].StartS, s.Steps[0].EndS
-				off := .05 + s.ErrorS() // between clocks of processes
+				off := .05 + s.ErrorS() // error between clocks of processes, and a margin
 				for _, e := range s.Events {
 					if e.Step == step && e.Lane == trace.Compute && (e.StartS < start-off || e.EndS > end+off) {
 						t.Errorf("%s, %s: %s is not in step %d", name, weights, e.Instruction, step)

@@ -120,7 +120,7 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 }
 
 // Blocks of random sizes are aligned to 64 bytes, and keep their content until another worker has adopted and read
-// them.
+// them. At the end no byte counts as live.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup
@@ -156,7 +156,7 @@ func TestAllocatorUnderRandomLoad(t *testing.T) {
 					select {
 					case y := <-trade:
 						take(y)
-					default: // another worker was faster
+					default: // another worker has already taken it
 					}
 				}
 				emptied.Done()

@@ -107,7 +107,7 @@ var splittable = []splitCase{
 		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{2, 4, 7, 6}, weights: [][]int64{{6, 2, 3, 2}, {6}},
 		args: []any{[]int64{2, 1}, []int64{0, 3}, []int64{1, 2}, 2},
 	},
-	{ // each channel separately
+	{ // a convolution of each channel separately
 		name: "millrace::conv2d", whole: "aten::conv2d", reads: []int64{3, 4, 5, 6}, weights: [][]int64{{8, 1, 3, 3}},
 		args: []any{[]int64{1, 1}, []int64{2, 2}, []int64{2, 2}, 4},
 	},
@@ -116,7 +116,7 @@ var splittable = []splitCase{
 	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{2, 70, 33}, weights: [][]int64{{33}, {33}},
 		args: []any{1e-5}},
 	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}},
-	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}, args: []any{3}}, // padding index
+	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}, args: []any{3}}, // 3 is the padding index
 }
 
 // TestAWeightsHalfLaterHasTheSameBits runs two micro-batches through each operator in three ways: whole, in halves

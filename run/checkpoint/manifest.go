@@ -49,7 +49,7 @@ type Manifest struct {
 	Optimizer  optim.Settings `json:"optimizer"`
 	Rate       optim.Rate     `json:"rate"` // as applied, including Asked.RateFactor
 	Clip       float64        `json:"clip,omitempty"`
-	Loss       float64        `json:"loss"` // of the last step
+	Loss       float64        `json:"loss"` // mean loss of the last step
 	Plan       *plan.Plan     `json:"plan,omitempty"`
 	// Updates is the number of updates in the optimizer's states, by layer, where it differs from Steps. With replicas
 	// that take minibatches in turn, a stage makes one update for several minibatches.
@@ -85,7 +85,7 @@ func (m *Manifest) UpdatesOf(layer string) int {
 
 // Asked holds further settings of the run, which a resumed run keeps.
 type Asked struct {
-	Steps      int     `json:"steps"`                 // total
+	Steps      int     `json:"steps"`                 // total number of steps
 	EvalEvery  int     `json:"eval_every,omitempty"`  // steps between evaluations, which drain a stream
 	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints, which drain a stream too
 	Keep       int     `json:"keep,omitempty"`        // checkpoints kept; 0 means all

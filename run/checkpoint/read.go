@@ -17,7 +17,7 @@ import (
 type Checkpoint struct {
 	Path     string // of its directory here, even if the checkpoint is only on other hosts
 	Manifest *Manifest
-	text     []byte // of the manifest
+	text     []byte // the manifest's text
 	newer    bool   // drafts of later ones may belong to complete checkpoints (Spread.Newer)
 	parts    []*part
 	where    map[string][]section // by tensor, in ascending order of rows

@@ -88,7 +88,7 @@ func (s *Survey) Digest() string {
 // Copy is a manifest under its checkpoint's name.
 type Copy struct {
 	Steps    int    `json:"steps"`
-	SHA256   string `json:"sha256"`   // of its text
+	SHA256   string `json:"sha256"`   // digest of the manifest's text
 	Training string `json:"training"` // the training that it belongs to
 }
 

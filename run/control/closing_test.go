@@ -40,7 +40,7 @@ func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // lets slow end
+		time.Sleep(time.Minute) // gives the goroutines of slow time to end
 	})
 }
 
@@ -118,7 +118,7 @@ func TestASecondCloseDoesNotWait(t *testing.T) {
 		if err := b.Close(); err != nil || len(atB.all) > 0 {
 			t.Error(atB.all, err)
 		}
-		time.Sleep(time.Minute) // lets slow end
+		time.Sleep(time.Minute) // gives the goroutines of slow time to end
 	})
 }
 

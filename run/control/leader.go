@@ -30,7 +30,7 @@ type Leader struct {
 
 // told is what a process has said.
 type told struct {
-	n                  uint64 // its last message
+	n                  uint64 // number of the process's last message
 	ready, ended, left bool
 	done               Ended
 	begun              *Begun // the answer to the current Program's Stop

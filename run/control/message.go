@@ -134,7 +134,7 @@ type Step struct {
 	StartS  float64 `json:"start_s"`          // of the first computation
 	EndS    float64 `json:"end_s"`            // of the last computation
 	Norm    float64 `json:"norm,omitempty"`   // of the gradients before clipping; 0 if not needed
-	Workers []Did   `json:"workers"`          // of the process
+	Workers []Did   `json:"workers"`          // what the process's workers did
 	Losses  []Loss  `json:"losses,omitempty"` // from the workers that hold the last stage
 	// Applied is set by the process of the server (asp).
 	Applied *Applied `json:"applied,omitempty"`
@@ -264,7 +264,7 @@ type Wait struct {
 	Worker int                  `json:"worker"`
 	At     schedule.Instruction `json:"at"`
 	Lack   machine.Lack         `json:"lack"`
-	For    string               `json:"for,omitempty"` // an instruction
+	For    string               `json:"for,omitempty"` // the instruction that the worker waits for
 	Peer   int                  `json:"peer,omitempty"`
 	Waited time.Duration        `json:"waited_ns"`
 	Since  time.Duration        `json:"since_ns"` // on the process's clock

@@ -65,8 +65,8 @@ type stream struct {
 	waiting [][]byte // lines to send
 	inbox   inbox
 	started bool
-	closed  bool        // by this end
-	ended   bool        // by the other end
+	closed  bool        // this end has closed the Link
+	ended   bool        // the other end has sent its last line
 	done    bool        // everything is written
 	failed  error       // why the Link has ended; ErrClosed if it was closed
 	heard   time.Time   // when something last came; after the other end's last line, when it last accepted something

@@ -187,7 +187,7 @@ func TestALongMessageOverASlowConnectionIsHeard(t *testing.T) {
 			t.Errorf("%d messages, and %v", len(atB.all), atB.end)
 		}
 		closeBoth(t, a, b)
-		time.Sleep(time.Minute) // lets slow end
+		time.Sleep(time.Minute) // gives the goroutines of slow time to end
 	})
 }
 

@@ -100,7 +100,8 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim claims all of the processors. With Alone it claims none if another run has claimed one of them.
+// claim claims all of the processors, or none with Never. With Alone it claims none if another run has claimed one of
+// them.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return

@@ -21,8 +21,8 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 		{two, 4, 1, 1, false},
 		{two, 4, 0, 1, false},    // more workers than processors
 		{two, 2, 0, 2, false},    // several threads would share a processor
-		{two[:1], 1, 0, 1, true}, // the process's part
-		{nil, 2, 0, 1, false},    // unknown
+		{two[:1], 1, 0, 1, true}, // this process's part is one processor
+		{nil, 2, 0, 1, false},    // the kernel does not say which processors
 	} {
 		if got := processorsFor(c.allowed, c.workers, c.cores, c.threads); (got != nil) != c.bound || c.bound &&
 			!slices.Equal(got, c.allowed) {

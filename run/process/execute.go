@@ -67,7 +67,7 @@ type holding struct {
 	stage    *stage.Stage
 	first    int      // version of the weights at the beginning of the current Program
 	cuts     crossing // the tensors that cross its borders
-	losses   losses   // losses of its forwards
+	losses   losses   // holds the losses of its forwards
 	lending  lending  // host memory lent to sums beside the worker
 	replicas replicas // sums its gradients over the replicas
 	turns    turns    // the order of its collectives

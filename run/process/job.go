@@ -42,7 +42,7 @@ type Job struct {
 // Network is the Model as stages compute it, with divided layers in pieces.
 type Network struct {
 	Graph  *stage.Graph
-	Layers []nn.Layer // those of the Graph
+	Layers []nn.Layer // the layers of the Graph
 	Seed   uint64     // for initial values and masks
 }
 
@@ -193,7 +193,7 @@ func (j *Job) overlaps() bool {
 type Wait string
 
 const (
-	waitSent      Wait = "tensors of a message"                   // before it leaves
+	waitSent      Wait = "tensors of a message"                   // before the message leaves
 	waitGradients Wait = "gradients that replicas sum"            // before they are read in host memory
 	waitTied      Wait = "gradients of tied parameters"           // before they are read in host memory
 	waitLanded    Wait = "sums that go back"                      // the device must have read them

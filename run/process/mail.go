@@ -15,7 +15,7 @@ import (
 type mailbox struct {
 	w        *worker
 	port     *wire.Port
-	messages []incoming // for the current receive
+	messages []incoming // those that the current receive takes
 	dropping bool       // the receive discards its messages
 }
 

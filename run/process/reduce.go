@@ -33,7 +33,7 @@ type reduction struct {
 	open    []*lent // of the bucket that is being filled
 	filled  int64   // bytes in that bucket
 	all     []*lent
-	size    int64 // of all buckets
+	size    int64 // bytes of all buckets
 	done    chan error
 }
 

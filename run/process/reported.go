@@ -225,7 +225,7 @@ type ledger struct {
 	began  time.Time // time 0 of the clock
 	now    *underway
 	record *record.Recorder
-	ranks  []int // of the process's workers
+	ranks  []int // ranks of the process's workers
 	parts  int   // updates of these workers in a step
 }
 

@@ -47,7 +47,7 @@ func newWorker(x *Process, rank, number int) *worker {
 // agenda holds what a worker still has to do in a Program.
 type agenda struct {
 	fresh   bool                                          // nothing of the Program has been executed
-	uses    []schedule.Use                                // the weight versions still to be used; empty if no versions are kept
+	uses    []schedule.Use                                // weight versions still to be used, in streams except asp
 	closing map[schedule.Instruction]schedule.Instruction // see closings
 }
 

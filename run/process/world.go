@@ -29,7 +29,7 @@ type World struct {
 // Location says where a worker is.
 type Location struct {
 	Process int
-	Device  int // number of the process's device in its engine
+	Device  int // the device's number in the process's engine
 }
 
 // Alone returns the World of a run in one process.
