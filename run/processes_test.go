@@ -216,7 +216,7 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 // one is.
 func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	c := small(t, 4, 2)
-	c.Plan.MicroBatches, c.Watch.StallAfter = 4, time.Second // StallAfter also limits how long a process takes to become ready
+	c.Plan.MicroBatches, c.Watch.StallAfter = 4, time.Second // StallAfter also bounds the start of a process
 	w := worlds{of: []int{0, 1, 1, 2},
 		carriers: cutting(func(in schedule.Instruction) bool { return in.Kind == schedule.SB && in.Stage == 3 })}
 	for p, err := range w.train(t.Context(), t, c).errs {

@@ -175,7 +175,7 @@ type Loss struct {
 // Result is a process's part of an evaluation.
 type Result struct {
 	Parts []Tested `json:"parts,omitempty"`
-	// Apart is the largest distance of a reference here from the average of its pipelines.
+	// Apart is the largest distance of a reference in this process from the average of its pipelines.
 	Apart float64 `json:"apart,omitempty"`
 }
 
