@@ -116,7 +116,7 @@ var splittable = []splitCase{
 	{name: "millrace::layer_norm", whole: "aten::layer_norm", reads: []int64{2, 70, 33}, weights: [][]int64{{33}, {33}},
 		args: []any{1e-5}},
 	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}},
-	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}, args: []any{3}}, // a padding index
+	{name: "millrace::embedding", whole: "aten::embedding", weights: [][]int64{{4, 3}}, args: []any{3}}, // padding index
 }
 
 // TestAWeightsHalfLaterHasTheSameBits runs two micro-batches through each operator in three ways: whole, in halves
