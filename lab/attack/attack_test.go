@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// The short form of the attack finds nothing. It runs the whole table of bad inputs, and some of each other kind.
+// The short form of the attack finds nothing. It runs the whole table of bad inputs, and some attacks of each other
+// kind.
 func TestAttackFindsNothing(t *testing.T) {
 	if _, err := torch.Open(); err != nil {
 		t.Skip("what is attacked trains, and libtorch is not installed: ", err)
@@ -88,7 +89,8 @@ func TestInputsAreRead(t *testing.T) {
 	}
 }
 
-// The attack finds what it must: a crash, a control character, an exit code, a file left behind, a hang, and growth.
+// Faults are reported: a crash, a control character, a wrong exit code, a file left behind, a hang, and growth of
+// memory.
 func TestFaultsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	a := &attack{millrace: "/bin/sh", scratch: dir, parallel: 1}

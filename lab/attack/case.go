@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// input is one bad input of the table: files to create, commands that prepare, the command under attack, the right
+// input is one bad input of the table. It has files to create, preparing commands, the command under attack, its right
 // exit code, and phrases of its message.
 //
 // Inputs follow each other in a text file, with # before comments:
@@ -20,9 +20,9 @@ import (
 //	    name: x
 //	"odd name" = repeat "[" 100000              a file that makers.go makes
 //	slow                                        the short form leaves it out
-//	$ schedule --text                           a command that must pass
+//	$ schedule --text                           a command that must succeed
 //	> plan --model model.yaml --batch 4         the command that is attacked
-//	2: layers | give one                        its exit code, and what stderr holds
+//	2: layers | give one                        its exit code, and phrases that stderr must contain
 //
 // A word of a command that begins with @ names a fixture, and @P means the settings of a small training. NAME=VALUE
 // before a command sets its environment. If a command must succeed, its stdout is searched for the phrases as well.

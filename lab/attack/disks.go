@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// outputs are commands that write one file, which is the last word.
+// outputs are commands that write one file. The last word of each is the file's path.
 var outputs = []string{
 	"plan --model gpt --cluster @cluster.yaml --batch 8 -o full/plan.json",
 	"simulate --model gpt --cluster @cluster.yaml --batch 8 -o full/predicted.json.gz",
@@ -24,7 +24,7 @@ var outputs = []string{
 	"import --from pipedream --batch 8 @graph.txt -o full/profile.json",
 }
 
-// savesAll is the training that fills its disk: it keeps every checkpoint.
+// savesAll has the flags of the training that fills its disk: it keeps every checkpoint.
 const savesAll = " --steps 120 --save-every 8 --keep 0"
 
 // attackDisks runs trainings, and then verbs that write a file, on a full disk.
@@ -64,8 +64,8 @@ func (a *attack) mounts() bool {
 	return <-done
 }
 
-// mount mounts a file system of this size for this thread and the processes that it starts. No other process sees
-// it, and it ends with the last of them.
+// mount mounts a file system of this size, which only this thread and the processes that it starts see. The file system
+// ends with the last of them.
 func mount(dir string, size int64) error {
 	if err := syscall.Unshare(syscall.CLONE_FS | syscall.CLONE_NEWNS); err != nil {
 		return err
@@ -76,8 +76,8 @@ func mount(dir string, size int64) error {
 	return syscall.Mount("millrace-attack", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 }
 
-// fillDisk makes the attack with this number: the first ones are trainings, the rest outputs. It needs a thread of
-// its own.
+// fillDisk makes the attack with this number: a training if the number is below trainings, otherwise a command of
+// outputs. It needs a thread of its own.
 func (a *attack) fillDisk(ctx context.Context, number, trainings int) (f *finding, err error) {
 	r := seeded(a.seed+3, uint64(number))
 	dir, err := os.MkdirTemp(a.scratch, "disk-")

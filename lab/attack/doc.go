@@ -1,19 +1,18 @@
 // Command attack tries to break millrace, and says what broke.
 //
 // In: the programs bin/millrace and bin/millrace-lab with the native library, and the table of bad inputs in
-// testdata/inputs. Out: a line for each kind of attack with the number of tries, and each finding with the command
-// that repeats it. The exit code is 0 without findings, 1 with a finding or an incomplete attack, and 2 for wrong
-// usage. Refused: a table that cannot be read, and a millrace that cannot train at all.
+// testdata/inputs. Out: a line for each kind of attack with the number of tries, and each finding with the command that
+// repeats it. The exit code is 0 without findings, 1 with a finding or an incomplete attack, and 2 for wrong usage.
+// Refused: a table that cannot be read, and a millrace that cannot train at all.
 //
-// Every attack runs millrace as real processes in their own folders, under limits of time, address space and
-// resident memory. For any attack these are findings: a panic or a dump of goroutines, an undocumented exit code, no
-// end within the time limit, more memory than the limit, control characters on the terminal, files half-written or
-// lost.
+// Every attack runs millrace as real processes in their own folders, under limits of time, address space and resident
+// memory. In any attack, these are findings: a panic or a dump of goroutines, an undocumented exit code, a process that
+// exceeds its limit of time or memory, control characters on the terminal, and half-written or lost files.
 //
 // The kinds, in the order in which they run:
 //
 //	inputs   bad inputs by hand: the exit code, a phrase of the message, and no file changed
-//	mutated  inputs that are right but for a byte, a token, a line or a value
+//	mutated  valid inputs with one to three random changes of a byte, a token, a line or a value
 //	kills    trainings killed without notice, also while they save, then resumed to the end: the
 //	         same bits as an undisturbed run's
 //	signals  SIGHUP, SIGINT and SIGTERM at random instants of every verb
@@ -21,7 +20,6 @@
 //	disks    a disk that is full: a message, exit 1, the older checkpoints whole
 //	memory   an address space too small for the run: an end by itself
 //
-// Each kind has a share of the time, and passes on what is left to the next. All of it ends within 20 minutes.
-// Nothing stays on the disk, even after an interruption, except what a finding needs to be repeated, in the folder
-// --keep.
+// Each kind has a share of the time, and the next kind gets what it leaves. All kinds end within 24 minutes. Nothing
+// stays on the disk, even after an interruption, except what is needed to repeat a finding, in the folder --keep.
 package main

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// documented are the exit codes that the documents name; 0, 1 and 2, and those of signals.
+// documented holds the exit codes in the documentation: 0, 1, 2, and 128 plus the number of a signal.
 var documented = map[int]bool{0: true, 1: true, 2: true, 129: true, 130: true, 143: true}
 
 // dumps matches what Go, libtorch and libc print at a crash, and what millrace prints for a caught panic. Bad input
@@ -45,12 +45,12 @@ func (e *ended) faults(l limits) []string {
 	return found
 }
 
-// control returns the position of the first character that acts on a terminal; -1 if there is none. These are
-// control characters of ASCII and Latin-1 other than line ends and tabs, characters that change the writing
-// direction, and invalid UTF-8.
+// control returns the position of the first character that acts on a terminal; -1 if there is none. Such characters are
+// control characters of ASCII and Latin-1 except line ends and tabs, characters that change the writing direction, and
+// invalid UTF-8.
 func control(text []byte) int {
 	if len(text) == keptOutput {
-		text = text[:keptOutput-utf8.UTFMax] // it may end inside a character
+		text = text[:keptOutput-utf8.UTFMax] // the kept part may end inside a character
 	}
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRune(text[at:])

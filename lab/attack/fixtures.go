@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// small is the default training of the attacks: an mlp on two stages, with a profile that was measured once.
+// small has the flags of the attacks' default training: an mlp in two stages, with a profile that was measured once.
 const small = "--profile @mlp.json --batch 8 --stages 2 --split 1 --micro-batches 2 --eval-rows 8"
 
-// fixtureCommands make the valid files that invalid ones are derived from. The folder also has the files of
+// fixtureCommands make the valid files that invalid ones are derived from. The folder of fixtures also has the files of
 // testdata/fixtures.
 var fixtureCommands = []string{
 	"profile --model mlp --sizes 1,2,4,8 --batch 8 --passes 1 -o mlp.json",
@@ -53,7 +53,7 @@ func (a *attack) prepare(ctx context.Context) error {
 	return nil
 }
 
-// printed lists the fixtures that a command prints, by the command's first argument.
+// printed maps a command's first argument to the fixture that its stdout becomes.
 var printed = map[string]string{"1f1b": "program.txt"}
 
 // words replaces @P and the names of fixtures in a command.

@@ -11,10 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// flipEvery is the distance of the bits that are flipped in a stage file. In other files every bit is flipped.
+// flipEvery is the distance, in bits, between flipped bits of a stage file. In other files every bit is flipped.
 const flipEvery = 50
 
-// attackFlips flips single bits of a checkpoint's files and opens the checkpoint in this process.
+// attackFlips flips single bits of a checkpoint's files, and opens the checkpoint in this process after each flip.
 func attackFlips(ctx context.Context, a *attack, _ int) (*tally, error) {
 	dir := filepath.Join(a.scratch, "flips", "step-00000004")
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join(a.fixtures, "run", "checkpoints", "step-00000004"))); err != nil {
@@ -50,7 +50,7 @@ func attackFlips(ctx context.Context, a *attack, _ int) (*tally, error) {
 		}
 	}
 	if ctx.Err() != nil {
-		t.want++ // this file was not finished
+		t.want++ // the last file was not finished
 	}
 	return t, nil
 }

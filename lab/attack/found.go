@@ -49,7 +49,7 @@ func (t *tally) say(format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf(format, args...))
 }
 
-// found makes a finding of what was wrong; nil if nothing was.
+// found returns a finding with these faults; nil if there are none.
 func (a *attack) found(name string, c command, e *ended, wrong []string) *finding {
 	if len(wrong) == 0 {
 		return nil
@@ -61,7 +61,7 @@ func (a *attack) found(name string, c command, e *ended, wrong []string) *findin
 	return f
 }
 
-// keepFolder copies the folder of a finding to where the finding can be repeated.
+// keepFolder copies the folder of a finding below --keep, so that the finding can be repeated.
 func (a *attack) keepFolder(f *finding, home string) error {
 	if f == nil || a.keep == "" {
 		return nil
@@ -99,7 +99,7 @@ func copyTree(to, from string) error {
 		case info.IsDir():
 			err = os.MkdirAll(target, 0o755)
 		case info.Mode()&os.ModeSymlink != 0:
-			// The target of a link is the table's choice, so only the link is copied.
+			// The table may have links to anywhere, so only the link itself is copied.
 		case info.Mode().IsRegular() && info.Size() <= digested:
 			var text []byte
 			if text, err = os.ReadFile(source); err == nil {

@@ -116,7 +116,7 @@ func (a *attack) commandOf(dir, home string, words []string) command {
 	return c
 }
 
-// wrong lists what an input's command did wrong.
+// wrong lists what the command of a bad input did wrong.
 func (in *input) wrong(e *ended, l limits, before, after tree) []string {
 	found := e.faults(l)
 	if e.hung || e.overgrown {

@@ -41,10 +41,11 @@ func attackKills(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// instant is the moment at which a training was killed.
+// instant says in which part of a training it was killed.
 type instant int
 
-// begun is the fraction of a training's time after which it has begun: libtorch is loaded, and little more.
+// begun is the fraction of a training's duration after which a kill may come. Before that, little more happens than
+// that libtorch is loaded.
 const begun = 0.3
 
 const (
@@ -54,9 +55,9 @@ const (
 	behindLast // after the last checkpoint, before or after the report
 )
 
-// kill makes the kill with this number, which decides the training, the moment and how it is resumed. Two of five
-// wait until a checkpoint is being written, and one waits for the last checkpoint, after which come the evaluation
-// and the report. The rest kill at any moment from the beginning of the training.
+// kill makes the kill with this number, which decides the training, the moment and how the training is resumed. Two of
+// five kills come while a checkpoint is being written. One comes after the last checkpoint, during the evaluation and
+// the report. The other two come at a random moment after the fraction begun of the training.
 func (a *attack) kill(ctx context.Context, number int) (when instant, f *finding, err error) {
 	r := seeded(a.seed+1, uint64(number))
 	t := &trainings[number%len(trainings)]
@@ -115,14 +116,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// await waits until so returns true, or the process has ended.
+// await waits until so returns true, the process has ended, or the context is done.
 func await(ctx context.Context, pid int, so func() bool) {
 	for ctx.Err() == nil && residentOf(pid) > 0 && !so() {
 		pause(ctx, 300*time.Microsecond)
 	}
 }
 
-// awaitDraft waits until a process is writing a checkpoint after it has begun skip others, or has ended.
+// awaitDraft waits until a process has begun to write skip checkpoints and is writing the next one, or has ended.
 func awaitDraft(ctx context.Context, pid int, saves string, skip int) {
 	last := ""
 	await(ctx, pid, func() bool {
@@ -142,7 +143,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// phase finds out when a training was killed from the files that it left.
+// phase returns when a training was killed, by the files that it left.
 func phase(saves string) instant {
 	if exists(filepath.Join(saves, fmt.Sprintf("step-%08d", steps))) {
 		return behindLast

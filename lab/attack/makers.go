@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// makers make the files that the table cannot hold as text: large, binary, or slightly different from a fixture.
-// Each gets the path to create, the folder of fixtures, and its words.
+// makers make the files that the table cannot contain as text: large, binary, or slightly different from a fixture.
+// Each maker gets the path to create, the folder of fixtures, and the words after its name.
 var makers = map[string]func(path, fixtures string, words []string) error{
 	"bytes":   makeBytes,   // bytes "\x00...": these bytes, with Go's escapes
 	"repeat":  makeRepeat,  // repeat TEXT TIMES [FRONT [END]]
@@ -55,8 +55,8 @@ func makeBytes(path, _ string, words []string) error {
 	return os.WriteFile(path, []byte(strings.Join(words, " ")), 0o644)
 }
 
-// repeated is the text of TEXT TIMES [FRONT [END]] in parts. The block is written blocks times; it holds many TEXTs
-// if the whole is larger than one block.
+// repeated is the text of TEXT TIMES [FRONT [END]] in parts. It is front, block written blocks times, rest, and end. A
+// block holds many TEXTs if the whole is larger than one block.
 type repeated struct {
 	front, block, rest, end string
 	blocks                  int
@@ -96,7 +96,7 @@ func makeRepeat(path, _ string, words []string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// makeGzip compresses a block only once: compressed parts in sequence decompress to the whole.
+// makeGzip compresses a block only once, because compressed parts in sequence decompress to the whole text.
 func makeGzip(path, _ string, words []string) error {
 	r, err := repeat(words)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 )
 
-// Limits of the address space of a training. With the least, the program cannot even start; with the most, a
-// training succeeds.
+// Limits of the address space of a training, in bytes. Under the least limit, the program cannot even start; under the
+// largest, a training succeeds.
 const (
 	leastAddress = 400 << 20
 	mostAddress  = 3600 << 20
 )
 
-// attackMemory runs trainings that run out of address space.
+// attackMemory runs trainings under limits of the address space, most of which are too small.
 func attackMemory(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want}
 	var passed, aborted atomic.Int64
@@ -36,7 +36,7 @@ func attackMemory(ctx context.Context, a *attack, want int) (*tally, error) {
 		}
 		return nil
 	})
-	// Without memory Go's runtime ends the process itself; millrace has no say in that.
+	// If memory runs out, Go's runtime ends the process; millrace cannot prevent this.
 	t.say("%d had enough, %d of the others were ended by Go's runtime", passed.Load(), aborted.Load())
 	return t, err
 }

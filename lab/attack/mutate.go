@@ -16,7 +16,7 @@ var odd = strings.Fields(`
 	99999999999999999999999 268435455 1048576 65536 null ~ true false [] {} [[]] [0] {"a":1} "" "a"
 	*a &a !a | > - ? : # , ../../x /dev/zero`)
 
-// unseen lists odd values that cannot be written in odd.
+// unseen lists odd values that the literal of odd cannot contain, because they are empty, blank, invisible or long.
 var unseen = []string{
 	"", " ", "\t", "\x00", "\ufeff", "\u202e", "\x1b[31m", "\xff\xfe",
 	strings.Repeat("9", 400), strings.Repeat("a", 5000),
@@ -29,10 +29,10 @@ var (
 	values = regexp.MustCompile(`(?:[:,\[{]\s*)("[^"\n]*"|-?[0-9][0-9.eE+-]*|true|false|null|[A-Za-z][A-Za-z0-9_/.]*)`)
 )
 
-// seeded returns the random source of the attack with a number.
+// seeded returns the random source of the attack with this number.
 func seeded(seed, number uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, number)) }
 
-// mutate changes a text in one to three random places, and says how.
+// mutate changes a text in one to three random places, and describes the changes.
 func mutate(text []byte, r *rand.Rand) (changed []byte, how string) {
 	changed = bytes.Clone(text)
 	var said []string
@@ -82,7 +82,7 @@ func mutateOnce(b []byte, r *rand.Rand) ([]byte, string) {
 	}
 }
 
-// valuesOf returns the positions of values.
+// valuesOf returns where values begin and end.
 func valuesOf(b []byte) [][]int {
 	var all [][]int
 	for _, m := range values.FindAllSubmatchIndex(b, -1) {

@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// target is a valid input to mutate, and the commands that read it.
+// target is a valid input to mutate, with the commands that read it.
 type target struct {
 	name   string // of the fixture, and of its copy in the attack's folder
 	beside string // the folder of fixtures that it is in, if any
@@ -23,11 +23,11 @@ type target struct {
 	reads  []string
 }
 
-// The command for a mutated input that is read with the small model of table.csv.
+// table begins a training of the small model that reads table.csv.
 const table = "train --model mlp --set inputs=3 --set hidden=4 --set classes=3 --batch 4 --steps 1 --eval-rows 2 " +
 	"--workers 1 --profile @table.json --out out "
 
-// The command for a mutated input that is read with the mlp of the other trainings, for one step.
+// once begins a training of the same mlp as the other trainings, for one step.
 const once = "train --model mlp --data digits --profile @mlp.json --eval-rows 8 --steps 1 --out out "
 
 const goOn = "train --model mlp --data digits @P --schedule 1f1b --steps 5 --out out --resume " + lastSaved
@@ -86,7 +86,7 @@ var targets = []target{
 	{name: lastSaved + "/stage-000.safetensors", beside: "run", weight: 4, reads: []string{goOn}},
 }
 
-// changedCheckpoint reports whether a target belongs to a checkpoint. Its checksums must detect every change.
+// changedCheckpoint reports whether a target belongs to a checkpoint, whose checksums must detect every change.
 func (t *target) changedCheckpoint() bool { return strings.Contains(t.name, "checkpoints/") }
 
 // attackMutated runs commands on valid inputs that were changed at random.

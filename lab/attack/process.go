@@ -23,8 +23,8 @@ type limits struct {
 	file     int64 // size of a file, in bytes
 }
 
-// usual are the limits for any command of an attack: far more than the inputs need, and little enough for two
-// commands on one machine.
+// usual are the limits for any command of an attack: far more than the inputs need, but little enough that two commands
+// fit on one machine.
 var usual = limits{wall: 60 * time.Second, address: 12 << 30, resident: 3 << 30}
 
 // command is one call of millrace.
@@ -77,7 +77,8 @@ func (a *attack) run(ctx context.Context, c command) (*ended, error) {
 	if err := os.MkdirAll(temporary, 0o755); err != nil {
 		return nil, err
 	}
-	// A shell sets the limits, and then becomes millrace by exec. So a signal to the started process reaches millrace.
+	// A shell sets the limits and then replaces itself with millrace by exec. So a signal to the started process
+	// reaches millrace.
 	script := "ulimit -c 0; "
 	if c.limits.address > 0 {
 		script += fmt.Sprintf("ulimit -v %d; ", c.limits.address>>10)

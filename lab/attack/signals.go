@@ -16,20 +16,20 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// signalled is a command to signal, and the time during which signals are interesting.
+// signalled is a command that gets a signal, with the time in which the signal may come.
 type signalled struct {
 	args     string
-	span     time.Duration // of a training: the time of the undisturbed one
+	span     time.Duration // of a training: how long an undisturbed one takes
 	training *training     // a training to resume to its end afterwards; nil for other verbs
 	best     []string      // files that it may leave: the best result before the signal
 	reads    string        // a command that must accept the first of best, if it exists
 }
 
-// heardWithin is the maximal time from a signal to the end of a command. A training first finishes its step and
-// saves; steps here take a millisecond.
+// heardWithin is the longest time allowed from a signal to the end of a command. A training first finishes its step and
+// saves; a step of these trainings takes a millisecond.
 const heardWithin = 10 * time.Second
 
-// simulated begins the command that reads a plan whose search was stopped.
+// simulated begins a command that reads a plan whose search was stopped.
 const simulated = "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 --plan "
 
 var signalledCommands = []signalled{
@@ -56,7 +56,7 @@ var signalledCommands = []signalled{
 
 var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
 
-// tries is how often a command is started until a signal reaches it in time.
+// tries is how often a command is started at most until a signal reaches it before it ends.
 const tries = 8
 
 // attackSignals signals commands at random moments.
@@ -85,7 +85,7 @@ func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// signal starts the command with this number and signals it. met is false if the command had already ended.
+// signal starts the command with this number and sends it a signal. met is false if the command had already ended.
 func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool, f *finding, err error) {
 	s := signalledCommands[number%len(signalledCommands)]
 	with := stopping[(number+number/len(signalledCommands))%len(stopping)]
@@ -190,8 +190,8 @@ func (a *attack) readsBest(ctx context.Context, s *signalled, dir string, left t
 	return wrong, err
 }
 
-// resumed resumes a stopped training to its end. Its weights must be those of an undisturbed training at the end. If
-// saving changes later steps, the weights are compared at the stop instead.
+// resumed resumes a stopped training to its end. The final weights must equal those of an undisturbed training. If
+// saving changes later steps, the weights at the stop are compared instead.
 func (a *attack) resumed(ctx context.Context, t *training, dir string) (wrong []string, last command, err error) {
 	latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints"))
 	if err == nil && t.drains {

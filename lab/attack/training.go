@@ -14,24 +14,24 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// steps is the length of the trainings that are killed and stopped. It is large, so that most moments are in the
-// middle.
+// steps is the number of steps of the trainings that are killed or stopped. It is so large that most random moments are
+// between the first and the last step.
 const steps = 120
 
-// training is a training that is cut short and resumed.
+// training is a training that is stopped early and resumed.
 type training struct {
 	name string
 	args string // arguments of train, without --out and --resume
-	// others are arguments to resume with under another plan.
+	// others are alternative arguments for the resumed training, with another plan each.
 	others []string
 	// drains means that a save empties the pipeline, which changes later steps. A training that is stopped saves once
-	// more, so its end differs from that of an undisturbed one.
+	// more, so its final weights differ from those of an undisturbed one.
 	drains bool
 }
 
 const saved = " --steps 120 --save-every 4 --keep 3"
 
-// mlp is the training with each of the policies.
+// mlp begins the arguments of the trainings of the mlp.
 const mlp = "--model mlp --data digits @P "
 
 var trainings = []training{
@@ -101,7 +101,7 @@ func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (
 	if err := c.Close(); err != nil {
 		return nil, err
 	}
-	if done == 0 { // no run has so few
+	if done == 0 { // no undisturbed run has 0 steps
 		return nil, nil
 	}
 	home := filepath.Join(dir, "afresh")

@@ -19,7 +19,7 @@ type tree map[string]string
 // unfinished matches the names of files that were being written.
 var unfinished = regexp.MustCompile(`\.partial$|\.replaced$|\.tmp$|(^|/)\.millrace-|(^|/)\.[^/]*-[0-9]+$`)
 
-// digested is how many bytes of a file its digest covers; files of the attacks are smaller.
+// digested is how many bytes of a file its digest covers. No file of the attacks is larger.
 const digested = 64 << 20
 
 // treeOf reads the tree below a folder.
@@ -60,7 +60,8 @@ func entry(path string, d fs.DirEntry) (string, error) {
 	return fmt.Sprintf("%d bytes, %x", n, sum.Sum(nil)), err
 }
 
-// changes lists what is new, gone or different since before, except paths that may change.
+// changes lists the paths that are new, gone or different compared with before, except those for which may returns
+// true.
 func (t tree) changes(before tree, may func(path string) bool) []string {
 	all := maps.Clone(before)
 	maps.Copy(all, t)
@@ -83,7 +84,7 @@ func (t tree) changes(before tree, may func(path string) bool) []string {
 	return found
 }
 
-// halfWritten lists new paths that were being written.
+// halfWritten lists new paths whose names say that they are still being written.
 func (t tree) halfWritten(before tree) []string {
 	return t.changes(before, func(path string) bool {
 		_, old := before[path]

@@ -26,14 +26,14 @@ type ImportedModule struct {
 	Pipeline  string         `json:"pipeline"` // its plan if data parallelism is excluded
 	Own       string         `json:"own,omitempty"`
 	Agreement race.Agreement `json:"agreement"` // of the pipeline with the rival
-	// Chosen is the agreement of the chosen plan, if that is not the pipeline.
+	// Chosen is the agreement of the chosen plan with the rival, if that plan is not the pipeline.
 	Chosen *race.Agreement `json:"chosen,omitempty"`
 	Sweep  []race.Measured `json:"sweep"`
 	Speeds []Speed         `json:"speeds"`
 }
 
-// Speed is a comparison with its target: a median of at least Least. If Least is 0, the interval must not be wholly
-// below 1.
+// Speed is a comparison with its target. The median must be at least Least; if Least is 0, the interval must not be
+// wholly below 1.
 type Speed struct {
 	race.Result
 	Least float64 `json:"least"`
@@ -52,7 +52,7 @@ func (s *Speed) Verdict() (text string, good bool) {
 	return "reported", true
 }
 
-// Missed describes each comparison that misses its target; it returns nil if all meet theirs.
+// Missed returns an error for each comparison that misses its target; nil if there is none.
 func (r *ImportedReport) Missed() (all error) {
 	for _, m := range r.Modules {
 		for i := range m.Speeds {

@@ -62,7 +62,7 @@ func (o *Orders) Recount() (wrong error) {
 	return wrong
 }
 
-// memory refuses an error of memory that does not follow from the workers' memory.
+// memory refuses a memory error that does not follow from the workers' predicted and measured memory.
 func (o *Orders) memory(one *Order) error {
 	if one.MemoryOff == nil {
 		if o.Carried() {
@@ -73,7 +73,7 @@ func (o *Orders) memory(one *Order) error {
 	return o.Value(one.Name+": memory_off", *one.MemoryOff, one.memoryOff())
 }
 
-// over returns the gains over another order by round, measured and predicted.
+// over returns by how much this order is faster than another, for each round, as measured and as predicted.
 func (o *Order) over(base *Order) (gains, expected []float64) {
 	for i, s := range o.StepS {
 		gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])
@@ -81,7 +81,7 @@ func (o *Order) over(base *Order) (gains, expected []float64) {
 	return gains, expected
 }
 
-// memoryOff returns the relative error of the worst worker's predicted memory.
+// memoryOff returns the largest relative error of a worker's predicted memory.
 func (o *Order) memoryOff() (off float64) {
 	for k, bytes := range o.PeakBytes {
 		off = max(off, race.Off(float64(o.Predicted.MemoryBytes[k]), float64(bytes)))
@@ -89,7 +89,7 @@ func (o *Order) memoryOff() (off float64) {
 	return off
 }
 
-// overPredicted returns the measured step over the predicted one, median over rounds.
+// overPredicted returns the median over rounds of the measured step divided by the predicted one.
 func (o *Order) overPredicted() float64 {
 	var ratios []float64
 	for i, s := range o.StepS {

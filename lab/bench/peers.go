@@ -18,7 +18,7 @@ type PeersReport struct {
 	Rivals []PeerRival `json:"rivals"`
 }
 
-// PeerRival is one rival: its settings, the best first, and the races against the best.
+// PeerRival is one rival: its settings, best first, and the races against the best setting.
 type PeerRival struct {
 	Name   string          `json:"name"`
 	Doc    string          `json:"doc"`

@@ -22,7 +22,7 @@ type PredictionRow struct {
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // relative to the measured step
 	OffMemory float64        `json:"off_memory"` // of the worst worker, relative to the measured memory
-	// OfMost is the largest fraction of the upper bound on memory that a worker held in any training.
+	// OfMost is the largest fraction of its upper bound on memory that any worker used in any training.
 	OfMost    float64    `json:"of_most"`
 	SameCount bool       `json:"same_count"` // of live micro-batches, on every worker
 	Ratios    []float64  `json:"ratios"`     // of each round: the median step over its prediction
@@ -45,7 +45,7 @@ type PredictionSummary struct {
 	StepWorst    float64 `json:"step_worst"`
 	MemoryMedian float64 `json:"memory_median"`
 	MemoryWorst  float64 `json:"memory_worst"`
-	Exact        int     `json:"exact"`       // plans whose workers held exactly as many live micro-batches as predicted
+	Exact        int     `json:"exact"`       // plans with exactly as many live micro-batches on every worker as predicted
 	Correlation  float64 `json:"correlation"` // between predicted and measured throughput
 }
 
@@ -87,11 +87,11 @@ func Summarized(rows []PredictionRow) PredictionSummary {
 	return s
 }
 
-// ratio returns the step over its prediction.
+// ratio returns the measured step divided by its prediction.
 func (r PredictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
 
-// MiddleTraining returns the training of a plan with the median ratio of step to prediction; of two middle ones the
-// slower. It also lists the ratios of all.
+// MiddleTraining returns a plan's training with the median ratio of measured to predicted step. Of an even number, it
+// returns the slower of the two in the middle. The result also lists the ratios of all trainings.
 func MiddleTraining(all []PredictionRow) PredictionRow {
 	var ratios []float64
 	for _, r := range all {

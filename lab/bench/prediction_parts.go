@@ -11,8 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// stepPart is the time of one kind of instruction in one worker's step, predicted and measured. It is a median over
-// steps of sums over instructions. Kind "-" is the time between instructions, in which the worker waited.
+// stepPart compares the predicted and measured time of one kind of instruction in one worker's step. A time is the
+// median over steps of the sum over instructions. Kind "-" is the time between instructions, in which the worker
+// waited.
 type stepPart struct {
 	Worker     int     `json:"worker"`
 	Kind       string  `json:"kind"`

@@ -10,13 +10,13 @@ import (
 	"github.com/millrace-ml/millrace/profile/importer"
 )
 
-// publishedProfile is a profile of a published artifact, and the time of that artifact's planner for it, in seconds,
-// if known. It was measured on one core of another machine, within a factor of three. So only the order of magnitude
-// of a ratio has a meaning. PipeDream's largest ran under a just-in-time compiler.
+// publishedProfile is a published artifact's profile, and the seconds that the artifact's planner took for it, if
+// known. The times are from one core of another machine, within a factor of three, so only a ratio's order of magnitude
+// means anything. PipeDream's largest profile ran under a just-in-time compiler.
 type publishedProfile struct {
 	file, format  string
 	batch         int
-	flat, servers float64 // seconds on 16 devices in one level, and in servers (4x4; 8x2 for DAPPLE)
+	flat, servers float64 // seconds on 16 devices in one level, and in servers (4x4; 8x2 for DAPPLE); 0: not known
 }
 
 var publishedProfiles = []publishedProfile{
@@ -39,7 +39,7 @@ func PublishedQuestions(folder string) ([]PlanQuestion, error) {
 	for _, of := range publishedProfiles {
 		path := filepath.Join(folder, of.file+".txt")
 		if _, err := os.Stat(path); err != nil {
-			continue // a folder may have only some
+			continue // a folder may have only some profiles
 		}
 		p, _, err := importer.Read(path, importer.Options{Format: of.format, Batch: of.batch})
 		if err != nil {

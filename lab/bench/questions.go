@@ -61,7 +61,7 @@ type PlanQuestion struct {
 	published map[string]float64
 }
 
-// Ask measures the time to make a plan; of a short one the fastest of three.
+// Ask measures the time to make a plan. It takes the fastest of three if the first takes at most a second.
 func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (PlannedIn, error) {
 	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices),
 		Planner: p.Name, Formula: formula}

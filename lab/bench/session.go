@@ -2,7 +2,7 @@ package bench
 
 import "github.com/millrace-ml/millrace/trace"
 
-// BusyOfStep returns each worker's computing time in a step, the mean of the last steps.
+// BusyOfStep returns each worker's computing time in a step, averaged over the last steps.
 func BusyOfStep(so *trace.Timeline, steps int) []float64 {
 	all := so.StepBusy()
 	all = all[max(0, len(all)-steps):]
@@ -15,12 +15,12 @@ func BusyOfStep(so *trace.Timeline, steps int) []float64 {
 	return mean
 }
 
-// SessionKeeps is the number of a visit's steps whose events a session keeps.
+// SessionKeeps is the number of steps per visit whose events a session keeps.
 const SessionKeeps = 16
 
-// BusyShare returns the fraction of the workers' time in which they computed, over the last steps. It counts from
-// the end of the first of these steps, because steps of a stream overlap. It leaves out a stream's last steps, in
-// which later stages run out of work.
+// BusyShare returns the fraction of the workers' time in which they computed, over the last steps. It starts at the end
+// of the first of these steps, because steps of a stream overlap. It leaves out the last steps of a stream, in which
+// later stages run out of work.
 func BusyShare(so *trace.Timeline, steps int) float64 {
 	marks := so.Steps[max(0, len(so.Steps)-steps):]
 	if so.Stream {

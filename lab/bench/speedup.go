@@ -47,7 +47,7 @@ func (s *Speedup) Recount() (wrong error) {
 		s.Median("of_bound", reached, s.OfBound, s.Interval))
 }
 
-// speedupPair is the bound from one pair of visits.
+// speedupPair compares the speedup of one pair of visits with its bound.
 type speedupPair struct {
 	BusyS   []float64 `json:"busy_s"`   // each worker's computing time in a step
 	Bound   float64   `json:"bound"`    // largest speedup over one thread with these shares and the fill
@@ -56,8 +56,8 @@ type speedupPair struct {
 	Waiting float64   `json:"waiting"`  // the pipeline's step, over the least with these shares and the fill
 }
 
-// Bounded computes the bound from the pairs against one thread. busy is the computing time of the pipeline's workers
-// in a step of each pair.
+// Bounded computes the bounds and what was reached of them, for the pairs against one thread. busy has, for each pair,
+// the computing time of each pipeline worker in a step.
 func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
 	var bounds, reached, work, waiting []float64
 	for i, shares := range busy {
@@ -78,10 +78,10 @@ func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 	return err
 }
 
-// boundOf returns race.StageBound for a straight pipeline that flushes and does not split backwards. For any other
-// plan it returns the bound of the fullest worker, without the fill. There, workers with several stages or replicas
-// need not wait for each other. Split backwards fill the end of a step, and a pipeline without a flush fills only
-// once.
+// boundOf returns the largest possible speedup of a plan. For a straight pipeline that flushes and does not split
+// backwards, that is race.StageBound. For any other plan it only considers the busiest worker, not the fill. Workers
+// with several stages or replicas need not wait for each other, split backwards fill the end of a step, and a pipeline
+// without a flush fills only once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
 	f, err := family.Lookup(pl.Schedule)
 	fills := err == nil && f.General == BaseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)

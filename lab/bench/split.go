@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Split is a random way to cut a model. A single stage has no schedule.
+// Split is a random way to cut a model. Schedule and Recompute are empty if there is only one stage.
 type Split struct {
 	Cuts       []int // first layers of stages 1, 2, ...
 	Schedule   string

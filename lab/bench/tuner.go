@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Tuner compares AvgPipe's tuner by simulation with a traversal of its grid.
+// Tuner compares the choice of AvgPipe's tuner, by simulation, with that of a traversal of the whole grid.
 type Tuner struct {
 	record.Head
 	Model      string         `json:"model"`
 	Settings   []TunerSetting `json:"settings,omitempty"` // the settings that were tried
 	StepMedian float64        `json:"step_median"`        // relative error of the predicted steps
 	StepWorst  float64        `json:"step_worst"`
-	// Cost is the time of the choice, in settings of a traversal with the same number of batches.
+	// Cost is the time of the choice, divided by the time that a traversal takes for one setting and as many batches.
 	Cost float64 `json:"cost"`
-	// Behind is how much longer a batch takes with the choice than with the traversal's.
+	// Behind is the relative increase of a batch's time with the tuner's choice over the traversal's choice.
 	Behind float64 `json:"behind"`
 }
 

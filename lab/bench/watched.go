@@ -48,7 +48,7 @@ func (w *Watched) more() (all []float64) {
 	return all
 }
 
-// LivePage is the load of a long run's page on the browser that shows it.
+// LivePage is the load that the page of a long run puts on the browser that shows it.
 type LivePage struct {
 	record.Head
 	Steps     int        `json:"steps"`      // when the page was opened
@@ -60,7 +60,7 @@ type LivePage struct {
 	Grown     []LiveHeld `json:"grown"`
 }
 
-// LiveHeld is what a page holds after this many steps.
+// LiveHeld is what a page needs in the browser after this many steps.
 type LiveHeld struct {
 	Steps     int   `json:"steps"`
 	HeapBytes int64 `json:"heap_bytes"`
@@ -76,7 +76,7 @@ func (p *LivePage) Recount() error {
 	return p.Median("median_ms", p.RedrawMS, p.MedianMS, stats.Interval{})
 }
 
-// Quick compares first profiles of models with thorough ones.
+// Quick compares the first, quick profiles of models with thorough ones.
 type Quick struct {
 	record.Head
 	Models []QuickModel `json:"models"`
@@ -86,20 +86,21 @@ type Quick struct {
 type QuickModel struct {
 	Model string   `json:"model"`
 	Plan  []string `json:"plan"` // the flags of profile and plan
-	// Duration of the two profiles.
+	// The durations of measuring the two profiles.
 	QuickS    float64 `json:"quick_s"`
 	ThoroughS float64 `json:"thorough_s"`
-	// The step of the quick profile's plan, as that profile predicts it and as the thorough one does.
+	// The step of the quick profile's plan, as predicted by the quick profile and by the thorough one.
 	PredictedS float64 `json:"predicted_s"`
 	LaterS     float64 `json:"later_s"`
-	// BestS is the step of the thorough profile's plan.
+	// BestS is the step of the thorough profile's plan, as predicted by that profile.
 	BestS float64 `json:"best_s"`
 }
 
 // Off returns the relative error of the quick profile's prediction.
 func (m *QuickModel) Off() float64 { return m.PredictedS/m.LaterS - 1 }
 
-// Behind returns how much slower the quick profile's plan is, with the thorough costs.
+// Behind returns the relative slowdown of the quick profile's plan compared with the thorough profile's plan. Both
+// steps are predicted with the thorough costs.
 func (m *QuickModel) Behind() float64 { return m.LaterS/m.BestS - 1 }
 
 // Kind returns the result's name in its file.

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tight"
 )
 
-// bounds says how far plans are above the bounds.
+// bounds says how much slower plans are than their bounds.
 func (p *page) bounds() string {
 	r, h := named[tight.Results](p.files, "bound")
 	if r == nil || len(r.Cases) == 0 {

@@ -66,7 +66,7 @@ type ranks struct {
 	Deeper []ranksGrown `json:"deeper"` // more stages with 16 replicas
 	Wider  []ranksGrown `json:"wider"`  // more replicas of 4 stages
 	Longer []ranksGrown `json:"longer"` // more micro-batches per step
-	// Steeper lists what grows faster than the number of ranks.
+	// Steeper lists the quantities that grow faster than the number of ranks.
 	Steeper []string `json:"faster_than_linear"`
 }
 
@@ -97,7 +97,7 @@ type file struct {
 	is   any // of the benchmark's own type
 }
 
-// files are all files of a folder, the latest last.
+// files are all files of a folder, ordered by date.
 type files []file
 
 // read reads a folder. It skips files that name no benchmark.

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/slow"
 )
 
-// message returns the speed of a way of sending messages of a size, relative to raw TCP.
+// message returns how fast one way sends messages of one size, relative to raw TCP.
 func (p *page) message(way string, bytes int) string {
 	r, h := named[p2p.Results](p.files, "p2p")
 	if r == nil {
@@ -42,7 +42,7 @@ func (p *page) arrival(way string, bytes int) string {
 	return none
 }
 
-// ranks returns the training with the most ranks.
+// ranks describes the training with the most ranks.
 func (p *page) ranks() string {
 	r, h := named[ranks](p.files, "ranks")
 	if r == nil || len(r.Deeper) == 0 {
@@ -53,7 +53,7 @@ func (p *page) ranks() string {
 		terminal.Bytes(int64(g.BytesEach))))
 }
 
-// cell returns the measured cell between slow hosts; nil if there is none.
+// cell returns the measurement of a model on this many slow hosts at a link rate; nil if there is none.
 func (f files) cell(model string, hosts int, rate string) *slow.Cell {
 	r, _ := named[slow.Results](f, "slow")
 	if r == nil {
@@ -68,7 +68,7 @@ func (f files) cell(model string, hosts int, rate string) *slow.Cell {
 	return &r.Cells[at]
 }
 
-// overDDP returns the chosen plan's speed over the faster way of DDP.
+// overDDP returns the chosen plan's speed relative to the faster variant of DDP.
 func (f files) overDDP(model string, hosts int, rate string) string {
 	c := f.cell(model, hosts, rate)
 	if c == nil {
@@ -78,7 +78,7 @@ func (f files) overDDP(model string, hosts int, rate string) string {
 	return between("%.1f", d.Ratio, d.Interval)
 }
 
-// slowRange returns the smallest and the largest speed over the faster way of DDP, and the number of cells.
+// slowRange returns the smallest and largest speed relative to the faster variant of DDP, and the number of cells.
 func (p *page) slowRange() string {
 	r, h := named[slow.Results](p.files, "slow")
 	if r == nil || len(r.Cells) == 0 {
@@ -119,7 +119,7 @@ func (p *page) livepage() string {
 	return p.marked(h, strings.Join(words, ", "))
 }
 
-// shapes returns how long predictions of shapes take.
+// shapes returns how long it takes to predict shapes.
 func (p *page) shapes() string {
 	s, h := named[timed.Shapes](p.files, "shapes")
 	if s == nil || len(s.Rows) == 0 {

@@ -132,7 +132,7 @@ func wrapped(text string) string {
 	return strings.Join(append(lines, line), "\n")
 }
 
-// machines says where and when the files were measured, as far as they say so.
+// machines says on which machines and when the files were measured, if the files say so.
 func (f files) machines() string {
 	var names []string
 	for _, one := range f {

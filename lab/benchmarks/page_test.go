@@ -137,8 +137,8 @@ func TestAWrongNumberIsRefused(t *testing.T) {
 	}
 }
 
-// A new measurement replaces a number that was carried over, and has no mark. If two files have the same rival, the
-// later one counts.
+// A new measurement replaces a number that was carried over, and its number has no mark. If two files have the same
+// rival, the later file counts.
 func TestANewResultTakesThePlace(t *testing.T) {
 	dir := copied(t, map[string]func(map[string]any){"peers-ddp.json": func(v map[string]any) {
 		delete(v, "carried_over")

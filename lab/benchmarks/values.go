@@ -29,7 +29,7 @@ func (f files) rival(name string) (*bench.PeerRival, *record.Head) {
 	return nil, nil
 }
 
-// peer returns the gains over a rival of millrace's choice and of its pipeline.
+// peer returns how much faster millrace's choice and its pipeline are than a rival.
 func (p *page) peer(name string) string {
 	r, h := p.rival(name)
 	if r == nil {
@@ -44,8 +44,8 @@ func (p *page) peer(name string) string {
 
 func gain(r *race.Result) string { return between("%.3f", r.MedianRatio, r.Interval) }
 
-// speedup returns a pipeline's gain over the best worker with one thread, the fraction of the bound, and the gain
-// over two threads.
+// speedup returns a pipeline's speed relative to one worker with one thread, the fraction of its bound, and its speed
+// relative to one worker with two threads.
 func (p *page) speedup(name string) string {
 	s, h := named[bench.Speedup](p.files, name)
 	if s == nil || len(s.Results) < 2 {
@@ -202,7 +202,7 @@ func (p *page) imported(names ...string) string {
 	return strings.Join(rows, "\n")
 }
 
-// processes returns the speed of processes over threads, for the case whose name begins with of.
+// processes returns the speed of processes relative to threads. The case is the one whose name begins with of.
 func (p *page) processes(of string) string {
 	r, h := named[versus.Results](p.files, "processes")
 	if r == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// averaging is a way to give AvgPipe's pipelines their batches, with the degrees that some method learns with. Each
-// pipeline gets a whole batch, or each of N gets an N-th of one. With a single pipeline only advance forwards
+// averaging is a way to distribute batches to AvgPipe's pipelines, with the degrees to try. Each pipeline gets a whole
+// batch, or each of N pipelines gets an N-th of one. With a single pipeline, only the advance forwards of AvgPipe
 // remain.
 type averaging struct {
 	workload *avgpipe.Workload // its Batch is what one pipeline takes
@@ -20,7 +20,7 @@ type averaging struct {
 	single   bool
 }
 
-// averagings returns the ways that methods name, and at the end the single pipeline.
+// averagings returns the ways that the methods use, without duplicates, and at the end the single pipeline.
 func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	sizes := w.Profile.Sizes(w.Cluster.Devices[0])
 	var ways []averaging
@@ -54,7 +54,7 @@ func averagings(w *avgpipe.Workload, methods []Method) ([]averaging, error) {
 	return ways, add(1, false)
 }
 
-// batchS returns how long a setting takes for a batch of the comparison.
+// batchS returns how many seconds a setting takes for a batch of the comparison.
 func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 	if a.split {
 		return p.StepS * float64(p.At.Pipelines)
@@ -62,8 +62,8 @@ func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 	return p.StepS
 }
 
-// hold finds AvgPipe's fastest way within the memory of each rival. It is a single pipeline if no way with several
-// fits.
+// hold finds AvgPipe's fastest setting within the memory of each rival. It takes a single pipeline only if no setting
+// with several fits.
 func (t *Times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Baseline) error {
 	best := make([]float64, len(rivals))
 	for _, way := range ways {
@@ -91,7 +91,7 @@ func (t *Times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Bas
 	return nil
 }
 
-// forget drops contenders that are no longer the best for any rival.
+// forget drops AvgPipe's contenders that are not the best for any rival.
 func (t *Times) forget() {
 	kept := make([]int, len(t.Contested))
 	var contested []*contender
@@ -109,8 +109,8 @@ func (t *Times) forget() {
 	t.Contested = contested
 }
 
-// free adds AvgPipe's fastest setting of each way with several pipelines without a memory limit. They show what
-// AvgPipe makes of 1F1B's bubbles even if no rival's memory is enough for them.
+// free adds, for each way with several pipelines, AvgPipe's fastest setting without a rival's memory limit. These
+// settings show how AvgPipe fills 1F1B's bubbles even if they need more memory than every rival.
 func (t *Times) free(ctx context.Context, ways []averaging) error {
 	for _, way := range ways {
 		if way.single {
@@ -127,8 +127,7 @@ func (t *Times) free(ctx context.Context, ways []averaging) error {
 	return nil
 }
 
-// avgPipe returns the position of a setting of AvgPipe among the contenders. It appends a missing one after the
-// rivals.
+// avgPipe returns the position of a setting of AvgPipe among the contenders. If the setting is missing, it is appended.
 func (t *Times) avgPipe(way *averaging, p *avgpipe.Pipelined) int {
 	depths := func(pl *plan.Plan) (k []int) {
 		for _, st := range pl.Stages {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// filling shows how AvgPipe's time differs from 1F1B's: what every worker of both did during a batch, in recorded
-// and in simulated Timelines.
+// filling compares how AvgPipe and 1F1B use their time. It has what every worker of both did during a batch, in
+// recorded and in simulated Timelines.
 type filling struct {
 	OneF1B  int `json:"one_f1b"` // positions among the contenders
 	AvgPipe int `json:"avgpipe"`
@@ -23,14 +23,14 @@ type filling struct {
 	Simulated [2][]Share `json:"simulated"`
 }
 
-// Batches of a recorded training, and the first iterations that are left out.
+// The number of batches of a recorded training, and the number of first iterations that are left out.
 const (
 	recordedBatches = 24
 	recordedSkip    = 3
 )
 
-// compared returns 1F1B with a flush, and AvgPipe's fastest setting with several pipelines. It returns false if one
-// is missing.
+// compared returns the positions of 1F1B with a flush, and of AvgPipe's fastest setting with several pipelines. It
+// returns false if one of them is missing.
 func (t *Times) compared() (f filling, ok bool) {
 	f = filling{OneF1B: -1, AvgPipe: -1}
 	for i, c := range t.Contested {
@@ -45,8 +45,8 @@ func (t *Times) compared() (f filling, ok bool) {
 	return f, f.OneF1B >= 0 && f.AvgPipe >= 0
 }
 
-// Fill runs both compared contenders once more, on a machine and in the simulator. It keeps how each worker's time in
-// a batch was spent, and does nothing if either contender is missing.
+// Fill trains with 1F1B and with AvgPipe once more, on a machine and in the simulator. It keeps how each worker's time
+// in a batch was spent. If one of these contenders is missing, it does nothing.
 func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) error {
 	f, ok := t.compared()
 	if !ok {
@@ -76,7 +76,7 @@ func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) er
 	return nil
 }
 
-// fillingSection explains why AvgPipe is faster than 1F1B or not, for each worker and in a sentence.
+// fillingSection explains, by worker and in a sentence, why AvgPipe is faster than 1F1B or not.
 func (s *Comparison) fillingSection() error {
 	f := s.Times.Filling
 	if f == nil {
@@ -121,8 +121,8 @@ func (s *Comparison) fillingSection() error {
 	return nil
 }
 
-// overOneF1B says how much faster than 1F1B the settings with several pipelines are. The one whose Timeline is shown
-// comes first.
+// overOneF1B says how many times as fast as 1F1B the settings with several pipelines are. The setting whose Timeline is
+// shown comes first.
 func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	several := []*contender{first}
 	for _, c := range s.Times.Contested {
@@ -147,8 +147,9 @@ func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 	return notes, nil
 }
 
-// explained says how much of 1F1B's bubble AvgPipe fills on the mean worker, and how much would be possible. With a
-// completely filled bubble, a batch takes as long as the busiest worker computes, or all workers on their cores.
+// explained says how much of 1F1B's bubble AvgPipe fills on the mean worker, and how much more is possible. If the
+// bubble is filled completely, a batch takes as long as the busiest worker computes, or as all workers compute on their
+// shared cores.
 func explained(one, avg string, of [2][]Share, cores int) string {
 	a, b := Mean(of[0]), Mean(of[1])
 	var out strings.Builder

@@ -38,8 +38,8 @@ func (m Metric) reaches(value, target float64) bool {
 	return value >= target
 }
 
-// EpochsTo returns how many epochs a training took to a target, as the papers count: up to the first evaluation that
-// reaches it, whatever later ones say. It returns false if none does.
+// EpochsTo returns how many epochs a training took to a target, as the papers count. These are the epochs up to the
+// first evaluation that reaches the target, whatever later ones say. It returns false if none reaches the target.
 func (m Metric) EpochsTo(points []Point, target float64) (float64, bool) {
 	for _, p := range points {
 		if m.reaches(m.Of(p), target) {
@@ -60,8 +60,8 @@ func (m Metric) Best(points []Point) float64 {
 	return best
 }
 
-// ReachedBy returns the best value that every one of several trainings reaches: the weakest of their best values.
-// Only evaluations in the first part of their epochs count.
+// ReachedBy returns the best value that each of several trainings reaches: the weakest of their best values. Only
+// evaluations in the given first part of a training's epochs count.
 //
 // It refuses an empty list, and a training without evaluations in that part.
 func (m Metric) ReachedBy(trainings [][]Point, part float64) (float64, error) {
@@ -93,8 +93,8 @@ type Spread struct {
 	Of           int // number of trainings
 }
 
-// Spreads returns the mean and the range of several trainings at the epochs of the longest one. A training whose
-// loss became NaN counts up to there.
+// Spreads returns the mean and the range of several trainings at the epochs of the longest one. A training whose loss
+// became NaN counts for the epochs before that.
 func (m Metric) Spreads(trainings [][]Point) []Spread {
 	var longest []Point
 	for _, points := range trainings {
@@ -120,7 +120,7 @@ func (m Metric) Spreads(trainings [][]Point) []Spread {
 
 // Efficiency says how many epochs the trainings of one method took to a target.
 type Efficiency struct {
-	Epochs   []float64 // of those that reached the target, in the order of the trainings
+	Epochs   []float64 // of the trainings that reached the target, in their order
 	Missed   int       // number that did not reach it
 	Diverged int       // number of Missed whose loss became NaN or infinite
 	Mean     float64   // of Epochs; 0 if there are none

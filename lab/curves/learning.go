@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Alone returns a plan for the whole model on one worker. It needs no profile, so any sizes are possible.
+// Alone returns a plan for the whole model on one worker. It needs no profile, so any micro-batch size is possible.
 func Alone(m *model.Model, microBatch, batch int) *plan.Plan {
 	return &plan.Plan{
 		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Cluster: "local", Replication: "round_robin",
@@ -25,8 +25,8 @@ func Alone(m *model.Model, microBatch, batch int) *plan.Plan {
 	}
 }
 
-// learnedFrom is everything that the result of a training depends on. A training of an earlier run is reused if all
-// of it is the same.
+// learnedFrom is everything that the result of a training depends on. If an earlier training has the same values, its
+// result is reused.
 type learnedFrom struct {
 	Model     string         `json:"model"`
 	Data      string         `json:"data"`
@@ -58,8 +58,8 @@ type Task struct {
 	rows int // in an epoch
 }
 
-// Training returns the task's evaluations in the order of steps. diverged says why the training ended early; "" if
-// it did not.
+// Training returns the task's evaluations in the order of steps. diverged says why the training ended early; "" means
+// that it did not.
 func (t *Task) Training(evaluations []trace.Evaluation, diverged string) Training {
 	one := Training{Method: t.Method.Name, Seed: t.Job.Data.Seed, Diverged: diverged, Points: []Point{}}
 	for _, e := range evaluations {
@@ -104,7 +104,7 @@ func (s *Setting) task(m Method, seed uint64) Task {
 	}
 	pl := m.Plan(s.Base, own.Plan.Batch, micros)
 	if m.Policy == schedule.Sync || m.Policy == schedule.Elastic {
-		// On one worker, which gives the same bits as every split into stages, and is cheaper.
+		// The training runs on one worker, which is cheaper and gives the same bits as every split into stages.
 		one := Alone(s.Model, pl.MicroBatch, own.Plan.Batch)
 		if pl.Elastic != nil {
 			one.Schedule, one.Weights, one.Elastic, one.Stages[0].Warmup = pl.Schedule, pl.Weights, pl.Elastic, 0
@@ -123,8 +123,8 @@ func (s *Setting) task(m Method, seed uint64) Task {
 	}}
 }
 
-// Learn runs the tasks that the file lacks, several at a time. It returns all trainings by method, in the order of
-// seeds. The first error stops it.
+// Learn runs the tasks that are missing from the file, several at a time. It returns all trainings by method, in the
+// order of seeds. It stops at the first error.
 func (s *Setting) Learn(ctx context.Context, file *Trainings, atOnce int, log io.Writer,
 	train func(context.Context, Task) (Training, error)) (map[string][]Training, error) {
 	tasks, err := s.Tasks()

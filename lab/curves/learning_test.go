@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// learns returns two methods with two seeds, over half an epoch of 320 samples in batches of 16, with 20 evaluations
-// in an epoch. So there are ten steps with an evaluation after each.
+// learns returns a setting of two methods with two seeds, over half an epoch of 320 samples in batches of 16. There are
+// 20 evaluations in an epoch, and so ten steps with an evaluation after each.
 func learns(t *testing.T) *Setting {
 	t.Helper()
 	m, err := model.Build("mlp", nil)

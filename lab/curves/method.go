@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Method is a way to learn that bench curves compares: a weight policy or elastic averaging, with the settings of
+// Method is a way to learn that bench curves compares. It is a weight policy or elastic averaging, with the settings of
 // the job that it changes.
 type Method struct {
-	Name    string // as it was asked for
+	Name    string // as the user wrote it
 	Policy  schedule.Policy
 	Elastic *plan.Elastic // nil: none
 
-	// Split gives each of N pipelines of elastic averaging an N-th of a batch. An iteration of all of them then has as
-	// many samples as a step of other methods.
+	// Split gives each of N pipelines of elastic averaging an N-th of a batch. One iteration of all pipelines then has
+	// as many samples as a step of other methods.
 	Split    bool
 	LR       float64 // factor of the learning rate; 0: the job's rule for pipelines that split a batch
 	momentum float64 // of SGD; below 0: the job's
@@ -49,7 +49,7 @@ func ReadMethods(words []string) ([]Method, error) {
 	return all, nil
 }
 
-// SplitBatches is the setting of elastic averaging with which its pipelines share a batch.
+// SplitBatches is the setting with which the pipelines of elastic averaging share a batch.
 const SplitBatches = "split"
 
 // ReadMethod reads a method such as "stash" or "elastic:2", possibly with settings: "elastic:3:lr=1:alpha=0.5".
@@ -68,7 +68,7 @@ func ReadMethod(word string) (Method, error) {
 		if n < 2 || n > plan.MaxPipelines {
 			return m, fmt.Errorf("give the number of pipelines, 2 to %d, like elastic:2", plan.MaxPipelines)
 		}
-		// The same samples should teach the same amount; see plan.Elastic.
+		// The same samples should change the weights by the same amount; see plan.Elastic.
 		m.Elastic, m.LR = plan.NewElastic(n), float64(n)
 		if slices.Contains(parts, SplitBatches) {
 			m.Split, m.LR = true, 0
@@ -127,8 +127,8 @@ func (m *Method) Pipelines() int {
 	return m.Elastic.Pipelines
 }
 
-// Plan returns the method's plan over some stages, with micros micro-batches in a batch. PipeDream and similar
-// methods pass whole minibatches instead (section 3.2).
+// Plan returns the method's plan with the stages of base, and with micros micro-batches in a batch. PipeDream and
+// similar methods use whole minibatches instead (section 3.2).
 func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
@@ -142,7 +142,7 @@ func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	case schedule.Elastic:
 		pl.Schedule = "elastic"
 	case schedule.DoubleBuffered:
-		pl.Schedule, pl.MicroBatches = "1f1b-rr", max(micros, len(pl.Stages)) // with fewer than stages, stages would wait
+		pl.Schedule, pl.MicroBatches = "1f1b-rr", max(micros, len(pl.Stages)) // with fewer micro-batches than stages, stages would wait
 	default:
 		pl.Schedule, pl.MicroBatches = "1f1b-rr", 1
 	}
@@ -150,7 +150,7 @@ func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	return &pl
 }
 
-// Factor returns what the method multiplies a job's learning rate by.
+// Factor returns the factor by which the method multiplies a job's learning rate.
 func (m *Method) Factor(j *job.Job) float64 {
 	if m.LR > 0 {
 		return m.LR
@@ -186,7 +186,7 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9,
 	Efficiency: map[string]float64{"": 1, "memory": 1}}
 
-// MethodOf returns the first method with this policy and number of pipelines that does, or does not, split a batch.
+// MethodOf returns the first method with this policy, number of pipelines and choice to split a batch.
 func MethodOf(methods []Method, policy schedule.Policy, pipelines int, split bool) (Method, bool) {
 	if pipelines == 1 && policy == schedule.Elastic {
 		policy = schedule.Sync // one pipeline is plain training

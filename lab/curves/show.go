@@ -33,7 +33,7 @@ type plotFile struct {
 	Plot report.Plot
 }
 
-// Count counts the epochs to the target. Without a given target it takes what sync reaches.
+// Count counts the epochs to the target. If no target is given, the target is what sync reaches.
 func (s *Comparison) Count() error {
 	if s.Target == 0 {
 		var sync [][]Point
@@ -124,8 +124,8 @@ func (s *Comparison) plot(name string, p report.Plot) report.Plot {
 	return p
 }
 
-// curvesFrom is the first fraction of a training that plots leave out, because it is steeper than all differences
-// between methods.
+// curvesFrom is the first part of a training that plots leave out. There the curves fall by more than the methods
+// differ.
 const curvesFrom = 0.1
 
 // curves plots a metric over epochs, by method.
@@ -168,7 +168,7 @@ func (s *Comparison) targetS(c *contender) float64 {
 	return TimeTo(s.epochsOf(c), s.Rows, s.Times.Batch, stats.Median(c.StepS))
 }
 
-// timeSections shows a table of all contenders, and AvgPipe in the memory of each rival.
+// timeSections shows a table of all contenders, and AvgPipe within the memory of each rival.
 func (s *Comparison) timeSections() error {
 	t := &report.Table{Head: []string{"method", " batch", " predicted", " samples/s", " epochs to target",
 		" time to target", " peak memory", " predicted", " computing"}}
@@ -196,14 +196,14 @@ func (s *Comparison) timeSections() error {
 	return s.fillingSection()
 }
 
-// claims are the AvgPipe paper's speedups over each rival in equal memory (section 7.1.1): GNMT, BERT, AWD. The
+// claims are the AvgPipe paper's speedups over each rival at equal memory, for GNMT, BERT and AWD (section 7.1.1). The
 // paper gives none over DAPPLE.
 var claims = map[string]string{
 	"DP": "–, 1.3, 7.0", "GPipe (AFAB)": "1.3, 1.1, 1.8", "PipeDream (stash)": "1.6, –, 3.0",
 	"PipeDream-2BW": "1.6, 1.8, 1.8",
 }
 
-// heldSection shows AvgPipe in each rival's memory: Figs. 11 to 13.
+// heldSection shows AvgPipe within each rival's memory, as the paper's Figures 11 to 13 do.
 func (s *Comparison) heldSection() error {
 	t := &report.Table{Head: []string{"rival", "AvgPipe", " rival holds", " AvgPipe", " faster, batch", " 95 % interval",
 		" x epochs", " = to target", " paper"}}

@@ -22,7 +22,7 @@ func halving(seed uint64, diverged string) Training {
 	return t
 }
 
-// constantly returns the rounds of a contender with a constant time.
+// constantly returns six rounds of a contender, each of s seconds.
 func constantly(s float64) []float64 { return slices.Repeat([]float64{s}, 6) }
 
 func TestComparisonTables(t *testing.T) {

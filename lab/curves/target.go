@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// TimeTo returns how many seconds a training takes to a target. That is its epochs, times the batches in an epoch,
-// times the time of a batch. Evaluations are not counted.
+// TimeTo returns how many seconds a training takes to a target: its epochs, times the batches in an epoch, times the
+// time of a batch. The time of evaluations is not counted.
 func TimeTo(epochs float64, samples, batch int, batchS float64) float64 {
 	return epochs * float64(samples) / float64(batch) * batchS
 }
@@ -20,8 +20,8 @@ type Speedup struct {
 	Target   float64        // to the target: Batch x Epochs; 0: not known
 }
 
-// SpeedupOf compares the batch times of two methods round by round, and their epochs to a target; 0 epochs means not
-// reached. It refuses rounds that do not match, and too few rounds for an interval.
+// SpeedupOf compares the batch times of two methods round by round, and their epochs to a target. 0 epochs means that
+// the target was not reached. It refuses rounds that do not match, and too few rounds for an interval.
 func SpeedupOf(thisS, otherS []float64, thisEpochs, otherEpochs float64) (Speedup, error) {
 	if len(thisS) != len(otherS) {
 		return Speedup{}, fmt.Errorf("curves: %d rounds of one method and %d of the other", len(thisS), len(otherS))

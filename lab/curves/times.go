@@ -19,8 +19,8 @@ import (
 // TimesVersion is the version of times.json.
 const TimesVersion = 1
 
-// Times is the result of the part of bench curves that needs a quiet machine: the step times of every contender, in
-// rounds with a turn for each.
+// Times has the step times of every contender, measured in rounds with a turn for each. This part of bench curves needs
+// a quiet machine.
 type Times struct {
 	Version   int          `json:"version"`
 	Model     string       `json:"model"`
@@ -30,10 +30,10 @@ type Times struct {
 	Wire      string       `json:"wire,omitempty"`
 	Stages    []int        `json:"stages"` // first layers
 	Contested []*contender `json:"contenders"`
-	// Held is AvgPipe in the memory of each rival, as positions in Contested. If nothing fits, it has the smallest
-	// memory that a setting of AvgPipe needs.
+	// Held has, for each rival, AvgPipe's best setting within that rival's memory, as positions in Contested. If no
+	// setting with several pipelines fits, it also has the least memory that such a setting needs.
 	Held []heldTo `json:"held"`
-	// Filling shows what AvgPipe makes of 1F1B's bubbles; nil if one of the two is missing.
+	// Filling shows how AvgPipe fills 1F1B's bubbles; nil if one of the two contenders is missing.
 	Filling *filling `json:"filling,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type heldTo struct {
 	SmallestBytes int64 `json:"smallest_bytes,omitempty"`
 }
 
-// peak returns the measured memory of the fullest worker.
+// peak returns the largest measured memory of a worker.
 func (c *contender) peak() int64 {
 	if len(c.PeakBytes) == 0 {
 		return 0
@@ -87,7 +87,7 @@ func FirstLayers(pl *plan.Plan) []int {
 
 func TimesPath(j *job.Job) string { return filepath.Join(j.Output.Folder, "times.json") }
 
-// ReadTimes returns what an earlier run measured of the same model and batch; nil if there was none.
+// ReadTimes returns what an earlier run measured for the same model and batch; nil if there was none.
 func ReadTimes(l *Setting) (*Times, error) {
 	text, err := document.Read(TimesPath(l.Job), document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func ReadTimes(l *Setting) (*Times, error) {
 	return t, nil
 }
 
-// systems holds the rivals' names, and the weight policy of each.
+// systems maps each published system to its name in the tables and its weight policy.
 var systems = map[string]struct {
 	name   string
 	policy schedule.Policy
@@ -127,7 +127,7 @@ var systems = map[string]struct {
 	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
 }
 
-// Contend plans the rivals, PipeDream also with its other policies, and AvgPipe in the memory of each.
+// Contend plans the rivals, PipeDream under two more policies, and AvgPipe within the memory of each.
 func (t *Times) Contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []Method) error {
 	rivals, err := w.Baselines(ctx, micros)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package defaults trains built-in models with default settings, and reports the loss that they reach.
 //
-// In: a program `millrace`, a text, a folder to work in, and Pairs of a model and suitable data. Out: a Result for
-// each, with the first loss, the loss reached, and whether the Pair's promise is kept. The promise is a loss below a
-// bound at the end, and no loss a fifth above the first one. Refused: a training that fails, with its output.
+// In: a program `millrace`, a text, a folder to work in, and Pairs of a model and suitable data. Out: a Result for each
+// Pair, with the first loss, the loss reached, and whether the Pair's promise is kept. The promise is a loss below a
+// bound at the end, and no loss more than a fifth above the first one. Refused: a training that fails, with its output.
 //
-// Trainings use one worker. Every synchronous pipeline without replicas has the same weights.
+// Trainings use one worker, because every synchronous pipeline without replicas gets the same weights.
 package defaults
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 )
 
-// Data that are not names of data sets.
+// Kinds of data besides the names of data sets.
 const (
 	Text   = "text"   // the caller's text
 	Random = "random" // 64 samples of noise, which a model can memorise
@@ -56,7 +56,7 @@ type Result struct {
 	Accuracy *float64       `json:"accuracy,omitempty"`
 }
 
-// spike limits every loss relative to the first one. Losses of single batches differ by less.
+// spike limits every loss relative to the first one. Losses of single batches vary by less than this.
 const spike = 1.2
 
 // Wrong says which promise of its Pair a Result breaks; "" if none.
@@ -183,7 +183,7 @@ func (r *Runner) data(p Pair) ([]string, error) {
 	return []string{"--data", p.Data, "--eval-rows", "1000"}, nil
 }
 
-// Random has noiseRows samples; their whole numbers are below noiseEnd.
+// Random data have noiseRows samples, and their whole numbers are below noiseEnd.
 const (
 	noiseRows = 64
 	noiseEnd  = 10

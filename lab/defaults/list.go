@@ -13,8 +13,8 @@ var Small = []Pair{
 		Data: Text, Batch: 16, Steps: 100, Below: 3.3},
 }
 
-// Large are the models with default settings on the data sets of the documents. It also has the papers' models that
-// are small enough to train here.
+// Large are the models with default settings on the data sets of the documentation. They include the papers' models
+// that are small enough to train here.
 var Large = []Pair{
 	{Name: "mlp-fashion-mnist", Model: "mlp", Settings: []string{"inputs=784"}, Data: "fashion-mnist", Batch: 64,
 		Steps: 500, Below: 0.55},

@@ -26,7 +26,7 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// The table counts tries by their results. A campaign with any failure counts as failed.
+// The table counts tries by their results. A campaign with any failure is not written as a file of results.
 func TestTriesAreCounted(t *testing.T) {
 	sum := summary{Way: "killed"}
 	for _, one := range []try{
@@ -58,7 +58,7 @@ func TestTriesAreCounted(t *testing.T) {
 	}
 }
 
-// An error.json without the rank of the lost process does not count as naming it, even if that is rank 0.
+// An error.json without the rank of the lost process does not count as naming that process, even if it was rank 0.
 func TestAnErrorNamesTheLostOne(t *testing.T) {
 	const by, of = `{"exit_code": 3, "retry": true, "rank": `, `, "lost": {"rank": `
 	for text, right := range map[string]struct{ lost, cut bool }{

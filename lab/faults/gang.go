@@ -25,7 +25,7 @@ type gang struct {
 	unheed func() bool // prevents the end of the campaign from killing processes; nil before all have started
 }
 
-// member is one of these processes.
+// member is one process of a gang.
 type member struct {
 	rank  int // -1: the launcher
 	c     *exec.Cmd
@@ -74,7 +74,7 @@ func (c *campaign) start(ctx context.Context, h *slow.Hosts, t *try, run string,
 	return c.begun(ctx, h, all...)
 }
 
-// member returns a process that can be started.
+// member returns a process that has not been started yet.
 func (c *campaign) member(rank int, dir string, env, words []string) *member {
 	m := &member{rank: rank, c: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
 	m.c.Dir, m.c.Stdout, m.c.Stderr, m.c.WaitDelay = dir, &m.said, &m.said, time.Second
@@ -88,7 +88,7 @@ func (c *campaign) env() []string {
 	return append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
 }
 
-// begun starts processes. They are killed when ctx ends.
+// begun starts processes, which are killed when ctx ends.
 func (c *campaign) begun(ctx context.Context, h *slow.Hosts, all ...*member) (*gang, error) {
 	g := &gang{hosts: h}
 	for _, m := range all {
@@ -108,7 +108,7 @@ func (c *campaign) begun(ctx context.Context, h *slow.Hosts, all ...*member) (*g
 
 func (m *member) pid() int { return m.c.Process.Pid }
 
-// runs reports whether it is still running.
+// runs reports whether the process is still running.
 func (m *member) runs() bool {
 	select {
 	case <-m.ended:
@@ -118,7 +118,7 @@ func (m *member) runs() bool {
 	}
 }
 
-// code returns its exit code, as in a shell; -1 while it runs.
+// code returns the process's exit code, as in a shell; -1 while it runs.
 func (m *member) code() int {
 	if m.runs() {
 		return -1
@@ -129,7 +129,7 @@ func (m *member) code() int {
 	return m.c.ProcessState.ExitCode()
 }
 
-// errors returns the error lines of its output.
+// errors returns the error lines of the process's output.
 func (m *member) errors() string {
 	var all []string
 	for line := range strings.Lines(m.said.String()) {
@@ -140,7 +140,8 @@ func (m *member) errors() string {
 	return strings.Join(all, "; ")
 }
 
-// await waits until members have ended, and returns when the last one did. It returns false if that takes too long.
+// await waits until members have ended, and returns when the last one did. It returns false if one still runs after
+// within.
 func (g *gang) await(within time.Duration, members ...*member) (last time.Time, ended bool) {
 	late := time.After(within)
 	for _, m := range members {
@@ -165,7 +166,7 @@ func (g *gang) signal() {
 	}
 }
 
-// kill kills all that is left, and waits for it.
+// kill kills all remaining processes, and waits for them.
 func (g *gang) kill() error {
 	if g.unheed != nil {
 		g.unheed()
@@ -180,7 +181,7 @@ func (g *gang) kill() error {
 			return err
 		}
 		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // on this try's host, so it is ours
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process is on this try's host, so this program started it
 		}
 	}
 	return fmt.Errorf("processes cannot be killed for %v", promptly)

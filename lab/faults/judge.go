@@ -32,7 +32,7 @@ func (t *try) nothingLeft(g *gang) error {
 	return err
 }
 
-// written checks the error file in the run's folder, as a process sees it.
+// written checks the error file in the run's folder of a process.
 func (t *try) written(w way, rank int) {
 	text, err := os.ReadFile(filepath.Join(t.out(rank), "error.json"))
 	if err == nil {
@@ -44,8 +44,8 @@ func (t *try) written(w way, rank int) {
 	}
 }
 
-// nameIn returns what is wrong with the text of an error.json. If the lost process still runs, either end of its
-// link may be named.
+// nameIn returns what is wrong with the text of an error.json. If the lost process still runs, its own report is right
+// too: it names a process that it can no longer reach.
 func (t *try) nameIn(text []byte, runs bool) error {
 	var f struct {
 		Rank     *int

@@ -73,8 +73,8 @@ func (c *campaign) launched(ctx context.Context, w way, t *try, draw *rand.Rand)
 	return t.judge(c, w, g)
 }
 
-// launch has millrace launch start the training on all hosts, with one restart. launch runs outside the hosts; its
-// ssh reaches hosts whose links work.
+// launch starts the training on all hosts by millrace launch, with one restart. millrace launch runs outside the hosts,
+// and its ssh reaches only hosts whose links work.
 func (c *campaign) launch(ctx context.Context, h *slow.Hosts, t *try, args []string) (*gang, error) {
 	bin := filepath.Join(t.dir, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
@@ -124,7 +124,7 @@ func ranks(h *slow.Hosts) ([]*os.Process, error) {
 	return all, nil
 }
 
-// gone returns how long it takes until processes have ended. Their parents wait for them.
+// gone returns how long it takes until processes have ended, at most within.
 func gone(within time.Duration, all []*os.Process) time.Duration {
 	since := time.Now()
 	for time.Since(since) < within && slices.ContainsFunc(all, func(p *os.Process) bool {

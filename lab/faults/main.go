@@ -1,28 +1,30 @@
 // Command faults kills or cuts off processes of distributed trainings, and reports the consequences.
 //
-// In: the program bin/millrace with the native library, and root, because each process has a host of its own, a
-// network namespace. Out: a line for each try, a table, and a file of results if asked for. The exit code is 0 if
-// all went well, 1 if something did not, and 2 for wrong usage. Refused: a machine on which no namespaces can be
+// In: the program bin/millrace with the native library, and root, because each process has a host of its own, which is
+// a network namespace. Out: a line for each try, a table, and a file of results if asked for. The exit code is 0 if
+// everything went well, 1 if something did not, and 2 for wrong usage. Refused: a machine on which no namespaces can be
 // made, and a millrace that cannot train.
 //
-// A try starts a training of three processes, waits until a random moment, and loses one process in one of these
-// ways:
+// A try starts a training of three processes, waits until a random moment, and loses one process in one of these ways:
 //
 //	killed    a follower is killed
-//	stopped   a follower is stopped, and goes on once the others have ended
+//	stopped   a follower is stopped, and continues when the others have ended
 //	cut       the link of a host is pulled
 //	half-open all that a host sends and is sent disappears
 //	leader    rank 0 is killed
-//	leader-stopped  rank 0 is stopped, and goes on once the others have ended
+//	leader-stopped  rank 0 is stopped, and continues when the others have ended
 //	native    a replica is killed while Gloo sums the replicas' gradients
 //
-// Then the other processes must end within ten seconds with exit code 3, and each must name the lost one, as must
-// error.json. A process that was paused must end once it continues. All are started again with the run's identity,
-// as a launcher does. In every fourth try each host has its own folder. In every fourth, two processes resume with
-// another plan, as another run. In every fourth, millrace launch --hosts --restarts does all that, with nsenter in
-// place of ssh, and continues without a host whose link is lost. In every eighth, the process is lost while another
-// one measures. At the end the weights must equal those of an undisturbed training, bit by bit. There must be no
-// half-written checkpoint, no error.json, and no process left in any namespace.
+// Then the other processes must end within ten seconds with exit code 3. Each of them and error.json must name the lost
+// process. A process that was stopped must end after it continues. All processes are started again with the run's
+// identity, as a launcher does.
+//
+// In every fourth try, each host has its own folder. In every fourth, two processes resume with another plan, as
+// another run. In every fourth, millrace launch --hosts --restarts starts everything, with nsenter in place of ssh, and
+// continues without a host whose link is lost. In every eighth, the process is lost while another one measures.
+//
+// At the end the weights must equal those of an undisturbed training, bit by bit. There must be no half-written
+// checkpoint, no error.json, and no process left in any namespace.
 //
 // lab/results/faults.json was made with: bin/faults -o lab/results/faults.json
 package main
@@ -112,7 +114,7 @@ func (c *campaign) begin() error {
 	return err
 }
 
-// all makes the tries of these ways and prints the results.
+// all makes the tries of these ways, and prints and writes the results.
 func (c *campaign) all(ctx context.Context, ways []way, tries, one int, to string, errs io.Writer) int {
 	r := results{Version: version, Seed: c.seed, Processes: processes}
 	for _, w := range ways {

@@ -83,7 +83,7 @@ func (r *results) write(path string) error {
 	return document.WriteJSON(path, r)
 }
 
-// found returns the failures of a try as lines below its own.
+// found returns the failures of a try as further lines, indented.
 func (t *try) found() string {
 	if len(t.wrong) == 0 {
 		return ""

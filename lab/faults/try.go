@@ -25,12 +25,12 @@ const (
 	patience  = 2 * time.Minute  // for everything else
 )
 
-// training holds the arguments of the disturbed training, without its plan. A step has at least as many
-// micro-batches as a stage has replicas here, so that gradients are summed in the same order under every plan.
+// training holds the arguments of the disturbed training, without its plan. A step has at least as many micro-batches
+// as a stage has replicas here. So gradients are summed in the same order under every plan.
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
-// args returns the arguments of the training on a number of workers, with its folder; for 0 workers millrace plans.
+// args returns the arguments of a training in the folder out. If workers is 0, millrace chooses the stages.
 func (c *campaign) args(w way, workers int, out string, more ...string) []string {
 	args := append(training[:len(training):len(training)], "--out", out)
 	switch {
@@ -44,11 +44,11 @@ func (c *campaign) args(w way, workers int, out string, more ...string) []string
 	return append(args, more...)
 }
 
-// replicas is the file of a plan with one stage on all workers. It is made for one machine, because between hosts a
-// planner might choose one worker, and then nothing would be summed.
+// replicas is the file of a plan with one stage on all workers. The plan is made for one machine. Between hosts, a
+// planner might choose a single worker, and then no gradients would be summed.
 const replicas = "replicas.json"
 
-// profile returns the arguments that make a training use the profile of prepare.
+// profile returns the arguments that make a training use the profile that prepare measured.
 func (c *campaign) profile() []string {
 	return []string{"--profile", filepath.Join(c.scratch, "profile.json")}
 }
@@ -61,8 +61,8 @@ func (w way) whole() string {
 	return "whole"
 }
 
-// prepare makes the profile, and trains to the end without a fault to get the weights that every try must reach.
-// Gloo rounds sums differently, so ways with native collectives need a training of their own.
+// prepare makes the profile, and trains to the end without a fault to get the weights that every try must reach. Gloo
+// rounds sums differently, so ways with native collectives get an undisturbed training of their own.
 func (c *campaign) prepare(ctx context.Context, ways []way) error {
 	all := fmt.Sprint(processes)
 	lines := [][]string{strings.Fields("profile --model mlp --sizes 16 --batch 32 --passes 1 -o profile.json")}
@@ -150,7 +150,7 @@ func (t *try) folder(rank int) string {
 	return t.dir
 }
 
-// host returns the name of a process's host. Under launch that is its address.
+// host returns the name of a process's host. Under launch the name is the host's address.
 func (t *try) host(rank int) string {
 	if t.launched {
 		return slow.Address(rank)
@@ -161,7 +161,7 @@ func (t *try) host(rank int) string {
 // out returns the run's folder as a process sees it.
 func (t *try) out(rank int) string { return filepath.Join(t.folder(rank), "out") }
 
-// hosts opens a host for each process. Every start has new ones.
+// hosts opens a host for each process. Every start of the training gets new hosts.
 func (c *campaign) hosts(ctx context.Context) (*slow.Hosts, error) {
 	rate, err := slow.ParseRate("1gbit")
 	if err != nil {
@@ -232,13 +232,13 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 		t.written(w, 1)
 	}
 	if !ended {
-		return nil // only what has not ended is left
+		return nil // what is left are the processes that did not end
 	}
 	return t.nothingLeft(g)
 }
 
-// await waits until a random moment. It is in the first half of the steps, so that the fault comes before the end.
-// In a try that measures, it waits until a process measures, which a child process on its host does.
+// await waits until a random moment in the first half of the steps, so that the fault comes before the end. In a try
+// that measures, it waits until a process has a child process on its host, which measures.
 func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	saved := draw.IntN(steps/2/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))

@@ -15,8 +15,8 @@ type way struct {
 	victims    []int // ranks that may be lost
 	// lose loses the process of a rank; pid is its process id.
 	lose   func(ctx context.Context, h *slow.Hosts, victim, pid int) error
-	runs   bool // it can still run, and must end as well
-	stops  bool // it is paused, and continues once the others have ended
+	runs   bool // the process can still run, and must end as well
+	stops  bool // the process is paused, and continues when the others have ended
 	native bool // every process has a replica, and Gloo sums gradients
 }
 

@@ -52,7 +52,7 @@ type reader struct {
 	packages map[string][]*ast.File
 }
 
-// fields returns the tables of types, given as package.Type. Fields whose types are listed too name these.
+// fields returns the tables of types, given as package.Type. A field whose type is listed too refers to that table.
 func (r reader) fields(types ...string) (string, error) {
 	var b strings.Builder
 	for i, name := range types {
@@ -123,7 +123,7 @@ func (r reader) find(pkg, typ string) (*ast.StructType, string, error) {
 	return nil, "", fmt.Errorf("package %s has no struct %s", pkg, typ)
 }
 
-// keyOf returns a field's name in a file; "" if it is in none.
+// keyOf returns a field's name in a file; "" if the field is in no file.
 func keyOf(f *ast.Field) string {
 	if f.Tag == nil {
 		return ""
@@ -175,7 +175,7 @@ func sentence(doc, typ string) string {
 	return without(typ, text)
 }
 
-// without removes from a comment a Go name and the verb at its beginning.
+// without removes a leading Go name and its verb from a comment.
 func without(name, text string) string {
 	for _, verb := range []string{" is ", " are ", ": "} {
 		if rest, ok := strings.CutPrefix(text, name+verb); ok {
@@ -191,7 +191,7 @@ func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`).Replace(text)
 }
 
-// lower begins a text with a lower-case letter, unless the first word has more capitals.
+// lower begins a text with a lower-case letter, unless its first word has further capitals.
 func lower(text string) string {
 	first, _, _ := strings.Cut(text, " ")
 	if first != "" && first[1:] == strings.ToLower(first[1:]) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestThePageIsOfTheTypes: docs/formats.md is what `make gallery` makes from the sources.
+// TestThePageIsOfTheTypes checks that docs/formats.md is what `make gallery` makes from the sources.
 func TestThePageIsOfTheTypes(t *testing.T) {
 	want, err := formats("../..")
 	if err != nil {

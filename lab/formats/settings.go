@@ -17,7 +17,7 @@ type property struct {
 	Items       *property
 }
 
-// settings returns the tables of a JSON schema whose properties are groups, with one table for each group.
+// settings returns the tables of a JSON schema, one for each group of properties.
 func (r reader) settings(file string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.dir, filepath.FromSlash(file)))
 	if err != nil {
@@ -42,7 +42,7 @@ func (r reader) settings(file string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n\n"), err
 }
 
-// rows writes a row for each property with a description. The name of a nested one begins with that of its group.
+// rows writes a row for each property with a description. The name of a nested property begins with that of its group.
 func rows(b *strings.Builder, within string, properties json.RawMessage) error {
 	return inOrder(properties, func(name string, p property) error {
 		if p.Description != "" {

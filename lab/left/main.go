@@ -1,6 +1,6 @@
-// Command left measures the precision of the remaining time that verbs show. It runs verbs that record their
-// progress, replays the recordings, and prints the factor by which the remaining time was wrong. Recordings become
-// tests of package progress.
+// Command left measures the precision of the remaining time that verbs show. It runs verbs that record their progress,
+// replays the recordings, and prints the factor by which the remaining time was wrong. The recordings can become tests
+// of package progress.
 package main
 
 import (
@@ -113,8 +113,8 @@ func run(ctx context.Context, program string, args []string, dir, name string) (
 	}
 	slices.SortFunc(texts, func(a, b []byte) int { return beginning(a).Compare(beginning(b)) })
 	for i, text := range texts {
-		// The work lasts until the command ends, including what follows the last piece. Other recordings are of processes
-		// that it started, which end earlier.
+		// The recording of the command itself lasts until the command ends, including what follows its last piece of
+		// work. Other recordings are of child processes, which end earlier.
 		if i == len(texts)-1 || underWay(text) {
 			text = fmt.Appendf(text, "{\"at\":%.4f,\"end\":true}\n", ended.Sub(beginning(text)).Seconds())
 		}

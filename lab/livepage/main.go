@@ -1,9 +1,8 @@
-// Livepage measures the load of a run's page on the browser that shows it.
+// Livepage measures the load that a run's page puts on the browser that shows it.
 //
-// In: nothing. It writes a made-up run of 10,000 steps, opens its page in a headless Chromium, and adds steps as a
-// training does, up to 200,000. Out: the bytes of the page and of its data, and the time to redraw everything, as a
-// table and as JSON. They also have the page's memory after 50,000 and after 200,000 steps. Refused: a machine
-// without Chromium.
+// In: nothing. It writes a made-up run of 10,000 steps and opens its page in a headless Chromium. Then it adds steps as
+// a training does, up to 200,000. Out, as a table and as JSON: the bytes of the page and of its data, the time to
+// redraw everything, and the page's memory after 50,000 and after 200,000 steps. Refused: a machine without Chromium.
 package main
 
 import (

@@ -24,9 +24,9 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// sizes holds the numbers of steps at which a page is measured.
+// sizes says at which numbers of steps a page is measured.
 type sizes struct {
-	Open  int   // when it is opened
+	Open  int   // when the page is opened
 	Grow  []int // later, while steps are added
 	Batch int   // steps that are added at once
 }
@@ -124,7 +124,7 @@ func serve(dir string) (url string, page, data *atomic.Int64, end func(), err er
 	}, nil
 }
 
-// redrawn is the time to redraw the whole page, including its curves.
+// redrawn is the script for the time to redraw the whole page, including its curves.
 const redrawn = "millraceRedraws.page + millraceRedraws.curves"
 
 // measure opens the page of a run in a browser, and measures it while steps are added.

@@ -1,13 +1,13 @@
-// Package p2p measures the time of a message between two processes of one machine, by several ways in turn.
+// Package p2p measures the time of a message between two processes of one machine, sent in several ways in turn.
 //
-// The ways are plain TCP, millrace's own messages (a wire.Port over wire/tcp), Gloo through libtorch's c10d, Open
-// MPI and MPICH. Each is a player: two processes that wait until the first of them reads a request on its standard
-// input. [Play] plays the ways in Go. The others are small C and C++ programs, which are compiled for the
-// measurement with what is installed.
+// The ways are plain TCP, millrace's own messages (a wire.Port over wire/tcp), Gloo through libtorch's c10d, Open MPI
+// and MPICH. Each way is a player: two processes that wait until the first of them reads a request on its standard
+// input. [Play] plays the ways in Go. The others are small C and C++ programs, which are compiled for the measurement
+// with what is installed.
 //
-// In: the ways to compare and the sizes of messages. Out: Results, a file. It has the one-way time for each way and
-// size, alone and relative to raw TCP, in alternating pairs with a 95 % interval. It has the arrival time of a long
-// message while both processes compute, relative to the time without computing. It also has the time of a sum over
-// both processes, ours and Gloo's. Refused: players that answer anything but one line of JSON. What is not installed
-// is named and left out.
+// In: the ways to compare and the sizes of messages. Out: Results, a file with three kinds of times. The first is the
+// one-way time for each way and size, alone and relative to raw TCP, in alternating pairs with a 95 % interval. The
+// second is the arrival time of a long message while both processes compute, relative to that without computing. The
+// third is the time of a sum over both processes, by millrace and by Gloo. Refused: players that answer anything but
+// one line of JSON. A way that is not installed is named and left out.
 package p2p

@@ -21,7 +21,7 @@ const (
 type Settings struct {
 	Sizes    []int         // of messages, in bytes
 	Sums     []int         // of vectors, in bytes
-	Arrives  int           // size of the message that is sent while both compute, in bytes
+	Arrives  int           // size of the message that is sent while both processes compute, in bytes
 	Computes time.Duration // duration of that computation
 	Rounds   int           // rounds of pairs of visits
 	Visit    time.Duration // approximate duration of a visit
@@ -96,7 +96,7 @@ func Measure(ctx context.Context, players []Player, s Settings, log io.Writer) (
 	return r, r.judge()
 }
 
-// ask has a player do something count times, and returns how long one took.
+// ask sends a player a request for count repetitions, and returns the seconds of one repetition.
 func (b *bench) ask(ctx context.Context, v visit, count int, computeS float64) (float64, error) {
 	var a answer
 	line := request{What: v.what, Bytes: v.bytes, Count: count, ComputeS: computeS}.line()
@@ -124,7 +124,7 @@ func (b *bench) visited(ctx context.Context, v visit) (float64, error) {
 	return b.ask(ctx, v, b.counts[v], 0)
 }
 
-// beside visits pairs of the first player and each other one. The order of the others changes in each round.
+// beside visits the first player and each other one in pairs. The order of the others changes in each round.
 func (b *bench) beside(ctx context.Context, what string, bytes int, first int, others []int,
 	of map[int]*Times) error {
 	for round := range b.Rounds {
@@ -159,7 +159,7 @@ func (b *bench) messages(ctx context.Context, r *Results, size int) error {
 	}
 	for k := range b.players {
 		for i := range of[k].Seconds {
-			of[k].Seconds[i] /= 2 // there and back
+			of[k].Seconds[i] /= 2 // a turn goes there and back
 		}
 		of[k].Way, of[k].Bytes = b.players[k].Name, size
 		r.Messages = append(r.Messages, *of[k])
@@ -202,7 +202,7 @@ func (b *bench) arrivals(ctx context.Context, r *Results) error {
 				return err
 			}
 			if round == 0 {
-				continue // the memory is new
+				continue // the first round does not count, because its memory is new
 			}
 			a.IdleS, a.BusyS, a.Ratios = append(a.IdleS, idle), append(a.BusyS, busy), append(a.Ratios, busy/idle)
 		}

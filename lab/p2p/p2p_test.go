@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// actAs makes the test binary a player of a way, see TestMain.
+// actAs is the environment variable that makes the test binary a player; see TestMain.
 const actAs = "MILLRACE_TEST_PLAYER"
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ func own(name, way string, sums bool) Player {
 		Steps: 1}, sums}
 }
 
-// Both ways in Go play, one of them twice. The results are written, read and printed.
+// Both ways in Go can be measured, and one of them twice. The results are written, read and printed.
 func TestPlayersAreMeasured(t *testing.T) {
 	players := []Player{own(RawTCP, "raw", false), own(Millrace, "millrace", true), own("again", "millrace", true)}
 	s := Settings{Sizes: []int{4096, 300_000}, Sums: []int{40_000}, Arrives: 1 << 20, Computes: 5 * time.Millisecond,

@@ -15,22 +15,22 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// way is one end of a connection between two processes. At most one goroutine sends and one takes.
+// way is one end of a connection between two processes. At most one goroutine sends and at most one receives.
 type way interface {
 	send(data []byte) error // returns when data may be written again
 	take(room []byte) error // returns when the message has arrived
-	// turns sends data and takes as much back, count times; or the reverse if not first.
+	// turns sends data and receives as much back, count times. If first is false, it receives before it sends.
 	turns(first bool, count int, data []byte) error
 	sum(vector []float32) error
 	close() error
 }
 
-// request is a request to a player: turns, arrive or sum.
+// request is a request to a player. What is turns, arrive or sum.
 type request struct {
 	What     string
 	Bytes    int
 	Count    int     // number of turns or sums
-	ComputeS float64 // of arrive: seconds for which both compute
+	ComputeS float64 // of arrive: seconds for which both processes compute
 }
 
 func (r request) line() string {
@@ -57,7 +57,7 @@ type answer struct {
 	Seconds float64 `json:"seconds"` // of all turns or sums; of arrive, from sending to arrival
 }
 
-// partnerSays is a line of the second process: that it is ready, or what it measured.
+// partnerSays is a line from the second process. The line says that it is ready, or what it measured.
 type partnerSays struct {
 	Address string // its address
 	AtNs    int64  // arrival of the message, by the machine's clock
@@ -95,7 +95,7 @@ func Play(ctx context.Context, name string, command []string, in io.Reader, out 
 	return err
 }
 
-// lead answers requests, with a partner.
+// lead answers requests together with the second process.
 func lead(open opener, in io.Reader, out, to io.Writer, hears *json.Decoder) error {
 	w, err := open(0, func(address string) (other string, err error) {
 		var p partnerSays
@@ -225,7 +225,7 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// kept prevents the compiler from removing the computation.
+// kept keeps the result of compute, so that the compiler does not remove the computation.
 var kept float64
 
 // compute keeps a core busy for this many seconds.

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// opener opens an end of a way. exchange sends the own address and returns the other's.
+// opener opens an end of a way. exchange sends this end's address and returns the other end's.
 type opener func(rank int, exchange func(own string) (other string, err error)) (way, error)
 
 // ways are the ways that are written in Go.
@@ -76,7 +76,7 @@ func (r *raw) take(room []byte) error {
 
 func (r *raw) turns(first bool, count int, data []byte) error { return inTurn(r, first, count, data) }
 
-// inTurn takes turns on one goroutine, which waits for a message and then sends the next.
+// inTurn makes turns on one goroutine, which waits for a message and then sends the next.
 func inTurn(w way, first bool, count int, data []byte) error {
 	for range count {
 		if first {
@@ -117,7 +117,7 @@ type millrace struct {
 	told func(wire.Arrival) // called for each message; nil: take waits for it
 }
 
-// token is the token of players, which reach each other only on the loopback.
+// token is the token of all players, which only connect over the loopback interface.
 var token = []byte("players of one benchmark")
 
 func openMillrace(rank int, exchange func(own string) (other string, err error)) (way, error) {

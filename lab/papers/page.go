@@ -117,7 +117,7 @@ func (p *page) experiments(paper string) (all []string) {
 	return all
 }
 
-// summary writes what agrees, by paper and by experiment.
+// summary writes how much agrees with the papers, by paper and by experiment.
 func (p *page) summary() {
 	p.line("## What agrees\n")
 	t := report.Table{Head: []string{"experiment", " values", " signs", " orders", " bounds", " crossovers", " words"}}
@@ -194,7 +194,7 @@ func (f Figure) text() string {
 	return text + "."
 }
 
-// experiment shows an experiment's plots and its table, as millrace-lab reproduce prints it.
+// experiment shows an experiment's plots, and its table as millrace-lab reproduce prints it.
 func (p *page) experiment(name string) {
 	p.line("### %s\n", name)
 	for i := 0; ; i++ {

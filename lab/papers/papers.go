@@ -102,7 +102,7 @@ func results(folder string) (map[string]*table.Table, error) {
 	return all, nil
 }
 
-// covered refuses experiments that no figure names, and names of unknown experiments.
+// covered refuses experiments that no figure names, unknown experiments, and figures without content.
 func covered(figures []Figure, experiments []string) error {
 	var faults []error
 	named := map[string]bool{}
@@ -132,7 +132,7 @@ const (
 	plotsFolder   = "docs/papers"
 )
 
-// Pages returns the page and its plots, by their paths from the root, made from the results there.
+// Pages returns the page and its plots, by their paths from the root. They are made from the results below the root.
 func Pages(root string) (map[string][]byte, error) {
 	figures, err := Figures()
 	if err != nil {

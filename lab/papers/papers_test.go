@@ -79,7 +79,7 @@ func TestWhatIsNotListedIsRefused(t *testing.T) {
 	}
 }
 
-// docs/papers.md and its plots are what the lists and the results make.
+// docs/papers.md and its plots are what the command makes from the lists and the results.
 func TestThePageIsWhatItsInputsMake(t *testing.T) {
 	files, err := Pages(root)
 	if err != nil {

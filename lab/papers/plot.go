@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// Colours that can be distinguished without colour vision (Okabe and Ito): the paper's, ours, and further ones in
-// turn.
+// Colours that can be distinguished without colour vision (Okabe and Ito): the paper's, ours, and those of further
+// lines.
 var (
 	theirs = color.RGBA{A: 255}
 	ours   = color.RGBA{G: 114, B: 178, A: 255}
@@ -31,7 +31,7 @@ const (
 	plotWide vg.Length = 720 // points
 	rowHigh  vg.Length = 15
 	margin   vg.Length = 8
-	// alike lists fonts of the same width as the one that the drawing is laid out with, and then any other.
+	// alike lists fonts of the same width as the font that the drawing is laid out with, and then any other.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
 
@@ -40,8 +40,8 @@ func sans(size vg.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
-// plots draws a table: its charts, and its numbers beside the paper's. If it has neither, it draws which words
-// agree.
+// plots draws a table: its charts, and its numbers beside the paper's. For a table without charts and numbers, it draws
+// which words agree.
 func plots(t *table.Table) (all [][]byte, err error) {
 	add := func(p *plot.Plot, high vg.Length, err error) error {
 		if err != nil {
@@ -113,7 +113,7 @@ func lines(c table.Chart) (*plot.Plot, vg.Length, error) {
 	return p, 260, nil
 }
 
-// bars draws a chart of bars. The bars of a group are below each other.
+// bars draws a chart of bars. The bars of a group are one below another.
 func bars(c table.Chart) (*plot.Plot, vg.Length, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = c.Title, c.X
@@ -142,7 +142,7 @@ func bars(c table.Chart) (*plot.Plot, vg.Length, error) {
 	return p, vg.Length(len(groups))*(thick*vg.Length(len(c.Lines))+8) + 70, nil
 }
 
-// powers puts ticks at a chart's values of x.
+// powers puts ticks at the values of x in a chart.
 func powers(c table.Chart) plot.ConstantTicks {
 	var at []float64
 	for _, l := range c.Lines {
