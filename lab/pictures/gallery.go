@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Size of the pipeline that every schedule of the gallery is drawn for.
+// The size of the pipeline for which every schedule of the gallery is drawn.
 const (
 	galleryWorkers = "4"
 	galleryMicros  = "8"
@@ -68,7 +68,7 @@ type compared struct {
 	Why       string    `json:"why"`
 }
 
-// activation is the number of bytes that compare counts for a micro-batch's activations on a worker.
+// activation is the number of bytes that compare assumes for a micro-batch's activations on a worker.
 const activation = 1 << 20
 
 // gallery writes schedules.md, a drawing of every schedule, and the verbs in cli.md, to the folder docs. It gets the
@@ -124,13 +124,13 @@ func gallery(millrace, docs string) error {
 		document.WriteText(filepath.Join(docs, "cli.md"), string(verbs)))
 }
 
-// streams reports whether no policy of a schedule has a flush, so that a minibatch is the unit.
+// streams reports whether a schedule is only for streams, so that a minibatch is its unit.
 func streams(f listed) bool {
 	return !slices.Contains(f.Weights, "sync") && !slices.Contains(f.Weights, "elastic")
 }
 
-// rowsOf returns compare's rows of a schedule. Streaming schedules get rows for devices that transfer while they
-// compute.
+// rowsOf returns compare's rows for a schedule. Streaming schedules get their rows from streaming, the comparison for
+// devices that transfer while they compute.
 func rowsOf(f listed, rows, streaming []compared) (of []compared, note string) {
 	for _, r := range rows {
 		if r.Schedule == f.Name && r.StepS > 0 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTheGalleryIsOfToday: docs/schedules.md, its drawings and docs/cli.md are what `make gallery` makes.
+// TestTheGalleryIsOfToday checks that docs/schedules.md, its drawings and docs/cli.md are what `make gallery` makes.
 func TestTheGalleryIsOfToday(t *testing.T) {
 	millrace, made := filepath.Join(t.TempDir(), "millrace"), t.TempDir()
 	if said, err := exec.Command("go", "build", "-o", millrace, "../../cmd/millrace").CombinedOutput(); err != nil {

@@ -1,10 +1,10 @@
-// Pictures makes the documentation's pictures by running what they show.
+// Pictures makes the documentation's pictures by running the commands that they show.
 //
-// In: the built millrace, run in the repository's folder. Out: PNG files in docs, of pages in a headless Chromium at
-// a fixed size. Model, data, plan and seed of the trainings are fixed, so that a new picture differs only in this
-// machine's times. With -gallery it writes docs/schedules.md with a drawing of every schedule, and docs/cli.md;
-// these are the same on any machine. Refused: a machine without Chromium; a schedule whose inventor the gallery does
-// not name. `make pictures` and `make gallery` run it.
+// In: the built millrace, run in the repository's folder. Out: PNG files in docs, of pages in a headless Chromium at a
+// fixed size. Model, data, plan and seed of the trainings are fixed, so a new picture differs only in this machine's
+// times. With -gallery it writes docs/schedules.md with a drawing of every schedule, and docs/cli.md; these are the
+// same on any machine. Refused: a machine without Chromium; a schedule without an inventor in the gallery. `make
+// pictures` and `make gallery` run it.
 package main
 
 import (

@@ -1,9 +1,9 @@
 // Quick compares a model's first profile, which takes seconds, with a thorough one.
 //
 // In: names of models; the millrace program. For each model it measures a quick profile without earlier measurements
-// and plans from it, and then does the same with a thorough profile. It simulates both plans with the thorough
-// costs. Out, as a table and as JSON: the duration of each profile, the prediction of the quick plan with either
-// profile, and how much slower that plan is than the thorough one. Refused: models that cannot be measured here.
+// and plans from it, and then does the same with a thorough profile. It simulates both plans with the thorough costs.
+// Out, as a table and as JSON: the duration of each profile, the quick plan's step as each profile predicts it, and how
+// much slower the quick plan is than the thorough one. Refused: models that cannot be measured here.
 package main
 
 import (
@@ -55,7 +55,7 @@ func measure(ctx context.Context, program string, models []string, batch int, to
 	return record.Write(to, &all)
 }
 
-// compare profiles a model in both ways.
+// compare measures a quick and a thorough profile of a model, and compares their plans.
 func compare(ctx context.Context, program, name string, batch int) (*bench.QuickModel, error) {
 	dir, remove, err := document.Scratch("millrace-quick-")
 	if err != nil {

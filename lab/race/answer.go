@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// longestVisit is longer than any real visit; it prevents an absurd number from overflowing a Duration.
+// longestVisit is longer than any real visit. A longer time is refused, because it could overflow a Duration.
 const longestVisit = 24 * time.Hour
 
 // answer is a rival's reply to "step N".

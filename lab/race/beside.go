@@ -20,7 +20,7 @@ type beside struct {
 	early     chan error // the error of the process because of which the first was killed
 }
 
-// start starts all of them, or leaves none running.
+// start starts all further processes. After an error none of them runs.
 func (b *beside) start(ctx context.Context, commands []Command) error {
 	for i, c := range commands {
 		p := child.Command(ctx, c.Path, c.Args...)
@@ -38,7 +38,7 @@ func (b *beside) start(ctx context.Context, commands []Command) error {
 	return nil
 }
 
-// attend waits for a process. If it ends early, the first one is killed, because it may not notice.
+// attend waits for a process. If this process ends early, attend kills the rival's first process, which may not notice.
 func (b *beside) attend(number int, p *exec.Cmd) {
 	err := p.Wait()
 	child.Kill(p) // children that may still run
@@ -62,8 +62,8 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 	b.ended <- err
 }
 
-// end waits until all have ended after the first one did. It kills those that do not end by themselves. It returns
-// the error of the first process; if that was killed because of another process, it returns that one's error.
+// end waits for the further processes after the first one has ended, and kills those that do not end by themselves. It
+// returns the error of the first process. If that was killed because of another process, it returns the other's error.
 func (b *beside) end(first error) error {
 	if first == nil || killed(first) {
 		select {
@@ -84,7 +84,7 @@ func (b *beside) end(first error) error {
 	return first
 }
 
-// killed reports whether a process was killed, as attend does.
+// killed reports whether a process was killed by SIGKILL, as attend does.
 func killed(err error) bool {
 	var ended *exec.ExitError
 	if !errors.As(err, &ended) {

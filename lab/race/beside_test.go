@@ -43,7 +43,7 @@ func TestProcessesBesideTheFirstOne(t *testing.T) {
 	}
 }
 
-// If any process of a rival is lost, the rival ends at once with that process's output.
+// If any process of a rival ends early, the rival ends at once with that process's error and output.
 func TestALostProcessIsTheRivals(t *testing.T) {
 	for script, want := range map[string]string{
 		`sleep 0.1; echo no memory >&2; exit 3`: "process 2: exit status 3: no memory",
@@ -67,8 +67,8 @@ func TestALostProcessIsTheRivals(t *testing.T) {
 	}
 }
 
-// If the first process failed by itself, another process is not blamed, even if that one was lost as a consequence
-// and noticed earlier.
+// If the first process fails by itself, its error is reported. Another process that was lost as a consequence is not
+// blamed, even if its end was noticed earlier.
 func TestTheFirstProcessIsToBlame(t *testing.T) {
 	c := shell(`echo '{"name": "first"}'; echo no memory >&2; sleep 0.5 & exit 7`)
 	c.Name, c.Steps, c.Beside = "several", 1, []Command{shell("sleep 0.1; echo reset by peer >&2; exit 1")}

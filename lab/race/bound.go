@@ -5,12 +5,12 @@ import (
 )
 
 // StageBound returns the largest possible speedup of a pipeline over one worker that does the same work. It only
-// considers the number of micro-batches of a step and the stages' computing times, busy.
+// considers the number of micro-batches of a step and the stages' computing times.
 //
-// busy is each stage's computing time in a step, in any unit. Stage i first waits for one micro-batch to pass
-// forward through the stages before it, and after its last backward these stages must still do theirs. Together that
-// is one micro-batch's time on them. So a step takes at least max over i of busy(i) + sum over j < i of busy(j)/M,
-// and one worker takes sum(busy).
+// busy has each stage's computing time in a step, in any unit. Stage i cannot start before one micro-batch has passed
+// forward through the earlier stages. After its last backward, that micro-batch must still pass backward through them.
+// Together this takes one micro-batch's time on each earlier stage. So with M micro-batches, a step takes at least the
+// largest busy(i) + sum over j < i of busy(j)/M, and one worker takes sum(busy).
 func StageBound(busy []float64, microBatches int) float64 {
 	step, before, all := 0.0, 0.0, 0.0
 	for _, b := range busy {
@@ -31,8 +31,7 @@ func Worst(values []float64) float64 {
 	return slices.Max(values)
 }
 
-// Off returns the error of a prediction relative to the measured value: 0.05 for 105 against 100 and for 95 against
-// 100.
+// Off returns the relative error of a prediction, without its sign: 0.05 for a predicted 105 or 95 and a measured 100.
 func Off(predicted, measured float64) float64 {
 	d := predicted - measured
 	if d < 0 {

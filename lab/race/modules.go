@@ -26,7 +26,7 @@ type Module struct {
 	batch, least int // rows of a step, and the fewest rows of a micro-batch
 }
 
-// Module returns the workload's gpt. rows is the file with its rival's data, as Record writes it.
+// Module returns the workload's gpt. rows is the file with the data for its rival, as Record writes it.
 func (w Workload) Module(rows string) Module {
 	return Module{Name: "gpt", LearningRate: w.LearningRate, settings: map[string]any{"layers": w.Layers,
 		"width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary, "seed": w.Seed},
@@ -41,7 +41,7 @@ type ResNet struct {
 	Seed                 uint64
 }
 
-// Module returns the resnet18. rows is the file with its rival's data, as Record writes it.
+// Module returns the resnet18. rows is the file with the data for its rival, as Record writes it.
 func (r ResNet) Module(rows string) Module {
 	args := []string{"--classes", strconv.Itoa(r.Classes), "--size", strconv.Itoa(r.Size), "--batch",
 		strconv.Itoa(r.Batch), "--lr", number(r.LearningRate), "--seed", strconv.FormatUint(r.Seed, 10), "--rows", rows}
@@ -64,9 +64,9 @@ func (m Module) Rival(python, scripts string, micro, steps int, options ...strin
 		Args: append(args, options...), Steps: steps}
 }
 
-// Rivals returns the settings of Rival that are worth trying on two cores: places of the cut, micro-batches up to
-// all rows of a step, threads, and a longer warm-up. also adds micro-batches of the other side, so that a rival is
-// never excluded from what the other side may use.
+// Rivals returns the settings of Rival that are worth trying on two cores. They vary the place of the cut,
+// micro-batches up to all rows of a step, threads, and the warm-up. also adds the other side's micro-batch sizes, so
+// that the rival may use them too.
 func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Command) {
 	micros := slices.Clone(also)
 	for micro := m.least; micro <= m.batch; micro *= 2 {
@@ -112,7 +112,7 @@ func (m Module) Export(ctx context.Context, python, exporter, scripts, path stri
 	return nil
 }
 
-// Record appends to a file of batches that rivals read: []float32 or []int64, a batch's inputs and then its targets.
+// Record appends a batch to a file that rivals read: first its inputs, then its targets, as []float32 or []int64.
 func Record(f *os.File, rows ...any) error {
 	for _, part := range rows {
 		if err := binary.Write(f, binary.NativeEndian, part); err != nil {

@@ -17,7 +17,7 @@ type Pair struct {
 	AFirst   bool
 }
 
-// Ratio returns how many times as fast A was.
+// Ratio returns A's rate divided by B's.
 func (p Pair) Ratio() float64 { return p.A.Rate() / p.B.Rate() }
 
 // Side is one runner's half of a Result.
@@ -38,9 +38,9 @@ type Result struct {
 
 // Pairs visits a and b n times each, in pairs, and compares them.
 //
-// A temporary slowdown of the machine affects both visits of a pair, so that their ratio is more stable than the
-// rates. A and B go first in turn, so that a drift within pairs favours neither. Runners should be warm, see [Warm].
-// If progress is not nil, it is called after every pair.
+// A temporary slowdown of the machine affects both visits of a pair, so the ratio of a pair is more stable than the
+// rates. A and B take turns at going first, so a drift within pairs favours neither. Runners should be warm; see
+// [Warm]. If progress is not nil, it is called after every pair.
 //
 // It refuses fewer pairs than the interval needs (6), and stops at the first error.
 func Pairs(ctx context.Context, a, b Runner, n int, progress func(Pair)) (Result, error) {

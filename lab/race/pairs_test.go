@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// machine is shared by fake runners: it records each visit, and slows down by drift.
+// machine is shared by fake runners. It records each visit, and gets slower with each visit by the factor drift.
 type machine struct {
 	visits []string
 	slow   float64 // factor of every time
@@ -23,7 +23,7 @@ type fake struct {
 	work    Work
 	failAt  int // number of the visit that fails, from 1; 0: none
 	visited int
-	// disturbed makes every visit but each fifth ten times as slow.
+	// disturbed makes four of five visits ten times as slow.
 	disturbed bool
 }
 
@@ -69,8 +69,8 @@ func TestPairsTakeTurns(t *testing.T) {
 	}
 }
 
-// Every visit is 3 % slower than the one before. The rates fall by half, but the median ratio of two equal runners
-// stays at 1, inside the interval.
+// Every visit is 3 % slower than the one before. The rates fall by more than half, but the median ratio of two equal
+// runners stays at 1, inside the interval.
 func TestDriftCancels(t *testing.T) {
 	on := &machine{drift: 1.03}
 	a := &fake{name: "a", on: on, work: Work{Samples: 10, Time: time.Second}}

@@ -36,8 +36,8 @@ func (w Workload) args() []string {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// mostMicroBatches is the largest number of micro-batches that is tried. With more, this model's matrices are too
-// small for the BLAS, which costs more than the remaining bubble.
+// mostMicroBatches is the largest number of micro-batches that is tried. With more of them, this model's matrices are
+// too small for the BLAS, and that costs more time than a smaller bubble saves.
 const mostMicroBatches = 16
 
 // Peer is a way to train in PyTorch, with the settings that are worth trying.
@@ -47,9 +47,9 @@ type Peer struct {
 	Candidates []Command // one for each choice of micro-batch and threads
 }
 
-// Peers returns the rivals on two cores. scripts is the folder of [WriteScripts], python the result of [Python],
-// steps the optimizer steps of a visit. The number of micro-batches is 16 or less, by halving down to 1, or to 2 if
-// two processes or stages share them.
+// Peers returns the rivals on two cores. scripts is the folder of [WriteScripts], python the result of [Python], and
+// steps the number of optimizer steps of a visit. The numbers of micro-batches are 16, 8, 4, 2 and 1. If two processes
+// or stages share the micro-batches, 1 is left out.
 func (w Workload) Peers(python, scripts string, steps int) []Peer {
 	peers := []Peer{
 		{Name: "single", Doc: "PyTorch, one process"},

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Every rival trains the model that millrace builds. From the same weights on the same rows all reach the same loss.
+// Every rival trains the model that millrace builds: from the same weights and rows, all reach the same loss.
 func TestRivalsTrainOurModel(t *testing.T) {
 	if _, err := torch.Open(); err != nil {
 		t.Skip("libtorch is not installed: ", err) // there is nothing to compare with
@@ -86,8 +86,8 @@ func TestCandidates(t *testing.T) {
 			}
 		}
 	}
-	// Micro-batches 2, 4, 8, 16 and, in one process, 32; each with 1 and 2 threads. Pipe also varies the threads of the
-	// backward pass, 1F1B a longer warm-up for up to 8.
+	// The micro-batch sizes are 2, 4, 8, 16 and, in one process, 32, each with 1 and 2 threads. Pipe also varies the
+	// threads of the backward pass. 1F1B also tries a longer warm-up for sizes up to 8.
 	want := map[string]int{"single": 10, "pipe": 12, "ddp": 8, "onef1b": 11}
 	for name, n := range want {
 		if counts[name] != n {

@@ -18,7 +18,7 @@ const (
 	longestLine = 1 << 16
 	// closeGrace is how long a rival may take to end after its input has ended.
 	closeGrace = 10 * time.Second
-	// clockSlack is how much longer than our clock a rival's clock may measure a visit.
+	// clockSlack is by how much a visit may last longer on a rival's clock than on ours.
 	clockSlack = 5 * time.Millisecond
 )
 
@@ -29,8 +29,8 @@ type Command struct {
 	Args  []string // its arguments
 	Env   []string // its environment; nil: ours
 	Steps int      // optimizer steps in a visit
-	// Beside are further processes of the rival, which learn of visits from the first one. They start and end with it.
-	// Their own Beside is ignored.
+	// Beside are further processes of the rival, which learn of visits from its first process. They start and end with
+	// that process. Their own Beside is ignored.
 	Beside []Command
 }
 
@@ -45,14 +45,14 @@ type Description struct {
 	Context    int    `json:"context"`    // tokens in a row
 	Optimizer  string `json:"optimizer"`
 	BLASCore   string `json:"blas_core"`
-	// Seconds of a step without messages, and of the messages without a step. Only some rivals with several processes
-	// measure them.
+	// ComputeS is the seconds of a step without messages, and ReduceS those of the messages alone. Only some rivals
+	// with several processes measure them.
 	ComputeS float64 `json:"compute_s"`
 	ReduceS  float64 `json:"reduce_s"`
 }
 
-// Rival is a runner in another process. It speaks the protocol of bench/peers/protocol.py: first a line of JSON that
-// describes it, then for every line "step N" a line {"samples": n, "seconds": s}.
+// Rival is a runner in another process. It speaks the protocol of lab/race/peers/protocol.py. It first writes a line of
+// JSON that describes it. Then it answers every line "step N" with a line {"samples": n, "seconds": s}.
 type Rival struct {
 	Description Description
 	Loss        float64   // of the last step
@@ -73,7 +73,7 @@ type Rival struct {
 	said    *tail
 }
 
-// Start starts a rival and waits until it is ready. The end of ctx kills the process and its children. The caller
+// Start starts a rival and waits until it is ready. When ctx ends, the process and its children are killed. The caller
 // must call Close.
 func Start(ctx context.Context, c Command) (*Rival, error) {
 	if c.Steps < 1 {
@@ -196,7 +196,7 @@ func (r *Rival) end() {
 	<-r.gone
 }
 
-// listen passes on lines until the process ends.
+// listen passes the rival's lines to answer until the process ends.
 func (r *Rival) listen(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, longestLine)
@@ -210,7 +210,7 @@ func (r *Rival) listen(output io.Reader) {
 		child.Kill(r.process)
 	}
 	r.status = errors.Join(lines.Err(), r.process.Wait())
-	child.Kill(r.process) // other ranks, which lost the first
+	child.Kill(r.process) // other ranks, which have lost the first process
 	r.status = r.beside.end(r.status)
 	close(r.gone)
 }
@@ -227,7 +227,7 @@ func (r *Rival) answer(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// lost says how a rival ended unexpectedly. It must have ended.
+// lost returns an error that says how the rival ended unexpectedly. The rival must have ended.
 func (r *Rival) lost() error {
 	how := "status 0"
 	if r.status != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// actAs makes the test binary a rival that behaves as told, see TestMain.
+// actAs is the environment variable that makes the test binary a fake rival; see TestMain.
 const actAs = "MILLRACE_TEST_RIVAL"
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// act speaks the protocol correctly, or wrongly in one manner.
+// act speaks the protocol correctly, or with the fault that manner names.
 func act(manner string) {
 	switch manner {
 	case "no model":
@@ -83,7 +83,7 @@ func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
 	return Start(ctx, c)
 }
 
-// The children of a rival end with it, whether it is stopped, or ends well and leaves them running.
+// The children of a rival end with it, both if it is stopped and if it ends well while they still run.
 func TestRanksEndWithTheirRival(t *testing.T) {
 	for name, end := range map[string]func(stop func(), r *Rival) error{
 		"stopped": func(stop func(), r *Rival) error { stop(); return r.Close() },
@@ -189,7 +189,7 @@ func TestRivalThatEndsBadly(t *testing.T) {
 	}
 }
 
-// A rival that never answers ends with the context of the step, or with its own.
+// A rival that never answers ends when the context of the step or the rival's own context ends.
 func TestMuteRivalEndsWithItsContext(t *testing.T) {
 	for _, whose := range []string{"step", "start"} {
 		life, stop := context.WithCancelCause(t.Context())

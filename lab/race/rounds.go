@@ -26,10 +26,10 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 	return f(rivals)
 }
 
-// Rounds visits all rivals once per round, after a round for warm-up. The order changes each time. So a temporary
-// slowdown affects all of them, and none always follows the same rival. If before is not nil, it is called before
-// each counted round, the first being 1, while all rivals are idle. visited is called after each counted visit, with
-// the rival's position. ended is called after each round, including round 0, the warm-up.
+// Rounds visits all rivals once per round, after a warm-up round. The order changes each time, so a temporary slowdown
+// affects all rivals, and none always follows the same one. If before is not nil, it is called before each counted
+// round, while all rivals are idle; the first round is 1. visited is called after each counted visit, with the rival's
+// position. ended is called after each round, including round 0, the warm-up.
 func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error,
 	visited func(at int, w Work), ended func(round int)) error {
 	order := make([]int, len(rivals))

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/child"
 )
 
-// scripts are the rivals of bench/peers, embedded so that the binary works anywhere.
+// scripts are the rivals of lab/race/peers, embedded so that the binary works anywhere.
 //
 //go:embed peers/*.py
 var scripts embed.FS
@@ -35,7 +35,7 @@ func WriteScripts(dir string) error {
 	return nil
 }
 
-// debianPython is the interpreter of Debian's package python3-torch; other interpreters do not find that package.
+// debianPython is the interpreter for Debian's package python3-torch. Other interpreters do not find that package.
 const debianPython = "/usr/bin/python3"
 
 // Python finds an interpreter with PyTorch, and returns the version of PyTorch. Without one, the error says how to

@@ -30,7 +30,7 @@ func TestStageBoundKnownNumbers(t *testing.T) {
 	}
 }
 
-// On equal stages without transfers the simulator's 1F1B reaches the bound.
+// The simulator's 1F1B on equal stages without transfers reaches the bound.
 func TestStageBoundIsReached(t *testing.T) {
 	for stages := 1; stages <= 4; stages++ {
 		var placement [][]int

@@ -29,17 +29,18 @@ type Measured struct {
 
 const (
 	finalists = 4 // candidates that the second round of a sweep measures again
-	// warmVisits is the number of visits before those that count: the first is slow, and the second may still allocate
+	// warmVisits is the number of visits before the counted ones: the first is slow, and the second may still allocate
 	// memory.
 	warmVisits = 2
 )
 
 // Sweep finds the best of a rival's candidates, in two rounds.
 //
-// In the first round one candidate is open at a time, and its fastest visit decides its rank. Other work on the
-// machine can only slow a visit, maybe for minutes, so the fastest visit is the least disturbed. In the second round
-// the four best candidates are open together and take turns over twice as many visits, so that a slowdown affects
-// all. Their medians decide. Sweep returns all candidates, those of the second round first, each group best first.
+// In the first round one candidate is open at a time, and its fastest visit decides its rank. Other work on the machine
+// can only slow a visit down, maybe for minutes, so the fastest visit is the least disturbed. In the second round the
+// four best candidates are open together and take turns over twice as many visits. So a slowdown affects all of them,
+// and the highest median wins. Sweep returns all candidates, those of the second round first. Each group is ordered
+// from the best to the worst.
 //
 // If progress is not nil, it gets each result.
 func Sweep(ctx context.Context, candidates []Command, visits int, open func(context.Context, Command) (Session, error),

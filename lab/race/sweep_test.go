@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// opened is a fake session. Its name ends in the rates of its first and its second opening, in samples per second.
+// opened is a fake session. Its name ends in its rates, in samples per second, for the first and the second opening.
 type opened struct {
 	fake
 	closed *[]string
@@ -48,7 +48,7 @@ func TestSweepMeasuresTheFastestAgain(t *testing.T) {
 	}
 }
 
-// A machine that is busy at all but one visit to the better candidate does not hide it. In the second round the
+// The better candidate wins even if the machine is busy during all its visits except one. In the second round the
 // candidates take turns.
 func TestSweepOnABusyMachine(t *testing.T) {
 	on, closed := &machine{}, []string{}

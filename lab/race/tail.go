@@ -2,7 +2,7 @@ package race
 
 import "sync"
 
-// tailBytes is how many bytes of a rival's last output are kept, enough for the end of a Python traceback.
+// tailBytes is how many of the last bytes of a rival's output are kept, enough for the end of a Python traceback.
 const tailBytes = 2048
 
 // tail keeps the end of what is written to it.

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// commit returns the commit that this program was built from. A program that go run or go test has just built does
-// not know it. Then git is asked about the current folder, if that is a checkout of this program's module.
+// commit returns the commit that this program was built from. A program that go run or go test has just built does not
+// know its commit. Then git is asked about the current folder, if that is a checkout of this program's module.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -36,7 +36,7 @@ func commit() string {
 	return revision
 }
 
-// justBuilt reports whether a program is in a folder of go run or go test.
+// justBuilt reports whether a program's path is in a build folder of go run or go test.
 func justBuilt(program string) bool { return strings.Contains(program, "/go-build") }
 
 // checkedOut returns the commit that is checked out in the current folder, and whether files were changed. It
@@ -64,7 +64,7 @@ func checkedOut(module string) (revision string, changed bool) {
 // plain matches a word that a shell needs no quotes for.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:=,@%+-]+$`)
 
-// commandLine quotes arguments for a shell. A program built by go run is named by its package.
+// commandLine returns arguments as a command line for a shell. A program built by go run is named by its package.
 func commandLine(args []string) string {
 	words := []string{args[0]}
 	if info, ok := debug.ReadBuildInfo(); ok && justBuilt(args[0]) {

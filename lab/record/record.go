@@ -44,8 +44,8 @@ type Head struct {
 	Commit  string  `json:"commit"`
 	Command string  `json:"command"` // as typed in a shell
 	TookS   float64 `json:"took_s"`  // seconds; 0: not known
-	// CarriedOver says where medians and intervals without single measurements come from; empty: the file has the
-	// single measurements.
+	// CarriedOver says where medians and intervals without single measurements come from. It is empty if the file has
+	// the single measurements.
 	CarriedOver string `json:"carried_over,omitempty"`
 
 	began time.Time
@@ -84,7 +84,7 @@ func (h *Head) End() { h.TookS = time.Since(h.began).Seconds() }
 // Carried reports whether single measurements were not kept.
 func (h *Head) Carried() bool { return h.CarriedOver != "" }
 
-// head returns the Head, also of a value that embeds it.
+// head returns the Head; a value that embeds a Head inherits this method.
 func (h *Head) head() *Head { return h }
 
 // check refuses an incomplete head.
@@ -107,8 +107,8 @@ func (h *Head) check(bench string) error {
 	return nil
 }
 
-// Median refuses a median or an interval that does not follow from the values. A zero interval means none: too few
-// values have none, and the file then leaves it out.
+// Median refuses a median or an interval that does not follow from the values. A zero interval is allowed and means
+// that there is none, as with too few values.
 func (h *Head) Median(name string, values []float64, median float64, i stats.Interval) error {
 	none := i == stats.Interval{}
 	if len(values) == 0 {
@@ -136,7 +136,8 @@ func (h *Head) Median(name string, values []float64, median float64, i stats.Int
 	return nil
 }
 
-// Value refuses a value that differs from counted, which was computed again. name is the value's field.
+// Value refuses a value that differs from counted, which was computed from the single measurements. name is the value's
+// field.
 func (h *Head) Value(name string, is, counted float64) error {
 	if h.Carried() || near(is, counted) {
 		return nil

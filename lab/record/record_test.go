@@ -56,7 +56,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// A new file of this process says when, where and with which command it was measured, and can be read again.
+// A new file says when, where and with which command this process measured, and can be read again.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	r := &times{Head: Begin("times", "a test"), Ratios: []float64{1, 2, 3, 4, 5, 6}, Median: 3.5}
 	r.End()
@@ -98,7 +98,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// For a binary without a commit, outside of any repository, the commit is unknown.
+// The commit of a binary without build information is unknown outside any repository.
 func TestCommitIsNotMadeUp(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("GIT_CEILING_DIRECTORIES", filepath.Dir(t.TempDir()))

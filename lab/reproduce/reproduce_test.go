@@ -36,8 +36,8 @@ func TestStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// An option that an experiment does not use is refused. An option that it uses has an effect: a folder without
-// profiles, an unknown formula or setting, or a setting's wrong value ends every experiment.
+// An option that an experiment does not use is refused. An option that it uses has an effect. So every experiment ends
+// with an error for a folder without profiles, an unknown formula or setting, and a wrong value of a setting.
 func TestOptionsAreUsedOrRefused(t *testing.T) {
 	empty := t.TempDir()
 	ctx, stop := context.WithCancel(t.Context())

@@ -1,4 +1,5 @@
-// Package rooms draws which packages of this repository import which, room by room. A room is a top-level folder.
+// Package rooms draws which packages of this repository import which others, room by room. A room is a top-level
+// folder.
 //
 // In: the folder of the repository, whose packages the go command lists. Out: the drawing between two marks in
 // ARCHITECTURE.md, and the number of lines of each room, with and without tests. Refused: a folder without a module,
@@ -34,7 +35,7 @@ func room(path string) string {
 	return name
 }
 
-// List lists the packages of the module in a folder that have more than tests.
+// List lists the packages of the module in a folder, except those that consist only of tests.
 func List(ctx context.Context, dir string) ([]Package, error) {
 	c := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,GoFiles,CgoFiles,Imports", "./...")
 	c.Dir = dir
@@ -72,9 +73,9 @@ func List(ctx context.Context, dir string) ([]Package, error) {
 // width is the maximal number of columns of a line of the drawing.
 const width = 110
 
-// Draw draws each room's packages, an importing package above those it imports. A line shows first the imports from
-// the package's own room, and after a bar those from other rooms. It leaves out internal, which any package may
-// import. Several packages of another room become its name with dots.
+// Draw draws each room's packages, an importing package above those that it imports. A line first shows the imports
+// from the package's own room, and after a bar those from other rooms. It leaves out internal, which any package may
+// import. Several packages of another room are shown as the room's name with dots.
 func Draw(w io.Writer, all []Package) error {
 	var names []string
 	byRoom := map[string][]Package{}
@@ -115,7 +116,7 @@ func Draw(w io.Writer, all []Package) error {
 	return err
 }
 
-// gathered writes several packages of a room as one word.
+// gathered shortens several packages of one room to one word.
 func gathered(paths []string) []string {
 	var words []string
 	for i := 0; i < len(paths); {

@@ -27,7 +27,7 @@ func TestArchitectureHasTheDrawing(t *testing.T) {
 	}
 }
 
-// An importing package is above those it imports, packages of the same room have short names, and long lines
+// An importing package is drawn above those it imports. Packages of the same room have short names, and long lines
 // continue below.
 func TestDraw(t *testing.T) {
 	all := []Package{

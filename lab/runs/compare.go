@@ -86,13 +86,13 @@ func (h *hashes) against(name string, here outcome) verdict {
 	return verdict{Word: same}
 }
 
-// short returns the beginning of a hash, enough to tell two apart.
+// short returns the beginning of a hash, which is enough to distinguish two hashes.
 func short(hash string) string { return hash[:min(16, len(hash))] }
 
 // exception is a run that is expected to differ from a commit, with the reason.
 type exception struct {
 	Run string
-	// Fails: the run fails at that commit. Otherwise its tensors differ.
+	// Fails means that the run fails at that commit; otherwise its tensors differ.
 	Fails bool
 	// Within is the largest allowed difference, as distance measures it; 0 allows any.
 	Within float64

@@ -14,7 +14,7 @@ func one(v float32) outcome {
 	return outcome{tensors: tensors{"a.weight": {"F32", []int64{1}, floats(v)}}}
 }
 
-// A difference counts as a failure unless the commit's table names the run with it.
+// A difference counts as a failure unless the commit's exceptions name the run with that kind of difference.
 func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 	failed := outcome{err: errors.New("it broke")}
 	close, far := one(1+1e-6), one(1.5)
@@ -53,7 +53,7 @@ func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 	}
 }
 
-// Hashes are compared only in the environment where they were written, for the same list.
+// Hashes are compared only with those of the same environment and the same list of runs.
 func TestHashFilesAreRefusedElsewhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x"+Ending)
 	at := environment{CPU: "c", BLAS: "b", CoreType: "t", Torch: "l"}

@@ -1,25 +1,25 @@
 // Package runs trains a list of small models and checks whether their final tensors are unchanged.
 //
-// In: the list (list.go) and this working tree. It builds the tree and trains through the command line `millrace
-// train`, so that it covers everything on the way. With Against, it builds a commit in a folder of its own with its
-// own native library, and each run is trained by both builds on this machine. With Check, it compares with a file of
-// hashes that Output wrote. With Carrier, messages between workers here go over that carrier (train reads it from
-// MILLRACE_CARRIER); hashes must be the same over each. With Processes, each run is trained in one process for each
-// worker, and with Namespaces in two network namespaces, which needs root; hashes must again be the same. It runs in
-// the working tree of millrace.
+// In: the list (list.go) and this working tree. The package builds the tree and trains through the command line
+// `millrace train`, so it covers everything on the way. With Against, it also builds a commit, in a folder of its own
+// with its own native library, and both builds train each run on this machine. With Check, it compares with a file of
+// hashes that Output wrote. With Carrier, messages between workers of this tree use that carrier (train reads it from
+// MILLRACE_CARRIER); hashes must be the same over each carrier. With Processes, each run is trained in one process for
+// each worker, and with Namespaces in two network namespaces, which needs root; hashes must again be the same. The
+// package runs in the working tree of millrace.
 //
 // Out: a line for each run with two SHA-256 hashes: of its weights and buffers, and of its optimizer state. A hash
-// covers names, element types, shapes and bytes, sorted by name, independent of the checkpoint's files. When
-// comparing, the line says instead whether the tensors are equal, and if not, how much they differ. A run that must
-// equal another run of the list (run.Like) is always checked.
+// covers names, element types, shapes and bytes, sorted by name, independent of the checkpoint's files. When comparing,
+// the line says instead whether the tensors are equal, and if not, how much they differ. A run that must equal another
+// run of the list (run.Like) is always checked.
 //
-// The result is good if no run fails, and if only the runs in expected.go differ from a commit, for the reasons
-// given there.
+// The result is good if no run fails, and if only the runs in expected.go differ from a commit, for the reasons given
+// there.
 //
-// Refused: contradicting options, and a file of hashes from another processor, BLAS or libtorch, which give other
-// bits, or from another list of runs. Files of hashes are never committed: git ignores their ending, which Output
-// requires.
+// Refused: contradicting options; a file of hashes from another processor, BLAS or libtorch, because these give other
+// bits; and a file from another list of runs. Files of hashes are never committed: git ignores their ending, which
+// Output requires.
 //
-// Every run fixes its stages, order, micro-batches, seed and learning rate. Its costs come from a described device,
-// not from a clock. So the bits depend only on the code.
+// Every run fixes its stages, order, micro-batches, seed and learning rate. Its costs come from a described device, not
+// from a clock. So the bits depend only on the code.
 package runs

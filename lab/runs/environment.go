@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/processor"
 )
 
-// environment is what bits depend on besides code.
+// environment is what the bits of a result depend on besides code.
 type environment struct {
 	CPU      string `json:"cpu"`
 	BLAS     string `json:"blas"` // the library and its chosen kernels
@@ -42,7 +42,7 @@ func environmentOf(ctx context.Context, s *side) (environment, error) {
 	return e, nil
 }
 
-// unlike says how another environment differs; "" if it does not.
+// unlike says how another environment differs; "" if there is no difference.
 func (e environment) unlike(other environment) string {
 	for _, x := range []struct{ what, here, there string }{
 		{"processor", e.CPU, other.CPU}, {"BLAS", e.BLAS, other.BLAS},

@@ -1,6 +1,6 @@
 package runs
 
-// Why runs differ from 13446a8, the first commit of the list.
+// The reasons why runs differ from 13446a8, the first commit of the list.
 const (
 	ownMean = "each stage was scaled by the replicas of the last stage, not by its own (REVIEW 6.1)"
 	lost    = "gradients of micro-batches in flight were lost under latest, all stages but the last stood still"

@@ -1,6 +1,6 @@
 package runs
 
-// The cuts of the models in most runs.
+// The cuts of the models in most runs: the first layers of stages 1, 2, ...
 var (
 	mlp3  = []int{2, 4}
 	mlp4  = []int{1, 3, 4}
@@ -10,14 +10,15 @@ var (
 	lstm3 = []int{1, 3}
 )
 
-// Placements of stages: two chunks on each of two workers, a V over two workers, two directions over four.
+// Placements of stages on workers: two chunks on each of two workers, a V over two workers, and two directions over
+// four.
 var (
 	wrapped = [][]int{{0}, {1}, {0}, {1}}
 	vee     = [][]int{{0}, {1}, {1}, {0}}
 	twoWays = [][]int{{0, 3}, {1, 2}, {2, 1}, {3, 0}}
 )
 
-// Replicated stages.
+// Placements of replicated stages.
 var (
 	two2     = [][]int{{0, 1}, {2, 3}}
 	two1     = [][]int{{0, 1}, {2}}
@@ -27,20 +28,20 @@ var (
 	three3   = [][]int{{0, 1, 2}, {3, 4, 5}}
 )
 
-// flush returns a run with a flush that must equal the run on one worker.
+// flush returns a run with a flush whose tensors must equal those of the run on one worker.
 func flush(family string, on [][]int, cuts []int) run {
 	return run{Name: family + "-leaves-what-one-worker-leaves", Subject: "mlp", Like: "mlp-on-one-worker",
 		leg: leg{layout: layout{Schedule: family, Cuts: cuts, On: on}, Steps: 6}}
 }
 
-// stream returns a run without a flush, whose minibatches are one micro-batch of 8 samples. Its learning rate is so
-// small that stale gradients do not amplify rounding errors.
+// stream returns a run without a flush. Each minibatch is one micro-batch of 8 samples. The learning rate is so small
+// that stale gradients do not amplify rounding errors.
 func stream(name, weights string, steps int, on [][]int, cuts ...int) run {
 	return run{Name: name, Subject: "mlp", leg: leg{Steps: steps, Flags: []string{"--lr", "0.02"},
 		layout: layout{Schedule: "1f1b-rr", Weights: weights, Cuts: cuts, On: on, Batch: 8, MicroBatches: 1}}}
 }
 
-// list is all runs in the order of the output. A run that is named in Like comes before those that name it.
+// list has all runs in the order of the output. A run that is named in Like comes before the runs that name it.
 var list = concat(flushes(), streams(), replicas(), pipelines(), limits(), models(), resumed(), commandLine())
 
 func concat(parts ...[]run) (all []run) {

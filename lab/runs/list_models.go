@@ -99,7 +99,7 @@ func resumed() []run {
 	}
 }
 
-// commandLine returns runs whose settings a plan's file does not hold, and runs with evaluations and checkpoints.
+// commandLine returns runs whose settings are not all in a plan's file, and runs with evaluations and checkpoints.
 func commandLine() []run {
 	return []run{
 		{Name: "flags-say-the-plan", Subject: "mlp", Like: "mlp-on-one-worker", leg: leg{Steps: 6,

@@ -41,7 +41,7 @@ func TestTheListCoversEveryFamilyAndPolicy(t *testing.T) {
 	}
 }
 
-// The list also covers what else changes bits, besides orders and policies.
+// The list covers what changes bits besides orders and policies.
 func TestTheListCoversWhatChangesTensors(t *testing.T) {
 	has := func(what string, some func(run, leg) bool) {
 		t.Helper()
@@ -89,7 +89,7 @@ func TestTheListCoversWhatChangesTensors(t *testing.T) {
 	}
 }
 
-// millrace can read and schedule the plans of the list. Runs that are named in Like come first.
+// millrace can read and schedule all plans of the list. A run that is named in Like comes before the runs that name it.
 func TestTheListIsSound(t *testing.T) {
 	if len(list) < 40 {
 		t.Errorf("%d runs; the list has 40 at least", len(list))
@@ -135,7 +135,7 @@ func TestTheListIsSound(t *testing.T) {
 	}
 }
 
-// The exceptions of a commit name runs of the list, once each and with a reason.
+// The exceptions of a commit name runs of the list, each once and with a reason.
 func TestExpectationsAreAboutTheList(t *testing.T) {
 	for commit, exceptions := range expected {
 		if len(commit) != 40 {

@@ -21,10 +21,10 @@ type Options struct {
 	Check   string // a file of hashes
 	Output  string // file for the hashes
 	Only    string // a regular expression for the names of runs
-	Carrier string // carrier of messages here; "": the usual one
+	Carrier string // carrier of messages in this tree's runs; "": the usual one
 	Jobs    int    // runs at a time
-	// Processes trains each run here in one process for each worker, by millrace launch. Namespaces puts half of the
-	// processes into each of two network namespaces.
+	// Processes trains each run of this tree in one process for each worker, by millrace launch. Namespaces puts half
+	// of the processes into each of two network namespaces.
 	Processes, Namespaces bool
 }
 
@@ -34,7 +34,7 @@ var fast = slow.Rate{Name: "10gbit", BitsPerSecond: 1e10}
 // Refusal is an error that the user can correct.
 type Refusal struct{ error }
 
-// chosen returns the runs to train. A run that is only named in Like is not added.
+// chosen returns the runs to train, by the pattern in Only. A run that is only named in Like is not added.
 func (o Options) chosen() ([]run, error) {
 	pattern, err := regexp.Compile(o.Only)
 	if err != nil {

@@ -51,8 +51,8 @@ func (s *side) play(ctx context.Context, r run) (tensors, error) {
 	return readCheckpoint(left)
 }
 
-// arguments returns the command line of one leg, and its number of workers. A resumed run writes into its first
-// folder.
+// arguments returns the command line of one leg, and its number of workers. A resumed run writes into the folder of its
+// first leg.
 func (s *side) arguments(ctx context.Context, r run, l leg, number int) (args []string, workers int, err error) {
 	sub := subjects[r.Subject]
 	args = []string{"train", "--json", "--seed", seed, "--steps", strconv.Itoa(l.Steps),

@@ -28,10 +28,10 @@ type spread struct {
 	port int // the last port at which a run's processes met
 }
 
-// firstPort is the port at which the processes of the first run meet, in their own namespace.
+// firstPort is the port at which the processes of the first run connect, in their own namespace.
 const firstPort = 29600
 
-// workersOf returns the number of workers in a command line of train, or else in the text of a Program.
+// workersOf returns the number of workers in a command line of train, or otherwise in the text of a Program.
 func workersOf(args []string, program string) (int, error) {
 	if at := slices.Index(args, "--workers"); at >= 0 {
 		return strconv.Atoi(args[at+1])

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Runs in one process for each worker leave the tensors of one worker. A long test runs the whole list.
+// Runs in one process for each worker give the same tensors as runs on one worker. A long test trains the whole list.
 func TestProcessesLeaveWhatOneWorkerLeaves(t *testing.T) {
 	root, err := git(t.Context(), "rev-parse", "--show-toplevel")
 	if err != nil {

@@ -39,8 +39,8 @@ type leg struct {
 	layout
 	Steps int
 	Flags []string // flags of train
-	// Program is arguments of `millrace schedule`. The text that it prints is trained instead of a plan's schedule. If
-	// it is empty and Schedule is "", the whole plan is in Flags.
+	// Program holds arguments of `millrace schedule`. The text that this command prints is trained instead of a plan's
+	// schedule. If Program is empty and Schedule is "", the whole plan is in Flags.
 	Program []string
 }
 
@@ -51,7 +51,7 @@ type run struct {
 	leg
 	// Like is the run whose tensors must equal this run's bit by bit.
 	Like string
-	// Then is the leg that resumes from the checkpoint, if any.
+	// Then is the leg that resumes from the first leg's checkpoint, if there is one.
 	Then *leg
 }
 
@@ -83,8 +83,8 @@ func (l layout) places() [][]int {
 	return on
 }
 
-// planFile is the part of a plan's JSON that says how to train. It is written here, without the code under test, and
-// has only fields that every version of that code reads.
+// planFile is the part of a plan's JSON that says how to train. It is written without the code under test, and has only
+// fields that every version of that code reads.
 type planFile struct {
 	Version      int          `json:"version"`
 	Model        string       `json:"model"`

@@ -30,7 +30,7 @@ type identity struct {
 	ID    string `json:"model_id"`
 }
 
-// longest is the time after which a command counts as hanging; each takes about a second.
+// longest is the time after which a command counts as hanging. Each command takes about a second.
 const longest = 2 * time.Minute
 
 // library is the native library's file in the folder "build" of a source tree.
@@ -53,8 +53,8 @@ func build(ctx context.Context, root, folder string) (*side, error) {
 	return s, nil
 }
 
-// checkout clones the repository at root into an empty folder, at a commit. It copies the native library;
-// scripts/native.sh compiles it again if the sources differ.
+// checkout clones the repository at root into an empty folder, at a commit. It also copies the native library.
+// scripts/native.sh compiles the library again if its sources differ.
 func checkout(ctx context.Context, root, commit, folder string) error {
 	for _, args := range [][]string{
 		{"clone", "--quiet", "--shared", "--no-checkout", root, folder},

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// sizes lists the sizes of every profile: each micro-batch of the list, and each replica's part.
+// sizes lists the micro-batch sizes of every profile: those of the list, and those of each replica's part.
 const sizes = "1,2,3,4,6,8,12,24"
 
 var subjects = map[string]subject{
@@ -41,7 +41,7 @@ var subjects = map[string]subject{
 	},
 }
 
-// hardware describes a device, so that costs are the same everywhere and at any time.
+// hardware describes a device. With its costs, plans are the same everywhere and at any time.
 const hardware = `name: lab
 device_types:
   cpu: {memory: 16GiB, peak: 10GFLOPS, memory_bandwidth: 10GB/s}

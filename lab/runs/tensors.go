@@ -50,7 +50,7 @@ func readCheckpoint(dir string) (tensors, error) {
 	return all, nil
 }
 
-// add adds the tensors of one file: the header's length in 8 bytes, the header, the data.
+// add adds the tensors of one file, which has the header's length in 8 bytes, the header, and the data.
 func (t tensors) add(content []byte) error {
 	if len(content) < 8 || binary.LittleEndian.Uint64(content) > uint64(len(content)-8) {
 		return fmt.Errorf("%d bytes are less than its header says", len(content))
@@ -82,7 +82,7 @@ func (t tensors) add(content []byte) error {
 	return nil
 }
 
-// split separates the weights and buffers from the optimizer state, whose names have a #.
+// split separates the weights and buffers from the optimizer state. Names of the optimizer state contain a #.
 func (t tensors) split() (weights, state tensors) {
 	weights, state = tensors{}, tensors{}
 	for name, x := range t {
@@ -103,15 +103,15 @@ func (t tensors) hash() string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		x := t[name]
-		// Quoted and with lengths, so that different lists of tensors give different texts.
+		// Quotes and lengths ensure that different lists of tensors give different texts.
 		fmt.Fprintf(h, "%q %q %d %d\n", name, x.DType, x.Shape, len(x.Bytes))
 		h.Write(x.Bytes)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// distance returns how much two sets of tensors differ: the largest norm of a difference over the norm in want. It
-// is infinite if they cannot be compared. at names the tensor and the reason.
+// distance returns how much two sets of tensors differ. It is the largest ratio, over all tensors, of the norm of the
+// difference to the norm in want. It is infinite if the sets cannot be compared. at names the tensor and the reason.
 func (t tensors) distance(want tensors) (worst float64, at string) {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		if _, ok := want[name]; !ok {

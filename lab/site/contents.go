@@ -59,7 +59,7 @@ func pages(contents []Group) []Page {
 	return all
 }
 
-// unlisted returns an error text for each page of docs/ that the contents leave out.
+// unlisted returns an error text for each page of docs/ that is not in the contents.
 func unlisted(dir string, contents []Group) ([]string, error) {
 	there, err := filepath.Glob(filepath.Join(dir, "docs", "*.md"))
 	if err != nil {

@@ -1,12 +1,12 @@
 // Package site builds the documentation as a static site that needs no network.
 //
-// In: the repository's folder. The contents (contents.go) list its Markdown pages with titles and groups. Out: a
-// folder of HTML pages with the same names, README.md as index.html, and the pictures. A link to another page
-// becomes a link to its HTML. A link to any other file of the repository becomes text with the file's path, because
-// a site has no repository.
+// In: the repository's folder. The contents (contents.go) list its Markdown pages with titles and groups. Out: a folder
+// of HTML pages with the same names, README.md as index.html, and the pictures. A link to another page becomes a link
+// to its HTML. A link to any other file of the repository becomes text with the file's path, because a site has no
+// repository.
 //
 // Refused, all together and with file and line: a page of docs/ that the contents do not list, or that is listed but
 // missing; a broken link or picture; a link to a heading that does not exist.
 //
-// The output folder must not exist, or must hold an earlier site. Files that Build did not write are left alone.
+// The output folder must be new, or must contain an earlier site. Files that Build did not write are left alone.
 package site

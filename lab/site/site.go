@@ -87,7 +87,7 @@ func build(from, to string, contents []Group) ([]string, error) {
 	return written, removeOld(to, written)
 }
 
-// generator is a tag in every page, by which Build recognises its own pages.
+// generator is a tag in every page of a site, by which Build recognises the pages that it wrote.
 const generator = `<meta name="generator" content="millrace-lab docs">`
 
 // removeOld removes pages of an earlier site that are not in this one. Other files stay.

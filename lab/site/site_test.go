@@ -33,7 +33,7 @@ func built(t *testing.T) string {
 	return to
 }
 
-// Every page is opened, light on a screen and dark on a phone. Nothing is cut off, axe-core finds no fault, every
+// Every page is opened, light on a screen and dark on a phone. Nothing is cut off, and axe-core finds no fault. Every
 // link within the site leads to a file, and nothing is loaded from a network.
 func TestTheSiteIsUsedAndLookedAt(t *testing.T) {
 	to := built(t)
@@ -57,7 +57,7 @@ func TestTheSiteIsUsedAndLookedAt(t *testing.T) {
 	}
 }
 
-// TestASiteIsRefused: all faults of pages are reported together, with file and line.
+// TestASiteIsRefused checks that all faults of pages are reported together, with file and line.
 func TestASiteIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -88,7 +88,7 @@ docs/more.md: the contents of lab/site do not list it`
 	}
 }
 
-// TestOldPagesGo: a page that is no longer listed is removed from the folder, and other programs' files stay.
+// TestOldPagesGo checks that a page that is no longer listed is removed from the folder. Other programs' files stay.
 func TestOldPagesGo(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"README.md", "b.md"} {
@@ -121,7 +121,7 @@ func TestOldPagesGo(t *testing.T) {
 	}
 }
 
-// TestMessagesOfTroubleshootingAreMillraces: each message on the page occurs in the sources.
+// TestMessagesOfTroubleshootingAreMillraces checks that each message on the page occurs in the sources.
 func TestMessagesOfTroubleshootingAreMillraces(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs", "troubleshooting.md"))
 	if err != nil {

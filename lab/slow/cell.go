@@ -25,7 +25,7 @@ const (
 	slowBits       = 100e6
 )
 
-// Cell is a model on a number of hosts with links of one rate, and its measurements.
+// Cell has the measurements of one model on a number of hosts with links of one rate.
 type Cell struct {
 	Model          string  `json:"model"`
 	Hosts          int     `json:"hosts"`
@@ -38,7 +38,7 @@ type Cell struct {
 	Load           string  `json:"load"` // of the machine, before the measurement
 	TookS          float64 `json:"took_s"`
 
-	// Seconds of a step of DDP without an all-reduce, and of an all-reduce without a step.
+	// ComputeS is the seconds of a step of DDP without an all-reduce, and ReduceS those of an all-reduce alone.
 	ComputeS float64 `json:"compute_s"`
 	ReduceS  float64 `json:"reduce_s"`
 
@@ -85,7 +85,7 @@ func (c *Cell) Run(name string) *Run {
 	return &c.Runs[slices.IndexFunc(c.Runs, func(r Run) bool { return r.Name == name })]
 }
 
-// lacks says what a cell needs in order to be shown and does not have; "" if it has all.
+// lacks says what a cell lacks to be shown; "" if it is complete.
 func (c *Cell) lacks() string {
 	all := []string{Chosen, Plain, DDP, Accumulated}
 	switch {
@@ -101,7 +101,7 @@ func (c *Cell) lacks() string {
 	return ""
 }
 
-// Share returns DDP's all-reduce time over its compute time.
+// Share returns DDP's all-reduce time divided by its compute time.
 func (c *Cell) Share() float64 { return c.ReduceS / c.ComputeS }
 
 // Fastest returns the faster of PyTorch's two runs.
@@ -113,7 +113,7 @@ func (c *Cell) Fastest() *Run {
 	return a
 }
 
-// Broken says how the cell breaks the promise, compared with the faster way of DDP; "" if it keeps it.
+// Broken says how the cell breaks the promise, compared with the faster of PyTorch's two runs; "" if it does not.
 func (c *Cell) Broken() string {
 	switch d := c.Fastest(); {
 	case d.Interval.Hi < leastOfDDP:
@@ -125,6 +125,6 @@ func (c *Cell) Broken() string {
 	return ""
 }
 
-// Off returns the relative error of the chosen plan's prediction. It is only shown: hosts share processors, which
-// disturbs the step.
+// Off returns the relative error of the chosen plan's prediction. No promise depends on it, because hosts share
+// processors, which disturbs the step.
 func (c *Cell) Off() float64 { return race.Off(c.Runs[0].PredictedS, c.Runs[0].StepS) }

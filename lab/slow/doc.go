@@ -1,14 +1,14 @@
 // Package slow makes hosts with slow links on one machine, and keeps measurements of trainings over them.
 //
 // In: the number of hosts, the rate of their links, and the measurements of rivals that trained over them. Out:
-// namespaces to start commands in, the cluster file that describes them, the workloads, a file of cells, tables and
-// a plot. A host is a network namespace with one interface, connected to the others' by a bridge. tc's token bucket
-// limits both directions. A host's processes run on one processor.
+// namespaces to start commands in, the cluster file that describes them, the workloads, a file of cells, tables and a
+// plot. A host is a network namespace with one interface. A bridge connects the hosts' interfaces, and tc's token
+// bucket limits both directions. A host's processes run on one processor.
 //
 // Refused: a machine on which this is not possible, with the failed command and its output (it needs root, ip, tc,
 // unshare, nsenter and taskset); rates and numbers of hosts outside their ranges; results files of another form.
 //
-// A namespace lives as long as a process in it, which reads a pipe from the process that opened the hosts. So
-// nothing remains however that process ends, and the machine's own network is not changed. The caller ends what it
-// started on the hosts, and then closes them.
+// A namespace lives as long as a process in it, which reads a pipe from the process that opened the hosts. So all
+// namespaces end with that process, however it ends, and the machine's own network is not changed. The caller ends what
+// it started on the hosts, and then closes them.
 package slow

@@ -11,7 +11,8 @@ import (
 // Inside returns a command line that runs another one on a host.
 func (h *Hosts) Inside(host int, words ...string) []string { return h.all[host].inside(words...) }
 
-// Across returns a command line that runs another one in the bridge's namespace, where all links end, not on a host.
+// Across returns a command line that runs another one in the bridge's namespace. All links end there, and it is no
+// host.
 func (h *Hosts) Across(words ...string) []string { return h.bridge().inside(words...) }
 
 // Unplug cuts a host's link. The host notices.
@@ -29,7 +30,8 @@ func Linked(host int) string {
 	return fmt.Sprintf("ip -o link show up master bridge | grep -q ' %s@'", portOf(host))
 }
 
-// Running returns the processes on each host, and after those of the last host what runs in the bridge's namespace.
+// Running returns the processes on each host. After those of the last host come the processes in the bridge's
+// namespace.
 func (h *Hosts) Running() ([][]int, error) {
 	running, of := make([][]int, len(h.all)), map[string]int{}
 	for i, n := range h.all {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
-// MostHosts is the maximal number of hosts, so that each has a reasonable share of a processor.
+// MostHosts is the maximal number of hosts. With more, a host's share of a processor would be too small.
 const MostHosts = 16
 
 // Rate is the limit of a link, as tc writes it.
@@ -42,15 +42,15 @@ func ParseRate(text string) (Rate, error) {
 	return r, nil
 }
 
-// A link's bucket lets through only what arrives at once. Further packets wait at most queueMS, and are then
-// dropped, as in a switch.
+// A link's token bucket holds bucketBytes, so a larger burst exceeds the rate. Further packets wait for at most queueMS
+// milliseconds. Packets that would wait longer are dropped, as in a switch.
 const (
 	bucketBytes = 64 << 10
 	queueMS     = 50
 )
 
-// Bytes of an Ethernet frame with 1500 bytes as tc counts it, with its header, and the bytes in it that TCP
-// delivers.
+// frameBytes is the length of an Ethernet frame with 1500 bytes, including its header, as tc counts it. payloadBytes is
+// how many of these bytes TCP delivers.
 const (
 	frameBytes   = 1514
 	payloadBytes = 1448
@@ -66,19 +66,19 @@ type Hosts struct {
 	all []*namespace
 }
 
-// namespace is a network namespace. A process keeps it alive until the pipe to that process is closed.
+// namespace is a network namespace. The process holder keeps it alive until the pipe to that process is closed.
 type namespace struct {
 	holder *exec.Cmd
 	pipe   io.Closer
 }
 
-// Address returns the address of a host, which other machines cannot reach.
+// Address returns the IP address of a host. Other machines cannot reach it.
 func Address(host int) string { return fmt.Sprintf("10.77.0.%d", host+1) }
 
 // Interface is the name of every host's interface.
 const Interface = "eth0"
 
-// Open makes hosts whose links have this rate in each direction. The end of ctx ends what runs in them.
+// Open makes hosts whose links have this rate in each direction. When ctx ends, what runs in them ends too.
 func Open(ctx context.Context, hosts, processors int, r Rate) (*Hosts, error) {
 	if hosts < 2 || hosts > MostHosts {
 		return nil, fmt.Errorf("slow: %d hosts; there are 2 to %d", hosts, MostHosts)
@@ -98,7 +98,7 @@ func (h *Hosts) open(ctx context.Context, hosts int, r Rate) error {
 		}
 		h.all = append(h.all, n)
 	}
-	bridge := h.bridge() // it is not one of the hosts
+	bridge := h.bridge() // the bridge's namespace is not one of the hosts
 	if err := bridge.run(ctx, "ip link add bridge type bridge", "ip link set bridge up"); err != nil {
 		return err
 	}
@@ -176,8 +176,8 @@ func (h *Hosts) Close() (err error) {
 	return err
 }
 
-// Group returns a rival with one process on each of the first hosts, on the host's processor. Each runs one of these
-// commands.
+// Group returns a rival with one process on each of the first hosts, bound to the host's processor. Each process runs
+// one of these commands.
 func (h *Hosts) Group(commands []race.Command) race.Command {
 	for i, c := range commands {
 		in := h.all[i].inside("taskset", "--cpu-list", strconv.Itoa(i%h.Processors), c.Path)

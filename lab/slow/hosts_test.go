@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/race"
 )
 
-// actAs makes the test binary play another role.
+// actAs is the environment variable that makes the test binary play another role.
 const actAs = "MILLRACE_SLOW_TEST"
 
 func TestMain(m *testing.M) {
@@ -97,7 +97,8 @@ func hosts(t *testing.T, n int, r Rate) *Hosts {
 	return h
 }
 
-// A transfer between two hosts takes as long as its bytes need at the payload's rate, minus what the buckets hold.
+// A transfer between two hosts takes at least as long as its bytes need at the payload's rate, except those that fit in
+// the buckets. It takes at most three times as long.
 func TestLinksHaveTheirRate(t *testing.T) {
 	r := Rate{"40mbit", 40e6}
 	h := hosts(t, 3, r)
@@ -167,7 +168,7 @@ func TestHostsEnd(t *testing.T) {
 	}
 }
 
-// Running finds all processes on hosts, also in a session of their own. Linked notices a broken link.
+// Running finds all processes on hosts, also those in a session of their own. Linked notices a broken link.
 func TestWhatRunsOnHosts(t *testing.T) {
 	h := hosts(t, 3, Rate{"1gbit", 1e9})
 	defer h.Close()

@@ -6,16 +6,16 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// Published is what PipeDream (SOSP'19) reports for VGG-16, with the share of data parallelism's all-reduce.
+// Published is what PipeDream (SOSP'19) reports for VGG-16, and the share of data parallelism's all-reduce.
 type Published struct {
 	Cluster string  // cluster of Table 2, as our preset
 	Where   string  // servers and GPUs of Table 1
-	Factor  float64 // epoch time over data parallelism's, Table 1
+	Factor  float64 // epoch time of data parallelism over PipeDream's, Table 1
 	Share   float64 // all-reduce time over compute time
 }
 
-// VGG-16 in PipeDream: 64 images per GPU (section 5.1), and the time of a minibatch of 128 in its published profile
-// (graph.txt, forward and backward).
+// VGG-16 in PipeDream. Data parallelism has 64 images per GPU (section 5.1). profiledS is the seconds of a minibatch of
+// 128 images in the published profile (graph.txt), forward and backward.
 const (
 	publishedParameters = 138357544
 	publishedBatch      = 64
@@ -23,8 +23,9 @@ const (
 	profiledS           = 0.2339 + 0.4386
 )
 
-// PipeDream returns VGG-16 from Table 1 of PipeDream. The paper does not print the time of an all-reduce. The share
-// is the time of the best rings over the links of Table 2 (cluster.AllReduceS), relative to the published profile.
+// PipeDream returns VGG-16's values from Table 1 of PipeDream. The paper does not print the time of an all-reduce. So
+// Share is computed: the time of the best rings over the links of Table 2 (cluster.AllReduceS), divided by the compute
+// time of the published profile.
 func PipeDream() ([]Published, error) {
 	all := []Published{
 		{Cluster: "pipedream-a:4x4", Where: "4 servers x 4 V100, 10 Gbit/s", Factor: 5.28},
@@ -44,8 +45,8 @@ func PipeDream() ([]Published, error) {
 	return all, nil
 }
 
-// Nearest returns the cell of a model whose share is nearest to a published one by their quotient; nil if there is
-// none.
+// Nearest returns the cell of a model whose share is nearest to a published one, measured by their ratio. It returns
+// nil if there is no cell.
 func (r *Results) Nearest(model string, p Published) *Cell {
 	var best *Cell
 	far := func(c *Cell) float64 { return math.Abs(math.Log(c.Share() / p.Share)) }

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Results are cells, with the head of the measurement.
+// Results has cells and the head of the measurement.
 type Results struct {
 	record.Head        // of the last command that measured cells
 	Torch       string `json:"torch"` // PyTorch's version
@@ -57,7 +57,7 @@ func (r *Results) Put(c Cell) {
 	})
 }
 
-// Broken describes each cell that breaks the promise; it returns nil if all keep it.
+// Broken returns an error for each cell that breaks the promise; nil if there is none.
 func (r *Results) Broken() error {
 	var all []error
 	for i := range r.Cells {

@@ -17,7 +17,7 @@ func (c *Cell) Sentence() string {
 		c.Name(), c.Share(), d.Ratio, d.Name, d.Interval.Lo, d.Interval.Hi, 1e3*c.Runs[0].StepS, 1e3*c.Runs[0].PredictedS)
 }
 
-// Markdown writes the cells as a table, and says which are nearest to PipeDream's.
+// Markdown writes the cells as a table, and says which cells are nearest to PipeDream's published values.
 func (r *Results) Markdown(w io.Writer) error {
 	t := report.Table{Head: []string{"model", " hosts", " links", " all-reduce / compute", " DDP ms", " no_sync ms",
 		" dp-overlap ms", " millrace ms", " predicted", " off", " over DDP", " over no_sync", " over dp-overlap", "plan"}}
@@ -61,7 +61,8 @@ func (r *Results) Markdown(w io.Writer) error {
 	return nil
 }
 
-// Plot draws how much faster the chosen plan is than DDP, over DDP's all-reduce time, with PipeDream's two values.
+// Plot draws how many times as fast as DDP the chosen plan is, against DDP's all-reduce time over its compute time. It
+// also draws PipeDream's two values.
 func (r *Results) Plot() (*report.Lines, error) {
 	p := &report.Lines{Title: "Times as fast as PyTorch DDP", XLabel: "DDP's all-reduce time over its compute time",
 		Log: true}

@@ -27,7 +27,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// A ring of hosts moves 2 (n-1)/n of the bytes over each host's link, in each direction.
+// In the described cluster, a ring of n hosts moves 2 (n-1)/n of the bytes over each host's link, in each direction.
 func TestTheClusterIsTheHosts(t *testing.T) {
 	r := Rate{"100mbit", 100e6}
 	const bytes = 96 << 20
@@ -44,7 +44,8 @@ func TestTheClusterIsTheHosts(t *testing.T) {
 	}
 }
 
-// cell returns a cell with these speeds in each round. With factor 1 the chosen plan is 10 times as fast as a rival.
+// cell returns a cell in which the chosen plan's rate is multiplied by each round's factor. With factor 1 it is as fast
+// as every rival except Accumulated, which is half as fast.
 func cell(model string, hosts int, bits float64, share float64, factors ...float64) Cell {
 	c := Cell{Model: model, Hosts: hosts, Rate: "r", BitsPerSecond: bits, Batch: 64, ComputeS: 1, ReduceS: share}
 	for i, name := range []string{Chosen, Plain, DDP, Accumulated} {
@@ -193,8 +194,8 @@ func TestCellsThatLackSomethingAreRefused(t *testing.T) {
 	}
 }
 
-// Cluster A moves 2 x 3/4 of 553 MB over each server's 10 Gbit/s, and as much between its four GPUs over PCIe; a
-// minibatch of 64 computes for 336 ms.
+// The published shares, by hand. Cluster A moves 2 x 3/4 of 553 MB over each server's 10 Gbit/s, and as much between
+// the four GPUs of a server over PCIe. A minibatch of 64 computes for 336 ms.
 func TestPublishedShares(t *testing.T) {
 	published, err := PipeDream()
 	if err != nil {

@@ -16,7 +16,7 @@ type Workload struct {
 	Family   string
 	Settings map[string]any
 	Rows     int // in a step, per host
-	// Pieces is the number of micro-batches in a host's rows, for the rival that adds up gradients.
+	// Pieces is the number of micro-batches into which the rival that adds up gradients cuts a host's rows.
 	Pieces int
 }
 

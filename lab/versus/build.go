@@ -30,8 +30,8 @@ type Build struct {
 	dir       string // where it runs and keeps its profiles
 }
 
-// OpenBuild returns a build of a program with its library and its own folder to run in. Without a library the
-// program finds its own.
+// OpenBuild returns a build of a program with its native library, and with its own folder to run in. If native is
+// empty, the program finds its own library.
 func OpenBuild(name, path, native, dir string) (*Build, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -139,7 +139,7 @@ type trained struct {
 	Measured  float64 `json:"measured_step_s"`
 }
 
-// train trains some steps, without other work. With several processes it uses launch.
+// train trains some steps with only one evaluation row. With several processes it uses launch.
 func (b *Build) train(ctx context.Context, steps int, settings ...string) (trained, error) {
 	args := append([]string{"train", "--steps", fmt.Sprint(steps), "--eval-rows", "1", "--out", "run", "--overwrite"},
 		settings...)
@@ -160,7 +160,7 @@ func (b *Build) train(ctx context.Context, steps int, settings ...string) (train
 // errNoPlan is the error for a build's plan that cannot be read.
 var errNoPlan = errors.New("its plan names no stages")
 
-// shape is the part of a plan that settings can fix.
+// shape is the part of a plan that flags can fix.
 type shape struct {
 	Plan struct {
 		Stages []struct {
@@ -171,7 +171,7 @@ type shape struct {
 	} `json:"plan"`
 }
 
-// planned asks a build for a plan, and returns settings with which any build makes the same plan.
+// planned asks a build for a plan, and returns the flags with which any build makes the same plan.
 func (b *Build) planned(ctx context.Context, settings ...string) ([]string, error) {
 	var s shape
 	if err := b.answer(ctx, &s, append([]string{"plan"}, settings...)...); err != nil {

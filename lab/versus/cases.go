@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Speeds below which the new build counts as slower.
+// Speeds relative to the old build. Below them the new build counts as slower.
 const (
 	TrainingLimit = 0.97
 	PlanningLimit = 0.95
@@ -27,35 +27,36 @@ type Subject struct {
 	Optimizer []string
 }
 
-// visitS is the length of a visit's measured steps, in seconds.
+// visitS is the approximate duration of a visit's steps, in seconds.
 const visitS = 2
 
-// Steps of a visit: enough to leave out the first ones, and a limit for short steps.
+// The numbers of steps of a visit. leastSteps is enough to leave out the first ones, and mostSteps is a limit for short
+// steps.
 const (
 	leastSteps = 12
 	mostSteps  = 400
 )
 
-// settings returns the flags of the subject for both builds. The optimizer is fixed, because builds have different
+// settings returns the flags of the subject for both builds. It includes the optimizer, because builds have different
 // defaults and results are compared with earlier ones.
 func (s Subject) settings(workers int) []string {
 	return append([]string{"--model", s.Model, "--data", s.Data, "--batch", fmt.Sprint(s.Batch), "--workers",
 		fmt.Sprint(workers)}, s.Optimizer...)
 }
 
-// stepsFor returns how many steps of this length make a visit.
+// stepsFor returns how many steps make a visit if each takes stepS seconds.
 func stepsFor(stepS float64) int {
 	return max(leastSteps, min(mostSteps, int(math.Ceil(visitS/stepS))))
 }
 
-// Training compares the step of a 1F1B pipeline with this many workers. The old build plans the stages.
+// Training compares the step of a 1F1B pipeline with this many workers. The old build plans the stages for both.
 func Training(s Subject, workers, pairs int, limit float64) Case {
 	return Case{
 		Name: fmt.Sprintf("train %s, %d workers", s.Model, workers), Limit: limit, Pairs: pairs,
 		Prepare: func(ctx context.Context, old, new *Build) (func(context.Context, *Build) (float64, error), error) {
 			settings := s.settings(workers)
 			hardware := []string{"--model", s.Model, "--batch", fmt.Sprint(s.Batch), "--workers", fmt.Sprint(workers)}
-			// With one number of micro-batches only one size is profiled.
+			// The number of micro-batches is given, so only one micro-batch size is profiled.
 			fixed, err := old.planned(ctx, append(hardware, "--stages", fmt.Sprint(workers), "--schedule", "1f1b",
 				"--micro-batches", fmt.Sprint(2*workers), "--recompute", "none")...)
 			if err != nil {
@@ -106,8 +107,8 @@ func command(name string, pairs int, before [][]string, args []string) Case {
 // sixteen is a cluster of 16 devices: two servers of eight.
 const sixteen = "dapple-a"
 
-// Planning compares planners on described models and 16 devices. The planner auto, which searches, gets only the
-// models in searched.
+// Planning compares planners on described models and 16 devices. The planner auto, which searches, gets only the models
+// in searched.
 func Planning(planners, models, searched []string, pairs int) []Case {
 	var all []Case
 	for _, p := range planners {

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Case is one thing that both builds do.
+// Case is one thing that both builds do, and that is timed.
 type Case struct {
 	Name string
-	// Limit is the lowest speed relative to the old build that is not a loss; 0: no limit.
+	// Limit is the lowest allowed speed of the new build relative to the old one; 0: no limit.
 	Limit float64
 	Pairs int
 	// Prepare makes what both builds need. It returns a function that measures one visit to a build and returns its
@@ -35,7 +35,8 @@ type Row struct {
 // confidence is the confidence of every interval.
 const confidence = 0.95
 
-// Compare visits both builds in pairs with alternating order. First it visits each once without counting.
+// Compare visits both builds in pairs, and they take turns at going first. Before that it visits each build once
+// without counting.
 func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, error) {
 	row := Row{Name: c.Name, Limit: c.Limit}
 	if least := stats.Fewest(confidence); c.Pairs < least {
@@ -70,7 +71,7 @@ func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, 
 	return row, row.judge()
 }
 
-// ratios returns the speeds of the new build over the old one, by pair.
+// ratios returns the speed of the new build relative to the old one, by pair.
 func (r *Row) ratios() ([]float64, error) {
 	if len(r.OldS) != len(r.NewS) {
 		return nil, fmt.Errorf("%s: %d times of one build and %d of the other", r.Name, len(r.OldS), len(r.NewS))

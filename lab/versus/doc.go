@@ -1,10 +1,10 @@
 // Package versus compares two builds of millrace as programs.
 //
-// In: the paths of two binaries, and the cases to compare them with. Out: [Results], with the times of both builds
-// in alternating pairs, and the median of their ratios with its interval. They say whether the new build is slower
-// than a limit allows. [Splits] compares both builds' predictions with their measurements. It only uses verbs and
-// flags that both builds have. Each build plans and measures for itself, and settings instead of files fix a plan,
-// so that neither needs to read the other's files.
+// In: the paths of two binaries, and the cases to compare them with. Out: [Results], with the times of both builds in
+// alternating pairs, and the median of their ratios with its interval. The Results say whether the new build is slower
+// than a limit allows. [Splits] compares both builds' predictions with their measurements. The package only uses verbs
+// and flags that both builds have. Each build plans and measures for itself. Flags instead of files fix a plan, so
+// neither build needs to read the other's files.
 //
 // Both may be the same program, which trains with threads in one case and with processes in the other.
 //

@@ -19,7 +19,7 @@ type Results struct {
 	Splits []Splits `json:"splits,omitempty"`
 }
 
-// Kind returns the results' name in their file, which is the same for all commands.
+// Kind returns the results' name in their file, which is the same for all comparisons of builds.
 func (r *Results) Kind() string { return Kind }
 
 // Kind is the name of all comparisons of builds in their files.

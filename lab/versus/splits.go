@@ -25,7 +25,7 @@ type Splits struct {
 	Correlation float64 `json:"correlation"` // between predicted and measured throughput
 }
 
-// Split is one plan.
+// Split is one plan with its predicted and measured step.
 type Split struct {
 	Settings   string  `json:"settings"`
 	PredictedS float64 `json:"predicted_s"`
@@ -53,8 +53,8 @@ func RandomSplits(seed uint64, count, layers, workers int) [][]string {
 	return all
 }
 
-// Predict trains every plan once on both builds in turn. Each build first predicts it, from a profile that another
-// process measured at the beginning.
+// Predict trains every plan once on both builds in turn. Before that, each build predicts the plan from its profile.
+// Another process of the build measured this profile at the beginning.
 func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans [][]string,
 	log io.Writer) ([]Splits, error) {
 	found := []Splits{{Model: s.Model, Build: old.Name}, {Model: s.Model, Build: new.Name}}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Builds alternate in going first, the first visits do not count, and the interval decides.
+// Builds take turns at going first, the first visits do not count, and the interval decides whether a build is slower.
 func TestCompareAlternates(t *testing.T) {
 	old, new := &Build{Name: "old"}, &Build{Name: "new"}
 	var order []string
@@ -45,7 +45,7 @@ func TestCompareAlternates(t *testing.T) {
 	}
 }
 
-// A build that predicts 1 s and takes 2, 3 and 4 s is wrong by a half, two thirds and three quarters.
+// Errors by hand: a build that predicts 1 s and takes 2, 3 and 4 s is wrong by a half, two thirds and three quarters.
 func TestSplitsAreCounted(t *testing.T) {
 	s := Splits{Plans: []Split{{"a", 1, 2}, {"b", 1, 4}, {"c", 1, 3}}}
 	s.count()

@@ -19,13 +19,13 @@ type training struct {
 	Name      string         `yaml:"name"`
 	Cluster   string         `yaml:"cluster"`
 	Batch     int            `yaml:"batch"`
-	Pipelines int            `yaml:"pipelines"` // the most for which max-num finds memory
+	Pipelines int            `yaml:"pipelines"` // the most for which the guideline max-num finds memory
 	Optimizer string         `yaml:"optimizer"`
 	Settings  map[string]any `yaml:"settings"`
 }
 
-// launching is a cluster of the paper's GPU with millrace's kernel-by-kernel preset: launches, and products whose
-// efficiency depends on their size.
+// launching is a cluster of the paper's GPU with millrace's kernel-by-kernel preset. This preset counts launches, and
+// the efficiency of a matrix product depends on its size.
 const launching = `
 name: kernels
 device_types: {v100: {like: v100-32gb}}
@@ -33,8 +33,8 @@ device: v100
 levels: [{name: node, size: 1, bandwidth: 1GB/s}]
 `
 
-// described returns the training on devices by roofline, or kernel by kernel, and all micro-batch sizes. It leaves
-// the stages out.
+// described returns the training on devices by roofline, or kernel by kernel, and all micro-batch sizes. The workload
+// has no stages yet.
 func (a training) described(kernels bool) (w *avgpipe.Workload, sizes []int, err error) {
 	c, err := cluster.Preset(a.Cluster)
 	if err != nil {

@@ -27,7 +27,7 @@ type batches struct {
 	Peak float64 `yaml:"peak"`
 }
 
-// at returns the comparison at a batch.
+// at returns the comparison with a given batch.
 func (a batches) at(ctx context.Context, x world, batch int) (*comparison, error) {
 	w := compared{Training: a.Training, MicroBatches: a.MicroBatches}
 	w.Training.Batch = batch
@@ -141,7 +141,7 @@ func figure16(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// idle adds the rows on the fraction of time in which each system's devices compute, and on their rate.
+// idle adds the rows on the fraction of time in which each system's devices compute, and on the rate that they reach.
 func (c *comparison) idle(t *table.Table) error {
 	r := named(c.rows, bounded)
 	if r.AvgPipe == nil {
@@ -166,8 +166,8 @@ func (c *comparison) idle(t *table.Table) error {
 	return nil
 }
 
-// peaks returns the ratio of AvgPipe's peak utilisation to that of the better of Figure 16's baselines. AvgPipe has
-// PipeDream-2BW's memory, or with free any memory. A peak is the utilisation while a device computes.
+// peaks returns AvgPipe's peak utilisation divided by that of the better of Figure 16's baselines. AvgPipe may use
+// PipeDream-2BW's memory or, if free, any memory. A peak is the utilisation while a device computes.
 func (c *comparison) peaks(free bool) (higher float64, at string, err error) {
 	rows := c.rows
 	if free {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// chart returns bars of each baseline and of AvgPipe in its memory; 0 if nothing fits.
+// chart returns bars of each baseline, and of AvgPipe within that baseline's memory; 0 if nothing fits.
 func (c *comparison) chart(unit string, baseline func(avgpipe.EqualMemory) float64,
 	own func(*avgpipe.Pipelined) float64) table.Chart {
 	out := table.Chart{Title: c.of.Training.Name, X: unit, Lines: []table.Line{{Name: "the baseline"},

@@ -20,7 +20,7 @@ func init() {
 		"AvgPipe Figure 13: utilisation under the baselines and under AvgPipe at their memory", table.Uses{}, figure13)
 }
 
-// compared is a training with section 7.1's statements on it; missing values are not printed.
+// compared is a training with section 7.1's statements on it. A zero value means that the paper does not print it.
 type compared struct {
 	Training     training           `yaml:",inline"`
 	MicroBatches int                `yaml:"micro_batches"`
@@ -43,7 +43,7 @@ const (
 	multiVersion    = "PipeDream"
 )
 
-// comparison is a training's baselines in a world, and AvgPipe's settings there.
+// comparison has a training's baselines under some assumptions, and AvgPipe's settings under the same ones.
 type comparison struct {
 	of        compared
 	load      *avgpipe.Workload
@@ -72,7 +72,7 @@ func (w compared) in(ctx context.Context, x world) (*comparison, error) {
 	return c, err
 }
 
-// held returns AvgPipe within a budget that depends on each baseline.
+// held returns AvgPipe within a budget for each baseline, which to computes.
 func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgpipe.EqualMemory, err error) {
 	for _, b := range c.baselines {
 		row, err := c.settings.Within(b, to(b), c.load.LimitBytes)
@@ -96,7 +96,7 @@ func named(rows []avgpipe.EqualMemory, name string) *avgpipe.EqualMemory {
 // together returns the memory of all devices.
 func together(bytes []int64) int64 { return avgpipe.Scored{MemoryBytes: bytes}.Together() }
 
-// budgets lists AvgPipe's other possible budgets besides the total memory of a baseline's devices.
+// budgets lists other budgets for AvgPipe than the total memory of a baseline's devices.
 var budgets = []struct {
 	what string
 	of   func(avgpipe.Baseline) avgpipe.Budget
@@ -112,7 +112,7 @@ type switched struct {
 	of   int // number of changed assumptions
 }
 
-// otherwise repeats the comparison in every other world, and with other budgets in all worlds.
+// otherwise repeats the comparison under all other assumptions, and with every budget.
 func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world) ([]switched, error) {
 	var out []switched
 	for _, b := range budgets {
@@ -146,7 +146,7 @@ func (c *comparison) otherwise(ctx context.Context, t *table.Table, all []world)
 	return out, nil
 }
 
-// worldsOf returns the other worlds of a training.
+// worldsOf returns the other assumptions to try for a training.
 func (w compared) worldsOf() []world {
 	switch w.Training.Name {
 	case "bert":
@@ -157,10 +157,10 @@ func (w compared) worldsOf() []world {
 	return worlds
 }
 
-// asDescribed means the rows' own assumptions.
+// asDescribed is the name of a comparison without changed assumptions.
 const asDescribed = ""
 
-// eachComparison yields the trainings of Figures 11 to 13 as described, and returns their number.
+// eachComparison calls yield with each training of Figures 11 to 13, compared as described. It returns their number.
 func eachComparison(ctx context.Context, t *table.Table, yield func(w compared, c *comparison) error) (int, error) {
 	trainings, err := ofTrainings[compared](t, "fig11")
 	if err != nil {
@@ -256,7 +256,7 @@ func (w compared) speedup(ctx context.Context, t *table.Table, c *comparison, r 
 	return nil
 }
 
-// batchOfEach returns data parallelism's time for a batch on every GPU.
+// batchOfEach returns data parallelism's time for a batch, in seconds, if every GPU has a batch of its own.
 func (w compared) batchOfEach(ctx context.Context) (float64, error) {
 	load, _, err := world{}.load(ctx, w.Training, w.MicroBatches)
 	if err != nil {
@@ -271,7 +271,7 @@ func (w compared) batchOfEach(ctx context.Context) (float64, error) {
 	return dp.Predicted.StepS / float64(gpus), nil
 }
 
-// ranks adds the text's words on which baseline is slowest, fastest and so on.
+// ranks adds the rows on which baseline is slowest, fastest and so on, according to the text.
 func (w compared) ranks(t *table.Table, c *comparison, others []switched) {
 	name := w.Training.Name
 	if w.Slowest != "" {
@@ -329,7 +329,7 @@ func (w compared) chosen(t *table.Table, c *comparison, others []switched) {
 	}
 }
 
-// instead adds to a row of words its values under the assumptions that change it.
+// instead adds a row's words under other assumptions, if they differ from the row's own word.
 func instead(row *table.Row, others []switched, word func([]avgpipe.EqualMemory) string) {
 	for _, o := range others {
 		if other := word(o.rows); other != row.Ours {

@@ -9,9 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Section 7.1.1 on BERT: PipeDream runs out of memory, which it does not with shorter inputs. AvgPipe is faster than
-// every other baseline within that baseline's memory. With PipeDream-2BW's memory it has 2 pipelines of 32
-// micro-batches.
+// Section 7.1.1 on BERT: PipeDream runs out of memory, but with shorter inputs it fits. Within each other baseline's
+// memory, AvgPipe is faster than that baseline. With PipeDream-2BW's memory it has 2 pipelines of 32 micro-batches.
 func TestBERTAtEqualMemory(t *testing.T) {
 	c := comparedIn(t.Context(), t, "bert", world{})
 	for _, r := range c.rows {
@@ -53,9 +52,9 @@ func TestBERTAtEqualMemory(t *testing.T) {
 	}
 }
 
-// Several pipelines win in the paper, and one wins here. GNMT's weights outweigh its activations, so several models
-// do not fit the baselines' memory. Without that limit, several pipelines win both comparisons whose degrees the
-// text prints, and every speedup is above 1, as in the paper.
+// For GNMT, several pipelines win in the paper, but one wins here at the baselines' memory. GNMT's weights outweigh its
+// activations, so several models do not fit. Without that limit, several pipelines win both comparisons whose degrees
+// the text prints. Then every speedup is above 1, as in the paper.
 func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	tabletest.Long(t)
 	c := comparedIn(t.Context(), t, "gnmt", world{})
@@ -85,7 +84,8 @@ func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	}
 }
 
-// Figure 13's order, GNMT before BERT before AWD, appears if messages block both GPUs and pipelines fill them.
+// Figure 13's order, GNMT before BERT before AWD, appears under two assumptions: messages block both GPUs, and
+// pipelines run side by side to fill them.
 func TestUtilisationInThePapersOrder(t *testing.T) {
 	tabletest.Long(t)
 	var used []float64
@@ -97,7 +97,9 @@ func TestUtilisationInThePapersOrder(t *testing.T) {
 	}
 }
 
-// Figure 12 and the text next to it.
+// Figure 12 and the text next to it. Data parallelism needs the most memory for GNMT, as in the text, but PipeDream-2BW
+// does not need the least for BERT. AvgPipe needs at most a baseline's memory. With the largest micro-batches, a value
+// that the text gives as a bound is above 50 GB.
 func TestMemoryAsTheTextHasIt(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "avgpipe-fig12")

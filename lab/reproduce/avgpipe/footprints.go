@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// gib converts bytes to a row's GiB.
+// gib converts bytes to GiB.
 func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
 func figure12(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -72,7 +72,7 @@ func byMemory(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// least adds the row on the baseline with the least memory, also with twice the micro-batches.
+// least adds the row on which baseline needs the least memory, and what it is with twice the micro-batches.
 func (w compared) least(ctx context.Context, t *table.Table, c *comparison) error {
 	row := t.Word(w.Training.Name+", the least memory of the baselines", w.LeastMemory,
 		slices.MinFunc(c.rows, byMemory).Name, "")
@@ -93,7 +93,8 @@ func (w compared) least(ctx context.Context, t *table.Table, c *comparison) erro
 	return nil
 }
 
-// larger adds to the memory of data parallelism its value with the largest micro-batches of which every GPU has one.
+// larger adds to the row on data parallelism's memory its value with larger micro-batches: the largest of which every
+// GPU still gets one.
 func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
 	gpus := len(load.Cluster.Devices)
 	sizes := load.Profile.Sizes(load.Cluster.Devices[0])
@@ -153,8 +154,8 @@ func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
 	return err
 }
 
-// moreUsed returns the mean ratio of AvgPipe's utilisation to that of the baselines' pipelines. A batch's work is
-// the same for all, so it is the ratio of their times.
+// moreUsed returns AvgPipe's utilisation divided by that of a baseline pipeline, averaged over these. All do the same
+// work for a batch, so the ratio of utilisations is that of their times.
 func moreUsed(rows []avgpipe.EqualMemory) float64 {
 	var all []float64
 	for _, r := range rows {
@@ -165,8 +166,8 @@ func moreUsed(rows []avgpipe.EqualMemory) float64 {
 	return stats.Mean(all)
 }
 
-// reached returns the fraction of their peak rate at which a plan's devices compute, averaged over stages. atOnce
-// pipelines compute at once.
+// reached returns which fraction of its peak rate a plan's device reaches while it computes, averaged over stages.
+// atOnce is the number of pipelines that compute at the same time.
 func reached(w *avgpipe.Workload, pl *plan.Plan, atOnce int) (float64, error) {
 	sum := 0.0
 	for _, st := range pl.Stages {

@@ -27,7 +27,7 @@ type scheduled struct {
 	KeptLast      float64  `yaml:"kept_last"`       // and on the last
 }
 
-// schedules is a setting under 1F1B, advance and AFAB.
+// schedules is one setting under 1F1B, under advance and under AFAB.
 type schedules struct{ one, advance, all *avgpipe.Pipelined }
 
 func (w scheduled) in(ctx context.Context, x world) (s schedules, err error) {
@@ -131,12 +131,12 @@ func figure17(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// memoryOver returns one setting's memory / another's, over all devices.
+// memoryOver returns one setting's memory divided by another's, over all devices.
 func memoryOver(a, b *avgpipe.Pipelined) float64 {
 	return float64(a.Together()) / float64(b.Together())
 }
 
-// onGPU returns one setting's memory / another's, on one device.
+// onGPU returns one setting's memory divided by another's, on one device.
 func onGPU(a, b *avgpipe.Pipelined, gpu int) float64 {
 	return float64(a.MemoryBytes[gpu]) / float64(b.MemoryBytes[gpu])
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// summary has counts over all trainings, by assumption.
+// summary has counts over all trainings, for each assumption.
 type summary struct{ by map[string]*counts }
 
 // counts are over all trainings under one assumption.

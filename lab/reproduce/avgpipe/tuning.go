@@ -17,7 +17,7 @@ func init() {
 		figure19)
 }
 
-// tuned is a training with section 7.3's statements on tuning it; 0 means not printed.
+// tuned is a training with section 7.3's statements on its tuning; 0 means not printed.
 type tuned struct {
 	Training         training `yaml:",inline"`
 	MicroBatches     int      `yaml:"micro_batches"` // of the baselines
@@ -33,17 +33,18 @@ type tuned struct {
 const simulated = "the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines " +
 	"at most for GNMT, 4 for the others, which is what the text has max-num find memory for"
 
-// startS is the time to start a setting, in seconds, if it is counted: processes, libraries, a model on GPUs.
+// startS is the time to start a setting, in seconds, if it is counted: to start processes, load libraries and put a
+// model on GPUs.
 const startS = 60
 
-// outcome holds the results of the tuning methods in a world, with the simulator as the machine.
+// outcome holds the results of the tuning methods under some assumptions, with the simulator as the machine.
 type outcome struct {
 	traversal, printed, adjusted, simulator avgpipe.Choice
-	maxNum, maxSize                         float64 // a batch's time / the shortest, at the paper's degrees
+	maxNum, maxSize                         float64 // a batch's time over the shortest, at the paper's degrees
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 
-// over returns a batch's time at a choice / that at the traversal's choice.
+// over returns a batch's time with a choice, divided by that with the traversal's choice.
 func (o *outcome) over(c avgpipe.Choice) float64 {
 	return c.Measured.StepS / o.traversal.Measured.StepS
 }
@@ -77,7 +78,7 @@ func (w tuned) in(ctx context.Context, x world) (*outcome, error) {
 	return &o, nil
 }
 
-// choiceOf returns a method's choice. It must exist, fit and be measured; otherwise the experiment is wrong.
+// choiceOf returns a method's choice. It is an error if there is none, or if it was refused or not measured.
 func choiceOf(found *avgpipe.Result, m avgpipe.Method) (avgpipe.Choice, error) {
 	for _, c := range found.Choices {
 		if c.Method == m && c.Refused == "" && c.Measured != nil {

@@ -20,23 +20,24 @@ type world struct {
 	// blocking makes a message keep both of its GPUs from computing, like one that is sent and received between two
 	// computations.
 	blocking bool
-	// beside lets GPUs run the kernels of several pipelines at once.
+	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly spend their time on launches.
 	beside bool
-	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly take launches.
+	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. Every
+	// micro-batch then takes as long in a layer as if it had a fixed number of further samples.
 	kernels bool
-	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. A layer
-	// then takes the time of a micro-batch with a fixed number of samples more.
+	// narrow shows the partitioner the real wires; otherwise the partitioner sees infinitely fast ones. The partitioner
+	// only minimises the longest of stages and messages, so if a wire is slower than the stages, it hardly balances
+	// them.
 	fill float64
-	// narrow shows the partitioner the real wires; otherwise it sees none. It only minimises the longest of stages and
-	// messages, so with a wire slower than the stages it hardly balances them.
+	// untied gives each of two layers its own weights where they share weights.
 	narrow bool
 	// untied gives each of two layers its own weights where they share them.
 	untied bool
-	// positions is the length of BERT's inputs; 0 means the table's.
+	// peak is the peak utilisation of a GPU under pipeline parallelism, according to the text on Figure 2.
 	positions int
 }
 
-// peak is a GPU's peak utilisation under pipeline parallelism by Figure 2's text.
+// worlds lists the other assumptions that the figures try, singly and in the combinations that matter.
 const peak = .6
 
 // worlds lists the other assumptions for the figures, singly and in the combinations that matter.
@@ -92,8 +93,8 @@ func (x world) switches() (n int) {
 	return n
 }
 
-// load returns a training partitioned in this world; microBatches is the number that its baselines divide a batch
-// into.
+// load returns a training, partitioned under these assumptions. microBatches is the number of micro-batches into which
+// its baselines divide a batch.
 func (x world) load(ctx context.Context, t training, microBatches int) (*avgpipe.Workload, []int, error) {
 	if x.positions > 0 {
 		settings := map[string]any{"context": x.positions}
@@ -139,7 +140,7 @@ func (x world) load(ctx context.Context, t training, microBatches int) (*avgpipe
 	return w, sizes, err
 }
 
-// emptier gives every layer the time of a micro-batch with samples more, each at the device's peak.
+// emptier adds to every layer's times the time of this many further samples at the device's peak rate.
 func emptier(w *avgpipe.Workload, samples float64) error {
 	device := w.Cluster.Devices[0]
 	for i := range w.Profile.Layers {

@@ -24,9 +24,9 @@ func trainingOf(t *testing.T, name string) compared {
 	return compared{}
 }
 
-// Each assumption changes what it names. A baseline of BERT cuts 32 samples into 8 micro-batches of 4. If 4 samples
-// fill 60 % of a GPU, a layer takes as long as for 4 (1/0.6 - 1) = 8/3 samples more. At the peak, a sample then
-// costs 0.6 of what it costs here.
+// Each assumption changes what its name says. A baseline of BERT cuts 32 samples into 8 micro-batches of 4. If 4
+// samples fill 60 % of a GPU, a layer takes as long as for 4 (1/0.6 - 1) = 8/3 samples more. A sample at the peak rate
+// then takes 0.6 of its time in such a micro-batch.
 func TestWorldsChangeWhatTheyName(t *testing.T) {
 	w := trainingOf(t, "bert")
 	described, _, err := world{}.load(t.Context(), w.Training, w.MicroBatches)
@@ -71,8 +71,8 @@ func TestWorldsChangeWhatTheyName(t *testing.T) {
 				described.Cluster.Levels[i].OccupiesDevice)
 		}
 	}
-	// In the text, advance saves 37.2 % of AFAB's memory on GPU 1, so much of this memory is activations. If the
-	// partitioner cuts for 1 Gbps, GPU 1 has a layer or two.
+	// In the text, advance saves 37.2 % of AFAB's memory on GPU 1, so much of this memory is activations. But if the
+	// partitioner considers the wires' 1 Gbps, GPU 1 gets only a layer or two.
 	narrow, _, err := world{narrow: true}.load(t.Context(), w.Training, w.MicroBatches)
 	if err != nil {
 		t.Fatal(err)

@@ -21,9 +21,9 @@ func TestBaPipesFormulasHold(t *testing.T) {
 	}
 }
 
-// TestBoards: the presets match Table V's boards to the last digit. The signs, orders and schedules of Table VI are
-// the paper's, and its values are within Near. The paper explains its gain by weights that pass through memory
-// (§4.3). If they pass less often, data parallelism is as fast as the pipeline.
+// TestBoards checks that the presets match Table V's boards to the last digit. The signs, orders and schedules of Table
+// VI are the paper's, and its values are within Near. The paper explains its gain by weights that pass through memory
+// (§4.3). If weights pass through it less often, data parallelism is as fast as the pipeline.
 func TestBoards(t *testing.T) {
 	for _, r := range tabletest.Run(t, "bapipe-table5").Rows {
 		if r.Difference != "none" && r.Difference != "same" {
@@ -50,10 +50,10 @@ func TestBoards(t *testing.T) {
 	}
 }
 
-// TestGPUs compares with Table III. Every sign is the paper's, and so is every order except GPipe before PipeDream
-// on GNMT-8 and 4 GPUs, which are 6.5 % apart in the paper. With all-reduces at 1 GB/s, data parallelism with a
-// smaller batch takes as long as in the paper. ResNet-50's plan is data parallelism on 8 GPUs, and on 4 if transfers
-// go through Gloo too.
+// TestGPUs compares with Table III. All signs and orders are the paper's except one order: GPipe before PipeDream on
+// GNMT-8 and 4 GPUs, which are 6.5 % apart in the paper. With all-reduces at 1 GB/s, data parallelism with a smaller
+// batch takes as long as in the paper. ResNet-50's plan is data parallelism on 8 GPUs, and also on 4 if transfers go
+// through Gloo.
 func TestGPUs(t *testing.T) {
 	tabletest.Long(t)
 	three := tabletest.Run(t, "bapipe-table3")
@@ -75,9 +75,9 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-// TestGiants: models with Table IV's numbers of layers have its numbers of parameters. BaPipe's numbers of layers
-// are two to three times too large here. They come within a quarter of the paper's under two assumptions: stages
-// compute equally long, and a GPU holds what data parallelism's 32 layers hold.
+// TestGiants checks that models with Table IV's numbers of layers have its numbers of parameters. BaPipe's numbers of
+// layers are two to three times too large here. They come within a quarter of the paper's under two assumptions. Stages
+// compute equally long, and a GPU has only as much memory as data parallelism's 32 layers need.
 func TestGiants(t *testing.T) {
 	tabletest.Long(t)
 	four := tabletest.Run(t, "bapipe-table4")

@@ -59,15 +59,15 @@ func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
 
 // assumed holds assumptions on Table VI's simulator that the paper leaves open.
 type assumed struct {
-	// samples is the micro-batch of data parallelism on a board.
+	// samples is the number of samples in data parallelism's micro-batch on a board.
 	samples int
-	// paired means that a board under data parallelism computes forwards and backwards at once, as FPDeep's do.
+	// paired means that a board under data parallelism computes forwards and backwards at once, as FPDeep's boards do.
 	paired bool
 	// even gives each board the same number of samples, whatever its speed.
 	even bool
 	// freely makes all-reduces free.
 	freely bool
-	// inMemory keeps the pipeline's weights in memory too.
+	// inMemory keeps the pipeline's weights in memory, like those of data parallelism.
 	inMemory bool
 	board    board.Settings
 	roofline bool
@@ -75,10 +75,11 @@ type assumed struct {
 	schedule string  // of the pipeline; "" means the planner's best
 }
 
-// asPrinted has the paper's own assumptions: micro-batches of 1, and an accelerator of FPDeep's under both.
+// asPrinted has the paper's own assumptions: micro-batches of 1, and FPDeep's accelerator under data parallelism as
+// well.
 var asPrinted = assumed{samples: 1, paired: true, clock: 1}
 
-// switched lists each single assumption with its opposite.
+// switched lists alternatives to the single assumptions of asPrinted.
 var switched = []struct {
 	what string
 	to   func(*assumed)
@@ -151,7 +152,7 @@ func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// schedulesApart adds how much faster FBP-AS is than 1F1B-AS, depending on which is chosen.
+// schedulesApart adds how much faster FBP-AS is than 1F1B-AS, also if micro-batches of 1 fill all slices.
 func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset string) error {
 	apart := func(a assumed) (float64, error) {
 		a.schedule = "1F1B-AS"
@@ -177,7 +178,7 @@ func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset
 	return nil
 }
 
-// onBoards returns ResNet-50 on boards that compute with two-byte numbers, under the assumptions.
+// onBoards returns ResNet-50 on boards under the assumptions. The boards compute with two-byte numbers.
 func onBoards(preset string, a assumed) (*bench.Bench, error) {
 	b, err := bench.New(table.Options{}, "resnet50", nil, preset)
 	if err != nil {
@@ -198,7 +199,7 @@ func onBoards(preset string, a assumed) (*bench.Bench, error) {
 	return b, nil
 }
 
-// boardsInChain returns BaPipe's mini-batch, in seconds, and its schedule.
+// boardsInChain returns the seconds of a mini-batch under BaPipe's plan, and the plan's schedule.
 func boardsInChain(ctx context.Context, o table.Options, preset string, a assumed) (float64, string, error) {
 	b, err := onBoards(preset, a)
 	if err != nil {
@@ -215,7 +216,7 @@ func boardsInChain(ctx context.Context, o table.Options, preset string, a assume
 	return pl.Objective.Value, pl.Schedule, nil
 }
 
-// boardsInParallel returns data parallelism's mini-batch, in seconds.
+// boardsInParallel returns the seconds of a mini-batch under data parallelism.
 func boardsInParallel(preset string, a assumed) (float64, error) {
 	b, err := onBoards(preset, a)
 	if err != nil {
@@ -243,7 +244,7 @@ func boardsInParallel(preset string, a assumed) (float64, error) {
 	return took + b.C.AllReduceS(bench.Firsts(len(b.C.Devices)), bench.ParameterBytes(p)), nil
 }
 
-// sampleS returns a board's time for a sample through the whole model, in seconds.
+// sampleS returns the seconds of a board for one sample through the whole model.
 func sampleS(p *profile.Profile, d cluster.DeviceType, name string, a assumed) (float64, error) {
 	costs, _, err := p.At(name, a.samples)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Forward and backward of a stage in Tables I and II here, in seconds.
+// The times of a stage's forward and backward, in seconds, that we use for Tables I and II.
 const (
 	forwardS, backwardS = 1., 2.
 	passesS             = forwardS + backwardS
 )
 
-// played simulates a family on n stages, a step of m micro-batches.
+// played simulates a step of m micro-batches under a family on n stages.
 func played(order string, n, m int, costs sim.Costs) (sim.Summary, error) {
 	s := schedule.Settings{MicroBatches: m}
 	for w := range n {
@@ -96,7 +96,8 @@ func bapipeTable1(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// features adds what the first and the last accelerator hold: (N-i+1) a micro-batches, or twice as many.
+// features adds the activations that the first and the last of N accelerators hold. For accelerator i these are (N-i+1)
+// micro-batches of a bytes each, or times as many, but never more than all m.
 func features(t *table.Table, what string, times, n, m int, sum sim.Summary) {
 	for _, i := range []int{1, n} {
 		t.Number(fmt.Sprintf("%sfeatures of accelerator %d, a", what, i), float64(min(times*(n-i+1), m)),
@@ -150,7 +151,8 @@ func bapipeTable2(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// slowest returns the longest transfer with which a further micro-batch still takes F + B.
+// slowest returns the longest transfer, in seconds, with which another micro-batch still takes only one forward and one
+// backward.
 func slowest(order string, n int, of func(transferS float64) sim.Costs) (float64, error) {
 	keeps := func(transferS float64) (bool, error) {
 		few, err := played(order, n, 4*n, of(transferS))
@@ -176,10 +178,10 @@ func slowest(order string, n int, of func(transferS float64) sim.Costs) (float64
 	return low, nil
 }
 
-// bapipesName has the paper's name of a family.
+// bapipesName maps a family to its name in BaPipe's paper.
 var bapipesName = map[string]string{"1f1b-as": "1F1B-AS", "fbp-as": "FBP-AS", "1f1b": "1F1B-SNO", "so": "1F1B-SO"}
 
-// weights adds the memory of a stage with w bytes of weights and nothing else, by BaPipe's planner.
+// weights adds the memory that BaPipe's planner counts for a stage with w bytes of weights and nothing else.
 func weights(ctx context.Context, t *table.Table, order string, n int, streams bool) error {
 	const w = 1000
 	p := &profile.Profile{Version: profile.Version, Model: "uniform", ModelID: "uniform", Source: "roofline"}

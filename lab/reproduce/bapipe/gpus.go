@@ -36,14 +36,14 @@ type machine struct {
 	planned     cuts    // what cuts PipeDream's stages
 }
 
-// cuts says what cuts PipeDream's stages.
+// cuts says how PipeDream's stages are chosen.
 type cuts int
 
 const (
-	evenly         cuts = iota // a straight pipeline whose slowest stage is fastest
-	byPlanner                  // its planner, replicas among them
-	byCode                     // its published code, replicas among them
-	straightByCode             // its published code, as a straight pipeline
+	evenly         cuts = iota // a straight pipeline whose slowest stage is as fast as possible
+	byPlanner                  // by its planner, possibly with replicas
+	byCode                     // by its published code, possibly with replicas
+	straightByCode             // by its published code, as a straight pipeline
 )
 
 var described = machine{transfers: 1, collectives: 1, positions: 50}
@@ -60,7 +60,7 @@ var otherMachines = []table.Switch[machine]{
 	{What: "PipeDream's straight stages are its published code's", To: func(m *machine) { m.planned = straightByCode }},
 }
 
-// speedups is a computed row.
+// speedups holds our values for one row.
 type speedups struct {
 	smallDP, smallPipeDream, pipeDream, gpipe, bapipe float64
 	schedule                                          string
@@ -130,9 +130,9 @@ func bapipeTable3(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// stages adds the ratio of PipeDream's slowest stage to GPipe's, by the paper's speedups and by ours. A stream has
-// no bubble, and M micro-batches over N stages compute in M of M + N - 1 turns. So the pair of speedups determines
-// only that ratio, whatever else both have in common.
+// stages adds the ratio of PipeDream's slowest stage to GPipe's, by the paper's speedups and by ours. PipeDream's
+// stream has no bubble, but GPipe's M micro-batches over N stages compute in M of M + N - 1 turns. So the pair of
+// speedups determines this ratio, and nothing else about the stages.
 func (r *gpuRow) stages(t *table.Table, what string, ours speedups) {
 	if r.GPipeMicroBatches == 0 {
 		return
@@ -235,8 +235,8 @@ func parallelS(b *bench.Bench, devices, batch int, m machine) (float64, error) {
 	return (bench.ComputeS(costs) + all) / float64(batch*devices), nil
 }
 
-// pipeDream returns PipeDream's speedup by simulating a stream of minibatches. If PipeDream's planner chooses data
-// parallelism, it is 1.
+// pipeDream returns PipeDream's speedup over data parallelism, by simulating a stream of minibatches. The speedup is 1
+// if PipeDream's planner chooses data parallelism.
 func (r *gpuRow) pipeDream(ctx context.Context, b *bench.Bench, o table.Options, m machine, batch int,
 	dp float64) (float64, error) {
 	var pl *plan.Plan
@@ -277,8 +277,8 @@ func (r *gpuRow) pipeDream(ctx context.Context, b *bench.Bench, o table.Options,
 	return dp * predicted.SamplesPerSecond, err
 }
 
-// memoryForSNO returns the most memory of a GPU, in GiB, with which BaPipe chooses 1F1B-SNO for the row; 0 if it
-// never does. With more memory it holds the micro-batches of 1F1B-SO.
+// memoryForSNO returns the most memory of a GPU, in GiB, with which BaPipe chooses 1F1B-SNO for the row; 0 if it never
+// does. With more memory, a GPU can hold the micro-batches of 1F1B-SO.
 func (r *gpuRow) memoryForSNO(ctx context.Context, o table.Options) (float64, error) {
 	b, err := r.on(o, described)
 	if err != nil {

@@ -18,8 +18,8 @@ type giant struct {
 	positions int  // of sentences
 	samples   int  // of a micro-batch of a pipeline
 	even      bool // stages have equal compute; otherwise equal memory
-	// rest limits a GPU to what data parallelism's 32 layers take by this count. The framework then takes the rest of
-	// 16 GB.
+	// rest limits a GPU's memory to what data parallelism's 32 layers take by our count. The rest of the 16 GB is
+	// assumed to belong to the framework.
 	rest bool
 }
 
@@ -37,7 +37,7 @@ var otherGiants = []struct {
 	{"sentences of 100 positions", func(g *giant) { g.positions = 100 }},
 }
 
-// paperLayers is the number of layers under data parallelism.
+// paperLayers is the paper's number of layers under data parallelism.
 const paperLayers = 32
 
 func bapipeTable4(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -97,7 +97,7 @@ func bapipeTable4(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// fitting finds how many layers fit.
+// fitting finds how many layers fit, and keeps profiles and benches for reuse.
 type fitting struct {
 	ctx     context.Context
 	known   map[giantSize]*profile.Profile
@@ -108,7 +108,7 @@ type giantSize struct {
 	layers, positions, samples int
 }
 
-// profile returns a profile of GNMT-L at one micro-batch size.
+// profile returns a profile of GNMT with this many layers, at one micro-batch size.
 func (f *fitting) profile(g giant, layers, samples int) (*profile.Profile, error) {
 	size := giantSize{layers, g.positions, samples}
 	if p := f.known[size]; p != nil {
@@ -123,7 +123,7 @@ func (f *fitting) profile(g giant, layers, samples int) (*profile.Profile, error
 	return p, err
 }
 
-// bench returns GNMT-L with Adam.
+// bench returns GNMT with this many layers and Adam.
 func (f *fitting) bench(g giant, layers int) (*bench.Bench, error) {
 	size := giantSize{layers, g.positions, 0}
 	if b := f.benches[size]; b != nil {
@@ -138,7 +138,7 @@ func (f *fitting) bench(g giant, layers int) (*bench.Bench, error) {
 	return b, err
 }
 
-// most returns the most layers of each system by number of GPUs.
+// most returns, for each system, the largest number of layers that fits for each number of GPUs.
 func (f *fitting) most(g giant, devices []int) (map[string][]int, error) {
 	room := int64(0)
 	if g.rest {
@@ -168,7 +168,7 @@ func (f *fitting) most(g giant, devices []int) (map[string][]int, error) {
 	return out, nil
 }
 
-// needs returns the bytes of a GPU that holds the whole model and a batch of 32.
+// needs returns the bytes that one GPU needs for the whole model and a batch of 32.
 func (f *fitting) needs(g giant, layers int) (int64, error) {
 	b, p, err := f.within(g, layers, 32, 1)
 	if err != nil {
@@ -182,7 +182,7 @@ func (f *fitting) needs(g giant, layers int) (int64, error) {
 	return 0, fmt.Errorf("%d layers fit into a byte: %w", layers, err)
 }
 
-// within returns a bench whose GPUs have room bytes (0 means as described), and its profile.
+// within returns a bench whose GPUs have room bytes of memory (0 means as described), and its profile.
 func (f *fitting) within(g giant, layers, samples int, room int64) (*bench.Bench, *profile.Profile, error) {
 	p, err := f.profile(g, layers, samples)
 	if err != nil {
@@ -204,7 +204,8 @@ func (f *fitting) within(g giant, layers, samples int, room int64) (*bench.Bench
 	return &b, p, nil
 }
 
-// fits says whether the given layers train on n GPUs: on one with a batch of 32, on several with 2 N micro-batches.
+// fits says whether a model with this many layers fits on n GPUs. One GPU gets a batch of 32; several get 2 n
+// micro-batches.
 func (f *fitting) fits(g giant, order string, n, layers int, room int64) (bool, error) {
 	samples, microBatches := g.samples, 2*n
 	if n == 1 {

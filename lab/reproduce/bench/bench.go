@@ -33,7 +33,8 @@ type Bench struct {
 	saving float64
 	// collectives is the fraction of the wires' rate that all-reduces reach; 0 means all of it.
 	collectives float64
-	// bySize selects the kinds of layers with costs by kernels; other kinds use plain. nil means that all use C's.
+	// bySize selects the kinds of layers with costs by kernels. The costs of other kinds use plain's device types. nil
+	// means that all kinds use C's.
 	bySize func(kind string) bool
 	plain  map[string]cluster.DeviceType
 }
@@ -45,8 +46,8 @@ func (b *Bench) Reaching(part float64) *Bench {
 	return &other
 }
 
-// MessagesAt returns the bench with messages between servers at a fraction of the wires' rate, and all-reduces at
-// all of it.
+// MessagesAt returns the bench with messages between servers at a fraction of the wires' rate. All-reduces keep the
+// whole rate.
 func (b *Bench) MessagesAt(part float64) *Bench {
 	other, c := *b, *b.C
 	c.Levels = slices.Clone(c.Levels)
@@ -59,7 +60,8 @@ func (b *Bench) MessagesAt(part float64) *Bench {
 	return &other
 }
 
-// OneWay returns the bench with links that carry messages one way at a time, as in PipeDream's 2 a / B.
+// OneWay returns the bench with links that carry messages one way at a time. So in PipeDream's formula 2 a / B, a bytes
+// take 2 a over the bandwidth B to go there and back.
 func (b *Bench) OneWay() *Bench {
 	other, c := *b, *b.C
 	c.Levels = slices.Clone(c.Levels)
@@ -81,8 +83,8 @@ func (b *Bench) OwnPorts() *Bench {
 	return &other
 }
 
-// described maps the papers' device types to those of cluster/types.yaml that represent them. No type there is as
-// old as the Titan X.
+// described maps the papers' device types to similar ones in cluster/types.yaml. No type there is as old as the Titan
+// X.
 var described = map[string]string{"v100": "v100", "1080ti": "gtx-1080ti", "titan-x": "gtx-1080ti"}
 
 // BySize returns the bench on devices with the kernel costs of cluster/types.yaml: launches, and rates that fall
@@ -117,14 +119,14 @@ func (b *Bench) BySizeFor(kind func(string) bool) (*Bench, error) {
 }
 
 // Convolution says whether layers of a kind convolve. They multiply matrices with a row for each position of their
-// output, which are not small, and use other algorithms.
+// output. Such matrices are not small, and convolutions use other algorithms.
 func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_cell" }
 
-// Recurrent says whether layers of a kind compute step by step, with matrices that have only one row per sample of a
-// micro-batch.
+// Recurrent says whether layers of a kind compute step by step. Their matrices then have only one row for each sample
+// of a micro-batch.
 func Recurrent(kind string) bool { return kind == "lstm" }
 
-// others gives layers of other kinds their costs by plain device types.
+// others gives the kinds of layers that bySize does not select their costs by plain device types.
 func (b *Bench) others(p *profile.Profile, a profile.Analysis) error {
 	own, err := profile.Analyze(b.M, b.plain, a)
 	if err != nil {
@@ -189,7 +191,7 @@ func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
 	return p, nil
 }
 
-// Saving returns the bench with layers that save a multiple of what is described for their backward.
+// Saving returns the bench with layers that save more for their backward: the described bytes multiplied by times.
 func (b *Bench) Saving(times float64) *Bench {
 	other := *b
 	other.saving = times
@@ -215,7 +217,7 @@ func ComputeS(costs []profile.Cost) float64 {
 	return sum
 }
 
-// Run simulates a plan: its steady step over three, and the memory of devices.
+// Run simulates three steps of a plan. The summary has the steady step and the memory of each device.
 func (b *Bench) Run(pl *plan.Plan) (sim.Summary, error) {
 	sizes := []int{1, pl.MicroBatch}
 	for _, s := range pl.Stages {
@@ -239,7 +241,7 @@ func (b *Bench) Run(pl *plan.Plan) (sim.Summary, error) {
 	return sum, err
 }
 
-// Behind returns the indices of layers by name.
+// Behind returns the indices of the named layers, and then that of the model's last layer.
 func (b *Bench) Behind(names []string) ([]int, error) {
 	var last []int
 	for _, name := range names {
@@ -252,8 +254,8 @@ func (b *Bench) Behind(names []string) ([]int, error) {
 	return append(last, len(b.M.Layers)-1), nil
 }
 
-// Stages returns a 1F1B plan whose stages end at these layers, each replicated, on devices in order. Replicas split
-// micro-batches.
+// Stages returns a 1F1B plan whose stages end at the layers in last, with the given numbers of replicas. Devices are
+// assigned in order, and replicas split micro-batches.
 func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*plan.Plan, error) {
 	pl := &plan.Plan{
 		Version: plan.Version, Model: b.M.Name, ModelID: b.M.ID(), Cluster: b.C.Name, Replication: "split",
@@ -275,7 +277,7 @@ func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*pla
 	return pl, nil
 }
 
-// Straight returns the pipeline of n stages whose slowest stage is fastest.
+// Straight returns the pipeline of n stages without replicas whose slowest stage is as fast as possible.
 func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 	p, err := b.Profile(microBatch)
 	if err != nil {
@@ -285,7 +287,8 @@ func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 		MicroBatches: microBatches, Depths: Depths(n, microBatches)})
 }
 
-// Depths returns K_i = S - i (DAPPLE's P_A, BaPipe's SNO).
+// Depths returns the warm-up of each stage i of S stages, S - i (DAPPLE's P_A, BaPipe's SNO), or microBatches if that
+// is less.
 func Depths(stages, microBatches int) []int {
 	var k []int
 	for i := range stages {
@@ -302,10 +305,9 @@ func Firsts(n int) []int {
 	return d
 }
 
-// WaitFree returns the time of a data-parallel step with wait-free back-propagation (PipeDream §4). Each of the
-// first n devices has a micro-batch of size samples. Each layer's gradients are reduced as soon as they are ready,
-// last layer first, during the backward pass; layers queue for the single link. compute is the compute time of one
-// device.
+// WaitFree returns the time of a data-parallel step with wait-free back-propagation (PipeDream §4). Each of the first n
+// devices has a micro-batch of size samples. During the backward, each layer's gradients are reduced as soon as they
+// are ready, last layer first, and layers queue for the single link. compute is the compute time of one device.
 func (b *Bench) WaitFree(n, size int) (step, compute float64, err error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -333,7 +335,7 @@ func ParameterBytes(p *profile.Profile) int64 {
 	return n
 }
 
-// As gives a plan another schedule with its depths.
+// As gives a plan another schedule, with that schedule's warm-up depths.
 func As(pl *plan.Plan, order string) error {
 	f, err := family.Lookup(order)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/split"
 )
 
-// Fits says whether a pipeline of n devices can be cut so that every device holds its stage.
+// Fits says whether a model can be cut into a pipeline over n devices so that every stage fits in its device's memory.
 func (b *Bench) Fits(order string, n, microBatch, microBatches int, recompute bool) (bool, error) {
 	p, err := b.Profile(microBatch)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *Bench) Fits(order string, n, microBatch, microBatches int, recompute bo
 	return err == nil, err
 }
 
-// Largest returns the most layers that fit, a multiple of step.
+// Largest returns the largest number of layers that fits, as a multiple of step. It refuses results above 2048.
 func Largest(ctx context.Context, step int, fits func(layers int) (bool, error)) (int, error) {
 	low, high := 0, 1
 	for {

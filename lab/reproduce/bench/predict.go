@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Predict simulates a plan as millrace's predictions do: the steady step, and the memory of each device.
+// Predict simulates a plan as millrace's predictions do, and returns the steady step and the memory of each device.
 func (b *Bench) Predict(pl *plan.Plan) (plan.Predicted, error) {
 	sizes := []int{1, pl.MicroBatch}
 	for _, s := range pl.Stages {
@@ -35,7 +35,8 @@ func SizesFor(batch, microBatch int) []int {
 	return sizes
 }
 
-// Configuration returns a plan's replica counts: "15-1", "straight", or one number for data parallelism.
+// Configuration returns a plan's replica counts as text, such as "15-1". It returns "straight" for a pipeline without
+// replicas, and one number for data parallelism.
 func Configuration(pl *plan.Plan) string {
 	var words []string
 	most := 0

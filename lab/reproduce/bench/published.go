@@ -15,10 +15,10 @@ type publication struct {
 	batch        int
 }
 
-// The published profiles by paper and workload, named <paper>-<its name>.txt: PipeDream's
-// profiler/*/profiles/*/graph.txt (msr-fiddle/pipedream at 7db6a1c), DAPPLE's profiling_results/*.txt
-// (AlibabaPAI/DAPPLE at fd75dcf), and of its upstream HPGO profiles/bert_large (LER0ever/HPGO at 409ec9f). BaPipe
-// published none and gets PipeDream's.
+// The published profiles by paper and workload. A file's name is <paper>-<the profile's name>.txt. They come from
+// PipeDream's profiler/*/profiles/*/graph.txt (msr-fiddle/pipedream at 7db6a1c), DAPPLE's profiling_results/*.txt
+// (AlibabaPAI/DAPPLE at fd75dcf), and profiles/bert_large of DAPPLE's upstream HPGO (LER0ever/HPGO at 409ec9f). BaPipe
+// published no profiles and gets PipeDream's.
 var artifacts = map[string]map[string]publication{
 	"pipedream": {
 		"vgg16": {"pipedream-vgg16.txt", "pipedream", 128}, "resnet50": {"pipedream-resnet50.txt", "pipedream", 128},
@@ -35,7 +35,7 @@ var artifacts = map[string]map[string]publication{
 }
 
 // published reads the profile that a paper's authors published for a workload. It returns nil if there is none. The
-// preset's name says the paper.
+// first part of the preset's name is the paper.
 func published(folder, preset, workload string) (*profile.Profile, error) {
 	paper, _, _ := strings.Cut(preset, "-")
 	if paper == "bapipe" {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Shapes is the file with the times of predictions of shapes.
+// Shapes is the file with the times that predictions of shapes take.
 type Shapes struct {
 	record.Head
 	Rows []ShapesTimed `json:"rows"`
@@ -30,7 +30,7 @@ func (s *Shapes) Recount() (wrong error) {
 	return wrong
 }
 
-// ShapesTimed holds the times of predictions for a question.
+// ShapesTimed holds how long the predictions for one question take.
 type ShapesTimed struct {
 	Question string    `json:"question"`
 	Devices  int       `json:"devices"`

@@ -13,11 +13,13 @@ type Partition struct {
 	SlowestS float64 // seconds for each minibatch that leaves the pipeline
 }
 
-// BestSplit returns the cut for given replica counts whose slowest stage or transfer is fastest, by PipeDream §3.1.
-// A stage of m replicas takes max(compute, its all-reduce) / m of a minibatch, a boundary 2 a / B. Devices are taken
-// in order, so a stage may span servers. Minibatches go to the replicas in turn. Those that leave a server share its
-// port, if it has one. The search counts only this boundary's minibatches there; SlowestS counts those of all
-// boundaries. It searches only the cuts for these counts, so it is not a planner.
+// BestSplit returns the cut for given replica counts whose slowest stage or transfer is fastest, by PipeDream §3.1. It
+// only tries cuts for these counts, so it is not a planner.
+//
+// A stage of m replicas takes max(compute, its all-reduce) / m for a minibatch. A boundary takes 2 a / B for a bytes of
+// activations at bandwidth B. Devices are taken in order, so a stage may span servers. Minibatches go to the replicas
+// in turn. Messages that leave a server share its port, if it has one. The search counts only one boundary's
+// minibatches at a port, but SlowestS counts those of all boundaries.
 func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -53,7 +55,8 @@ func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	return out, nil
 }
 
-// Slowest returns the time of a minibatch on stages that end at these layers, computed as in BestSplit.
+// Slowest returns the seconds of a minibatch on the slowest of stages that end at these layers, computed as in
+// BestSplit.
 func (b *Bench) Slowest(last, replicas []int, size int) (float64, error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {
@@ -117,9 +120,9 @@ func (b *Bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []
 	return stage, boundary, ports
 }
 
-// crossing returns the seconds per byte of a minibatch's activations on the busiest link between two stages. The
-// same bytes of gradients come back, and both ways add up, as in 2 a / B. The link is a device's or its server's
-// port. ports has the time of each port, which messages between other stages use too.
+// crossing returns the time, for each byte of a minibatch's activations, that the busiest link between two stages
+// takes. As many bytes of gradients come back, and the times of both ways add up. A link is a device's or its server's
+// port. ports has the time of each server's port, which messages between other stages use too.
 func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]float64) {
 	c := b.OneWay().C
 	type end struct{ device, level int }

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// For 15-1 on four servers of four, 12 of 15 minibatches come from other servers than the last replica's. They pass
-// its one port of 1.25 GB/s both ways, which takes 2 x 12/15 of a byte's time. For 4-4-4-4, a port carries both
-// boundaries of a stage in the middle. Each minibatch is on one of four pairs, so a boundary takes 2 a, and both
-// take twice that.
+// A server's port is shared. For 15-1 on four servers of four devices, 12 of 15 minibatches reach the last replica from
+// other servers. They use its server's port of 1.25 GB/s both ways, which takes 2 x 12/15 of a byte's time. For
+// 4-4-4-4, each boundary takes twice its bytes' time at a port, and the port of a server in the middle carries two
+// boundaries.
 func TestPortsAreShared(t *testing.T) {
 	b, err := New(table.Options{}, "alexnet", nil, "pipedream-a:4x4")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// splitOf returns the number of counted layers in each stage, such as "13:6" for two stages. It returns "-" for one
-// stage and for a straight pipeline, whose splits the paper does not print.
+// splitOf returns the number of counted layers in each stage, such as "13:6" for two stages. It returns "-" for data
+// parallelism and for a straight pipeline, whose splits the paper does not print.
 func splitOf(b *bench.Bench, pl *plan.Plan, counts *regexp.Regexp) string {
 	if name := colons(pl); name == "DP" || strings.EqualFold(name, "straight") {
 		return "-"
@@ -63,9 +63,10 @@ func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, micr
 }
 
 // acr returns a pipeline's activation communication ratio (DAPPLE, section 6.2). It is the mean time that a
-// micro-batch's activations and gradients take at a cut, divided by the mean time that a stage computes. Replicas
-// exchange only samples that both have, and messages queue for shared links. The micro-batch is enlarged until every
-// stage's replicas get equally many samples. Without context, outputs of attention for later layers do not count.
+// micro-batch's activations and gradients take at a cut, divided by the mean time that a stage computes. Two replicas
+// exchange only the samples that both of them process, and messages queue for shared links. The micro-batch is enlarged
+// until every stage's replicas get equally many samples. If context is false, outputs of attention for later layers do
+// not count.
 func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
 	even := *pl
 	for _, s := range pl.Stages {
@@ -156,7 +157,7 @@ func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl 
 	return nil
 }
 
-// messages holds assumptions about the messages between stages and about what stages compute.
+// messages holds assumptions about the messages between stages, and about the layers' computing.
 type messages struct {
 	ownPorts bool    // replicas do not share their server's port
 	oneEach  bool    // the ratio is for a micro-batch on one device of each stage
@@ -166,9 +167,9 @@ type messages struct {
 	noContext bool
 }
 
-// otherMessages lists the assumptions that are switched in every row. The published planner assumes messages at 1
-// GB/s (its ethernet_p2p), which is 0.32 of the wire's 25 Gbit/s. Its estimate does not model ports. The authors'
-// profile of GNMT lists what LSTM layers compute.
+// otherMessages lists the assumptions that are switched in every row. The published planner assumes messages at 1 GB/s
+// (its ethernet_p2p), 0.32 of the wire's 25 Gbit/s. It does not model ports. The authors' profile of GNMT lists the
+// computing times of LSTM layers.
 var otherMessages = []table.Switch[messages]{
 	{What: "replicas do not share their server's port", To: func(m *messages) { m.ownPorts = true }},
 	{What: "of a micro-batch on one device of each stage", To: func(m *messages) { m.oneEach = true }},
@@ -192,8 +193,8 @@ func (m messages) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// printedACR adds the ratio of the plan that the paper prints, from our costs. It also adds the part of the wires'
-// rate that would explain the paper's ratio.
+// printedACR adds the ratio of the plan that the paper prints, computed from our costs. It also adds the part of the
+// wires' rate that would explain the paper's ratio.
 func printedACR(t *table.Table, b *bench.Bench, r dappleRow, preset string, all []table.Switched[messages]) error {
 	if r.ACR[preset] == 0 {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// On flat devices with 25 Gbit/s each (Config-B), 12.5 MB from one device to another take the time of one link. From
-// eight devices to eight they take an eighth of that. Between two servers (Config-A), eight devices share a card of
-// 25 Gbit/s, and 12.5 MB take the time of one link again.
+// On flat devices with 25 Gbit/s each (Config-B), sending 12.5 MB from one device to another takes the time of one
+// link. Sending them from eight devices to eight others takes an eighth of that. Between two servers (Config-A), eight
+// devices share a card of 25 Gbit/s, so the time is that of one link again.
 func TestCrossing(t *testing.T) {
 	const bytes, latency = 12.5e6, 30e-6
 	whole := bytes * 8 / 25e9
@@ -42,7 +42,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// printed splits a plan where the paper says, by the paper's own count of layers.
+// printed splits a plan where the paper says, in the paper's own count of layers.
 func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	b, err := bench.New(table.Options{}, "vgg19", nil, "dapple-c")
 	if err != nil {
@@ -66,8 +66,8 @@ func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	}
 }
 
-// If clusters differ only in bandwidth, the ratio changes as the bandwidth does. A straight pipeline's ratio on 10
-// Gbit/s (Config-C) is 2.5 times that on 25 Gbit/s (Config-B), as in Table 4 (BERT-48: 1.25 and 0.50).
+// If clusters differ only in bandwidth, the ratio changes with the bandwidth. A straight pipeline's ratio on 10 Gbit/s
+// (Config-C) is 2.5 times that on 25 Gbit/s (Config-B), as in Table 4 (BERT-48: 1.25 and 0.50).
 func TestRatioOfBandwidths(t *testing.T) {
 	var ratio [2]float64
 	for i, preset := range []string{"dapple-b", "dapple-c"} {

@@ -21,7 +21,7 @@ func init() {
 type dappleRow struct {
 	Workload   string            `yaml:"workload"`
 	Batch      int               `yaml:"batch"`
-	BatchUsed  int               `yaml:"batch_used"` // replaces Batch, which does not divide into micro-batches
+	BatchUsed  int               `yaml:"batch_used"` // replaces Batch where that does not divide into micro-batches
 	MicroBatch int               `yaml:"micro_batch"`
 	Plans      map[string]string `yaml:"plans"`
 	Planner    string            `yaml:"planner"`

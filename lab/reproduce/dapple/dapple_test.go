@@ -33,8 +33,8 @@ func TestTable4OnAnalyticCosts(t *testing.T) {
 	}
 }
 
-// One V100 of 16 GiB by hand: BERT with Adam takes 16 bytes for a parameter. So 17.2e9 / (16 x 12.6e6) = 85 layers
-// are too many, and DAPPLE's 48 must fit.
+// How many layers of BERT fit on one V100 of 16 GiB, by hand: with Adam, a parameter takes 16 bytes. So 17.2e9 / (16 x
+// 12.6e6) = 85 layers are too many, and DAPPLE's 48 must fit.
 func TestBERTFitsWhereItMust(t *testing.T) {
 	for layers, want := range map[int]bool{48: true, 85: false} {
 		b, err := bench.New(table.Options{}, "bert-48", map[string]any{"layers": layers}, "dapple-a:1x8")
@@ -48,8 +48,8 @@ func TestBERTFitsWhereItMust(t *testing.T) {
 	}
 }
 
-// On published profiles too, the paper's equations give a plan for every row of Table 6. A chain has a state after
-// each layer, so the planner's layers are the table's states.
+// The paper's equations give a plan for every row of Table 6, on published profiles too. A chain has a state after each
+// layer, so the planner's layers are the table's states.
 func TestTable6ByThePapersEquations(t *testing.T) {
 	o := table.Options{Profiles: t.TempDir(), Formula: "paper"}
 	for _, name := range []string{
@@ -95,7 +95,7 @@ func TestTable6ByThePapersEquations(t *testing.T) {
 	}
 }
 
-// On the published profiles, the published planner gives all of its plans of Table 6, and every configuration of
+// On the published profiles, the published planner gives all of DAPPLE's plans of Table 6, and every configuration of
 // Table 4.
 func TestPublishedProfiles(t *testing.T) {
 	o := table.Options{Profiles: shared.Dir(t) + "/data/profiles"}
@@ -136,15 +136,16 @@ func TestThreeWaysByHand(t *testing.T) {
 	}
 }
 
-// On two stages, P_B saves the transfers that BaPipe's Table II counts for 1F1B-SNO. 32 micro-batches of 3 s with
-// transfers of 0.15 s take 99 + (32 - 16) 0.3 = 103.8 s with P_A, and 99.3 s with P_B.
+// On two stages, P_B saves the transfers that BaPipe's Table II counts for 1F1B-SNO. With 32 micro-batches of 3 s and
+// transfers of 0.15 s, P_A takes 99 + (32 - 16) 0.3 = 103.8 s, and P_B takes 99.3 s.
 func TestByRatio(t *testing.T) {
 	if got, err := byRatio(.1, 32); err != nil || math.Abs(got-103.8/99.3) > 1e-9 {
 		t.Errorf("%v, %v; want %v", got, err, 103.8/99.3)
 	}
 }
 
-// How many signs, orders, crossovers, values and words agree with the paper, and under which assumptions.
+// This test checks how many signs, orders, crossovers, values and words agree with the paper, and under which
+// assumptions.
 func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	ran := map[string]*table.Table{}
 	for _, c := range []struct {
@@ -193,8 +194,8 @@ func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	}
 }
 
-// All of Table 7 comes out within 10 % under one assumption about TensorFlow's own memory. It takes so much on one
-// device that 48 layers are the most that fit there.
+// All of Table 7 comes out within 10 % if TensorFlow itself takes a certain memory. It takes so much on one device that
+// 48 layers are the most that fit there.
 func TestTable7WithOneReserve(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "dapple-table7")
@@ -204,8 +205,8 @@ func TestTable7WithOneReserve(t *testing.T) {
 	}
 }
 
-// By hand: M micro-batches of 2 samples take 0.1 + (M + 1) 0.2 s in one row and 0.3 + (M + 1) 0.5 s in another. In
-// the mean, a batch takes 0.2 s besides its micro-batches. A system with only one known M does not count.
+// A batch's time besides its micro-batches, by hand. In system a, M micro-batches of 2 samples take 0.1 + (M + 1) 0.2
+// s, and in system b 0.3 + (M + 1) 0.5 s. So the mean is 0.2 s. A system with only one known M does not count.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}

@@ -16,14 +16,14 @@ func init() {
 		table.Uses{Profiles: true}, dappleFigure11)
 }
 
-// figure11Batches holds each workload's global batches: the end of the figure's axis, and powers of two below it.
+// figure11Batches holds each workload's global batches: the largest on the figure's axis, and powers of two below it.
 var figure11Batches = map[string][]int{
 	"vgg19": {128, 256, 512, 1024, 2048, 4096}, "gnmt-16": {128, 256, 512, 1024, 2048, 4096},
 	"bert-48": {32, 64, 128, 256}, "xlnet-36": {32, 64, 128, 256}, "amoebanet-36": {128, 256, 512, 1024},
 }
 
-// ways holds the speedups of three ways to train at a global batch. hybrid is a plan of several stages. plain is
-// data parallelism, and in overlapped its all-reduce overlaps the backward.
+// ways holds the speedups of three ways to train at a global batch. hybrid is a plan of several stages, and plain is
+// data parallelism. In overlapped, data parallelism's all-reduce overlaps the backward.
 type ways struct{ hybrid, plain, overlapped float64 }
 
 // gain returns how many times as fast the better of hybrid and overlapped is as overlapped.
@@ -37,7 +37,8 @@ func (w ways) better() string {
 	return "DP"
 }
 
-// mostMicroBatches is the most micro-batches of a simulated step. A larger batch gets larger micro-batches.
+// mostMicroBatches is the largest number of micro-batches in a simulated step. A larger batch gets larger
+// micro-batches.
 const mostMicroBatches = 64
 
 // threeWays returns the speedups at a global batch on all devices. shape is the hybrid plan in the paper's notation.

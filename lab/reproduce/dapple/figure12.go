@@ -106,7 +106,7 @@ func dappleFigure12(ctx context.Context, _ table.Options, t *table.Table) error 
 }
 
 // figure12OnFour adds the figure's other half, on four servers of eight devices. The paper prints neither plans nor
-// values for it, so these are simulated plans by equations (1) to (5).
+// values for that half. So these are simulated plans by the paper's equations (1) to (5).
 func figure12OnFour(ctx context.Context, t *table.Table, rows []dappleRow) error {
 	t.Notes = append(t.Notes, "on 4x8 the paper prints neither plans nor numbers; these are the planner's plans by "+
 		"equations (1) to (5) for the batches of 2x8")

@@ -20,7 +20,7 @@ func init() {
 		"DAPPLE Table 3: policy P_B over P_A on two servers of Config-A", table.Uses{}, dappleTable3)
 }
 
-// uniform simulates a family on equal stages, whose forwards take 1 s, backwards 2 s and transfers transfer seconds.
+// uniform simulates a family on equal stages. A forward takes 1 s, a backward 2 s, and a transfer transfer seconds.
 func uniform(order string, stages, microBatches int, transfer float64) (*trace.Timeline, sim.Summary, error) {
 	s := schedule.Settings{MicroBatches: microBatches}
 	for w := range stages {
@@ -37,7 +37,7 @@ func uniform(order string, stages, microBatches int, transfer float64) (*trace.T
 }
 
 // byRatio returns how many times as fast P_B is as P_A, on two equal stages with a given activation communication
-// ratio. A transfer takes half of the ratio times a forward and a backward.
+// ratio. A transfer takes half of the ratio, multiplied by the time of a forward and a backward.
 func byRatio(ratio float64, microBatches int) (float64, error) {
 	var step [2]float64
 	for i, policy := range []string{"1f1b", "pb"} {

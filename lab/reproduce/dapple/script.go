@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// scriptSettings holds the constants of DAPPLE's published script, from its source or its examples. Our planner
-// reads these values from the profile and the cluster instead.
+// scriptSettings holds the constants of DAPPLE's published script, from its source or its examples. Our planner reads
+// these values from the profile and the cluster instead.
 var scriptSettings = []plan.Setting{
 	{Name: "min_micro_batch", Default: "0", Values: "a whole number of samples, 0: the request's, or 1",
 		Doc: "min_micro_batch_size"},
@@ -33,8 +33,8 @@ var scriptSettings = []plan.Setting{
 		Doc: "for data parallelism's gradient accumulation"},
 }
 
-// constants returns the settings of the published script. told has the experiment's settings, which the user's
-// override. dataParallel reports whether data parallelism may win.
+// constants returns the settings of the published script. told has the experiment's settings; the user's settings
+// replace them. dataParallel reports whether data parallelism may win.
 func constants(o table.Options, r plan.Request, told ...map[string]string) (k artifact.Constants,
 	dataParallel bool, err error) {
 	all := slices.Concat(table.SettingsOf("dapple"), scriptSettings)
@@ -64,8 +64,8 @@ func constants(o table.Options, r plan.Request, told ...map[string]string) (k ar
 	return k, dataParallel, s.Done()
 }
 
-// dapple plans with DAPPLE's planner. On published profiles it uses the published planner with its authors'
-// settings, unless the user chooses another formula.
+// dapple plans with DAPPLE's planner. On published profiles it uses the published planner with its authors' settings,
+// if the user chooses no other formula.
 func dapple(ctx context.Context, o table.Options, b *bench.Bench, p *profile.Profile, batch int,
 	told ...map[string]string) (*plan.Plan, error) {
 	r := o.Request("dapple", p, b.C, batch)

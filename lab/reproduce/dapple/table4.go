@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// equations lists changes that are tried when the paper's equations plan. They search fewer plans, as the published
-// planner does, or use slower messages, as the published planner assumes.
+// equations lists changes that are tried when the paper's equations plan. Like the published planner, they search fewer
+// plans or assume slower messages.
 var equations = []struct {
 	what string
 	set  map[string]string

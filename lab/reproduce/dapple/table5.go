@@ -61,9 +61,9 @@ func (p pipeline) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, nil
 }
 
-// besides returns the seconds of a batch beyond its micro-batches, by the paper's own rates. Two even stages take
-// M+1 times a micro-batch's time for M micro-batches. The result is where the least-squares line through a system's
-// times over M+1 meets 0, averaged over the systems with more than one M.
+// besides returns the seconds of a batch beyond its micro-batches, by the paper's own rates. Two even stages take M+1
+// times a micro-batch's time for M micro-batches. For each system with more than one M, a least-squares line is fitted
+// to the batch's time over M+1. The result is the mean of these lines' values at M+1 = 0.
 func besides(rows []gpipeRow) float64 {
 	type line struct{ n, x, y, xx, xy float64 }
 	lines := map[string]*line{}
@@ -89,9 +89,9 @@ func besides(rows []gpipeRow) float64 {
 	return stats.Mean(all)
 }
 
-// maskBytes returns the bytes that dropout multiplies in a stage's layers for a micro-batch. These are each
-// attention probability, and each output of an attention block and of the perceptron after it. TensorFlow 1.12's
-// dropout multiplies its input, divided by the keep probability, with a mask; both have four bytes a number.
+// maskBytes returns the bytes that dropout multiplies in a stage's layers for a micro-batch. Dropout applies to each
+// attention probability, and to each output of an attention block and of the perceptron after it. TensorFlow 1.12
+// multiplies the input, divided by the keep probability, by a mask. Both have four bytes a number.
 func maskBytes(b *bench.Bench, s plan.Stage, microBatch int) int64 {
 	var numbers int
 	for _, l := range b.M.Layers[s.FirstLayer : s.LastLayer+1] {
@@ -106,7 +106,7 @@ func maskBytes(b *bench.Bench, s plan.Stage, microBatch int) int64 {
 	return int64(2 * 4 * microBatch * numbers)
 }
 
-// on returns the samples per second, the mean of both devices' peaks in GB, and whether both fit.
+// on returns the samples per second, the mean of both devices' peaks in GB, and "fits" or "OOM".
 func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory float64, fits string, err error) {
 	if b, err = p.on(b); err != nil {
 		return 0, 0, "", err
@@ -133,7 +133,7 @@ func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory
 	}
 	if p.masks {
 		for i, s := range pl.Stages {
-			if s.Recompute.Again() { // those of one micro-batch are in what its backward saves again
+			if s.Recompute.Again() { // the masks of one micro-batch are in what its backward saves again
 				q.MemoryBytes[i] += int64(w.held(i)-1) * maskBytes(b, s, 2)
 			}
 		}
@@ -149,7 +149,7 @@ func (w gpipeRow) on(b *bench.Bench, p pipeline, besidesS float64) (rate, memory
 	return rate, float64(q.MemoryBytes[0]+q.MemoryBytes[1]) / 2 / 1e9, fits, nil
 }
 
-// held returns the most micro-batches of a two-stage pipeline's stage between their forward and their backward.
+// held returns how many micro-batches a stage of a two-stage pipeline holds at most between their forward and backward.
 func (w gpipeRow) held(stage int) int {
 	if w.schedule == "afab" {
 		return w.micros

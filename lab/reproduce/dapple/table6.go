@@ -19,8 +19,8 @@ func init() {
 			Script: scriptSettings}, dappleTable6)
 }
 
-// dappleTable6 uses the published search's best plan of several stages. By the paper's equations it uses what they
-// choose.
+// dappleTable6 compares the plans of Table 6 with ours. On DAPPLE's published profiles it uses the published search's
+// best plan of several stages, or with formula "paper" the plan by the paper's equations.
 func dappleTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	var paper dappleTable
 	if err := table.Read(files, "table6", &paper); err != nil {
@@ -55,13 +55,13 @@ func dappleTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// table6Row is a row of the table with its name in ours.
+// table6Row is a row of the paper's table, with the name of the row in ours.
 type table6Row struct {
 	dappleRow
 	what string
 }
 
-// ended describes a plan of several stages as in the table: the end and the replicas of each.
+// ended describes a plan of several stages as in the table: the last layer and the number of replicas of each stage.
 func ended(ends []string, replicas []int) string {
 	var words []string
 	for i, n := range replicas {
@@ -78,7 +78,7 @@ func replicasOf(pl *plan.Plan) (replicas []int) {
 	return replicas
 }
 
-// rules lists the changes for PipeDream's planner, tried in each of its rows.
+// rules lists changes to PipeDream's planner. Each is tried in every row of that planner.
 var rules = []struct {
 	what, formula string
 	set           map[string]string
@@ -88,7 +88,7 @@ var rules = []struct {
 	{"PipeDream's published code, computing and messages overlap (max)", "artifact", map[string]string{"overlap": "max"}},
 }
 
-// inLayers runs the row's planner and names the layers.
+// inLayers adds the plan of the row's planner, with the names of layers.
 func (r table6Row) inLayers(
 	ctx context.Context, o table.Options, b *bench.Bench, p *profile.Profile, t *table.Table,
 ) error {
@@ -155,7 +155,7 @@ func named(p *profile.Profile, pl *plan.Plan) string {
 	return ended(ends, replicasOf(pl))
 }
 
-// none adds a row without a plan, or returns an error if a setting was refused.
+// none adds a row without a plan, or returns err if a setting was refused.
 func (r table6Row) none(t *table.Table, said string, err error) error {
 	if err := table.OfSettings(err); err != nil {
 		return err

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// fitted adds to a row below the paper's the fraction of the wires' rate at which all-reduces give the paper's
-// value. None of the four papers prints what frameworks of these years reached. Rows can be compared by their
-// fractions.
+// fitted finds the fraction of the wires' rate at which all-reduces give the paper's value, and adds it to the row. It
+// does so only for rows whose value is below the paper's. None of the four papers prints which fraction frameworks of
+// these years reached. Rows can be compared by their fractions.
 func fitted(r *table.Row, at func(part float64) (float64, error)) error {
 	if r.Values == nil || r.Values.Ours > r.Values.Paper || math.Abs(r.Values.Ours/r.Values.Paper-1) <= table.Near {
 		return nil

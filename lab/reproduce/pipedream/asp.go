@@ -15,12 +15,12 @@ func init() {
 		table.Uses{}, pipedreamASP)
 }
 
-// aspLonger is ASP's time to an accuracy of 48 % / PipeDream's, by the text.
+// aspLonger is the time that ASP takes to an accuracy of 48 %, divided by PipeDream's, according to the text.
 const aspLonger = 7.4
 
-// pipedreamASP computes the part of "7.4 times longer to 48 %" that follows from throughput. The rest is statistical
-// efficiency: how many more samples ASP needs, which only trainings to that accuracy show. So no row is compared
-// with the 7.4.
+// pipedreamASP computes the part of "7.4 times longer to 48 %" that follows from throughput. The other part is
+// statistical efficiency: how many more samples ASP needs. Only trainings to that accuracy show it, so no row is
+// compared with the 7.4.
 func pipedreamASP(ctx context.Context, o table.Options, t *table.Table) error {
 	const gpus, minibatch = 32, 64
 	t.Source = "PipeDream (SOSP'19), section 5.2, Comparison to Asynchronous Parallelism"
@@ -89,8 +89,8 @@ func plannedRate(ctx context.Context, b *bench.Bench, minibatch int) (float64, e
 	return q.SamplesPerSecond, err
 }
 
-// shapedRate returns the samples per second of PipeDream's stream on stages with given replicas, cut so that the
-// slowest is fastest.
+// shapedRate returns the samples per second of PipeDream's stream on stages with these numbers of replicas. The cut
+// makes the slowest stage as fast as possible.
 func shapedRate(b *bench.Bench, replicas []int, minibatch int) (float64, error) {
 	s, err := b.BestSplit(replicas, minibatch)
 	if err != nil {

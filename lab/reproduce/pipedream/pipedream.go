@@ -28,10 +28,10 @@ var stallsWith = []struct {
 	batch int
 }{{"vgg16", 64}, {"resnet50", 128}, {"alexnet", 256}, {"gnmt-8", 64}, {"awd-lm", 80}}
 
-// stalls has the percentage of a step that data parallelism waits, by workload and preset, and by number of GPUs.
+// stalls has the percentage of a step in which data parallelism waits, by workload and preset, and by number of GPUs.
 type stalls map[string]map[int]float64
 
-// figure1Servers lists Figure 1's presets, and the GPUs of a server.
+// figure1Servers lists Figure 1's presets, and the number of GPUs in each preset's servers.
 var figure1Servers = []struct {
 	preset string
 	gpus   int
@@ -69,7 +69,7 @@ type statement struct {
 	holds func(stalls) bool
 }
 
-// figure1Says returns the four takeaways of section 2.1.
+// figure1Says returns the four kinds of takeaways of section 2.1, for every preset or workload.
 func figure1Says() (all []statement) {
 	for _, server := range figure1Servers {
 		all = append(all, statement{server.preset + ": stalls never shrink as GPUs are added", func(at stalls) bool {
@@ -82,7 +82,7 @@ func figure1Says() (all []statement) {
 			}
 			return true
 		}})
-		// If any doubling of the GPUs adds 10 points, none adds as much as the one to a second server.
+		// No doubling of the GPUs that adds 10 points or more may add more than the doubling to a second server.
 		all = append(all, statement{server.preset + ": they spike at the second server, then level off",
 			func(at stalls) bool {
 				for _, w := range stallsWith {
@@ -114,7 +114,7 @@ func figure1Says() (all []statement) {
 	return all
 }
 
-// highest returns the largest stall at 32 GPUs.
+// highest returns the largest stall at 32 GPUs, in percent.
 func (at stalls) highest() float64 {
 	most := 0.0
 	for _, percent := range at {

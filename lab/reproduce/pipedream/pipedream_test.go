@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// Statements that the papers make in words. No constant was fitted to them.
+// Experiments agree with statements that the papers make in words. No constant was fitted to these statements.
 func TestStatementsOfThePapers(t *testing.T) {
 	if r := tabletest.Find(t, tabletest.Run(t, "pipedream-fig15"), "best configuration"); r.Ours != "15-1" {
 		t.Errorf("VGG-16 on 16 workers: %s; PipeDream's optimizer says 15-1", r.Ours)
@@ -24,7 +24,8 @@ func TestStatementsOfThePapers(t *testing.T) {
 	if a := bytes.Agreement(); a.Bounds != (table.Count{Same: 4, Of: 4}) || a.Signs != (table.Count{Same: 2, Of: 2}) {
 		t.Errorf("Figure 17: %v", a)
 	}
-	// If the batch of 80 is for four GPUs together. The paper has 88 and 85 % less than data parallelism.
+	// Under the assumption that the batch of 80 is for four GPUs together. The paper has 88 and 85 % fewer bytes than
+	// data parallelism.
 	for model, most := range map[string]float64{"awd-lm": .12, "s2vt": .25} {
 		r := tabletest.Find(t, bytes, model+", pipeline over data parallelism")
 		if got := r.Ablations[0].Value; got > most {
@@ -33,8 +34,8 @@ func TestStatementsOfThePapers(t *testing.T) {
 	}
 }
 
-// If everything takes a hundred thousand times as long, all rates are below one sample a second, and configurations
-// keep their order.
+// Configurations keep their order if everything takes a hundred thousand times as long, and all rates are below one
+// sample a second.
 func TestSlowConfigurationsAreToldApart(t *testing.T) {
 	order := func(times float64) (names []string) {
 		folder := t.TempDir()
@@ -64,10 +65,10 @@ func TestPublishedProfiles(t *testing.T) {
 	}
 }
 
-// Two layers on four GPUs of 12 GB/s, by hand. Data parallelism takes 15 ms forward and 10 ms for the second layer's
-// backward. Then the sum of that layer's 480 MB takes 2 x 3/4 x 480 MB / 12 GB/s = 60 ms. A step of four minibatches
-// thus takes 85 ms. For 3-1, three GPUs share 30 ms, one takes 15 ms, and transfers take 2 x 4 MB / 12 GB/s. So a
-// minibatch takes 15 ms.
+// A speedup over data parallelism, by hand, for two layers on four GPUs of 12 GB/s. Data parallelism takes 15 ms
+// forward and 10 ms for the second layer's backward. Then the sum of that layer's 480 MB takes 2 x 3/4 x 480 MB / 12
+// GB/s = 60 ms. So a step of four minibatches takes 85 ms. For 3-1, three GPUs share 30 ms, one takes 15 ms, and
+// transfers take 2 x 4 MB / 12 GB/s. So a minibatch takes 15 ms.
 func TestOverDataParallelismByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
@@ -91,9 +92,10 @@ func TestOverDataParallelismByHand(t *testing.T) {
 	}
 }
 
-// At the wires' whole rate, some speedups of Table 1 are below 1. Under three assumptions they are above 1, as in
-// the paper. Matrices are slower except those of convolutions. A batch of 80 is for all GPUs. All-reduces and
-// messages between servers reach a quarter of the wires' rate. All other signs and orders are then the paper's too.
+// At the wires' whole rate, some speedups of Table 1 are below 1. Under three assumptions together they are above 1, as
+// in the paper, and all other signs and orders are the paper's too. First, small matrices are slower, except in
+// convolutions. Second, a batch of 80 is for all GPUs together. Third, all-reduces and messages between servers reach a
+// quarter of the wires' rate.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")
 	a := found.Agreement()
@@ -119,7 +121,8 @@ func TestTable1HasThePapersSigns(t *testing.T) {
 	}
 }
 
-// With analytic costs, the rule of flat levels gives five of Table 1's configurations. No other rule gives more.
+// With analytic costs, the published code gives five of Table 1's configurations if all devices are one flat level. No
+// other rule gives more.
 func TestTable1Plans(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1-plans")
 	for assumption, want := range map[string]int{"": 2, "all devices are one flat level": 5,
@@ -134,7 +137,7 @@ func TestTable1Plans(t *testing.T) {
 	}
 }
 
-// A GPipe of S equal stages waits (S-1)/(M+S-1) of the time for M minibatches.
+// GPipe on S equal stages waits for (S-1)/(M+S-1) of the time, with M micro-batches.
 func TestEqualStages(t *testing.T) {
 	for _, c := range [][2]int{{2, 2}, {4, 4}, {16, 16}, {16, 30}} {
 		want := 100 * float64(c[0]-1) / float64(c[0]+c[1]-1)
@@ -144,8 +147,8 @@ func TestEqualStages(t *testing.T) {
 	}
 }
 
-// How many orders and statements agree in Figures 1, 14 to 16, 18 and section 5.4: as computed, and where
-// assumptions restore them.
+// This test checks how many orders and statements agree in Figures 1, 14 to 16, 18 and section 5.4. It counts those
+// that agree as computed, and those that agree under the best assumption.
 func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -166,10 +169,10 @@ func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 	}
 }
 
-// By hand: 24 of the 31 GPUs that train are in other servers than the weights. Each minibatch of 64 sends VGG-16's
-// 138,357,544 parameters over a link of 25 Gbit/s, in both directions at once. Nothing else takes as long. The
-// text's factor of 7.4, divided by the ratio of the rates, is what statistical efficiency would have to explain. No
-// row is compared with the text's number.
+// ASP is bound by the link of the server with the weights. By hand: 24 of the 31 GPUs that train are in other servers.
+// Each minibatch of 64 sends VGG-16's 138,357,544 parameters over a link of 25 Gbit/s, in both directions at once.
+// Nothing else takes as long. The text's factor of 7.4, divided by the ratio of the rates, is what statistical
+// efficiency would have to explain. No row is compared with the 7.4.
 func TestASPIsBoundByTheLinkOfTheWeights(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-asp")
 	number := func(what string) float64 {

@@ -26,8 +26,8 @@ func init() {
 		table.Uses{}, pipedreamFigure18)
 }
 
-// stream returns PipeDream's plan: a minibatch of each replica in turn, inFlight(i) in flight on stage i, weights
-// stashed.
+// stream returns PipeDream's plan with stashed weights. The replicas of a stage take minibatches in turn, and each has
+// inFlight(i) of them in flight on stage i.
 func stream(b *bench.Bench, last, replicas []int, minibatch int, inFlight func(stage int) int) (*plan.Plan, error) {
 	pl, err := b.Stages(last, replicas, minibatch, 1)
 	if err != nil {
@@ -59,11 +59,13 @@ type intraBatch struct {
 	faster   float64 // than model parallelism, by the text
 }
 
-// faster holds the gains of pipelining: over model parallelism on the straight cut, of the replicated configuration
-// over model parallelism, and over the same configuration without pipelining.
+// faster holds the gains of pipelining. straight is that of the straight cut over model parallelism, replicated that of
+// the configuration with replicas over model parallelism. hybrid compares that configuration with and without
+// pipelining.
 type faster struct{ straight, replicated, hybrid float64 }
 
-// on computes the gains on a bench, with model parallelism on the straight cut or on another number of devices.
+// on computes the gains on a bench. Model parallelism uses the straight cut, or as many stages as devices says if that
+// is not 0.
 func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 	straight := bench.Ones(min(16, len(b.M.Layers)-1))
 	mp, pipelined, err := withoutAndWith(b, straight, w.batch)
@@ -106,7 +108,7 @@ func (a intra) on(b *bench.Bench) (*bench.Bench, error) {
 	return b, err
 }
 
-// pipedreamFigure14 runs the configurations of Table 1 without pipelining, with it, and with replicas.
+// pipedreamFigure14 simulates Table 1's workloads without pipelining, with it, and with replicas.
 func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) error {
 	t.Source = "PipeDream (SOSP'19), Figure 14 and section 5.3: drawn only; the text gives 14.9 times model parallelism " +
 		"for VGG-16 and 6.5 for AlexNet, at least 2 by pipelining alone, at most 1.8 by pipelining over hybrid parallelism"
@@ -185,7 +187,8 @@ func withoutAndWith(b *bench.Bench, replicas []int, minibatch int) (mp, pipeline
 	return without.SamplesPerSecond, with.SamplesPerSecond, err
 }
 
-// gpipe computes how much slower GPipe is than PipeDream's stream on the same stages, by its depth.
+// gpipe computes how much slower GPipe is than PipeDream's stream on the same stages. This depends on its depth, the
+// number of micro-batches in a step.
 type gpipe struct {
 	b         *bench.Bench
 	last      []int
@@ -226,8 +229,8 @@ func (g *gpipe) at(depth int) (percent float64, fits bool, err error) {
 	return 100 * (1 - q.SamplesPerSecond/g.pipedream), slices.Max(q.MemoryBytes) <= g.b.C.MemoryBytes(0), nil
 }
 
-// equalStages returns GPipe's simulated slowdown in percent if all stages take the same time; PipeDream's stream
-// then has no bubble (Figure 4).
+// equalStages returns GPipe's simulated slowdown in percent if all stages take the same time. PipeDream's stream then
+// has no bubble (Figure 4).
 func equalStages(stages, depth int) (float64, error) {
 	s := schedule.Settings{MicroBatches: depth}
 	for w := range stages {

@@ -62,8 +62,8 @@ func dataParallel(b *bench.Bench, batch int) (int64, error) {
 	return slices.Max(q.MemoryBytes), nil
 }
 
-// straight returns the simulated memory of each stage, in bytes, of a straight pipeline, with at most most minibatches
-// in flight.
+// straight returns the simulated memory of each stage of a straight pipeline, in bytes. At most most minibatches are in
+// flight on a stage.
 func straight(b *bench.Bench, last []int, batch, most int) ([]int64, error) {
 	replicas := bench.Ones(len(last))
 	pl, err := stream(b, last, replicas, batch, func(i int) int { return min(most, noam(replicas)(i)) })
@@ -74,7 +74,8 @@ func straight(b *bench.Bench, last []int, batch, most int) ([]int64, error) {
 	return q.MemoryBytes, err
 }
 
-// optimizersCut returns the last layer of each stage of the straight pipeline that the published optimizer plans.
+// optimizersCut returns the last layer of each stage of the straight pipeline that PipeDream's published optimizer
+// plans.
 func optimizersCut(ctx context.Context, b *bench.Bench, batch int) (last []int, err error) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -162,8 +163,8 @@ type bytesOf struct {
 	side         string  // "at most" or "at least" if over is a bound; empty if it is a value
 }
 
-// together reports whether the batch is section 5.1's "batch size of 80", which may be the batch of all GPUs
-// together. Each of four GPUs would then have a quarter of it in data parallelism.
+// together reports whether the batch is section 5.1's "batch size of 80". If that is the batch of all GPUs together,
+// each of four GPUs has a quarter of it in data parallelism.
 func (w bytesOf) together() bool { return w.batch == 80 }
 
 func pipedreamFigure17(ctx context.Context, o table.Options, t *table.Table) error {
@@ -213,8 +214,8 @@ func pipedreamFigure17(ctx context.Context, o table.Options, t *table.Table) err
 	return nil
 }
 
-// bytesPerSample returns the bytes that stages send for one sample of a minibatch. It counts the all-reduces between
-// replicas and, at each boundary, the activations and as many bytes of gradients.
+// bytesPerSample returns the bytes that all stages send for one sample of a minibatch. It counts the all-reduces
+// between replicas. At each boundary it counts the activations and as many bytes of gradients.
 func (f *fourGPUs) bytesPerSample(batch int) float64 {
 	sum, first := 0.0, 0
 	for i, last := range f.Last {

@@ -48,10 +48,10 @@ func eachRow(ctx context.Context, o table.Options, t *table.Table, yield func(pi
 	return nil
 }
 
-// assumed holds assumptions that Table 1's speed-ups depend on and that the paper does not state.
+// assumed holds assumptions that Table 1's speed-ups depend on, but that the paper does not state.
 type assumed struct {
 	collectives float64 // part of the wires' rate that all-reduces reach; 0 means all of it
-	messages    float64 // the same for messages between servers
+	messages    float64 // part of the wires' rate that messages between servers reach; 0 means all of it
 	bySize      kernels
 	together    bool // a batch of 80 is the batch of all GPUs together
 }
@@ -115,8 +115,8 @@ func pipedreamTable1(ctx context.Context, o table.Options, t *table.Table) error
 	})
 }
 
-// overDataParallelism returns the speed-up of a row. It is data parallelism's time for a sample, divided by that of
-// the slowest stage of the row's configuration.
+// overDataParallelism returns the speed-up of a row: data parallelism's time for a sample, divided by the time of the
+// slowest stage in the row's configuration.
 func overDataParallelism(b *bench.Bench, r pipedreamRow, a assumed) (float64, error) {
 	b, err := a.bySize.on(b)
 	if err != nil {
@@ -151,8 +151,8 @@ func overDataParallelism(b *bench.Bench, r pipedreamRow, a assumed) (float64, er
 	return step / float64(n*each) / (slowest / float64(r.Batch)), err
 }
 
-// published lists rules under which the published optimizer can run, each tried in every row. The paper does not say
-// which rules gave which row.
+// published lists rules under which the published optimizer can run. Each rule is tried in every row, because the paper
+// does not say which rules gave which row.
 var published = []struct {
 	what string
 	set  map[string]string
@@ -163,8 +163,8 @@ var published = []struct {
 		map[string]string{"hierarchy": "flat", "overlap": "max"}},
 }
 
-// pipedreamTable1Plans adds Table 1's configurations by the published code as it is, with its rules switched one by
-// one, and by the paper's formula.
+// pipedreamTable1Plans adds Table 1's configurations by the published code, first unchanged and then with each other
+// rule. It also adds those by the paper's formula.
 func pipedreamTable1Plans(ctx context.Context, o table.Options, t *table.Table) error {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -203,8 +203,8 @@ func pipedreamTable1Plans(ctx context.Context, o table.Options, t *table.Table) 
 	})
 }
 
-// planned returns a planner's plan in the papers' notation, or "none" if the planner has no plan. A refused setting is
-// an error.
+// planned returns a planner's plan in the papers' notation, or "none" if the planner finds no plan. A refused setting
+// is an error.
 func planned(ctx context.Context, o table.Options, planner plan.Planner, b *bench.Bench, batch int, formula string,
 	set map[string]string) (string, error) {
 	p, err := b.Profile(bench.SizesFor(batch, 0)...)

@@ -2,7 +2,7 @@ package pipedream
 
 import "embed"
 
-// What the paper prints: numbers only, each file with its origin.
+// Numbers that the paper prints. Each file names its origin.
 //
 //go:embed tables/*.yaml
 var files embed.FS

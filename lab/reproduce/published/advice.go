@@ -16,11 +16,11 @@ func init() {
 		table.Uses{Others: true}, reproduceAdvice)
 }
 
-// Advice is a published layout and the one that a sweep chooses for the same model, devices, batch and software.
+// Advice has a published layout, and the layout that a sweep chooses for the same model, devices, batch and software.
 type Advice struct {
 	Result                   // of the published layout
 	Chosen *shape.Prediction // nil means that nothing fits
-	// Efficiency is the fraction of their rate that the chosen layout's products reach with the rows of one
+	// Efficiency is the fraction of their full rate that the chosen layout's matrix products reach with the rows of one
 	// micro-batch.
 	Efficiency  float64
 	MemoryBytes int64 // of a device
@@ -46,15 +46,15 @@ func (r *Result) asked() asked {
 // micro-batches.
 type software struct {
 	recomputes []string
-	sequence   []bool               // with groups
+	sequence   []bool               // with tensor parallelism
 	shards     func(p int) []string // by number of stages
 	plain      bool                 // without groups and stages
 	chunks     []int                // nil means all
 	zeroBubble bool
 }
 
-// expresses returns a source's software: Megatron-LM of 2021 and of 2022, Megatron-Core, Qi et al.'s, torchtitan,
-// PyTorch's FSDP, nanotron, llm.c.
+// expresses returns the software of a source and its settings. It is Megatron-LM of 2021 or of 2022, Megatron-Core, Qi
+// et al.'s, torchtitan, PyTorch's FSDP, nanotron or llm.c.
 func expresses(source string) software {
 	whole := func(int) []string { return []string{"none"} }
 	states := func(int) []string { return []string{"zero1"} }
@@ -92,7 +92,7 @@ func expresses(source string) software {
 	return software{recomputes: []string{"none"}, plain: true, shards: states} // llm.c
 }
 
-// space returns what a sweep tries.
+// space returns the sweeps that are tried for a question.
 func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Sweep, error) {
 	m, err := b.model(q.model)
 	if err != nil {
@@ -129,8 +129,8 @@ func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Swee
 	return out, nil
 }
 
-// halves adds the schedules of Qi et al. for pipelines over all devices, as in their runs. Some order computations
-// by their times within the memory of 1F1B or twice that; others place stages down and up again.
+// halves adds Qi et al.'s schedules for pipelines over all devices, as in their runs. Two of them order computations by
+// their times, within the memory of 1F1B or twice that. The third places two stages on each device, in a V.
 func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	if !can.zeroBubble || p == 1 || p != devices {
 		return nil
@@ -144,8 +144,8 @@ func (can software) halves(w shape.Sweep, p, devices int) (out []shape.Sweep) {
 	return append(out, w)
 }
 
-// advise chooses a layout for each question that judged runs answer, within a device's memory. If our count for a
-// published layout is higher than that memory, although it ran, that count is the limit.
+// advise chooses a layout for each question that judged runs answer, within a device's memory. A published layout may
+// need more than that memory by our count, although it ran. Then our count is the limit.
 func (b *lab) advise(ctx context.Context, all []Result) ([]Advice, error) {
 	most := map[asked]int64{}
 	for i := range all {

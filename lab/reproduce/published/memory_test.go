@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Under Qi et al.'s schedules, a device's memory is within a tenth of the peak that they measured (Table 4). ZB-2p
-// has room for twice as many micro-batches. It does not need twice as much again for halves that wait for their
-// weights.
+// Under Qi et al.'s schedules, a device's memory is within a tenth of the peak that they measured (Table 4). ZB-2p has
+// room for twice as many micro-batches as 1F1B. Backward halves that wait for their weight gradients do not take twice
+// as much again.
 func TestZeroBubblesHoldWhatWasMeasured(t *testing.T) {
 	entries, err := Entries()
 	if err != nil {

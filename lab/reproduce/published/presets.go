@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Devices and software families before calibration: data sheets, and how the software computes.
+// Devices with software families before calibration: numbers of data sheets, and how the software computes.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS
@@ -24,12 +24,12 @@ var presetFiles embed.FS
 var fitted = []string{"matmul.limit", "matmul_fp8.limit", "matmul.half_width", "matmul.half_rows", "attention.limit",
 	"memory.limit", "layer", "overlap"}
 
-// lender maps a preset to one whose calibrated numbers it starts from: a sibling configuration of the same software.
-// nanotron has only one row. It starts from eager PyTorch, which calls the same library on the same device.
+// lender maps a preset to a sibling configuration of the same software, from whose calibrated numbers it starts.
+// nanotron has only one row, so it starts from eager PyTorch, which calls the same library on the same device.
 var lender = map[string]string{"titan-h100-eager": "titan-h100", "titan-h200": "titan-h100",
 	"nanotron-h100": "mpt-h100-80", ahead: "zero-bubble-a100"}
 
-// described returns a preset as in its file.
+// described returns a preset as its file describes it, before calibration.
 func described(name string) (*cluster.Cluster, error) {
 	text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
 	if err != nil {
@@ -97,8 +97,8 @@ func (b *lab) preset(ctx context.Context, name string) (*cluster.Cluster, error)
 	return c, nil
 }
 
-// observations returns what may set a preset: its calibration rows, and from two papers the times of a layer and of
-// stages.
+// observations returns what a preset is calibrated to: its calibration rows, and from two papers the times of a layer
+// and of stages.
 func (b *lab) observations(name string, c *cluster.Cluster) ([]calibrate.Observation, error) {
 	var out []calibrate.Observation
 	for _, e := range b.entries {
@@ -133,7 +133,7 @@ func (b *lab) observations(name string, c *cluster.Cluster) ([]calibrate.Observa
 	return append(out, more...), err
 }
 
-// part returns the time of one pass through blocks of a model.
+// part returns a function that gives the time of one pass through some blocks of a model.
 func (b *lab) part(of Model, blocks, samples, tensor int, sequence, selective bool,
 	pass func(k kernels.Cost) float64) func(c *cluster.Cluster) (float64, error) {
 	return func(c *cluster.Cluster) (float64, error) {
@@ -180,8 +180,8 @@ func (b *lab) layerTimes() ([]calibrate.Observation, error) {
 	return out, nil
 }
 
-// stageTimes returns Qi et al.'s times of stages of their models (Table 9), which spread all blocks except two
-// evenly.
+// stageTimes returns Qi et al.'s times of stages of their models (Table 9). A measured stage has (L + 2) / S of the
+// model's L blocks, with S stages.
 func (b *lab) stageTimes() ([]calibrate.Observation, error) {
 	all, err := rows("zero_bubble_table9_stage_times")
 	if err != nil {
@@ -210,7 +210,7 @@ func (b *lab) stageTimes() ([]calibrate.Observation, error) {
 	return out, nil
 }
 
-// settled returns an entry's shape. For settings that its source leaves open it takes the fastest that fits.
+// settled returns an entry's shape. If its source leaves settings open, settled takes the fastest that fit.
 func (b *lab) settled(e *Entry, c *cluster.Cluster) (shape.Shape, error) {
 	if len(e.Open) == 0 {
 		return e.Shape, nil

@@ -1,14 +1,14 @@
 // Package published compares measured training runs with millrace's predictions.
 //
-// It has no input; importing it registers the experiments "published", "advice" and "zero-bubble". "published" has
-// the measured and the predicted step of every judged row of data/ (its README has the sources), the error by
+// It has no input; importing it registers the experiments "published", "advice" and "zero-bubble". "published" has the
+// measured and the predicted step of every judged row of data/, whose README has the sources. It also has the error by
 // source, and the order of runs of one model. For rows that are off by a fifth it adds the effect of one assumption.
-// Rows that no shape can express are listed with the reason. "advice" has the layouts that a sweep chooses for the
-// same runs, and "zero-bubble" the gains of schedules.
+// Rows that no shape can express are listed with the reason. "advice" has the layouts that a sweep chooses for the same
+// runs, and "zero-bubble" the gains of schedules.
 //
-// A preset is a device with a software family. presets/ has the numbers of data sheets, and only calibration rows
-// change them (package tune/calibrate), whenever the experiment runs. No judged row is used for that. One assumption
-// was chosen with knowledge of judged rows: the zero-bubble runtime waits for no message
+// A preset is a device with a software family. Its numbers in presets/ are those of data sheets. Whenever the
+// experiment runs, it calibrates them to the calibration rows (package tune/calibrate), and to no judged row. One
+// assumption was chosen with knowledge of judged rows: the zero-bubble runtime waits for no message
 // (presets/zero-bubble-a100-ahead.yaml).
 package published
 
@@ -97,8 +97,8 @@ func (b *lab) predict(ctx context.Context, e *Entry) (*shape.Prediction, error) 
 // Sum summarises the predictions for a source.
 type Sum struct {
 	Judged, Expressed int
-	Mean              float64 // error of step times
-	Calibrated        bool    // rows of the source set presets
+	Mean              float64 // relative error of step times
+	Calibrated        bool    // presets are calibrated to rows of the source
 }
 
 // BySource summarises judged rows by source.
@@ -126,7 +126,7 @@ func reproduce(ctx context.Context, _ table.Options, t *table.Table) error {
 	return b.tabulate(ctx, all, t)
 }
 
-// tabulate adds a row for each judged entry, and notes for sources, presets and entries that no layout expresses.
+// tabulate adds a row for each judged entry. It adds notes for sources, presets, and entries that no layout expresses.
 func (b *lab) tabulate(ctx context.Context, all []Result, t *table.Table) error {
 	t.Source = "data/README.md of this package: papers, repositories and documentation, 2021 to 2026"
 	skipped := map[string]int{}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// everything returns all predictions, which are made once.
+// everything returns the predictions of all entries, which are computed only once.
 var everything = sync.OnceValues(func() (out struct {
 	b   *lab
 	all []Result
@@ -31,8 +31,8 @@ func predicted(t *testing.T) (*lab, []Result) {
 }
 
 // At least 350 judged rows have predictions. A source's step times are within 10 % on average if it has calibration
-// rows, else within 15 %. nanotron has one calibration row, of one node, and is held to 15 %. Runs of one model are
-// in the measured order in 95 % of pairs. Every row that is off by more than 20 % has ablations.
+// rows, otherwise within 15 %. nanotron may be off by 15 % too, because its only calibration row is of one node. In 95
+// % of pairs, runs of one model are in the measured order. Every row that is off by more than 20 % has ablations.
 func TestPublishedRuns(t *testing.T) {
 	b, all := predicted(t)
 	var got table.Table
@@ -70,7 +70,7 @@ func TestPublishedRuns(t *testing.T) {
 	}
 }
 
-// Judged rows set nothing: if their times are ten times as long, the presets are the same.
+// Judged rows have no influence on the presets: if their times are ten times as long, the presets are the same.
 func TestJudgedRowsSetNothing(t *testing.T) {
 	entries, err := Entries()
 	if err != nil {
@@ -103,9 +103,9 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 }
 
 // For each judged run, a sweep chooses a layout that is predicted to be at least as fast. The run's software can
-// express the layout, and it has as many devices and fits their memory. With a micro-batch's rows, matrix products
-// reach at least half of their rate. By our count, two published layouts exceed a GB200's memory, so their rivals
-// may hold as much.
+// express the layout. It uses as many devices and fits their memory. Its matrix products reach at least half of their
+// rate with a micro-batch's rows. Two published layouts exceed a GB200's memory by our count, so the layouts chosen
+// instead of them may need as much.
 func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	b, all := predicted(t)
 	share, i := 4, 0 // one row in four is tried; make papers tries all
@@ -143,9 +143,9 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	}
 }
 
-// If zero-bubble schedules gain 5 % or more over 1F1B and interleaved 1F1B, they gain here too. Schedules of one
-// model that differ by as much are in the measured order. Each gain that is off by more than 3 points has ablations.
-// One of these brings it within 3 points, except for eight gains.
+// Zero-bubble schedules that gain 5 % or more over 1F1B or interleaved 1F1B gain here too. Schedules of one model that
+// differ by as much are in the measured order. Each gain that is off by more than 3 points has ablations. For all such
+// gains except eight, one ablation brings the gain within 3 points.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)

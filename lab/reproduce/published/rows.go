@@ -20,13 +20,13 @@ var data embed.FS
 // Entry is a measured run: what was trained on which devices, and the time of a step.
 type Entry struct {
 	ID, Source  string
-	Calibration bool   // may set presets; other entries judge
+	Calibration bool   // used for calibration; other entries judge
 	Preset      string // a device with a software family
 	Model       Model
 	Shape       shape.Shape
 	StepS       float64
 	Group       string // runs whose order counts: one model on one device
-	// Open lists settings that the source does not print; the fastest that fit are used.
+	// Open lists settings that the source does not print. The fastest that fit are used.
 	Open []string
 	Skip string // why there is no prediction
 }
@@ -59,13 +59,13 @@ func rows(name string) ([]row, error) {
 	return out, nil
 }
 
-// count returns a whole number of a column; 0 if it is empty.
+// count returns the whole number in a column; 0 if the column is empty.
 func (r row) count(column string) int {
 	n, _ := strconv.Atoi(r[column])
 	return n
 }
 
-// number returns a number of a column; 0 if it is empty.
+// number returns the number in a column; 0 if the column is empty.
 func (r row) number(column string) float64 {
 	v, _ := strconv.ParseFloat(r[column], 64)
 	return v
@@ -81,8 +81,8 @@ func (r row) gpt() Model {
 	return m
 }
 
-// flops returns Narayanan et al.'s count for a step with full recompute (SC 2021, equation 3), or without (2022,
-// equation 7).
+// flops returns the operations of a step by Narayanan et al.'s formula with full recompute (SC 2021, equation 3).
+// Without recompute it uses the formula of 2022 (equation 7).
 func flops(m Model, batch int, again bool) float64 {
 	s, h, l, v := float64(m.Positions), float64(m.Hidden), float64(m.Layers), float64(m.Vocabulary)
 	if again {
@@ -112,7 +112,7 @@ var sources = []struct {
 	}},
 }
 
-// Entries returns all rows that judge or calibrate, without context rows.
+// Entries returns all rows that judge or calibrate. It leaves out rows that only give context.
 func Entries() ([]Entry, error) {
 	var out []Entry
 	for _, s := range sources {
@@ -147,7 +147,7 @@ func sc21(r row, e *Entry) {
 
 func sc21Table1(r row, e *Entry) { sc21(r, e) }
 
-// chunked sets the virtual stages of the larger models as in their tables: one block each for 530B, two for 175B.
+// chunked sets the number of chunks as in the tables: 530B has one block in each virtual stage, and 175B has two.
 func (e *Entry) chunked() {
 	each := 2
 	if e.Model.Layers == 105 {
@@ -202,7 +202,7 @@ func megatronCore(r row, e *Entry) {
 	e.StepS = flops(e.Model, e.Shape.Batch, false) / (r.number("tflops_per_gpu") * 1e12 * r.number("gpus"))
 }
 
-// llama returns a model of the Llama 3 family, or a printed one of Llama 2.
+// llama returns a model of the Llama 3 family, or a model of Llama 2 that the list has.
 func llama(name string, positions int) (Model, bool) {
 	name = strings.ToLower(strings.NewReplacer("_", "-", "llama3.1", "llama3").Replace(strings.ToLower(name)))
 	for _, m := range []struct {

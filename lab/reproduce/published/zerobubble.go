@@ -19,7 +19,7 @@ func init() {
 
 const zeroBubbles = "zero_bubble_throughput"
 
-// gain is how much faster one run is than another of the same model, devices and batch, measured and predicted.
+// gain is how much faster one run is than another of the same model, devices and batch, as measured and as predicted.
 type gain struct {
 	of, over            *Result
 	measured, predicted float64
@@ -114,10 +114,10 @@ func (b *lab) gained(ctx context.Context, all []Result, t *table.Table) error {
 	return nil
 }
 
-// assumption is an alternative to a prediction's assumption, for both runs of a gain.
+// assumption is an alternative to an assumption of the predictions, applied to both runs of a gain.
 type assumption struct {
 	what string
-	// step returns a run's step under it.
+	// step returns a run's step under the alternative assumption, in seconds.
 	step func(b *lab, r *Result, c *cluster.Cluster) (float64, error)
 }
 
@@ -189,7 +189,7 @@ func (b *lab) step(r *Result, c *cluster.Cluster, s shape.Shape) (float64, error
 	return p.StepS, nil
 }
 
-// waited makes devices wait for their messages, or not.
+// waited returns a cluster whose devices wait for their messages, or do not if is is false.
 func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	c = c.Copied()
 	for i := range c.Levels {
@@ -198,8 +198,8 @@ func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	return c
 }
 
-// timed gives a run's messages the times of Table 9 for its model. If these were measured with other micro-batches,
-// the time per byte is the same.
+// timed gives a run's messages the times of Table 9 for its model. If Table 9 has other micro-batches, the time per
+// byte stays the same.
 func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	c = c.Copied()
 	all, _ := rows("zero_bubble_table9_stage_times") // Entries has read them before
@@ -216,8 +216,8 @@ func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	return c
 }
 
-// alike returns the step of a run whose stages all have the same number of blocks and nothing else. Its three passes
-// take the same time, and it has no messages and no update.
+// alike returns the step of a run if all its stages have the same number of blocks and nothing else. The forward and
+// both halves of the backward then take the same time, and the run has no messages and no update.
 func (b *lab) alike(r *Result, c *cluster.Cluster) (float64, error) {
 	blocks := (r.Model.Layers + 2) / r.Shape.Stages
 	all, err := b.part(r.Model, blocks, r.Shape.MicroBatch, 1, false, false, func(k kernels.Cost) float64 {

@@ -11,8 +11,8 @@ import (
 // Agreement counts how much of a Table agrees with the paper.
 type Agreement struct {
 	Values     Count `json:"values"` // numbers within Near of the paper's
-	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's is off 1 by over Apart
-	Orders     Count `json:"orders"` // pairs of a group in the paper's order, if over Apart from each other there
+	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's differs from 1 by more than Apart
+	Orders     Count `json:"orders"` // pairs of a group in the paper's order, if they differ by more than Apart in the paper
 	Bounds     Count `json:"bounds"` // numbers on the paper's side of a bound
 	Crossovers Count `json:"crossovers"`
 	Words      Count `json:"words"`
@@ -33,7 +33,8 @@ func (c *Count) add(same bool) {
 // Add adds up two counts.
 func (c Count) Add(other Count) Count { return Count{c.Same + other.Same, c.Of + other.Of} }
 
-// Relative differences: Near counts as the paper's value; values over Apart from each other have an order.
+// Relative differences. Values that differ by at most Near agree. Two values of the paper have an order if they differ
+// by more than Apart.
 const (
 	Near  = .1
 	Apart = .05
@@ -88,7 +89,7 @@ func (t *Table) compare() (a Agreement, apart []string) {
 	return a, apart
 }
 
-// String says what agrees, "values 3 of 4 within 10 %, signs 2 of 2"; "" if nothing can be compared.
+// String returns a text such as "values 3 of 4 within 10 %, signs 2 of 2"; "" if nothing can be compared.
 func (a Agreement) String() string {
 	var all []string
 	for _, x := range []struct {
@@ -103,7 +104,8 @@ func (a Agreement) String() string {
 	return strings.Join(all, ", ")
 }
 
-// Order adds up signs, orders of systems, bounds and crossovers, which must be the paper's whatever the values are.
+// Order adds up signs, orders of systems, bounds and crossovers. These should agree with the paper even if values do
+// not.
 func (a Agreement) Order() Count { return a.Signs.Add(a.Orders).Add(a.Bounds).Add(a.Crossovers) }
 
 // counts says whether a row counts for signs, orders, bounds or crossovers.
@@ -111,8 +113,8 @@ func (r *Row) counts() bool {
 	return r.Crosses || r.Values != nil && (r.Values.Ratio || r.Values.Group != "" || r.Values.Side != "")
 }
 
-// Under returns the Table under another assumption, in every row. ok is false if a row that counts for signs,
-// orders, bounds or crossovers lacks a value for it.
+// Under returns the Table with each row's value under another assumption. ok is false if a row that counts for signs,
+// orders, bounds or crossovers has no such value.
 func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	other := *t
 	other.Rows = slices.Clone(t.Rows)
@@ -137,7 +139,7 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	return &other, true
 }
 
-// Assumptions lists those that every counting row has values for, in the order in which rows name them.
+// Assumptions lists the assumptions for which every counting row has a value, in the order in which rows name them.
 func (t *Table) Assumptions() (all []string) {
 	for _, r := range t.Rows {
 		for _, a := range r.Ablations {
@@ -154,14 +156,14 @@ func (t *Table) Assumptions() (all []string) {
 // Verdict says whether signs, orders, bounds and crossovers are the paper's, or under which assumption they are.
 type Verdict struct {
 	Order Count    `json:"order"`           // without changed assumptions
-	If    string   `json:"if,omitempty"`    // the assumption under which most agree, if more do than without
+	If    string   `json:"if,omitempty"`    // the assumption under which most rows agree, if more do than without it
 	Then  Count    `json:"then,omitempty"`  // count under it
 	Apart []string `json:"apart,omitempty"` // what does not agree under it, or without it if there is none
 	Tried int      `json:"tried,omitempty"` // number of combinations of assumptions
 }
 
-// Verdict judges the Table and all its Assumptions. If several agree equally often, it takes the one with the fewest
-// changes, and of those the one with most values near the paper's.
+// Verdict judges the Table as it is and under each of its Assumptions. If several agree equally often, it takes those
+// with the fewest changes, and among these the one with the most values near the paper's.
 func (t *Table) Verdict() Verdict {
 	v := Verdict{Order: t.Agreement().Order(), Apart: t.Apart(), Tried: t.Tried}
 	most, near := v.Order.Same, 0

@@ -11,7 +11,7 @@ type Chart struct {
 	Lines []Line   `json:"lines"`
 }
 
-// Line is points in the order of X, or a bar for each group; Theirs marks the paper's.
+// Line has points in the order of X, or one bar for each group. Theirs means that the values are the paper's.
 type Line struct {
 	Name   string    `json:"name"`
 	X      []float64 `json:"x,omitempty"`

@@ -33,12 +33,13 @@ type Options struct {
 	// Profiles is a folder with the published profiles (see published); "" means analytic costs. Workloads and variants
 	// without a published profile stay analytic.
 	Profiles string
-	// Formula and Set go to the planners: "paper" or "artifact", and their own settings.
+	// Formula and Set are passed to the planners. Formula is "paper" or "artifact", and Set has the planners' own
+	// settings.
 	Formula string
 	Set     map[string]string
 }
 
-// Request returns a planner's request, with those of the settings that the planner has.
+// Request returns a planner's request. It has only those of the settings that the planner knows.
 func (o Options) Request(planner string, p *profile.Profile, c *cluster.Cluster, batch int) plan.Request {
 	set := map[string]string{}
 	for name, value := range o.Set {
@@ -77,7 +78,7 @@ func Register(name, title string, u Uses, run func(ctx context.Context, o Option
 // Experiments lists the experiments by name.
 func Experiments() []Experiment { return experiments.All() }
 
-// Lookup finds an experiment. Its error lists the existing ones.
+// Lookup finds an experiment by name. The error for an unknown name lists the existing ones.
 func Lookup(name string) (Experiment, error) {
 	e, err := experiments.Find(name)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// widest is the longest value in a column; tables with longer ones are stacked.
+// widest is the number of characters of the longest value that fits into a column. Tables with longer values are
+// stacked.
 const widest = 36
 
 // Print writes the table for a terminal. A reason that many rows share is a numbered note.

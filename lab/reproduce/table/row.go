@@ -20,13 +20,13 @@ type Row struct {
 	Ablations []Ablation `json:"ablations,omitempty"`
 }
 
-// Values holds a paper's number and ours, and what can be compared besides their size.
+// Values holds a paper's number and ours, and says what else can be compared.
 type Values struct {
 	Paper float64 `json:"paper"`
 	Ours  float64 `json:"ours"`
-	// Ratio says that they are speeds relative to something else: above 1 is faster, below 1 slower.
+	// Ratio says that the numbers are speeds relative to something else: above 1 is faster, below 1 slower.
 	Ratio bool `json:"ratio,omitempty"`
-	// Group names the rows whose values are compared by order; "" means none.
+	// Group names a group of rows whose values are compared by order; "" means none.
 	Group string `json:"group,omitempty"`
 	// Side is "at least" or "at most" if Paper is a bound.
 	Side string `json:"side,omitempty"`
@@ -41,10 +41,10 @@ func (v *Values) keeps(ours float64) bool {
 type Ablation struct {
 	Assumption string  `json:"assumption"`
 	Ours       string  `json:"ours"`
-	Value      float64 `json:"value,omitempty"` // if the row has Values
+	Value      float64 `json:"value,omitempty"` // only if the row has Values
 }
 
-// Number adds a row of two numbers with their relative difference. 0 for the paper means not printed.
+// Number adds a row of two numbers with their relative difference. If paper is 0, the paper does not print the number.
 func (t *Table) Number(what string, paper, ours float64, format, why string) *Row {
 	r := Row{What: what, Paper: "not printed", Ours: fmt.Sprintf(format, ours), Difference: "-", Why: why}
 	if paper != 0 {
@@ -79,7 +79,7 @@ func (t *Table) Bound(what, side string, paper, ours float64) *Row {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// Says adds a row for a statement of the paper, which is true here or not.
+// Says adds a row for a statement of the paper. holds says whether the statement is true here.
 func (t *Table) Says(what string, holds bool) *Row {
 	return t.Word(what, "yes", yesOrNo[holds], "")
 }
@@ -89,13 +89,13 @@ var yesOrNo = map[bool]string{true: "yes", false: "no"}
 // SaysIf adds whether a statement is true under another assumption.
 func (r *Row) SaysIf(assumption string, holds bool) { r.AblateWord(assumption, yesOrNo[holds]) }
 
-// Crossover says that a row's words describe where one system overtakes another, or which is ahead.
+// Crossover marks a row whose words describe where one system overtakes another, or which is ahead.
 func (r *Row) Crossover() *Row {
 	r.Crosses = true
 	return r
 }
 
-// Ratio says that a row is a speed relative to something else.
+// Ratio marks a row whose numbers are speeds relative to something else.
 func (r *Row) Ratio() *Row {
 	if r.Values != nil {
 		r.Values.Ratio = true

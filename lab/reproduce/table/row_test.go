@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Agreement by hand, for the paper's ratios 2, 1 and 0.5. Ours are 2.1 (near, faster), 1.2 (not near; the paper's
-// has no sign) and 0.9 (not near, slower as well). All three pairs are in the paper's order. One of two words is the
-// same.
+// Agreement by hand, for the paper's ratios 2, 1 and 0.5. Ours are 2.1, 1.2 and 0.9. 2.1 is near 2 and also above 1.
+// 1.2 is not near 1, which has no sign. 0.9 is not near 0.5, but also below 1. All three pairs are in the paper's
+// order. One of two words is the same.
 func TestAgreementByHand(t *testing.T) {
 	var table Table
 	for i, paper := range []float64{2, 1, .5} {
@@ -30,7 +30,7 @@ func TestAgreementByHand(t *testing.T) {
 	}
 }
 
-// Under another assumption a word may become the paper's. A value that the paper does not print is not counted.
+// Under another assumption, our word may become the paper's. A value that the paper does not print is not counted.
 func TestUnderCountsWhatIsPrinted(t *testing.T) {
 	var table Table
 	table.Word("w", "16", "15-1", "").Ablations = []Ablation{{Assumption: "x", Ours: "16"}}
@@ -47,8 +47,8 @@ type world struct {
 	big  bool
 }
 
-// Two switches set the same rate, two set others, and one changes nothing. They give four single switches, five
-// pairs and two triples.
+// Of five switches, two set the same rate, two set something else, and one changes nothing. They give four single
+// switches, five pairs and two triples.
 func TestCombine(t *testing.T) {
 	all := Combine(world{}, []Switch[world]{{"half", func(w *world) { w.rate = .5 }},
 		{"twice", func(w *world) { w.rate = 2 }},
@@ -67,8 +67,8 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// Three systems are in the opposite order. "a" corrects one pair, "b" none, and both correct all. Pairs in the wrong
-// order are listed with their numbers. Larger combinations that are no better are only counted.
+// Three systems are in the opposite order. Assumption "a" corrects one pair, "b" none, and both together correct all.
+// Pairs in the wrong order are listed with their numbers. Larger combinations that agree no better are only counted.
 func TestSmallestCombination(t *testing.T) {
 	var table Table
 	for i, v := range [][4]float64{{3, 1, 2.5, 1}, {2, 2, 2, .9}, {1, 3, 3, .8}} { // paper; as computed; a; a and b

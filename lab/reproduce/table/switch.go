@@ -2,7 +2,7 @@ package table
 
 import "strings"
 
-// Switch is one assumption of an experiment, with the change to the alternative.
+// Switch changes one assumption of an experiment to its alternative.
 type Switch[A comparable] struct {
 	What string
 	To   func(*A)
@@ -15,9 +15,9 @@ type Switched[A comparable] struct {
 	switches int
 }
 
-// Combine applies one change, then two at once, and so on up to most. Fewer come first; within a size they are in
-// the order of the switches. It leaves out combinations in which a later change undoes an earlier one, and changes
-// without effect.
+// Combine applies one change, then two at once, and so on up to most changes. Smaller combinations come first; those of
+// one size are in the order of the switches. Changes without effect are left out, and so are combinations in which one
+// change undoes another.
 func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	all := []Switched[A]{}
 	var add func(from, left int, what []string, chosen []Switch[A])
@@ -61,15 +61,15 @@ func together[A comparable](as A, chosen []Switch[A], s Switch[A]) bool {
 	return true
 }
 
-// Tries says which combinations the rows of a Table cover. Of those of several changes, the Table keeps only the
-// smallest under which most agree.
+// Tries says which combinations of assumptions the rows of a Table cover. Of the combinations of several changes, the
+// Table keeps only the smallest under which most rows agree.
 func Tries[A comparable](t *Table, all []Switched[A]) {
 	for _, s := range all {
 		t.Try(s.What, s.switches)
 	}
 }
 
-// Try is Tries for one combination.
+// Try does the same as Tries for one combination.
 func (t *Table) Try(what string, switches int) {
 	if t.combined == nil {
 		t.combined = map[string]int{}
@@ -80,7 +80,7 @@ func (t *Table) Try(what string, switches int) {
 	t.combined[what] = switches
 }
 
-// settle drops the combinations that restore less than the one of the Verdict.
+// settle drops the combinations of several changes except the one that the Verdict names.
 func (t *Table) settle() {
 	if len(t.combined) == 0 {
 		return

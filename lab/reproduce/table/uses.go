@@ -15,9 +15,9 @@ import (
 // Uses says which Options change what an experiment prints.
 type Uses struct {
 	Profiles bool     // published profiles
-	Others   bool     // it reproduces other sources than the four papers, and is not on their page
+	Others   bool     // it reproduces sources other than the four papers, and is not on their page
 	Planners []string // planners that get Formula and Set
-	Fixed    []string // settings that the experiment itself gives them
+	Fixed    []string // settings that the experiment itself gives to planners
 	// Script lists further settings of a published script, with formula artifact.
 	Script []plan.Setting
 }
@@ -83,8 +83,7 @@ func (u Uses) settings() (all []plan.Setting) {
 	return append(all, u.Script...)
 }
 
-// checkSet refuses settings that no planner has, or that the user may not choose here. The planners check their
-// values.
+// checkSet refuses settings that no planner has, or that the experiment fixes. The planners check the values.
 func (u Uses) checkSet(set map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if !slices.ContainsFunc(u.settings(), func(s plan.Setting) bool { return s.Name == name }) {
@@ -104,7 +103,7 @@ func (u Uses) checkSet(set map[string]string) error {
 	return nil
 }
 
-// SettingsOf returns the settings of a planner; none if it is not in this build.
+// SettingsOf returns the settings of a planner; none if the planner is not in this build.
 func SettingsOf(planner string) []plan.Setting {
 	p, err := plan.LookupPlanner(planner)
 	if err != nil {
@@ -134,8 +133,8 @@ func those(use func(Uses) bool) string {
 	return "these do: " + strings.Join(names, ", ")
 }
 
-// OfSettings returns err if a planner refused a setting. That ends an experiment; other reasons for a missing plan
-// go into its row.
+// OfSettings returns err if it says that a planner refused a setting. Such an error ends an experiment. Other reasons
+// for a missing plan go into the experiment's row.
 func OfSettings(err error) error {
 	var refused *plan.SettingError
 	if errors.As(err, &refused) {

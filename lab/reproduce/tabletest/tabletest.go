@@ -1,7 +1,7 @@
 // Package tabletest runs experiments for the tests of their tables.
 //
-// Input: the name of an experiment and its Options. Output: its Table. Errors fail the test: unknown experiments,
-// rows that lack a field, tables without rows or a source, and rows that Find does not find.
+// Input: the name of an experiment and its Options. Output: its Table. These fail the test: unknown experiments, rows
+// that lack a field, tables without rows or a source, and rows that Find does not find.
 package tabletest
 
 import (

@@ -19,10 +19,11 @@ import (
 // every looks for the best plan of a small case.
 //
 // A layout fixes the layers of each stage, its number of devices in each group, the micro-batch size, and whether
-// replicas split micro-batches or take them in turn. The devices of a group are equal, and a stage has its devices
-// in ascending order, so nothing else matters. least bounds the step of a layout for every order and depth. Layouts
-// are simulated from the lowest bound on, until a bound exceeds the best step or a limit is reached. If a layout has
-// few depths, all are tried; otherwise some are tried, and then neighbours of the best.
+// replicas split micro-batches or take them in turn. The devices of a group are equal, and a stage has its devices in
+// ascending order, so it does not matter which devices of a group these are. least computes a lower bound of a layout's
+// step for every order and depth. Layouts are simulated from the lowest bound on, until a bound exceeds the best step
+// or a limit is reached. If a layout has few depths, all are tried. Otherwise some are tried, and then neighbours of
+// the best.
 type every struct {
 	p      *profile.Profile
 	c      *cluster.Cluster
@@ -38,7 +39,8 @@ type every struct {
 	left         map[[3]int]float64     // results of rest, by layer, micro-batch size and split
 }
 
-// Limits of a search: partial layouts visited, plans simulated, and depths of a layout up to which all are tried.
+// Limits of a search: the number of partial layouts visited, the number of plans simulated, and the number of depths of
+// a layout up to which all are tried.
 const mostVisited, mostSimulated, mostDepths = 2_000_000, 2_500, 150
 
 // look lists the layouts, simulates them, and sets the best plan and the floor.
@@ -152,8 +154,8 @@ func (e *every) rest(layer int, l layout) float64 {
 	return sum
 }
 
-// everyTaken yields each way to take one or more of the devices that are left in the groups. Groups are equal, so
-// among unused groups an earlier one gives at least as many devices as a later one.
+// everyTaken yields each way to take one or more free devices from the groups. Groups are equal. So among unused
+// groups, an earlier one gives at least as many devices as a later one.
 func (e *every) everyTaken(used taken, yield func(in taken)) {
 	var in taken
 	var walk func(g int)
@@ -176,8 +178,8 @@ func (e *every) everyTaken(used taken, yield func(in taken)) {
 	walk(0)
 }
 
-// simulate simulates a layout under several depths. While the best of them is close to the best plan of all, it
-// tries neighbours.
+// simulate simulates a layout under several depths. If the best of them is close to the best plan of all, it also tries
+// their neighbours, as long as these are better.
 func (e *every) simulate(l layout) error {
 	S, M := len(l.stages), e.batch/l.m
 	if S == 1 {
@@ -247,7 +249,7 @@ func ways(S, M int) int {
 	return n
 }
 
-// everyDepth yields the non-increasing sequences of S depths that begin with have. most limits the next one.
+// everyDepth yields the non-increasing sequences of S depths that begin with have. No further depth exceeds most.
 func everyDepth(have []int, S, most int, yield func(depth []int) error) error {
 	if len(have) == S {
 		return yield(slices.Clone(have))
@@ -261,7 +263,7 @@ func everyDepth(have []int, S, most int, yield func(depth []int) error) error {
 }
 
 // try returns the simulated step of a layout under a family, in seconds. It returns infinity if the family does not
-// admit the layout or the plan does not fit.
+// allow the layout, or if the plan does not fit in memory.
 func (e *every) try(l layout, depth []int, name string) (float64, error) {
 	pl := &plan.Plan{Version: plan.Version, Replication: "round_robin", MicroBatch: l.m, MicroBatches: e.batch / l.m,
 		Schedule: name, Weights: string(schedule.Sync), Planner: "given"}
@@ -291,7 +293,7 @@ func (e *every) play(pl *plan.Plan) (float64, error) {
 		}
 		q, _, err := predict.PlanIf(e.p, e.c, pl, false, func(stepS float64) bool { return stepS < e.small.BestS })
 		if err != nil {
-			return math.Inf(1), nil // depths or stages that the family does not admit
+			return math.Inf(1), nil // depths or stages that the family does not allow
 		}
 		if e.small.Simulated++; q.StepS < e.small.BoundS*(1-plan.SameTime) {
 			return 0, fmt.Errorf("bound: %s takes %g s on %s shrunken, and none is to take less than %g s", pl.Layout(),
@@ -354,7 +356,7 @@ func (e *every) chunked(ctx context.Context) error {
 	return nil
 }
 
-// everyCut yields the first layers of the stages, for every cut of n layers into stages.
+// everyCut yields the first layers of the stages for every way to cut n layers into stages.
 func everyCut(n, stages int, yield func(first []int) error) error {
 	first := make([]int, stages)
 	var walk func(i int) error

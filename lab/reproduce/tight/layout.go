@@ -13,7 +13,7 @@ type layout struct {
 	least  float64
 }
 
-// held is a stage: its layers, and its number of devices in each group.
+// held is a stage: its layers, and how many devices of each group it has.
 type held struct {
 	first, end int
 	in         taken
@@ -54,8 +54,8 @@ func (e *every) most(l layout, r int) float64 {
 	return float64((e.batch/l.m + r - 1) / r)
 }
 
-// passes returns the seconds of a micro-batch's forward and backward in a stage. With halves, there leaves out the
-// second half of the backward, which no other stage waits for.
+// passes returns the seconds of a micro-batch's forward and backward in a stage. If backwards are split in halves,
+// there leaves out the second half, which no other stage waits for.
 func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	costs := e.costs[l.rows(h.devices())]
 	if costs == nil {
@@ -89,7 +89,7 @@ func (e *every) work(h held, l layout) (float64, bool) {
 	return e.most(l, h.devices())*pass + left + update, ok
 }
 
-// devicesOf returns a stage's devices, where used holds how many of each group are taken already.
+// devicesOf returns a stage's devices. used has the number of devices of each group that other stages already have.
 func (e *every) devicesOf(h held, used taken) (on []int) {
 	for g, n := range h.in {
 		for i := range n {
@@ -100,8 +100,9 @@ func (e *every) devicesOf(h held, used taken) (on []int) {
 }
 
 // least returns a lower bound of a layout's step, in seconds. Each device must do its work, gradient sum and update.
-// A device's first micro-batch passes the earlier stages, and its last one goes back through them, each over the
-// fastest link. A group's link carries all bytes that leave the group, over all cuts.
+// Before a device's first micro-batch, the earlier stages must compute it, and after its last one they must compute
+// their backwards. Each message then goes over the fastest link. A group's link carries all bytes that leave or enter
+// the group, over all cuts.
 func (e *every) least(l layout) float64 {
 	most, front := 0.0, 0.0
 	var out, in [mostGroups]float64
@@ -134,8 +135,8 @@ func (e *every) least(l layout) float64 {
 	return most
 }
 
-// message returns the seconds that a micro-batch takes from one stage to the next. If replicas split micro-batches,
-// it is the time of the smallest piece.
+// message returns the least seconds that a micro-batch takes from one stage to the next. If replicas split
+// micro-batches, it counts only the smallest piece.
 func (e *every) message(a, b held, l layout, bytes float64) float64 {
 	if q := b.devices(); l.split {
 		bytes /= float64(max(a.devices(), q*((a.devices()+q-1)/q+1)))

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Small holds the results for a shrunken case, whose layouts are few enough to list.
+// Small holds the results for a small version of a case, which has few enough layouts to list them all.
 type Small struct {
 	Layers  int `json:"layers"`
 	Devices int `json:"devices"`
@@ -28,8 +28,9 @@ type Small struct {
 	BoundS float64 `json:"bound_s"`
 	Gap    float64 `json:"gap"` // StepS / BoundS - 1
 
-	// BestS is the fastest plan that was found. If Whole, no plan is faster than FloorS. FloorS is BestS or, if less, a
-	// lower bound of what was not tried: layouts, depths of a layout, or recompute in some stages alone.
+	// BestS is the step of the fastest plan that was found. If Whole, no plan is faster than FloorS. FloorS is the
+	// lower of BestS and a lower bound of what was not tried: layouts, depths of a layout, or recompute in some stages
+	// alone.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
@@ -50,18 +51,18 @@ const (
 	Undecided = "undecided"
 )
 
-// alike is the least part of a large case's gap that its small case must have. With a smaller gap, the small case is
+// alike is the least gap of a small case, as a fraction of the large case's gap. With a smaller gap, the small case is
 // undecided.
 const alike = 0.5
 
 // size is the size of a small case.
 type size struct{ layers, devices int }
 
-// sizes lists the small cases that are tried in turn. Plans with several stages on a worker use chunkedSizes, which
-// have more layers than stages.
+// sizes lists the small cases that are tried in turn. For plans with several stages on a worker it is chunkedSizes,
+// whose cases have more layers than stages.
 var sizes, chunkedSizes = []size{{8, 8}, {10, 16}}, []size{{10, 4}}
 
-// shrunken returns the first small case whose gap is like the large case's, or else the last one.
+// shrunken returns the first small case whose gap is similar to the large case's, or else the last one.
 func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, found *tune.Result,
 	longest time.Duration) (*Small, error) {
 	var small *Small
@@ -115,8 +116,8 @@ func severalStages(pl *plan.Plan) bool {
 	return err == nil && roles.SeveralStages(f)
 }
 
-// judge sets Loose. On a logarithmic scale from the bound to auto's plan, the part below FloorS is the proof's
-// fault, and the part above BestS is the plan's. gap is the gap of the large case.
+// judge sets Loose. It compares the steps on a logarithmic scale from the bound to auto's plan. The part below FloorS
+// is the proof's fault, and the part above BestS is the plan's fault. gap is the gap of the large case.
 func (s *Small) judge(gap float64) {
 	whole := math.Log(s.StepS / s.BoundS)
 	proof, better := math.Log(s.FloorS/s.BoundS)/whole, math.Log(s.StepS/s.BestS)/whole
@@ -138,8 +139,8 @@ func (s *Small) judge(gap float64) {
 	}
 }
 
-// few returns the first devices of a cluster. With two levels it keeps at least two groups, and takes fewer groups
-// or smaller ones.
+// few returns a cluster of the first devices. If the cluster has two levels, few keeps at least two groups; there are
+// then fewer groups, or smaller ones.
 func few(c *cluster.Cluster, devices int) *cluster.Cluster {
 	small := *c
 	small.Levels = nil
@@ -159,11 +160,11 @@ func few(c *cluster.Cluster, devices int) *cluster.Cluster {
 	return &small
 }
 
-// merge joins runs of layers into one layer each, for a cluster with a part of the devices (0 to 1). It multiplies
-// computing times, parameters and the batch by part. So a device computes as long for each sample as before, a stage
-// has as many micro-batches, and all-reduces take as large a part of a step. What a sample saves stays the same,
-// since fewer stages keep fewer micro-batches in flight. Runs end where stages of the plan and of the bound's path
-// end, as far as the number of layers permits.
+// merge joins runs of layers into one layer each, for a cluster with a part (0 to 1) of the devices. It multiplies
+// computing times, parameters and the batch by part. So each device computes as long as before for a sample, a stage
+// has as many micro-batches, and all-reduces take the same part of a step. The bytes that a sample saves stay the same,
+// because fewer stages keep fewer micro-batches in flight. Where the number of layers allows it, runs end where stages
+// of the plan and of the bound's path end.
 func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part float64, batch int,
 ) (*profile.Profile, int, error) {
 	device := c.Devices[0]
@@ -216,9 +217,9 @@ func runOf(runs []int, layer int) int {
 	return i - 1
 }
 
-// runsOf returns the first layer of each run, followed by the number of layers. There are at most layers runs. With
-// too many cuts it joins the neighbours that have the least work together. With too few it halves the run with the
-// most work.
+// runsOf returns the first layer of each run, followed by the number of layers. There are at most layers runs. With too
+// many cuts, it joins the two neighbours with the least work together. With too few, it halves the run with the most
+// work.
 func runsOf(p *profile.Profile, device string, layers int, cuts []int) []int {
 	n := len(p.Layers)
 	work := make([]float64, n+1)

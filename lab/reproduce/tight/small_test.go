@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestNoPlanBeatsTheBestOfEvery compares every with a twin that simulates all plans. Random models run on two
-// servers of two devices, and on four equal devices. The twin lists plans in another way: each device holds any
-// stage, under any depths.
+// TestNoPlanBeatsTheBestOfEvery compares every with bestOfAll, which simulates all plans. Random models run on two
+// servers of two devices, and on four equal devices. bestOfAll lists plans in another way: each device gets any stage,
+// and a stage any depth.
 func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 21))
 	servers := &cluster.Cluster{Name: "servers", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
@@ -50,8 +50,9 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	}
 }
 
-// With 32 samples a pipeline of three stages has too many depths to try all. What was not tried may be faster than the
-// best plan, so the floor lies below it, at the lower bound of such a layout. No bound is above the best step.
+// With 32 samples, a pipeline of three stages has too many depths to try them all. Depths that were not tried may be
+// faster than the best plan. So the floor is below the best plan's step, at the lower bound of such a layout. No bound
+// is above the best step.
 func TestTheFloorCountsDepthsThatAreNotTried(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	c := &cluster.Cluster{Name: "alike", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
@@ -150,8 +151,8 @@ func bestOfAll(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) 
 	return best, plans
 }
 
-// TestAShrunkenCaseKeepsProportions: with half of the devices, a sample takes half as long. A batch has half as many
-// samples, and the model half as many parameters. Runs end where stages do. Layers that are tied across runs stay
+// TestAShrunkenCaseKeepsProportions halves the number of devices. Then layers take half as long, a batch has half as
+// many samples, and the model half as many parameters. Runs end where stages do. Layers that are tied across runs stay
 // tied.
 func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a")
@@ -198,8 +199,8 @@ func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	}
 }
 
-// TestJudged: the verdict depends on where the best plan is between the bound and auto's plan, on a logarithmic
-// scale. It is undecided if the gap is too small, or if the layouts left out could decide it.
+// TestJudged checks the verdict, which depends on where the best plan is between the bound and auto's plan, on a
+// logarithmic scale. It is undecided if the gap is too small, or if the layouts left out could decide it.
 func TestJudged(t *testing.T) {
 	for _, c := range []struct {
 		bound, floor, best, auto, gap float64
@@ -218,7 +219,7 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// TestEveryCutIsListedOnce: 5 layers can be cut into 3 stages in 6 ways, at 2 of 4 places.
+// TestEveryCutIsListedOnce checks that 5 layers are cut into 3 stages in 6 ways, at 2 of 4 places.
 func TestEveryCutIsListedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	if err := everyCut(5, 3, func(first []int) error {

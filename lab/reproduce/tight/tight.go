@@ -1,9 +1,9 @@
 // Package tight measures how far the plans of tune are above the bounds of plan/bound, and which of the two is loose.
 //
-// Input: the models that the papers plan for, a cluster, a batch. Output for each case: the step of the search's
-// plan, the bound, and its argument. If the gap is large, it adds the same for a shrunken case, and the best plan
-// found there. Only layouts that no lower bound rules out are simulated, and at most a fixed number of plans (see
-// Small). Errors: unknown models and clusters, and batches that no plan divides.
+// Input: the models that the papers plan for, a cluster, a batch. Output for each case: the step of the search's plan,
+// the bound, and its argument. If the gap is large, it adds the same for a shrunken case, and the best plan found
+// there. Only layouts that no lower bound rules out are simulated, and at most a fixed number of plans (see Small).
+// Errors: unknown models and clusters, and batches that no plan divides.
 package tight
 
 import (
@@ -58,8 +58,8 @@ type Case struct {
 
 	BoundS float64    `json:"bound_s"`
 	Term   bound.Term `json:"term"` // the argument that gives the bound
-	// Rest lists stages that no argument rules out for a step slightly longer than the bound; empty if the argument is
-	// only work.
+	// Rest lists stages that no argument rules out if a step is slightly longer than the bound. It is empty if the only
+	// argument is work.
 	Rest string  `json:"rest,omitempty"`
 	Gap  float64 `json:"gap"`
 
