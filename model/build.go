@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// node is the description of a layer, before inference.
+// node is the description of a layer, before its shapes and costs are inferred.
 type node struct {
 	Name, Kind string
 	From       []string
@@ -28,14 +28,14 @@ type layerError struct {
 func (e *layerError) Error() string { return e.err.Error() }
 func (e *layerError) Unwrap() error { return e.err }
 
-// The largest tensors that a description may have, in elements: a layer's output for one sample, and one parameter.
-// Sums of products of smaller sizes fit 64 bits.
+// The largest tensors that a description may have, in elements: a layer's output for one sample, and one parameter. So
+// sums of products of their sizes fit into 64 bits.
 const (
 	maxSample    = 1 << 30
 	maxParameter = 1 << 34
 )
 
-// fits says whether a shape has no empty dimension and at most limit elements. It cannot overflow.
+// fits says whether a shape has no empty dimension and at most limit elements. The calculation cannot overflow.
 func fits(shape []int, limit int64) bool {
 	n := int64(1)
 	for _, d := range shape {
@@ -66,7 +66,7 @@ func (l *Layer) checkSizes() error {
 }
 
 // assemble checks a description and infers every layer. Nodes may come in any order. The result is in topological
-// order, with ties in the order of the description.
+// order, and in the order of the description where that is possible.
 func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 	for i := range nodes {
 		nodes[i].position = i
@@ -165,7 +165,7 @@ func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
 	return ordered, nil
 }
 
-// cycle names the layers of one cycle among those that could not be placed. Each of them reads from another one, so
+// cycle names the layers of one cycle among those that could not be placed. Each of them reads another one of them, so
 // following these links must lead back.
 func cycle(name string, nodes []node, placed map[string]bool) error {
 	byName := map[string]node{}
@@ -188,8 +188,8 @@ func cycle(name string, nodes []node, placed map[string]bool) error {
 	}
 }
 
-// Check refuses a model, for instance one put together by hand, whose layers are too large or whose parameters do
-// not fit together.
+// Check refuses a model whose layers are too large or whose parameters do not fit together. Such a model may be put
+// together by hand.
 func (m *Model) Check() error {
 	for i := range m.Layers {
 		l := &m.Layers[i]
@@ -200,8 +200,8 @@ func (m *Model) Check() error {
 	return m.checkParameters()
 }
 
-// checkParameters refuses ties to nothing, to a later layer, or to another shape. It also refuses two parameters
-// with the same full name, which a checkpoint could not distinguish.
+// checkParameters refuses ties to a missing parameter, to a later layer, or to another shape. It also refuses two
+// parameters with the same full name, because a checkpoint could not distinguish them.
 func (m *Model) checkParameters() error {
 	shapes := map[string][]int{}
 	holder := map[string]string{}
@@ -246,7 +246,7 @@ func (l *Layer) Owned(i int) string {
 	return l.ParamName(i)
 }
 
-// Target returns the name of the input with the targets: "target", or otherwise the last input.
+// Target returns the name of the input with the targets. This is "target" or, if there is none, the last input.
 func (m *Model) Target() string {
 	name := ""
 	for _, in := range m.Inputs {
@@ -268,8 +268,8 @@ func (m *Model) Reported() []string {
 	return names
 }
 
-// NormalisesMicroBatches returns the first layer that keeps statistics of its micro-batches, such as a batch norm,
-// or nil. Its results depend on which rows are in a micro-batch.
+// NormalisesMicroBatches returns the first layer that keeps statistics of its micro-batches, such as a batch norm. Its
+// results depend on which rows are in a micro-batch. It returns nil if there is no such layer.
 func (m *Model) NormalisesMicroBatches() *Layer {
 	for i := range m.Layers {
 		for _, p := range m.Layers[i].Params {
@@ -340,7 +340,7 @@ func (l *Layer) OutputBytes() int64 {
 	return n
 }
 
-// ParameterElements returns the number of elements that a layer owns and learns. Tied uses do not count.
+// ParameterElements returns the number of elements that a layer owns and learns. It does not count tied uses.
 func (l *Layer) ParameterElements() int64 {
 	var n int64
 	for _, p := range l.Params {

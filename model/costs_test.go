@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// FLOPs of a transformer by hand, for a sample with T positions and width C. In the forward, products with weights
-// take 2 FLOPs for each weight and position (24 T C^2 in a block), the scores and their use 4 T^2 C, and the head 2
-// T C V. The backward takes both twice.
+// FLOPs of a transformer by hand, for a sample with T positions, width C and V words. In the forward, products with
+// weights take 2 FLOPs for each weight and position, 24 T C^2 in a block. The scores and their use take 4 T^2 C, and
+// the head 2 T C V. The backward takes twice as many.
 func TestTransformerFLOPs(t *testing.T) {
 	const C, V, T, L = 64, 100, 32, 3
 	m, err := Build("gpt", map[string]any{"layers": L, "width": C, "heads": 4, "context": T, "vocabulary": V})
@@ -33,9 +33,9 @@ func TestTransformerFLOPs(t *testing.T) {
 	}
 }
 
-// Llama 2 7B and Llama 3 8B have 6,738,415,616 and 8,030,261,248 parameters (their model cards). FLOPs by hand: 2
-// for each weight of a product and each position, and 4 T^2 C for scores and their use. The backward takes twice as
-// many.
+// Llama 2 7B and Llama 3 8B have 6,738,415,616 and 8,030,261,248 parameters (their model cards). The FLOPs are counted
+// by hand for T positions and width C: 2 for each weight of a product and each position, and 4 T^2 C for scores and
+// their use. The backward takes twice as many.
 func TestLlamas(t *testing.T) {
 	for _, c := range []struct {
 		hidden, groups, vocabulary int
@@ -64,8 +64,8 @@ func TestLlamas(t *testing.T) {
 	}
 }
 
-// VGG-16 at 224x224 (Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015, table 1, configuration D):
-// 138,357,544 parameters, and 15,470,264,320 multiply-adds, one for each use of a weight at a place.
+// VGG-16 at 224x224 (Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015, table 1, configuration D) has
+// 138,357,544 parameters. Its 15,470,264,320 multiply-adds are one for each use of a weight at a place.
 func TestVGG16(t *testing.T) {
 	c := chain{last: "input"}
 	names := "abcdefghijklmnopqrstuvwxyz"
@@ -99,7 +99,7 @@ func TestVGG16(t *testing.T) {
 	if flops != 2*15470264320 {
 		t.Errorf("%d FLOPs, want %d", flops, int64(2*15470264320))
 	}
-	// The first convolution has 64 x 224 x 224 outputs, the last pool 512 x 7 x 7.
+	// The first convolution has 64 x 224 x 224 outputs, and the last pool has 512 x 7 x 7.
 	if got, want := m.CutBytes(0, 2), int64(2*64*224*224*4); got != want {
 		t.Errorf("%d bytes behind the first layer, want %d", got, want)
 	}
@@ -108,7 +108,7 @@ func TestVGG16(t *testing.T) {
 	}
 }
 
-// A cut's bytes by hand: each live tensor counts once, however many later layers read it.
+// The bytes that cross a cut, by hand: each live tensor counts once, however many later layers read it.
 func TestATensorReadTwiceCrossesOnce(t *testing.T) {
 	in := []Tensor{{Name: "input", Shape: []int{6}, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}
 	m, err := assemble("twice", in, []node{

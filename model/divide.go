@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Features says how a layer can be divided. It makes Count features, each from one row of its first parameters.
+// Features says how a layer can be divided. The layer makes Count features, each from one row of its first parameters.
 type Features struct {
 	Count int
 	Dim   int // dimension of a sample's output that holds the features
-	// Params is how many of the layer's first parameters have the features as their first dimension. What the layer
-	// does after its product, a norm or an activation, is not divided, nor are the parameters of that.
+	// Params is how many of the layer's first parameters have the features as their first dimension. After its product,
+	// the layer may have a norm or an activation. These and their parameters are not divided.
 	Params int
 }
 
@@ -34,15 +34,15 @@ type Rows struct {
 	First, End, Of int
 }
 
-// Shape returns the shape of the whole parameter, where shape is that of the piece's rows.
+// Shape returns the shape of the whole parameter. shape is that of the piece's rows.
 func (r *Rows) Shape(shape []int) []int {
 	whole := slices.Clone(shape)
 	whole[0] = r.Of
 	return whole
 }
 
-// PartName names a range of a parameter's rows, "dense1.weight[0:24]", as checkpoints do. The pieces of a layer are
-// named in the same way.
+// PartName names a range of a parameter's rows, such as "dense1.weight[0:24]", as checkpoints do. The pieces of a layer
+// are named in the same way.
 func PartName(whole string, first, end int) string {
 	return fmt.Sprintf("%s[%d:%d]", whole, first, end)
 }
@@ -61,8 +61,8 @@ func PartOf(name string) (whole string, first, end int, ok bool) {
 	return whole, first, end, ok
 }
 
-// Features says whether and how a layer can be divided: it has at least 2 features, and no other layer shares its
-// parameters.
+// Features says whether and how a layer can be divided. The layer must have at least 2 features, and no other layer may
+// share its parameters.
 func (m *Model) Features(layer int) (f Features, can bool) {
 	l := &m.Layers[layer]
 	f, can = l.features()
@@ -95,7 +95,7 @@ func (l *Layer) features() (f Features, can bool) {
 	return f, f.Count > 1
 }
 
-// Cut returns where the parts of a layer end, in whole features. parts are fractions that add up to 1.
+// Cut returns the features at which the parts of a layer end. parts are fractions that add up to 1.
 func Cut(parts []float64, features int) []int {
 	ends, sum := make([]int, len(parts)), 0.0
 	for i, part := range parts {
@@ -106,13 +106,13 @@ func Cut(parts []float64, features int) []int {
 	return ends
 }
 
-// Divide returns the model with each layer divided into pieces, every piece a layer of its own (BaPipe, §3.3.2).
+// Divide returns the model with each layer divided into pieces. Every piece is a layer of its own (BaPipe, §3.3.2).
 // parts has a list for each layer with the fractions of its pieces, which add up to 1.
 //
-// A piece reads what its layer reads, and makes some of the features from its rows of the parameters; Cut says
-// which. The last piece also reads what the others have made. It joins all features, and does what the layer does
-// after its product. It keeps the layer's name, so that layers which read the layer read the last piece. A boundary
-// inside a layer is therefore crossed by the layer's input and by the features made so far, and by their gradients.
+// A piece reads what its layer reads, and makes some of the features from its rows of the parameters; Cut says which.
+// The last piece also reads what the other pieces have made. It joins all features, and does what the layer does after
+// its product. It keeps the layer's name, so other layers that read the layer read the last piece. So what crosses a
+// boundary inside a layer is the layer's input, the features made so far, and the gradients of both.
 //
 // Divide refuses layers of kinds without features, parts without any features, and parameters that layers share.
 func (m *Model) Divide(parts [][]float64) (*Model, error) {
@@ -220,7 +220,7 @@ func (l *Layer) piece(at Piece) Layer {
 	return out
 }
 
-// sharers returns the layers that have parameter k of a layer.
+// sharers returns the names of the layers that have parameter k of a layer, including this layer.
 func (m *Model) sharers(of *Layer, k int) (layers []string) {
 	for i := range m.Layers {
 		l := &m.Layers[i]

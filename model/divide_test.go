@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The pieces of two layers, by hand. b [8] reads a; d reads b, and e reads it too, by a skip. Its parts 0.3, 0.45
-// and 0.25 end at features round(2.4), round(6) and 8.
+// The pieces of two layers, by hand. b, which has 8 features, reads a. d reads b, and e reads it too, by a skip. b's
+// parts of 0.3, 0.45 and 0.25 end at features round(2.4), round(6) and 8.
 func TestDivideByHand(t *testing.T) {
 	m, err := Parse(strings.NewReader(`
 name: hand
@@ -78,7 +78,7 @@ layers:
 	}
 }
 
-// PartName and PartOf are inverse; other names do not name rows.
+// PartOf reverses PartName, and refuses names that do not name rows.
 func TestNamesOfRows(t *testing.T) {
 	for _, of := range strings.Fields("a.b.weight blocks[2].weight a[0:2] [x]") {
 		whole, first, end, ok := PartOf(PartName(of, 3, 17))

@@ -17,17 +17,17 @@ type Family struct {
 	describe func(l *Layer) ([]Tensor, []node, error)
 }
 
-// Training is the default way to train a family's models. With it their loss falls from the first step on, on data
-// that suits them; `millrace-lab defaults` shows how far. Without an Optimizer there is no default.
+// Training is the default way to train a family's models. With it, their loss falls from the first step on, if the data
+// suit them. `millrace-lab defaults` shows how far it falls. Without an Optimizer there is no default.
 type Training struct {
 	Optimizer string  `json:"optimizer"` // sgd, adam or adamw
 	Rate      float64 `json:"rate"`      // the constant rate after the warm-up
-	// Warmup is the number of steps in which the rate rises to that value. It does not depend on the total number of
-	// steps, so that a longer run repeats the steps of a shorter one.
+	// Warmup is the number of steps in which the rate rises to Rate. It does not depend on the total number of steps,
+	// so a longer run repeats the steps of a shorter one.
 	Warmup int `json:"warmup,omitempty"`
 }
 
-// String returns the settings in words, or "" if there are none.
+// String describes the training in words; "" if there is no default.
 func (t Training) String() string {
 	if t.Optimizer == "" {
 		return ""
@@ -39,7 +39,7 @@ func (t Training) String() string {
 	return text
 }
 
-// TrainingOf returns the defaults of a built-in model, or nothing for any other.
+// TrainingOf returns the default training of a built-in model; the zero value for any other model.
 func TrainingOf(name string) Training {
 	for _, f := range families {
 		if f.Name == name {
@@ -140,7 +140,7 @@ func (c *chain) loss() []node {
 	return append(c.nodes, node{Name: "loss", Kind: "cross_entropy", From: []string{c.last, "target"}})
 }
 
-// maxRepeats limits how often a family repeats a layer. A typing error then gives an error, and does not use up the
+// maxRepeats limits how often a family repeats a layer. So a typing error gives an error instead of using up the
 // machine's memory.
 const maxRepeats = 4096
 

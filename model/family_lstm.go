@@ -19,10 +19,10 @@ func init() {
 	})
 }
 
-// lstmModel is the network of Merity, Keskar and Socher (Regularizing and Optimizing LSTM Language Models, ICLR
-// 2018): embedding, LSTM layers of one width, softmax. The softmax may be tied to the embedding; the last layer then
-// has the embedding's width. Of its dropouts it has those of the embedding (here of single elements) and of each
-// layer's output. Weights are not dropped, and no state is carried from one piece of text to the next.
+// lstmModel is the network of Merity, Keskar and Socher (Regularizing and Optimizing LSTM Language Models, ICLR 2018):
+// embedding, LSTM layers of one width, softmax. The softmax may be tied to the embedding; the last layer then has the
+// embedding's width. The paper's dropouts of the embedding (here of single elements) and of each layer's output are
+// included. Weights are not dropped, and no state is carried from one piece of text to the next.
 func lstmModel(l *Layer) ([]Tensor, []node, error) {
 	inputs := tokens(l)
 	n, p := l.Int("layers"), l.Number("dropout")

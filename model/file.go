@@ -31,7 +31,7 @@ type file struct {
 	Layers []map[string]any `yaml:"layers"`
 }
 
-// IsFile says whether Load reads a word as the path of a YAML file, and not as the name of a built-in model. It does
+// IsFile says whether Load reads a word as the path of a YAML file, and not as the name of a built-in model. This is so
 // if the word ends in .yaml or .yml.
 func IsFile(nameOrPath string) bool {
 	return strings.HasSuffix(nameOrPath, ".yaml") || strings.HasSuffix(nameOrPath, ".yml")

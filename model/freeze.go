@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// Freeze makes the parameters that a pattern matches constant: they get no gradient and no optimizer state. A
-// pattern has the form of a shell's (path.Match; * also matches dots). It is compared with a parameter's full name,
-// the beginnings of that name before a dot, and the name of its layer: "embed", "block0.*" and "*.bias". A tied
-// parameter is frozen in all its uses, and a pattern may match the name of any of them. For a PyTorch module it may
-// also match other names under which the module saves the parameter. Statistics of a batch norm still move, as in
-// PyTorch.
+// Freeze makes the parameters that a pattern matches constant: they get no gradient and no optimizer state. A pattern
+// has the form of a shell's (path.Match; * also matches dots), such as "embed", "block0.*" and "*.bias". It is compared
+// with a parameter's full name, the beginnings of that name before a dot, and the name of its layer. A tied parameter
+// is frozen in all its uses, and a pattern may match the name of any of them. For a PyTorch module it may also match
+// other names under which the module saves the parameter. Statistics of a batch norm still change, as in PyTorch.
 //
-// Backwards then cost less: a layer computes gradients only of weights that learn, and no gradient of its input if
-// no earlier parameter learns.
+// Backwards then cost less. A layer computes weight gradients only for parameters that learn. It computes no gradient
+// of its input if no earlier parameter learns.
 //
 // Freeze refuses patterns that match no parameter, and patterns that leave nothing to learn.
 func (m *Model) Freeze(patterns []string) error {
@@ -59,7 +58,7 @@ func (l *Layer) learns() (n int64) {
 	return n
 }
 
-// match adds the parameters that a pattern matches, by their owners' full names.
+// match adds the parameters that a pattern matches to frozen, by their owners' full names.
 func (m *Model) match(pattern string, frozen map[string]bool) error {
 	if pattern == "" {
 		return fmt.Errorf("model %s: freeze %q: it is empty; write a name, or a pattern of * ? [a-z]", m.Name, pattern)
@@ -115,7 +114,7 @@ func (l *Layer) called(k int) []string {
 	return names
 }
 
-// nearest returns the five names with the smallest edit distance to a pattern.
+// nearest returns the five names that are most similar to a pattern, by their edit distance.
 func nearest(pattern string, all []string) []string {
 	changes := map[string]int{}
 	for _, name := range all {
@@ -141,7 +140,7 @@ func nearest(pattern string, all []string) []string {
 	return all[:min(5, len(all))]
 }
 
-// costLess removes the cost of the input's gradient from layers that no trained layer precedes. learns says whether
+// costLess removes the cost of the input gradient from layers that no trained parameter precedes. learns says whether
 // the loss depends on anything that is trained.
 func (m *Model) costLess() (learns bool) {
 	flows := map[string]bool{}

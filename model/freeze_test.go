@@ -18,7 +18,8 @@ func frozenOf(m *Model) string {
 	return strings.Join(names, " ")
 }
 
-// tiedGPT is a transformer with one block. A PyTorch module would also save its table as lm_head.weight.
+// tiedGPT is a transformer with one block and a tied head. A PyTorch module would also save its embedding as
+// lm_head.weight.
 func tiedGPT(t *testing.T) *Model {
 	t.Helper()
 	m, err := Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 20,
@@ -54,9 +55,9 @@ func TestPatternsFreeze(t *testing.T) {
 	}
 }
 
-// The remaining cost of a backward, by hand. In the head only a norm learns, 16 numbers of 176. In attention 8 x 24
-// + 24 numbers learn, of 8 x 24 + 24 + 8 x 8 + 8 + 16. No earlier parameter learns, so attention has no gradient of
-// its input.
+// What a backward costs with frozen parameters, by hand. In the head only a norm learns, 16 numbers of 176. In
+// attention 8 x 24 + 24 numbers learn, of 8 x 24 + 24 + 8 x 8 + 8 + 16. No earlier parameter learns, so attention
+// computes no gradient of its input.
 func TestFrozenLayersCostLess(t *testing.T) {
 	m, before := tiedGPT(t), tiedGPT(t)
 	if err := m.Freeze([]string{"embed", "block0.attention.norm", "block0.attention.out"}); err != nil {
@@ -80,8 +81,8 @@ func TestFrozenLayersCostLess(t *testing.T) {
 	}
 }
 
-// Impossible freezes are refused by name: patterns that match nothing, only statistics, or everything that the loss
-// depends on, and invalid patterns.
+// Impossible freezes are refused, and the error names the pattern. Such patterns match nothing, only statistics, or
+// everything that the loss depends on, or they are invalid.
 func TestWhatCannotBeFrozenIsNamed(t *testing.T) {
 	convnet, err := Build("convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "batch_norm": true})
 	if err != nil {

@@ -28,8 +28,8 @@ func floats(shape ...int) []Tensor { return []Tensor{{Name: "x", Shape: shape, D
 
 func out(shape ...int) []Tensor { return []Tensor{{Name: "out", Shape: shape, DType: Float}} }
 
-// fanIn is the uniform initial distribution that preserves variance for n inputs of each unit: +-1/sqrt(n),
-// PyTorch's default for linear layers and convolutions.
+// fanIn is the uniform initial distribution from -1/sqrt(n) to 1/sqrt(n) for units with n inputs each. It is PyTorch's
+// default for linear layers and convolutions.
 func fanIn(n int) Init { return Init{Kind: "uniform", High: 1 / math.Sqrt(float64(n))} }
 
 func init() {

@@ -2,9 +2,8 @@ package model
 
 import "fmt"
 
-// The kinds of this file are only descriptions: they have shapes, parameters, FLOPs and bytes. So the papers'
-// workloads can be planned and simulated. Package nn cannot compute these kinds and refuses to build a model with
-// one.
+// The kinds of this file are only descriptions: they have shapes, parameters, FLOPs and bytes. They serve to plan and
+// simulate the papers' workloads. Package nn cannot compute these kinds, and refuses to build a model with one.
 
 func init() {
 	RegisterKind(Kind{
@@ -55,7 +54,8 @@ func init() {
 	})
 }
 
-// attentionTo computes v tanh(W q + U m) for each pair (Bahdanau, Cho and Bengio, 2015).
+// attentionTo computes the score v tanh(W q + U m) for each pair of a query q and a memory position m, with the weights
+// v, W and U (Bahdanau, Cho and Bengio, 2015).
 func attentionTo(l *Layer, in []Tensor) error {
 	if len(in) != 2 {
 		return fmt.Errorf("it reads %d tensors; it takes a sequence and the memory that it attends to", len(in))
@@ -81,8 +81,8 @@ func attentionTo(l *Layer, in []Tensor) error {
 	return nil
 }
 
-// relativeAttention is the attention of Transformer-XL and XLNet. It has a fifth product, for the positions, and a
-// second table of scores.
+// relativeAttention is the attention of Transformer-XL and XLNet. Compared with plain attention, it has a fifth
+// product, for the positions, and a second table of scores.
 func relativeAttention(l *Layer, in []Tensor) error {
 	x, err := sequence(in)
 	if err != nil {
@@ -124,12 +124,11 @@ func windowPool(l *Layer, in []Tensor) error {
 	return nil
 }
 
-// amoebaCell is the cell of AmoebaNet-D (Real et al., Regularized Evolution for Image Classifier Architecture
-// Search, AAAI 2019, figure of AmoebaNet-D; the model that GPipe scales). 1x1 convolutions give both inputs c
-// channels; then five pairs of operations are added up. A normal cell has three 1x1 convolutions, two 1x7-7x1
-// bottlenecks and pools; its output has four parts. A reduction cell has a 3x3 bottleneck, a 1x7-7x1 bottleneck, a
-// 1x1 convolution and pools; its output has three parts. A bottleneck works on c/4 channels. Every convolution has
-// batch norm.
+// amoebaCell is the cell of AmoebaNet-D (Real et al., Regularized Evolution for Image Classifier Architecture Search,
+// AAAI 2019, figure of AmoebaNet-D), the model that GPipe scales. First, 1x1 convolutions give both inputs c channels.
+// Then five pairs of operations are added up. A normal cell has three 1x1 convolutions, two 1x7-7x1 bottlenecks and
+// pools; its output has four parts. A reduction cell has a 3x3 bottleneck, a 1x7-7x1 bottleneck, a 1x1 convolution and
+// pools; its output has three parts. A bottleneck works on c/4 channels. Every convolution has batch norm.
 func amoebaCell(l *Layer, in []Tensor) error {
 	if len(in) != 2 {
 		return fmt.Errorf("it reads %d tensors; it takes the cell before it and the one before that", len(in))
@@ -182,7 +181,7 @@ func amoebaCell(l *Layer, in []Tensor) error {
 	l.Outputs = out(parts*c, h, w)
 	l.ForwardFLOPs = flops + places*C*80 // pools, sums and normalisation
 	l.InputFLOPs, l.WeightFLOPs = flops+places*C*80, flops
-	// Saved: what every operation read, and its normalised output.
+	// The saved bytes: what every operation read, and its normalised output.
 	l.SavedBytes = 4 * places * C * (2*convs + 4)
 	return nil
 }

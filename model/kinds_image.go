@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// image returns the layer's only input, channels x height x width.
+// image returns the layer's only input, whose shape is channels x height x width.
 func image(in []Tensor) (Tensor, error) {
 	x, err := one(in, Float)
 	if err == nil && len(x.Shape) != 3 {

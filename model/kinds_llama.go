@@ -59,15 +59,16 @@ func init() {
 			l.Outputs = out(t, c)
 			l.ForwardFLOPs = 3 * 2 * int64(t) * int64(c) * int64(h)
 			l.InputFLOPs, l.WeightFLOPs = l.ForwardFLOPs, l.ForwardFLOPs
-			// x divided by its root mean square, n, W1 n, its silu, W2 n, their product, the output
+			// Saved are x divided by its root mean square, the norm's output n, W1 n, its silu, W2 n, their product,
+			// and the output.
 			l.SavedBytes = 4 * int64(t) * (3*int64(c) + 4*int64(h))
 			return nil
 		},
 	})
 }
 
-// inferRotary infers the shapes and the work of attention with rotary positions and grouped queries. They come from
-// RoFormer (Su et al., 2021) and GQA (Ainslie et al., 2023).
+// inferRotary infers the shapes and the work of attention with rotary positions and grouped queries (RoFormer, Su et
+// al., 2021; GQA, Ainslie et al., 2023).
 func inferRotary(l *Layer, in []Tensor) error {
 	x, err := sequence(in)
 	if err != nil {
@@ -88,7 +89,8 @@ func inferRotary(l *Layer, in []Tensor) error {
 	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
-	// x divided by its root mean square, n, q k v of all heads, the scores, their product, the output
+	// Saved are x divided by its root mean square, the norm's output, q, k and v of all heads, the scores, their
+	// product with v, and the output.
 	l.SavedBytes = 4 * (int64(t)*int64(c)*7 + int64(heads)*int64(t)*int64(t))
 	return nil
 }

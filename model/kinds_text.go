@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// sequence returns the layer's only input, positions x width.
+// sequence returns the layer's only input, whose shape is positions x width.
 func sequence(in []Tensor) (Tensor, error) {
 	x, err := one(in, Float)
 	if err == nil && len(x.Shape) != 2 {
@@ -21,7 +21,7 @@ func layerNorm(prefix string, width int) []Param {
 	}
 }
 
-// linear returns a weight and its bias with the initial values of transformers: N(0, 0.02) and zeros.
+// linear returns a weight and its bias. The weight is drawn from N(0, std), as in transformers, and the bias is zero.
 func linear(prefix string, to, from int, std float64) []Param {
 	return []Param{
 		{Name: prefix + "weight", Shape: []int{to, from}, Init: Init{Kind: "normal", Std: std}},
@@ -145,8 +145,8 @@ func init() {
 	})
 }
 
-// residualStd is the initial deviation of the last weights of a residual branch: 0.02 / sqrt(2 depth). With it the
-// sum over all branches keeps its variance (Radford et al., Language Models are Unsupervised Multitask Learners,
+// residualStd is the initial deviation of the last weights of a residual branch: 0.02 / sqrt(2 depth). With it, the sum
+// of all branches does not grow with the depth (Radford et al., Language Models are Unsupervised Multitask Learners,
 // §2.3).
 func residualStd(l *Layer) float64 { return 0.02 / math.Sqrt(2*float64(max(1, l.Int("depth")))) }
 
@@ -167,7 +167,7 @@ func inferAttention(l *Layer, in []Tensor) error {
 	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
-	// the layer norm's output, q k v, the scores, their product, the output
+	// Saved are the layer norm's output, q, k and v, the scores, their product with v, and the output.
 	l.SavedBytes = 4 * (int64(t)*int64(c)*6 + int64(heads)*int64(t)*int64(t))
 	return nil
 }

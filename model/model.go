@@ -1,9 +1,9 @@
 // Package model describes networks: a DAG of layers in a fixed topological order, with shapes, parameters, FLOPs and
 // bytes. It has no tensors.
 //
-// In: a built-in family with its settings (mlp, convnet, gpt, llama, lstm), or a YAML file. Out: a Model, with its
-// analytic costs and its cuts. Refused: unknown kinds and keys, cycles, names used twice or never defined, shapes
-// that do not fit; each with the layer and what would be right.
+// In: a built-in family with its settings (mlp, convnet, gpt, llama, lstm, and the papers' models), or a YAML file.
+// Out: a Model, with its analytic costs and its cuts. Refused, with the layer and what would be right: unknown kinds
+// and keys, cycles, names used twice or never defined, and shapes that do not fit.
 package model
 
 // DType is the element type of a described tensor.
@@ -21,7 +21,7 @@ type Tensor struct {
 	Name  string `json:"name" yaml:"name"`
 	Shape []int  `json:"shape" yaml:"shape"`
 	DType DType  `json:"dtype" yaml:"dtype"`
-	// Ranges limit the elements of an input. They follow from the layers, and are not a part of the description.
+	// Ranges limits the elements of an input. It follows from the layers, and is not a part of the description.
 	Ranges []Range `json:"-" yaml:"-"`
 }
 
@@ -36,7 +36,8 @@ type Init struct {
 // gradient.
 type Param struct {
 	Name string `json:"name"` // name in the layer: "weight"
-	// Full is its name in checkpoints, if that is not the layer's name and its own; see Layer.ParamName.
+	// Full is the parameter's name in checkpoints, if it differs from the layer's name, a dot and Name; see
+	// Layer.ParamName.
 	Full  string `json:"full,omitempty"`
 	Shape []int  `json:"shape"`
 	DType DType  `json:"dtype,omitempty"` // empty means Float
@@ -47,7 +48,7 @@ type Param struct {
 	Frozen bool `json:"frozen,omitempty"`
 	// Inner marks a tensor that the module does not save: a constant, or a buffer that is not persistent.
 	Inner bool `json:"inner,omitempty"`
-	// Also lists other names under which a module saves it.
+	// Also lists other names under which a module saves the parameter.
 	Also []string `json:"also,omitempty"`
 	// Tied is the full name ("embed.weight") of the parameter that this one is tied to. The first layer with the
 	// parameter, in topological order, owns it and has an empty Tied.
@@ -88,13 +89,13 @@ type Model struct {
 	Name   string   `json:"name"`
 	Inputs []Tensor `json:"inputs"` // contents of a batch, by name, for one sample; see Target
 	Layers []Layer  `json:"layers"` // in topological order
-	// Weights have the initial values of parameters and buffers; nil: they are drawn.
+	// Weights has the initial values of parameters and buffers; nil: they are drawn at random.
 	Weights Weights `json:"-"`
-	// Positions gives, by layer, the position in the undivided model (see Divide); nil: the same.
+	// Positions gives each layer's position in the undivided model (see Divide); nil: the same position.
 	Positions []int `json:"-"`
 }
 
-// Values holds the elements of a tensor, little-endian, row by row.
+// Values holds the elements of a tensor, little-endian and row by row.
 type Values struct {
 	DType string // F32, F64, I64 or BOOL
 	Shape []int64
@@ -103,7 +104,7 @@ type Values struct {
 
 // Weights gives initial values of parameters and buffers from files.
 type Weights interface {
-	// Tensor returns the values of a parameter, by its full name, in memory of the caller's own. It opens the files
-	// that it reads. Any goroutine may call it.
+	// Tensor returns the values of a parameter, by its full name. The caller owns the memory of the values. Tensor
+	// opens the files that it reads, and any goroutine may call it.
 	Tensor(name string) (Values, error)
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Parameter counts by hand. A GPT with 8 blocks and width C has 12 C^2 + 13 C in a block, (V + T) C in its
-// embeddings, 2 C in the last norm, and V C in an untied head.
+// Parameter counts by hand. A GPT with L blocks, width C, V words and T positions has 12 C^2 + 13 C in each block, (V +
+// T) C in its embeddings, 2 C in the last norm, and V C in an untied head.
 func TestParameterCounts(t *testing.T) {
 	const C, V, T, L = 256, 256, 128, 8
 	want := int64(L*(12*C*C+13*C) + (V+T)*C + 2*C + V*C)
@@ -28,14 +28,14 @@ func TestParameterCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 1->32->32, 32->64->64 by 3x3, 3136->256->10.
+	// Convolutions of 3x3 from 1 to 32, 32, 64 and 64 channels, then dense layers from 3136 to 256 to 10.
 	want = (9*1+1)*32 + (9*32+1)*32 + (9*32+1)*64 + (9*64+1)*64 + 3137*256 + 257*10
 	if got := conv.ParameterElements(); got != want {
 		t.Errorf("convnet has %d parameters, want %d", got, want)
 	}
 }
 
-// FLOPs by hand: VGG-16's first 3x3 layer at 224x224 is 2*64*224*224*27.
+// FLOPs by hand: VGG-16's first 3x3 convolution at 224x224 takes 2*64*224*224*27.
 func TestConvolutionFLOPs(t *testing.T) {
 	m, err := Build("convnet", map[string]any{"image": []int{3, 224, 224}, "widths": []int{64}, "convs": 1})
 	if err != nil {

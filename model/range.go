@@ -14,7 +14,7 @@ type Range struct {
 // ignored is the class that PyTorch's cross entropy leaves out by default.
 const ignored = -100
 
-// bound sets the range of an input of m that l reads as indices. from names the makers of in.
+// bound sets the range of the model input that a layer reads as indices. from has the name of what makes each of in.
 func (m *Model) bound(k Kind, l *Layer, in []Tensor, from []string) {
 	if k.Range == nil {
 		return

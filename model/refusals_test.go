@@ -55,7 +55,7 @@ func TestMoreRefusals(t *testing.T) {
 	}
 }
 
-// Checkpoints use full names, so mlp's norm.gain and a layer called x.norm must not collide.
+// Checkpoints use full names. So the parameter norm.gain of a layer x must not collide with a layer called x.norm.
 func TestParameterNamesAreUnique(t *testing.T) {
 	in := []Tensor{{Name: "input", Shape: []int{4, 8}, DType: Float}}
 	_, err := assemble("same", in, []node{
@@ -103,7 +103,7 @@ func TestFamiliesRefuse(t *testing.T) {
 	}
 }
 
-// Settings come as numbers from YAML and as text from flags, with the same meaning.
+// Settings may come as numbers from YAML and as text from flags. Both have the same meaning.
 func TestWordsAreNumbers(t *testing.T) {
 	a, err := Build("mlp", map[string]any{"hidden": []any{uint64(8), uint64(4)}, "dropout": 0.25})
 	if err != nil {

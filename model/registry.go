@@ -11,13 +11,13 @@ type Kind struct {
 	Name     string
 	Doc      string
 	Settings []Setting
-	// Example has the settings of an example layer, which reads the tensors Reads.
+	// Example has the settings of an example layer. Reads has the tensors that this layer reads.
 	Example map[string]any
 	Reads   []Tensor
 	// Infer fills in the layer's Params, Outputs, FLOPs and SavedBytes. It uses Attr, which holds every setting with
 	// its default, and the tensors of the layer's From list.
 	Infer func(l *Layer, in []Tensor) error
-	// Range says which of its inputs the layer takes as indices, and which numbers these may be; nil: none.
+	// Range says which of the layer's inputs it takes as indices, and which numbers these may be; nil: no input.
 	Range func(l *Layer, in []Tensor) (at int, r Range)
 	// Features says how a layer of the kind is divided between stages; nil: it cannot be (Model.Divide).
 	Features func(l *Layer) Features
@@ -43,7 +43,7 @@ func (k Kind) YAML() string {
 
 var kinds = registry.New[Kind]("kind")
 
-// RegisterKind adds a kind of layer, so that Go programs can add their own. Its computation is added by nn.Register.
+// RegisterKind adds a kind of layer, so that Go programs can add their own. nn.Register adds its computation.
 // Registering a name twice is a bug.
 func RegisterKind(k Kind) { kinds.Add(k.Name, k) }
 

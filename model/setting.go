@@ -18,34 +18,34 @@ type Setting struct {
 	Doc     string
 	// Words lists the allowed strings; nil: any.
 	Words []string
-	// Least and Most limit numbers, also in lists; a Most of 0 means no limit. With Between, Least and Most
-	// themselves are excluded.
+	// Least and Most limit numbers, also those in lists; a Most of 0 means no limit. With Between, Least and Most
+	// themselves are not allowed.
 	Least, Most float64
 	Between     bool
 }
 
-// count is a whole number of at least 1; with a nil default it is required.
+// count returns a setting for a whole number of at least 1. If usual is nil, the setting is required.
 func count(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1}
 }
 
-// size is a count up to the largest number of elements of a sample.
+// size returns a setting for a whole number from 1 to the largest number of elements of a sample.
 func size(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1, Most: maxSample}
 }
 
-// amount is a whole number of at least 0.
+// amount returns a setting for a whole number of at least 0.
 func amount(name string, usual any, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc}
 }
 
-// repeats says how often a family repeats a layer. Its limit makes a typing error an error, which would otherwise
-// use up the machine's memory.
+// repeats returns a setting for how often a family repeats a layer. Because of its limit, a typing error gives an error
+// instead of using up the machine's memory.
 func repeats(name string, usual int, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1, Most: maxRepeats}
 }
 
-// counts is a list of whole numbers of at least 1.
+// counts returns a setting for a list of whole numbers of at least 1.
 func counts(name string, usual []int, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Least: 1}
 }
@@ -56,12 +56,12 @@ func flag(name string, usual bool, doc string) Setting {
 
 func word(name, usual, doc string) Setting { return Setting{Name: name, Default: usual, Doc: doc} }
 
-// choice is one of a few words.
+// choice returns a setting for one of a few words.
 func choice(name, usual, doc string, words ...string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Words: words}
 }
 
-// probability is a number from 0 to 1, with 1 excluded.
+// probability returns a setting for a number from 0 to 1, except 1 itself.
 func probability(name string, usual float64, doc string) Setting {
 	return Setting{Name: name, Default: usual, Doc: doc, Most: math.Nextafter(1, 0)}
 }
@@ -109,7 +109,7 @@ func (s Setting) within() string {
 	return fmt.Sprintf(", %s or more", number(s.Least))
 }
 
-// Usual describes the default: "default 64,32", or "needed".
+// Usual describes the default: "default 64,32", or "needed" if there is none.
 func (s Setting) Usual() string {
 	switch v := s.Default.(type) {
 	case nil:

@@ -23,7 +23,7 @@ func init() {
 		amoeba("amoebanet-18", 18, 208), amoeba("amoebanet-36", 36, 512))
 }
 
-// photographs returns the inputs of an image network whose layers divide the image's side by 32.
+// photographs returns the inputs of an image network whose layers divide the side of the image by 32.
 func photographs(l *Layer) ([]Tensor, error) {
 	n := l.Int("image")
 	if n < 64 || n > 4096 {
@@ -79,7 +79,7 @@ func vgg(l *Layer, convs []int) ([]Tensor, []node, error) {
 	return inputs, c.loss(), err
 }
 
-// resnet50 has its stride in the 3x3 convolution, as in common implementations.
+// resnet50 has the stride of a block in its 3x3 convolution, as in common implementations.
 func resnet50(l *Layer) ([]Tensor, []node, error) {
 	inputs, err := photographs(l)
 	normal := func(channels, kernel, stride int, activation string) map[string]any {
@@ -117,8 +117,8 @@ func resnet50(l *Layer) ([]Tensor, []node, error) {
 }
 
 // amoeba is AmoebaNet-D with these numbers of normal cells and filters, counted as in GPipe (NeurIPS 2019, Table 1).
-// (18, 208) has 82 million parameters, (36, 544) 1.05 billion. DAPPLE's AmoebaNet-36 with 933 million must be (36,
-// 512); the paper does not say so.
+// (18, 208) has 82 million parameters, and (36, 544) has 1.05 billion. DAPPLE's AmoebaNet-36 with 933 million must be
+// (36, 512), although the paper does not say so.
 func amoeba(name string, cells, filters int) Family {
 	return Family{
 		Name: name, Doc: "AmoebaNet-D as GPipe scales it; every cell reads the two before it",

@@ -63,8 +63,8 @@ func TestWorkloads(t *testing.T) {
 	}
 }
 
-// Skips are edges of the graph. After the first convolution of a bottleneck block, its output and the block's input
-// cross. After an AmoebaNet cell, two cells cross.
+// Tensors that skip layers cross cuts. After the first convolution of a bottleneck block, its output and the block's
+// input cross. After an AmoebaNet cell, two cells' outputs cross.
 func TestWorkloadsBranch(t *testing.T) {
 	m, err := Build("resnet50", nil)
 	if err != nil {
@@ -99,17 +99,17 @@ func TestLSTMByHand(t *testing.T) {
 	if want := int64(2 * 5 * (2*4*3*(6+3) + 20*3)); l.ForwardFLOPs != want {
 		t.Errorf("%d FLOPs, want %d", l.ForwardFLOPs, want)
 	}
-	// At each of 5 positions: the joined inputs; for both directions four gates, cell and state; and both states
-	// joined after the dropout.
+	// The saved bytes at each of 5 positions: the joined inputs; four gates, cell and state for each direction; and
+	// both states joined after the dropout.
 	if want := int64(4 * 5 * (6 + 2*6*3 + 6)); l.SavedBytes != want {
 		t.Errorf("%d bytes held, want %d", l.SavedBytes, want)
 	}
 }
 
-// A language model's parameters by hand, with a separate and with a tied softmax. If tied, the last layer is as wide
-// as the embedding. With AWD-LSTM's sizes (Merity, Keskar and Socher, 2018, section 5: 400, 1150, 10,000 words of
-// Penn Treebank) they are that paper's 24 million (Table 1), without the softmax's bias, which this model does not
-// have.
+// A language model's parameters by hand, with a separate and with a tied softmax. With a tied softmax, the last layer
+// is as wide as the embedding. With AWD-LSTM's sizes (Merity, Keskar and Socher, 2018, section 5: 400, 1150, 10,000
+// words of Penn Treebank) there are 24 million, as in that paper (Table 1). This leaves out the softmax's bias, which
+// this model does not have.
 func TestLSTMLanguageModel(t *testing.T) {
 	layer := func(width, h int64) int64 { return 4*h*(width+h) + 8*h }
 	for _, c := range []struct {

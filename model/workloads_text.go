@@ -31,10 +31,10 @@ func tokens(l *Layer) []Tensor {
 	return []Tensor{{Name: "input", Shape: shape, DType: Int}, {Name: "target", Shape: shape, DType: Int}}
 }
 
-// gnmt is Google's Neural Machine Translation (Wu et al., 2016) in the version of MLPerf 0.5, which PipeDream
-// profiles. Half of the layers encode, the first one in both directions. The others decode, and each reads the
-// context of a single attention. Residuals begin at the third layer. Sentences have 29 positions, the mean of a
-// batch and not its maximum of 50 (see the constants of package profile).
+// gnmt is Google's Neural Machine Translation (Wu et al., 2016) in the version of MLPerf 0.5, which PipeDream profiles.
+// Half of the layers encode, the first one in both directions. The others decode, and each reads the context of a
+// single attention. Residuals begin at the third layer. Sentences have 29 positions, the mean length in a batch, not
+// the maximum of 50 (see the constants of package profile).
 func gnmt(name string, layers, vocabulary int) Family {
 	return Family{
 		Name: name, Doc: "translation by LSTMs: half of the layers encode, the others decode with attention",
@@ -74,7 +74,8 @@ func gnmt(name string, layers, vocabulary int) Family {
 			memory := c.last
 			c.last = "previous"
 			c.add("decoder.embedding", "embedding", embedding)
-			// The first decoder layer's own context comes from the step before; only its width matters here.
+			// The first decoder layer's own context comes from the previous step. Only the context's width matters
+			// here.
 			c.nodes = append(c.nodes, node{Name: "attention", Kind: "attention_to", From: []string{"decoder.embedding", memory}})
 			for i := range n / 2 {
 				layer(fmt.Sprintf("decoder%d", i+1), i, i >= 2, "attention")
@@ -105,9 +106,9 @@ func awd(l *Layer) ([]Tensor, []node, error) {
 	return inputs, c.loss(), nil
 }
 
-// bert is BERT (Devlin et al., 2019) with the head for questions on a text, and any number of layers. The head gives
-// two scores for each position, as in DAPPLE's training (SQuAD 2.0). Norms come before the branches here, which
-// costs the same. 384 positions are usual for that task.
+// bert is BERT (Devlin et al., 2019) with the head for questions on a text, and with any number of layers. The head
+// gives two scores for each position, as in DAPPLE's training (SQuAD 2.0). 384 positions are usual for that task. Norms
+// come before the branches here, not after them, which costs the same.
 func bert(name string, layers, context int) Family {
 	return Family{
 		Name: name, Doc: "transformer encoder with two scores for each position",

@@ -5,12 +5,12 @@ package model
 func init() {
 	families = append(families, Family{
 		Name: "s2vt", Doc: "captions of videos: two LSTMs, one over frames, one over its output and words",
-		// It is here for a row of PipeDream's Table 1 and two of its figures. PipeDream gives none of its sizes,
-		// only 80 samples for each device, MSVD, and 2-1-1 on four devices (sections 5.1 and 5.2, Table 1). The
+		// This model is here for a row of PipeDream's Table 1 and two of its figures. PipeDream gives none of its
+		// sizes, only 80 samples for each device, MSVD, and 2-1-1 on four devices (sections 5.1 and 5.2, Table 1). The
 		// sizes here are those of Venugopalan et al., Sequence to Sequence - Video to Text (2015), from memory, not
 		// from its text. They are 4,096 features for a frame, embeddings of frames and words 500 wide, two LSTMs
-		// unrolled over 80 steps (public implementations have the same), 1,000 units (some implementations have
-		// 500), and 12,594 words (no second source). All five are settings.
+		// unrolled over 80 steps (public implementations have the same), 1,000 units (some implementations have 500),
+		// and 12,594 words (no second source). All five are settings.
 		Settings: []Setting{
 			size("features", 4096, "features of a frame"),
 			count("width", 1000, "units"),
@@ -23,8 +23,8 @@ func init() {
 	})
 }
 
-// s2vt reads frames first and then writes words. Both LSTMs run over all steps, with empty words while frames come,
-// and empty frames while words are written.
+// s2vt first reads frames and then writes words. Both LSTMs run over all steps. They get empty words while frames are
+// read, and empty frames while words are written.
 func s2vt(l *Layer) ([]Tensor, []node, error) {
 	inputs := tokens(l)
 	words := inputs[0]

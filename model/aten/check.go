@@ -200,7 +200,7 @@ func (c *checking) define(of string, v Value) error {
 	return nil
 }
 
-// known refuses a value or tensor that was not defined before.
+// known refuses an argument that refers to a value or tensor which was not defined before.
 func (c *checking) known(a Arg) error {
 	switch a.Kind {
 	case FromValue:

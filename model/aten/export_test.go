@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// python is Debian's Python, the one with python3-torch.
+// python is the path of Debian's Python, which finds the package python3-torch.
 const python = "/usr/bin/python3"
 
 const (
@@ -25,8 +25,8 @@ const (
 	styles   = "testdata/styles.py"
 )
 
-// driver exports many modules in one process. For each it prints the content of its state_dict, read only with
-// PyTorch.
+// driver exports many modules in one process. For each module it prints the content of its state_dict, which it reads
+// only with PyTorch.
 const driver = `
 import contextlib, hashlib, io, json, os, sys
 sys.path[:0] = [os.path.dirname(sys.argv[1]), os.path.dirname(sys.argv[2])]
@@ -45,13 +45,13 @@ for line in sys.stdin:
     print(json.dumps({"name": name, "code": code, "said": said.getvalue(), "done": done.getvalue(), "state": state}))
 `
 
-// exported lists the modules that can be exported, with their further arguments.
+// exported maps the names of modules that can be exported to further arguments of the export.
 var exported = map[string]string{"tied": "", "recurrent": "--loss=cross_entropy", "normed": "", "loop": "", "kinds": "",
 	"scripted": "", "sequence": "--loss=cross_entropy", "regression": "--loss=mse", "normalized": "--loss=mse",
 	"optional": "--loss=mse", "counted": "", "transposed": "--loss=mse",
 	"compiled": "--loss=cross_entropy", "beside": ""}
 
-// refused lists the modules that cannot be exported: with the line of styles.py that is blamed, and the message.
+// refused lists the modules that cannot be exported, with the line of styles.py that the error names, and the message.
 var refused = []struct{ name, args, line, says string }{
 	{"raises", "", `raise ValueError("no data`, "ValueError: no data here"},
 	{"forward_raises", "", "x @ y.unknown", "AttributeError: 'Tensor' object has no attribute 'unknown'"},
@@ -169,7 +169,7 @@ func model(t *testing.T, name string) (*Graph, *Weights, outcome) {
 	return g, w, all[slices.IndexFunc(all, func(o outcome) bool { return o.Name == name })]
 }
 
-// Every name of state_dict is a tensor or an alias of one. It has the shape and the elements that PyTorch gives
+// Every name of state_dict is a tensor or an alias of one. The tensor has the shape and the elements that PyTorch gives
 // before the first call. All other tensors are constants, or buffers that state_dict leaves out.
 func TestWeightsAreThoseOfStateDict(t *testing.T) {
 	for name := range exported {
@@ -193,7 +193,7 @@ func TestWeightsAreThoseOfStateDict(t *testing.T) {
 				t.Errorf("%s: there is no %s", name, key)
 				continue
 			}
-			data, err := io.ReadAll(io.NewSectionReader(w.Of[of], 0, w.Of[of].Size())) // for aliases, the same again
+			data, err := io.ReadAll(io.NewSectionReader(w.Of[of], 0, w.Of[of].Size())) // for an alias, the elements of its tensor are compared again
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,8 +205,8 @@ func TestWeightsAreThoseOfStateDict(t *testing.T) {
 	}
 }
 
-// A model matches its module: inputs, roles, aliases, each constant once, and operators with their scopes and
-// places.
+// An exported graph matches its module: inputs, roles and aliases of tensors, each constant only once, and operators
+// with their scopes and places.
 func TestGraphsAreWhatTheModulesCall(t *testing.T) {
 	for _, c := range []struct{ name, inputs, tensors, aliases, outputs string }{
 		{"tied", "ids I64[3 5], *labels I64[3 5]",
@@ -277,7 +277,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Nodes have their operator, their module, and their line.
+// Nodes name their operator, their module and their line in the user's code.
 func TestNodesHaveScopesAndPlaces(t *testing.T) {
 	for _, c := range []struct{ name, op, scope, line, shape string }{
 		{"tied", "aten::embedding", "embed", "x = self.again(self.block(self.norm(self.embed(ids))", "[3 5 8]"},
@@ -309,7 +309,7 @@ func TestNodesHaveScopesAndPlaces(t *testing.T) {
 	}
 }
 
-// Operators with unused results are not in the file, and values that Python read from a tensor are reported.
+// Operators whose results are not used are not in the file. Values that Python read from a tensor are reported.
 func TestDeadNodesAndNotes(t *testing.T) {
 	g, _, _ := model(t, "loop")
 	for i, n := range g.Nodes {

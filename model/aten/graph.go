@@ -1,14 +1,14 @@
 // Package aten describes networks in terms of PyTorch's operators: a graph of ATen operators, as data.
 //
-// In: a file written by python/millrace_export.py, or by torch.export.save (package pt2). Out: a Graph, and where
-// the elements of its tensors lie in the file. Refused, with the name and what would be right: other versions;
-// values that no node makes or that are made twice, and nodes out of order; tensors without elements or with
-// elements beyond the file; impossible shapes and counts; zip members that are compressed, encrypted, foreign or
-// damaged. The caller closes the Weights that it gets; the elements stay in the file.
+// In: a file written by python/millrace_export.py, or by torch.export.save (package pt2). Out: a Graph, and where the
+// elements of its tensors are in the file. Refused, with the name and what would be right: other versions; values that
+// no node makes or that are made twice, and nodes out of order; tensors without elements or with elements beyond the
+// file; impossible shapes and counts; zip members that are compressed, encrypted, foreign or damaged. The caller closes
+// the Weights that it gets; the elements stay in the file.
 //
 // A Graph is a trace in training mode, with the rows of one example. This package computes nothing. Code that makes
-// layers of a Graph must replace in-place operators by functional ones, handle operators that depend on the mode,
-// and find out which sizes are the batch.
+// layers from a Graph must replace in-place operators by functional ones, handle operators that depend on the mode, and
+// find out which sizes are the batch.
 package aten
 
 // DType is an element type with its name in safetensors: F32, I64, BOOL.
@@ -41,7 +41,7 @@ type Input struct {
 // Role says what a tensor is in its module.
 type Role int
 
-// The roles. A constant has no name in the module: the trace has made it.
+// The roles. The trace has made a Constant, which therefore has no name in the module.
 const (
 	Parameter Role = iota
 	Buffer
@@ -61,12 +61,12 @@ type Tensor struct {
 // Node is one call of an operator.
 type Node struct {
 	Op    string // with its overload: "aten::add.Tensor", "prim::ListConstruct"
-	In    []Arg  // by position, then by Name; the rest have their defaults
+	In    []Arg  // by position, then by Name; omitted arguments have their defaults
 	Out   []Value
 	Scope string // path of the calling module: "layer1.0.conv1"
 	Where string // file:line of the user's code, "model.py:12"; "" if unknown
 
-	Always bool // it also happens in evaluation: a norm that uses its batch's statistics, or a change of a buffer
+	Always bool // it also runs in evaluation: a norm that uses its batch's statistics, or a change of a buffer
 }
 
 // Value is a result of a node.

@@ -187,7 +187,7 @@ func (w *writtenArg) arg() (Arg, error) {
 	return all[0], nil
 }
 
-// float returns a number. JSON has only finite numbers, so others are written as words.
+// float returns a number. JSON has only finite numbers, so the others are written as words.
 func float(x any) (float64, error) {
 	switch x {
 	case "inf":

@@ -309,7 +309,7 @@ func holds(t *testing.T, file []byte) {
 	}
 }
 
-// FuzzRead: an archive of any bytes that is accepted has everything that its graph reads.
+// FuzzRead reads archives of any bytes. An archive that is accepted must have everything that its graph reads.
 func FuzzRead(f *testing.F) {
 	whole := wholeOf(f, small)
 	f.Add(whole)
@@ -318,7 +318,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(holds)
 }
 
-// FuzzMembers is FuzzRead with valid archives of any members.
+// FuzzMembers does the same as FuzzRead, with valid archives of any members.
 func FuzzMembers(f *testing.F) {
 	f.Add([]byte(small), weights(f))
 	f.Add([]byte(`{"version": 2}`), weights(f)[:20])

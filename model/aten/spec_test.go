@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Numbers in a dict besides the loss are reported, each under its key.
+// A dict may have numbers besides the loss. Each is reported under its key.
 func TestKeysNameTheirNumbers(t *testing.T) {
 	g, _, _ := model(t, "beside")
 	by := map[int]string{}
@@ -25,7 +25,7 @@ func TestKeysNameTheirNumbers(t *testing.T) {
 	}
 }
 
-// The error lists a file's functions if the spec names none, or one that does not exist.
+// If the spec names no function, or one that does not exist, the error lists the functions of its file.
 func TestAFunctionIsNamed(t *testing.T) {
 	const text = `
 from torch import zeros, randn

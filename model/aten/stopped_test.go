@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// An export that is stopped while it writes, or that fills the disk, leaves no partial file, and keeps the previous
-// file.
+// An export that is stopped while it writes leaves no partial file and keeps the previous file. The same holds if the
+// disk becomes full.
 func TestAStoppedExportLeavesNoDraft(t *testing.T) {
 	dir := t.TempDir()
 	spec := filepath.Join(dir, "spec.py")

@@ -33,7 +33,8 @@ var elements = []string{"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", 
 // remedy says how to make a readable file.
 const remedy = "write it with python3 python/millrace_export.py SPEC.py:build -o MODEL"
 
-// Weights gives access to the elements of tensors: little-endian, row by row. They are read when asked for.
+// Weights gives access to the elements of tensors: little-endian, row by row. They are read only when the caller reads
+// them.
 type Weights struct {
 	io.Closer
 	Of map[string]*io.SectionReader // by the name of the Graph's tensor
@@ -83,7 +84,7 @@ func read(r io.ReaderAt, size int64) (*Graph, map[string]*io.SectionReader, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", graphMember, err)
 	}
-	if err := whole(members[weightsMember]); err != nil { // last, since it takes longest
+	if err := whole(members[weightsMember]); err != nil { // last, because it takes longest
 		return nil, nil, fmt.Errorf("%s: %w", weightsMember, err)
 	}
 	of := map[string]*io.SectionReader{}
@@ -139,7 +140,7 @@ func membersOf(r io.ReaderAt, size int64) (map[string]*zip.File, error) {
 	return members, nil
 }
 
-// foreign refuses a member by its name, and says what kind of file has such a member.
+// foreign refuses a member that is not one of an exported model. The error says what kind of file has such a member.
 func foreign(name string) error {
 	switch _, inner, _ := strings.Cut(name, "/"); {
 	case inner == "data.pkl":
@@ -150,7 +151,7 @@ func foreign(name string) error {
 	return fmt.Errorf("member %.200q; an exported model has %s and %s alone; "+remedy, name, graphMember, weightsMember)
 }
 
-// textOf returns the content of a member, after checking its checksum.
+// textOf returns the content of a member, after it has verified the checksum.
 func textOf(m *zip.File) ([]byte, error) {
 	if m.UncompressedSize64 > document.MaxBytes {
 		return nil, fmt.Errorf("it has %d bytes; at most %d are read: export fewer turns of a loop that traces away",

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// An operator that only resembles one of millrace's is not fused, and the reason is given. In both cases the results
+// An operator that only resembles one of millrace's is not fused, and the reason is given. Fused or not, the results
 // are PyTorch's.
 func TestWhatOnlyLooksAlike(t *testing.T) {
 	linears, causal := map[string]int{"linear": 2}, map[string]int{"causal_attention": 1, "linear": 2}
@@ -67,7 +67,7 @@ func TestWhatOnlyLooksAlike(t *testing.T) {
 	}
 }
 
-// Dropout inside a fused operator draws the same again: in halves, across cuts, and in recomputation.
+// Dropout inside a fused operator draws the same mask again: in split backwards, across cuts, and in a recomputation.
 func TestDropoutIsFused(t *testing.T) {
 	all := torchtest.Run(t, torchtest.Request{Name: "causal", File: "fusing.py"},
 		torchtest.Request{Name: "dropped", File: "fusing.py"})

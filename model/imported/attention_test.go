@@ -18,9 +18,9 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// PyTorch 2's attention is fused if it is causal, and otherwise not, with a reason. Files of torch.export.save call
-// it with keyword arguments. In all cases the result is what PyTorch 1.13 computes for the same attention written
-// out.
+// PyTorch 2's attention is fused if it is causal. Otherwise it is not fused, and the reason is given. Files of
+// torch.export.save call it with keyword arguments. In all cases the result is what PyTorch 1.13 computes for the same
+// attention written out in single operators.
 func TestAttentionOfPyTorch2(t *testing.T) {
 	causal, linears := map[string]int{"causal_attention": 1, "linear": 2}, map[string]int{"linear": 2}
 	flag := map[string]any{"is_causal": true}
@@ -68,7 +68,8 @@ func TestAttentionOfPyTorch2(t *testing.T) {
 	}
 }
 
-// Its dropout is fused with it, or stays if attention is not fused; the rate is the same.
+// The dropout of PyTorch 2's attention is fused together with the attention. It stays in place if the attention is not
+// fused. Its rate is the same in both cases.
 func TestDropoutOfPyTorch2sAttention(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "by_flag", File: "fusing.py"})[0]
 	batch := torchtest.Read(t, a.Numbers)
@@ -105,7 +106,8 @@ func TestDropoutOfPyTorch2sAttention(t *testing.T) {
 	}
 }
 
-// calling writes a .pt2 from a module of fusing.py that was exported differently, with PyTorch 2's attention in it.
+// calling writes a .pt2 file with PyTorch 2's attention. It is made from a module of fusing.py that was exported
+// without this operator.
 func calling(t *testing.T, exported, how string, given map[string]any) string {
 	t.Helper()
 	g, weights, err := aten.Read(exported)
@@ -163,7 +165,8 @@ func calling(t *testing.T, exported, how string, given map[string]any) string {
 	return f.write(t, payloads)
 }
 
-// tensors appends a graph's weights. It returns the file's description of each, and the first dimension of each.
+// tensors appends a graph's weights to the file. It returns the description of each weight in the file, and its first
+// dimension.
 func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (map[string]any, map[string]int64) {
 	t.Helper()
 	payloads, wide := map[string]any{}, map[string]int64{}
@@ -189,7 +192,8 @@ func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (m
 	return payloads, wide
 }
 
-// heads splits qkv into q, k and v of these widths. Each has heads of width 4, or of width 8 if it is 16 wide.
+// heads splits qkv into q, k and v of these widths, and each of them into heads. A head is 4 wide, or 8 wide if its
+// tensor is 16 wide.
 func (f *pt2File) heads(widths [3]int64, rows any) {
 	var parts, sizes []any
 	for i, name := range []string{"q0", "k0", "v0"} {
@@ -235,7 +239,7 @@ type pt2File struct {
 	nodes   []any
 }
 
-// meta records a tensor's description; a size of 0 is the batch.
+// meta records a tensor's description. A size of 0 means the batch.
 func (f *pt2File) meta(name string, of aten.DType, shape ...int64) any {
 	sizes, strides, step := make([]any, len(shape)), make([]any, len(shape)), int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {

@@ -40,7 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// exported has PyTorch export networks that no other test has asked for, and compute their results without training.
+// exported makes PyTorch export networks and compute their results without training. It reuses the results of networks
+// that another test has asked for.
 func exported(t *testing.T, requests ...torchtest.Request) []torchtest.Answer {
 	t.Helper()
 	if answers.of == nil {
@@ -110,7 +111,7 @@ func (l *line) step(batch map[string]torchtest.Tensor, prefix string) (float64, 
 	return loss, l.found()
 }
 
-// evaluates compares the loss of two batches in evaluation with PyTorch's, and checks that buffers do not change.
+// evaluates compares the losses of two batches in evaluation with PyTorch's, and checks that buffers do not change.
 func evaluates(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor,
 	within float64) {
 	t.Helper()
@@ -194,7 +195,7 @@ func (l *line) forward(id int, batch map[string]torchtest.Tensor, prefix string)
 	return value
 }
 
-// back goes back through all stages, with a whole backward or only with the input half.
+// back runs the backward through all stages. how is a whole backward, or only its input half.
 func (l *line) back(id int, how func(s *stage.Stage, id int, given stage.Tensors, weight float64) (stage.Tensors,
 	error)) {
 	l.t.Helper()
@@ -256,7 +257,7 @@ func device(t *testing.T) engine.Device {
 	return dev
 }
 
-// apart returns the distance between two lists of numbers, relative to the norm of want, or to least if that is
+// apart returns the norm of the difference of two lists of numbers, divided by the norm of want, or by least if that is
 // larger.
 func apart(got, want []byte, least float64) float64 {
 	if len(got) != len(want) {
@@ -280,8 +281,8 @@ func norm(of []byte) float64 {
 	return n
 }
 
-// Loss and gradients are PyTorch's, also for a batch with another number of rows. Every cut gives the same bits as
-// no cut.
+// Loss and gradients are PyTorch's, also for a batch with another number of rows. Every cut gives the same bits as the
+// uncut model.
 func TestNetworksComputeWhatPyTorchDoes(t *testing.T) {
 	for _, a := range exported(t, append(torchtest.Main(), torchtest.Request{Name: "between", File: "dropouts.py"})...) {
 		t.Run(a.Name, func(t *testing.T) {
@@ -304,9 +305,9 @@ func opened(t *testing.T, file, fuse string) *imported.Network {
 	return n
 }
 
-// everyCut compares a model with PyTorch, and each of its cuts with the uncut model. If a gradient's norm is below
-// the fraction least of the norm of all gradients, the difference is relative to that fraction. A gradient that
-// should cancel out is rounding error in PyTorch, too.
+// everyCut compares a model with PyTorch, and each of its cuts with the uncut model. least is a fraction of the norm of
+// all gradients. The difference of a gradient with a smaller norm is divided by that fraction instead, because a
+// gradient that should cancel out is only rounding error, in PyTorch too.
 func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, within, least float64) {
 	t.Helper()
 	dev := device(t)
@@ -365,8 +366,8 @@ func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]to
 	return loss, found
 }
 
-// equalBits compares a step of several stages with one of the whole model. Parameters tied over several stages, each
-// with a part of the gradient, are left to tests of runs.
+// equalBits compares a step of several stages with one of the whole model. It leaves out parameters that are tied over
+// several stages, because each stage has only a part of their gradient. Tests of runs cover these.
 func equalBits(t *testing.T, what string, dev engine.Device, m *model.Model, batch map[string]torchtest.Tensor,
 	loss float64, whole map[string][]byte, segment int, cuts ...int) {
 	t.Helper()

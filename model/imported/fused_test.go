@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// In each network everything is fused that can be. What remains are batch norms, attention that is not causal, and
-// pooling with windows that overlap.
+// In each network, everything that can be fused is fused. Not fused are batch norms, attention that is not causal, and
+// pooling with overlapping windows.
 func TestWhatIsFused(t *testing.T) {
 	want := map[string]map[string]int{
 		"resnet18":     {"conv2d": 21, "linear": 1},
@@ -70,8 +70,8 @@ func costs(n *imported.Network) (sum [3]int64) {
 	return sum
 }
 
-// fusedToo compares a fused network with PyTorch, every cut with the uncut network, and split backwards with whole
-// ones.
+// fusedToo compares a fused network with PyTorch and every cut with the uncut network. It also compares split backwards
+// with whole ones.
 func fusedToo(t *testing.T, a torchtest.Answer, want map[string]torchtest.Tensor) *imported.Network {
 	t.Helper()
 	n, dev := opened(t, a.Model, imported.Fused), device(t)
@@ -113,7 +113,7 @@ func shared(m *model.Model, name string) bool {
 }
 
 // halves compares split backwards with whole ones, over two micro-batches. For each layer with a backward, from the
-// last, it returns how much remained for the second half.
+// last to the first, it returns how much work remained for the second half.
 func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor) []int {
 	t.Helper()
 	dev := &counted{Device: device(t)}
@@ -145,7 +145,8 @@ func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor
 	return dev.sizes
 }
 
-// everyHalf checks that there is a second half wherever an operator of millrace has trained parameters.
+// everyHalf checks that a layer's backward has a second half if one of millrace's operators in it has trained
+// parameters.
 func everyHalf(t *testing.T, n *imported.Network, sizes []int) {
 	t.Helper()
 	slices.Reverse(sizes)
@@ -167,7 +168,7 @@ func everyHalf(t *testing.T, n *imported.Network, sizes []int) {
 	}
 }
 
-// counted records how much remains of each backward.
+// counted records how much work each first half of a backward leaves for the second.
 type counted struct {
 	engine.Device
 	sizes []int

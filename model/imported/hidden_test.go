@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// waits runs a second micro-batch forward before the backward of the first. That changes no bits, also with
-// recomputation.
+// waits runs a second micro-batch forward before the backward of the first. This must not change any bits, also with
+// recompute.
 func waits(t *testing.T, dev engine.Device, m *model.Model, want map[string]torchtest.Tensor) {
 	t.Helper()
 	var first map[string][]byte
@@ -41,7 +41,7 @@ func waits(t *testing.T, dev engine.Device, m *model.Model, want map[string]torc
 	}
 }
 
-// What a trace cannot show is refused or reported. Everything else gives PyTorch's results at every cut.
+// What a trace cannot show is refused or reported. Networks that are accepted give PyTorch's results at every cut.
 func TestWhatATraceDoesNotShow(t *testing.T) {
 	const other = "in evaluation forward computes something else"
 	cases := map[string]struct {

@@ -1,11 +1,11 @@
 // Package imported makes models from exported PyTorch networks.
 //
-// In: a file of python/millrace_export.py or of torch.export.save (.pt2), or a folder that Save has made from
-// either. Out: a model.Model whose layers have the kind aten, each with its rules.Program, and whose Weights lie in
-// the file. For messages it also returns the rules.Network that the model comes from. Parameters have PyTorch's
-// names. Refused: whatever the readers (model/aten, model/aten/pt2) and the rules (model/aten/rules) refuse, and
-// element types that millrace does not compute with; each with the tensor and what to change. The caller needs code
-// that computes the kind aten (package nn). The file stays open as long as the Model is used.
+// In: a file of python/millrace_export.py or of torch.export.save (.pt2), or a folder that Save has made from either.
+// Out: a model.Model whose layers have the kind aten, each with its rules.Program, and whose Weights are in the file.
+// For messages it also returns the rules.Network that the model comes from. Parameters have PyTorch's names. Refused,
+// with the tensor and what to change: whatever the readers (model/aten, model/aten/pt2) and the rules
+// (model/aten/rules) refuse, and element types that millrace does not compute with. The caller needs code that computes
+// the kind aten (package nn). The file stays open as long as the Model is used.
 package imported
 
 import (
@@ -52,8 +52,8 @@ type Network struct {
 	Fuse  *fuse.Report // nil if fusing was off
 }
 
-// IsFile says whether Load of this package should read a word: it is a folder or a file that is not YAML, or it looks
-// like a path although nothing is there. A family's name never is.
+// IsFile says whether Load of this package should read a word. This is so for a folder, for a file that is not YAML,
+// and for a word that looks like a path although nothing is there. It is never so for the name of a family.
 func IsFile(path string) bool {
 	family := func(f model.Family) bool { return f.Name == path }
 	if model.IsFile(path) || slices.ContainsFunc(model.Families(), family) {
@@ -137,7 +137,7 @@ func network(g *aten.Graph, w *aten.Weights, fused bool) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranges := n.Ranges() // before operators are replaced, since messages name them
+	ranges := n.Ranges() // before operators are replaced, because messages name them
 	var report *fuse.Report
 	if fused {
 		report = fuse.Apply(n, w.Of)

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// places returns the values that are alone in crossing some boundary between two nodes, and have a gradient there.
-// Cheap results of only inputs and sizes do not cross, since each reader recomputes them.
+// places returns the values that are the only one to cross some boundary between two nodes, and that have a gradient
+// there. Cheap results of only inputs and sizes do not cross, because each reader recomputes them.
 func places(n *rules.Network) map[int]bool {
 	maker := map[int]int{}
 	for i, node := range n.Nodes {
@@ -58,7 +58,7 @@ func eachValue(args []rules.Arg, f func(int)) {
 	}
 }
 
-// origin follows a value back through nodes that only let it cross.
+// origin follows a value back through the nodes that were inserted only so that it can cross.
 func origin(n *rules.Network, v int) int {
 	for _, node := range slices.Backward(n.Nodes) {
 		if node.Site < 0 && node.Out[0] == v {
@@ -68,7 +68,7 @@ func origin(n *rules.Network, v int) int {
 	return v
 }
 
-// offered returns the values that are alone in crossing from one layer to later ones.
+// offered returns the values that are the only one to cross from one layer to later ones.
 func offered(n *rules.Network) map[int]bool {
 	all := map[int]bool{}
 	for k := range n.Layers {
@@ -87,8 +87,8 @@ func offered(n *rules.Network) map[int]bool {
 	return all
 }
 
-// TestMostPlacesWhereOneTensorCrossesAreCuts counts possible cuts without the code that groups nodes. It counts them
-// for PyTorch's operators, and again after fusing.
+// TestMostPlacesWhereOneTensorCrossesAreCuts counts the places where a cut is possible, without the code that groups
+// nodes. Most of them must be cuts, both with PyTorch's operators and after fusing.
 func TestMostPlacesWhereOneTensorCrossesAreCuts(t *testing.T) {
 	type share struct{ offered, all int }
 	count := func(what, name string, among, cuts map[int]bool, sum *share) {

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// The ranges of a model's inputs are those that PyTorch accepts, found by trying. Exceptions are calculated indices,
-// and operators that take indices only from some rows.
+// The ranges of a model's inputs equal those that PyTorch accepts, which are found by trying. Exceptions are calculated
+// indices, and operators that take indices only from some rows.
 func TestRangesOfInputsAreWhatPyTorchTakes(t *testing.T) {
 	a := torchtest.Run(t, torchtest.Request{Name: "indices", File: "ranges.py"})[0]
 	if a.Code != 0 {
@@ -63,7 +63,7 @@ func within(ranges []model.Range, at int, value int64) bool {
 	})
 }
 
-// calculated gives the network a number from which it calculates an index out of range.
+// calculated runs the network with a number from which it calculates an index out of range.
 func calculated(t *testing.T, m *model.Model) {
 	l := newLine(t, device(t), m, 0)
 	defer l.close()

@@ -40,7 +40,7 @@ func (s *saved) check() error {
 	return nil
 }
 
-// fileOf returns the name of a network's file in the folder that Save makes, by its format.
+// fileOf returns the name of the network's file in a folder that Save makes. It depends on the format.
 func fileOf(from string) string {
 	if from == PT2 {
 		return "network.pt2"
@@ -48,8 +48,8 @@ func fileOf(from string) string {
 	return "network.mr"
 }
 
-// CheckFolder refuses a target folder of Save that contains the network's file itself, and a path that is not a
-// folder.
+// CheckFolder refuses a target folder of Save that contains the network's file itself. It also refuses a path that is
+// not a folder.
 func CheckFolder(path, dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -72,8 +72,8 @@ func CheckFolder(path, dir string) error {
 	return nil
 }
 
-// Save copies a network's file into a folder, for Load, and describes how to read it. It first removes what the
-// folder had, so that an incomplete folder has no network. It stops when the context ends.
+// Save copies a network's file into a folder, for Load, and describes how to read it. It first removes the previous
+// network's files, so that an incomplete folder has no network. It stops when the context ends.
 func Save(ctx context.Context, path, dir string, o Options) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("import: %w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// A folder that was only half written when an import stopped has no network, not even its previous one.
+// If an import stops while it writes a folder, the folder has no network, not even the previous one.
 func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "net")
 	file := filepath.Join(t.TempDir(), "a.mr")

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// A file that records another shape than an operator returns is refused. The error is found on one stage and after a
-// cut, when the file is opened or when the operator runs, with the example's number of rows and with others.
+// A file is refused if it records another shape than an operator returns. The error is found when the file is opened or
+// when the operator runs. It is found on one stage and after a cut, with the example's number of rows and with others.
 func TestShapesThatAreNotAsRecorded(t *testing.T) {
 	a := exported(t, torchtest.Request{Name: "unet", File: "images.py"})[0]
 	batch, dev := torchtest.Read(t, a.Numbers), device(t)
@@ -58,7 +58,7 @@ func TestShapesThatAreNotAsRecorded(t *testing.T) {
 	}
 }
 
-// lying returns a graph in which a node records one element too many in the last dimension.
+// lying returns a graph in which a node's recorded shape has one element too many in the last dimension.
 func lying(t *testing.T, text string, node int) string {
 	t.Helper()
 	var graph map[string]any

@@ -16,7 +16,8 @@ import (
 const page = "../../docs/pytorch.md"
 
 // Networks in other people's styles work, with PyTorch's loss and gradients, and with the same bits at every cut.
-// Otherwise they are refused with a message that says what to change. The list on the page shows the result of each.
+// Otherwise they are refused with a message that says what to change. The documentation's list shows the result of each
+// network.
 func TestStylesAreWhatThePageSays(t *testing.T) {
 	var table strings.Builder
 	through := 0
@@ -65,7 +66,7 @@ func refusal(said string) string {
 	return inFiles.ReplaceAllString(strings.TrimSpace(said), "")
 }
 
-// outcome computes a network with every possible cut, and describes the result.
+// outcome runs a network with every possible cut, and describes the result.
 func outcome(t *testing.T, a torchtest.Answer) string {
 	if a.Code != 0 {
 		return "refused by the exporter: " + refusal(a.Said)

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// element returns the type in which millrace computes with elements of another type. Only a single number may have
-// 64-bit floats.
+// element returns the type that millrace uses for elements of a type. A tensor of 64-bit floats may only have a single
+// number.
 func element(d aten.DType, shape []int64) (model.DType, error) {
 	switch d {
 	case "F32":

@@ -11,12 +11,12 @@ import (
 // layerNormEpsilon is the epsilon of all layer norms in millrace.
 const layerNormEpsilon = 1e-5
 
-// activationNames maps the names of activations in published configurations to those in gpt's settings.
+// activationNames maps the names of activations in published configurations to the words of gpt's setting.
 var activationNames = map[string]string{"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
 	"gelu_pytorch_tanh": "gelu_tanh"}
 
-// differs returns an error if a setting of a model is not the configuration's. If the configuration does not have
-// the key, there is no error.
+// differs returns an error if a setting of a model differs from the configuration. There is no error if the
+// configuration lacks the key.
 func differs[T comparable](key string, has *T, setting string, is T) error {
 	if has == nil || *has == is {
 		return nil
@@ -32,7 +32,7 @@ func must[T comparable](key string, has *T, is T) error {
 	return fmt.Errorf("%s has %s %v; the family has %v alone", configFile, key, *has, is)
 }
 
-// checkGPT2 compares the model with GPT-2's configuration, because equal shapes are not enough.
+// checkGPT2 compares the model with GPT-2's configuration, because other networks may have the same shapes.
 func checkGPT2(f *files, m *model.Model) error {
 	var c struct {
 		Heads      *int     `json:"n_head"`

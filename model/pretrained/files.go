@@ -67,8 +67,8 @@ func Files(path string) []string {
 	return all
 }
 
-// partsOf returns the files that belong to a path, and their folder. For each file it has the names of tensors that
-// an index lists, or nil without an index.
+// partsOf returns the files that belong to a path, and their folder. If there is an index, each file has the names of
+// its tensors in the index; otherwise nil.
 func partsOf(path string) (parts map[string][]string, folder string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -113,7 +113,7 @@ func only(folder string) (string, error) {
 	return found[0], nil
 }
 
-// readIndex returns the names of the tensors in each part that an index lists.
+// readIndex returns the names of the tensors in each part, as an index lists them.
 func readIndex(path string) (map[string][]string, error) {
 	text, err := document.Read(path, mostText)
 	if err != nil {
@@ -234,7 +234,7 @@ func (f *files) same(a, b string) error {
 	return nil
 }
 
-// config reads the configuration beside the tensors into a pointer, and returns whether there is one.
+// config reads the configuration in the folder of the tensors into a pointer, and returns whether there is one.
 func (f *files) config(into any) (bool, error) {
 	text, err := document.Read(filepath.Join(f.folder, configFile), mostText)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -249,7 +249,7 @@ func (f *files) config(into any) (bool, error) {
 	return true, nil
 }
 
-// unmarshal reads JSON. For a value of a wrong type the error says where it is and what would be right.
+// unmarshal reads JSON. If a value has a wrong type, the error says where it is and what would be right.
 func unmarshal(text []byte, into any) error {
 	err := json.Unmarshal(text, into)
 	var of *json.UnmarshalTypeError
@@ -270,7 +270,7 @@ func unmarshal(text []byte, into any) error {
 	return fmt.Errorf("%s is a JSON %s, and %s is right", cmp.Or(of.Field, "all of it"), of.Value, right)
 }
 
-// bare returns the system's error without the path.
+// bare returns a short form of a system's error, without the path.
 func bare(err error) error {
 	var path *fs.PathError
 	if errors.Is(err, fs.ErrNotExist) {

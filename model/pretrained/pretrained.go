@@ -1,12 +1,12 @@
 // Package pretrained gives a model's parameters initial values from published networks.
 //
 // In: a model, and a safetensors file, a folder of them, or the index of a file that was split into parts
-// (model.safetensors.index.json). The names in it are the model's own, those of GPT-2 for the family gpt, or those
-// of Llama for llama. GPT-2 and Llama are read in the form in which Hugging Face publishes them, with the
-// config.json beside them, if there is one. Out: the model's Weights, with 16-bit floats as F32. Refused: a tensor
-// that is missing, unknown or of another shape, and the configuration of another network; each with the names, and
-// with the setting that would help, if there is one. The caller keeps the files in place until training has begun,
-// since they are opened whenever a tensor is read.
+// (model.safetensors.index.json). The names in it are the model's own, those of GPT-2 for the family gpt, or those of
+// Llama for llama. GPT-2 and Llama are read in the form in which Hugging Face publishes them, with the config.json
+// beside them, if there is one. Out: the model's Weights, with 16-bit floats as F32. Refused: a tensor that is missing,
+// unknown or of another shape, and the configuration of another network. The error has the names and, if there is one,
+// the setting that would help. The caller keeps the files in place until training has begun, because they are opened
+// whenever a tensor is read.
 package pretrained
 
 import (
@@ -31,7 +31,7 @@ type source struct {
 	first      bool   // if the file has more rows, the first ones are used
 }
 
-// Weights holds initial values of all parameters of a model.
+// Weights gives the initial values of all parameters of a model. It implements model.Weights.
 type Weights struct {
 	from   map[string]source // by full name
 	shapes map[string][]int64
@@ -72,7 +72,7 @@ func open(path string, m *model.Model) (*Weights, error) {
 
 // match finds the source of every parameter, and refuses tensors that no parameter uses.
 func (w *Weights) match(t *table, m *model.Model) error {
-	used := map[string]string{} // name in the file to the parameter that uses it
+	used := map[string]string{} // the parameter that uses each name in the file
 	var missing []string
 	for _, p := range parameters(m) {
 		at, found := source{}, false
@@ -112,7 +112,7 @@ func (w *Weights) match(t *table, m *model.Model) error {
 	return w.sameTwice(t, m)
 }
 
-// some lists the names, or only the first ones of a long list.
+// some joins the names. It shortens a long list to its first names.
 func some(all []string) string {
 	const most = 5
 	if len(all) <= most {
@@ -121,7 +121,7 @@ func some(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// fits refuses a tensor whose shape or type differs from the parameter's.
+// fits refuses a tensor in the file whose shape or type does not fit the parameter.
 func (w *Weights) fits(p parameter, at source) error {
 	e := w.files.entries[at.name].Entry
 	is, kind := e.Shape, model.Float

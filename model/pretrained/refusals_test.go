@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/model/pretrained"
 )
 
-// tensors maps names to shapes. The type is F32, or as in "BF16 name".
+// tensors maps names to shapes. The type is F32, or the word before the name, as in "BF16 name".
 type tensors map[string][]int64
 
 // write writes a file of zeros.

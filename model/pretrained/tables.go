@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// table describes the names of tensors in a file.
+// table describes the names that tensors have in a file.
 type table struct {
 	of      string // the origin of the names
 	family  string // the family that they are for
@@ -20,7 +20,7 @@ type table struct {
 	check   func(f *files, m *model.Model) error // checks what shapes do not show; nil: nothing to check
 }
 
-// tableFor finds the origin of a file's names, and refuses those of another family than the model's.
+// tableFor finds where a file's names come from. It refuses names of another family than the model's.
 func tableFor(f *files, m *model.Model) (*table, error) {
 	has := func(name string) bool { _, there := f.entries[name]; return there }
 	for _, p := range parameters(m) {
@@ -59,7 +59,7 @@ func first(m *model.Model) string {
 	return "none, for it has no parameters"
 }
 
-// lacks suggests how to mend missing names.
+// lacks returns advice on how to correct missing names.
 func (t *table) lacks(missing []string) string {
 	switch {
 	case t.family != "" && slices.ContainsFunc(missing, func(m string) bool { return strings.HasPrefix(m, headName) }) &&
@@ -88,7 +88,7 @@ func (t *table) count(f *files, m *model.Model) error {
 	return nil
 }
 
-// own describes the names in millrace's checkpoints.
+// own describes the names in millrace's own checkpoints.
 func own() *table {
 	return &table{
 		of: "millrace", ignored: func(string) bool { return false },
@@ -102,14 +102,14 @@ func own() *table {
 	}
 }
 
-// headName is the name of the head in GPT-2 and Llama, if it is not the embedding.
+// headName is the name of the head's weight in GPT-2 and Llama, if the head does not share the embedding's.
 const headName = "lm_head.weight"
 
-// ofBlock matches a parameter of a block: the block's number, attention or mlp, and the name there.
+// ofBlock matches a parameter of a block. It finds the block's number, attention or mlp, and the name in that half.
 var ofBlock = regexp.MustCompile(`^block(\d+)\.(attention|mlp)\.(.+)$`)
 
-// named returns a parameter's names in the files. inBlock maps those in blocks, by half and name, and other maps the
-// rest.
+// named returns a parameter's possible names in the files. inBlock maps the names inside blocks, by half and name, and
+// other maps all other names.
 func named(p parameter, blocks func(n string) string, inBlock, other map[string]source) []source {
 	var all []source
 	for _, full := range append([]string{p.full}, p.also...) {

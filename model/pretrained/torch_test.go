@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// gpt2 and llama return the settings of the networks of testdata/published.py, with some changed.
+// gpt2 returns settings of the network with this name in testdata/published.py, with some changed.
 func gpt2(other map[string]any) map[string]any {
 	s := map[string]any{"layers": 2, "width": 32, "heads": 4, "context": 10, "vocabulary": 61, "tied": true,
 		"activation": "gelu_tanh"}
@@ -120,7 +120,7 @@ func floats(data []byte) []float64 {
 	return all
 }
 
-// furthest returns the largest difference, divided by the largest number.
+// furthest returns the largest difference of two elements, divided by the largest number.
 func furthest(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.NaN()
@@ -132,7 +132,7 @@ func furthest(a, b []float64) float64 {
 	return far / most
 }
 
-// apart is ||a - b|| / ||b||.
+// apart returns ||a - b|| / ||b||, where || || is the Euclidean norm.
 func apart(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.NaN()

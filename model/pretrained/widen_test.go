@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Every 16-bit float equals the number that its fields define.
+// Every 16-bit float is converted to the number that its fields define.
 func TestHalvesByTheirFields(t *testing.T) {
 	for bits := range 1 << 16 {
 		sign, exponent, fraction := 1-2*float64(bits>>15), bits>>10&31, float64(bits&1023)/1024

@@ -124,7 +124,7 @@ func (e *every) from(l layout, used taken, layer int) {
 	})
 }
 
-// rest returns the least device-seconds that the layers from layer on take in a step, over all devices together.
+// rest returns the least device-seconds that the layers from this one on take in a step, summed over all devices.
 func (e *every) rest(layer int, l layout) float64 {
 	if e.left == nil {
 		e.left = map[[3]int]float64{}

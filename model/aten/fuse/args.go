@@ -30,7 +30,7 @@ func sizes(dims []*rules.Expr) rules.Arg {
 	return l
 }
 
-// fixed returns an argument that is a number independent of the rows.
+// fixed returns the number that an argument is, if it does not depend on the rows.
 func fixed(a rules.Arg) (float64, bool) {
 	switch {
 	case (a.Kind == rules.Size || a.Kind == rules.Wrapped) && a.Size != nil:
@@ -48,7 +48,8 @@ func fixed(a rules.Arg) (float64, bool) {
 	return 0, a.Literal.Kind == aten.Bool
 }
 
-// number returns argument i, otherwise if it is left out, or none if it is not a fixed number.
+// number returns argument i as a number. It returns otherwise if the argument is left out, and none if it is not a
+// fixed number.
 func number(in []rules.Arg, i int, otherwise float64) float64 {
 	if i < 0 || i >= len(in) || in[i].Kind == rules.None {
 		return otherwise
@@ -59,7 +60,7 @@ func number(in []rules.Arg, i int, otherwise float64) float64 {
 	return none
 }
 
-// none marks an argument that is not a fixed number. No operator here has such a large argument.
+// none marks an argument that is not a fixed number. No operator here has an argument of this size.
 const none = -1e300
 
 // numbers returns a list of fixed integers.
@@ -77,7 +78,7 @@ func numbers(in []rules.Arg, i int) ([]int64, bool) {
 	return out, true
 }
 
-// all says whether a list has count numbers, all equal to each. A list that is left out counts as equal.
+// all says whether argument i is a list of count numbers that all equal each. A list that is left out counts as equal.
 func all(in []rules.Arg, i, count int, each int64) bool {
 	if i >= len(in) {
 		return true
@@ -94,7 +95,7 @@ func all(in []rules.Arg, i, count int, each int64) bool {
 	return true
 }
 
-// word returns the text of argument i.
+// word returns the text of argument i, or otherwise if the argument is no text.
 func word(in []rules.Arg, i int, otherwise string) string {
 	if i >= len(in) || in[i].Kind != rules.Literal || in[i].Literal.Kind != aten.Word {
 		return otherwise
@@ -135,7 +136,7 @@ func (g *graph) shape(a rules.Arg) []int64 {
 	return nil
 }
 
-// made returns the node that makes an argument, if nothing else reads that value; otherwise nil.
+// made returns the node that makes an argument if nothing else reads the argument's value; otherwise nil.
 func (g *graph) made(a rules.Arg) *rules.Node {
 	if a.Kind != rules.FromValue || g.uses[a.Value] != 1 {
 		return nil
@@ -143,7 +144,7 @@ func (g *graph) made(a rules.Arg) *rules.Node {
 	return g.makes(a)
 }
 
-// makes returns the node that makes an argument, or nil.
+// makes returns the node that makes an argument; nil if there is none.
 func (g *graph) makes(a rules.Arg) *rules.Node {
 	if a.Kind != rules.FromValue {
 		return nil

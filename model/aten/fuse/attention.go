@@ -8,17 +8,17 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// never is the largest score that counts as masked out.
+// never is the largest score that counts as masked out, because softmax turns it to 0.
 const never = -1e4
 
-// scores describes softmax(scale QK^T + mask)V as a network computes it.
+// scores describes attention as a network computes it: softmax(scale QK^T + mask)V for queries Q, keys K and values V.
 type scores struct {
 	q, k, v  rules.Arg
 	turned   bool    // the last dimension of k is positions
 	scale    float64 // factor of the scores
 	blocked  []rules.Arg
-	how      []how     // the meaning of each of blocked
-	by       []float64 // the factor that each of blocked is multiplied by
+	how      []how     // the meaning of each element of blocked
+	by       []float64 // the factor that each element of blocked is multiplied by
 	rate     float64   // dropout rate of the softmax
 	site     int
 	causal   bool // causal by a flag, without a mask in the graph
@@ -42,7 +42,7 @@ type attention struct {
 	masks masks
 }
 
-// fuse replaces attention by millrace's wherever both compute the same.
+// fuse replaces attention by millrace's operator wherever both compute the same.
 func (f *attention) fuse() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]
@@ -68,7 +68,7 @@ func (f *attention) fuse() {
 	}
 }
 
-// called recognizes a call of PyTorch's own attention.
+// called recognises a call of PyTorch's own attention operator.
 func (f *attention) called(at int, n *rules.Node) *scores {
 	in := n.In
 	if len(in) < 3 {
@@ -100,7 +100,7 @@ func (f *attention) called(at int, n *rules.Node) *scores {
 	return s
 }
 
-// written recognizes attention written out around a softmax; nil if it is something else.
+// written recognises attention that is written out around a softmax; it returns nil for anything else.
 func (f *attention) written(at int, n *rules.Node) *scores {
 	s := &scores{scale: 1, site: n.Site}
 	if !f.scored(s, n.In[0]) {
@@ -215,7 +215,7 @@ func (f *attention) scored(s *scores, a rules.Arg) bool {
 	return false
 }
 
-// hides checks that scores which a mask sets to a fixed value stay masked out after later factors.
+// hides records a problem if a mask sets scores to a fixed value that is not masked out after the later factors.
 func (f *attention) hides(s *scores, a rules.Arg) {
 	f.masks.known = map[int]*array{}
 	x := f.masks.constant(a)
@@ -224,7 +224,7 @@ func (f *attention) hides(s *scores, a rules.Arg) {
 	}
 }
 
-// fuseAttention replaces the operators by millrace's attention, or returns why it cannot.
+// fuseAttention replaces the operators by millrace's attention. If it cannot, it returns the reason.
 func (f *attention) fuseAttention(s *scores) string {
 	for _, a := range []rules.Arg{s.q, s.k, s.v} {
 		if a.Kind != rules.FromValue {
@@ -259,7 +259,7 @@ func (f *attention) fuseAttention(s *scores) string {
 	return ""
 }
 
-// isCausal returns why the masks together are not causal, or "".
+// isCausal returns "" if the masks together are causal, and otherwise the reason why not.
 func (f *attention) isCausal(s *scores, t int64) string {
 	if s.causal && len(s.blocked) == 0 {
 		return ""
@@ -308,7 +308,7 @@ func (f *attention) isCausal(s *scores, t int64) string {
 // heads holds the sizes of attention.
 type heads struct{ heads, positions, width int64 }
 
-// source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width], or with swap
+// source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width] or, with swap,
 // [positions, rows, width].
 type source struct {
 	value  int

@@ -1,13 +1,13 @@
 // Package fuse replaces operators of a network by millrace's own, which are faster or have a backward in two halves.
 //
-// In: a rules.Network, and readers of its tensors' elements. Out: the same network, changed and grouped again, and a
-// Report that says what was fused, what was not, and why. It fuses linear layers (with a following GELU or sum),
-// two-dimensional convolutions, layer norms, embeddings, LSTMs with zero initial states, causal attention and plain
-// max pooling. It removes dropouts that drop nothing. Losses and gradients stay the same up to rounding.
+// In: a rules.Network, and readers of its tensors' elements. Out: the same network, changed and grouped into layers
+// again, and a Report that says what was fused, what was not, and why. It fuses linear layers (with a following GELU or
+// sum), two-dimensional convolutions, layer norms, embeddings, LSTMs with zero initial states, causal attention and
+// plain max pooling. It removes dropouts that drop nothing. Losses and gradients stay the same up to rounding.
 //
-// Not fused: whatever millrace's operator would compute differently, and parameters that another operator also
-// reads. Their gradients would be added in another order in split backwards than in whole ones. The caller must
-// provide the operators under the names and arguments of native/shim.
+// Not fused: operators that millrace's would compute differently, and operators with a parameter that another operator
+// also reads. The gradients of such a parameter would be added in another order in split backwards than in whole ones.
+// The caller must provide the operators under the names and arguments of native/shim.
 package fuse
 
 import (
@@ -34,7 +34,7 @@ type Left struct {
 	Scope  string `json:"scope"` // of the first one
 }
 
-// Apply fuses what it can. of has the elements of the network's tensors, which decide about masks of attention.
+// Apply fuses what it can. of has the elements of the network's tensors, which decide whether a mask is causal.
 func Apply(n *rules.Network, of map[string]*io.SectionReader) *Report {
 	f := &fuser{graph: graph{net: n, tensors: map[string]*aten.Tensor{}}, report: &Report{Fused: map[string]int{}},
 		reasons: map[int]string{}}
@@ -62,8 +62,8 @@ type fuser struct {
 	reasons map[int]string // by value: why the node that makes it was not replaced
 }
 
-// graph is a network with an index of who makes and reads its values, and the changes of the present pass. Nodes
-// keep their numbers until the pass ends.
+// graph is a network with an index of the nodes that make and read its values, and with the changes of the present
+// pass. Nodes keep their numbers until the pass ends.
 type graph struct {
 	net     *rules.Network
 	tensors map[string]*aten.Tensor
@@ -160,15 +160,15 @@ func (f *fuser) identities() {
 	}
 }
 
-// leave records why a node is not replaced.
+// leave records the reason why a node is not replaced.
 func (f *fuser) leave(node *rules.Node, format string, args ...any) {
 	if len(node.Out) > 0 {
 		f.reasons[node.Out[0]] = fmt.Sprintf(format, args...)
 	}
 }
 
-// count counts millrace's operators. Of the other operators it counts those with trained tensors and those with a
-// recorded reason.
+// count fills in the Report. It counts millrace's operators. Among the other operators, it counts those with a recorded
+// reason, and those with trained tensors except views.
 func (f *fuser) count() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// FuzzApply makes networks of operators that fusing examines, with any arguments. Fusing must not panic, and each
-// node must read only results of earlier nodes.
+// FuzzApply makes networks of the operators that fusing examines, with any arguments. Fusing must not panic. Afterwards
+// each node must read only results of earlier nodes.
 func FuzzApply(f *testing.F) {
 	ops := []string{"linear", "addmm", "matmul", "bmm", "baddbmm", "t", "transpose.int", "_convolution", "conv2d", "gelu",
 		"layer_norm", "embedding", "add.Tensor", "mul.Tensor", "masked_fill.Scalar", "where.self", "softmax.int", "dropout",

@@ -7,7 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// sources finds the tensors that queries, keys and values are views of: one for all three, or one each.
+// sources finds the tensors from which queries, keys and values are taken as views: one tensor for all three, or one
+// each.
 func (f *attention) sources(s *scores, h *heads) ([]source, string) {
 	var of [3][]source
 	for i, a := range []rules.Arg{s.q, s.k, s.v} {
@@ -50,8 +51,8 @@ func (f *attention) sources(s *scores, h *heads) ([]source, string) {
 	return nil, "its queries, keys and values lie otherwise"
 }
 
-// origins finds the tensors [rows, positions, width] or [positions, rows, width] that a tensor of heads is a view
-// of.
+// origins finds the tensors from which a tensor of heads is taken as a view. They have the shape [rows, positions,
+// width] or [positions, rows, width].
 func (f *attention) origins(v int, h *heads, turned bool) []source {
 	chain := f.chain(v)
 	var found []source

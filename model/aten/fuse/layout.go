@@ -6,18 +6,18 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// factor is a loop over size elements that lie stride apart.
+// factor is a loop over size elements whose positions differ by stride.
 type factor struct{ size, stride int64 }
 
-// layout says where the elements of a tensor lie in another, contiguous tensor. Each dimension is a list of loops,
-// the outermost first, so that views that merge dimensions have layouts too.
+// layout says where the elements of a tensor are in another tensor, which is contiguous. Each dimension is a list of
+// loops, the outermost first. So views that merge dimensions have layouts too.
 type layout struct {
 	dims   [][]factor
 	offset int64
 	scale  float64 // factor of the elements
 }
 
-// plainly returns the layout of a contiguous tensor in itself.
+// plainly returns the layout of a contiguous tensor in that tensor itself.
 func plainly(shape []int64) layout {
 	l := layout{dims: make([][]factor, len(shape)), scale: 1}
 	stride := int64(1)
@@ -28,7 +28,7 @@ func plainly(shape []int64) layout {
 	return l
 }
 
-// flat returns the loops over all elements. Loops that continue each other are merged.
+// flat returns the loops over all elements. A loop that continues the one before it is merged with it.
 func (l layout) flat() []factor {
 	var out []factor
 	for _, d := range l.dims {
@@ -90,7 +90,7 @@ func (l layout) swapped(a, b int) (layout, bool) {
 	return l, true
 }
 
-// narrowed takes size elements of a dimension.
+// narrowed takes size elements of a dimension, beginning with element from.
 func (l layout) narrowed(d int, from, size int64) (layout, bool) {
 	if d < 0 {
 		d += len(l.dims)
@@ -132,13 +132,13 @@ func (g *graph) at(v int, rows int64) ([]int64, bool) {
 	return shape, true
 }
 
-// step is one value of a chain of views, with its index among its node's results.
+// step is one value of a chain of views, with its index among the results of its node.
 type step struct{ value, element int }
 
-// longest is the largest number of views that are followed.
+// longest is the largest number of views or operators in a row that are followed.
 const longest = 24
 
-// chain returns a value and the values that it is a view of, the nearest first.
+// chain returns a value, the value that it is a view of, the value that this one is a view of, and so on.
 func (g *graph) chain(v int) []step {
 	out := []step{{v, 0}}
 	for len(out) < longest {
@@ -162,7 +162,7 @@ var sees = map[string]bool{
 	"mul": true, "div": true,
 }
 
-// over returns the layout of the first value of a chain in its element k, for a number of rows.
+// over returns the layout of the first value of a chain within element k of the chain, for a number of rows.
 func (g *graph) over(chain []step, k int, rows int64) (layout, bool) {
 	shape, ok := g.at(chain[k].value, rows)
 	if !ok {

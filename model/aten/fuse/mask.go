@@ -14,7 +14,7 @@ import (
 // largest is the largest number of elements of a mask that is examined.
 const largest = 1 << 24
 
-// mostElements limits the mask elements computed for a network, so that no file takes too long.
+// mostElements limits the mask elements that are computed for a network, so that no file takes too long to read.
 const mostElements = 1 << 30
 
 // deepest limits the chain of operators that compute a mask.
@@ -29,7 +29,7 @@ type array struct {
 // masks computes masks of attention that depend on no input.
 type masks struct {
 	*graph
-	elements map[string]*io.SectionReader // of tensors
+	elements map[string]*io.SectionReader // elements of the network's tensors
 	known    map[int]*array               // values computed so far for the current mask
 	budget   int64                        // how many more elements may be computed
 }
@@ -81,7 +81,7 @@ func indexed(shape []int64, of func(at []int64) float32) *array {
 	return a
 }
 
-// element returns the element for an index of a larger shape, to which the array is broadcast.
+// element returns the element of the array at an index of a larger shape, to which the array is broadcast.
 func (a *array) element(at []int64) float32 {
 	place, front := int64(0), len(at)-len(a.shape)
 	if front < 0 {
@@ -99,8 +99,8 @@ func (a *array) element(at []int64) float32 {
 	return a.data[place]
 }
 
-// constant computes an argument that depends only on constants and buffers. It returns nil if it depends on more, or
-// on an operator that is unknown here.
+// constant computes an argument that depends only on constants and buffers. It returns nil if the argument depends on
+// anything else, or on an operator that is unknown here.
 func (m *masks) constant(a rules.Arg) *array { return m.deep(a, 0) }
 
 func (m *masks) deep(a rules.Arg, depth int) *array {
@@ -126,7 +126,7 @@ func (m *masks) deep(a rules.Arg, depth int) *array {
 	return nil
 }
 
-// affords says whether n more elements may be computed, and counts them.
+// affords says whether n more elements may be computed. If so, it subtracts them from the budget.
 func (m *masks) affords(n int64) bool {
 	if n > largest || n > m.budget {
 		return false
@@ -232,7 +232,7 @@ func (m *masks) computed(n *rules.Node, shape []int64, depth int) *array {
 	return m.combined(b, n, x, shape, depth)
 }
 
-// counted computes an arange. Its overload says what the first arguments are.
+// counted computes the result of arange. The operator's overload says what the first arguments are.
 func (m *masks) counted(n *rules.Node, shape []int64) *array {
 	from, step := 0.0, 1.0
 	_, overload, _ := strings.Cut(n.Op, ".")

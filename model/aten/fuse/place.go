@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// emitAttention puts millrace's attention in place of the node with the result and of the views that follow it.
+// emitAttention replaces the node with the result, and the views that follow it, by millrace's attention.
 func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 	end, last, swap := f.ahead(s, h)
 	whole := h.heads * h.width
@@ -67,8 +67,9 @@ func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 		Site: node.Site}
 }
 
-// ahead follows the views after attention to the last one that is [rows, positions, width] again, or with swap
-// [positions, rows, width]. Dimensions may be merged. If there is none, it returns the node with the result itself.
+// ahead follows the views after attention to the last one that has the shape [rows, positions, width] again or, with
+// swap, [positions, rows, width]. Dimensions may be merged. If there is no such view, it returns the node with the
+// result.
 func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	end, last = s.at, s.yields
 	var behind []step
@@ -96,8 +97,8 @@ func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	return end, last, swap
 }
 
-// again says whether the last view after attention has its elements in the order [rows, positions, width], or, if
-// turned, [positions, rows, width]. It must hold for any number of rows.
+// again says whether the last view after attention has its elements in the order [rows, positions, width] or, if
+// turned, [positions, rows, width]. This must hold for any number of rows.
 func (f *attention) again(behind []step, h *heads, turned bool) bool {
 	whole := h.heads * h.width
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {

@@ -19,7 +19,7 @@ func (f *fuser) recurrent() {
 	}
 }
 
-// lstm replaces an LSTM by millrace's layers, or returns why it cannot.
+// lstm replaces an LSTM by millrace's layers. If it cannot, it returns the reason.
 func (f *fuser) lstm(at int, node *rules.Node) string {
 	in := node.In
 	layers, ways, front := number(in, 4, none), 1, number(in, 8, 0) != 0
@@ -88,7 +88,7 @@ func (f *fuser) lstm(at int, node *rules.Node) string {
 	return ""
 }
 
-// yield makes the last node inserted before another produce that node's first value, and removes the other node.
+// yield removes a node. The last node that was inserted before it makes its first value from then on.
 func (g *graph) yield(at, v int) {
 	last := &g.before[at][len(g.before[at])-1]
 	delete(g.net.Values, v)

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// candidate is a possible replacement of a node by millrace's operator, with the tensors that it would hold.
+// candidate is a possible replacement of a node by millrace's operator, with the tensors that the operator would read.
 type candidate struct {
 	op    string
 	in    []rules.Arg
@@ -31,8 +31,8 @@ func (f *fuser) weights() {
 	}
 }
 
-// unshared drops candidates that hold a trained tensor which other operators also read. It repeats until none is
-// left.
+// unshared drops candidates with a trained tensor that operators outside the candidates also read. It repeats this
+// until no such candidate is left.
 func (f *fuser) unshared(found map[int]*candidate) {
 	for again := true; again; {
 		again = false
@@ -44,7 +44,7 @@ func (f *fuser) unshared(found map[int]*candidate) {
 		}
 		for i, c := range found {
 			for _, t := range c.holds {
-				// A transposed matrix is read by the operator that transposes it.
+				// The transpose of a matrix counts as a read of this matrix.
 				if f.tensors[t].Trained && held[t] != f.reads[t] {
 					f.leave(&f.net.Nodes[i], "another operator reads %s too", t)
 					delete(found, i)
@@ -56,7 +56,8 @@ func (f *fuser) unshared(found map[int]*candidate) {
 	}
 }
 
-// candidate returns what could replace a node, or why nothing can. It returns neither for a node without weights.
+// candidate returns a replacement for a node, or the reason why there is none. It returns neither for a node without
+// weights.
 func (f *fuser) candidate(n *rules.Node) (*candidate, string) {
 	in := n.In
 	if len(in) < 2 {
@@ -98,7 +99,7 @@ func (f *fuser) linear(x, w, b rules.Arg) *candidate {
 	return &candidate{"linear", []rules.Arg{x, w, b}, holds}
 }
 
-// turned returns the module's matrix whose transpose is argument i, or nil.
+// turned returns the module's matrix whose transpose is argument i; nil if there is none.
 func (g *graph) turned(in []rules.Arg, i int) *rules.Arg {
 	if i >= len(in) {
 		return nil
@@ -134,8 +135,8 @@ func (f *fuser) addmm(n *rules.Node) (*candidate, string) {
 	return f.linear(in[1], *w, in[0]), ""
 }
 
-// convolution accepts two-dimensional convolutions. Their arguments differ: conv2d has its groups where other
-// operators say whether they are transposed.
+// convolution accepts two-dimensional convolutions. Argument 6 of conv2d is the number of groups. In other operators it
+// says whether the convolution is transposed.
 func (f *fuser) convolution(n *rules.Node) (*candidate, string) {
 	in := n.In
 	groups := 6
@@ -214,7 +215,7 @@ func (f *fuser) behind() {
 	}
 }
 
-// linearOf returns millrace's linear layer that makes an argument which nothing else reads, or nil.
+// linearOf returns millrace's linear layer that makes an argument, if nothing else reads this argument; otherwise nil.
 func (f *fuser) linearOf(a rules.Arg) *rules.Node {
 	n := f.made(a)
 	if n == nil || n.Op != own+"linear" || f.gone[f.maker[a.Value]] {
@@ -239,7 +240,7 @@ func (f *fuser) gelu(node *rules.Node) {
 	node.Op, node.In, node.Scope = own+"linear_gelu", l.In, l.Scope
 }
 
-// sum tries to replace an addition to a linear layer's result by one node, and returns whether it has.
+// sum tries to replace an addition to a linear layer's result by one node, and returns whether it did.
 func (f *fuser) sum(node *rules.Node, of, with rules.Arg) bool {
 	l := f.linearOf(of)
 	if l == nil {

@@ -17,7 +17,7 @@ const (
 	maxText      = 64 << 20 // bytes of JSON; 20,000 operators take about 20 MB
 )
 
-// archive is a zip of the layout that torch.export.save writes.
+// archive is a zip archive with the layout that torch.export.save writes.
 type archive struct {
 	members map[string]*zip.File // by name below the top folder
 	name    string               // name of the model
@@ -61,7 +61,7 @@ func newArchive(r io.ReaderAt, size int64) (*archive, error) {
 
 const formatMember = "archive_format"
 
-// rootOf finds the top folder, which torch names after the file: "resnet18/", or "" for none.
+// rootOf finds the top folder, such as "resnet18/", which torch names after the file; "" if there is none.
 func rootOf(all map[string]*zip.File) (string, error) {
 	var roots []string
 	for name := range all {
@@ -92,7 +92,7 @@ func rootOf(all map[string]*zip.File) (string, error) {
 	return "", fmt.Errorf("there is no %s in it: give a file of torch.export.save", formatMember)
 }
 
-// errOld refuses a format that keeps weights in a pickle.
+// errOld returns the error for a format that keeps weights in a pickle.
 func errOld(what string) error {
 	return fmt.Errorf("it has %s, whose weights are a pickle, which is never read: load it by torch.export.load and "+
 		"save it again with torch 2.9 or later, or use millrace_export.py", what)
@@ -145,7 +145,7 @@ func (a *archive) findModel() error {
 // model returns the name of the member that describes the model.
 func (a *archive) model() string { return "models/" + a.name + ".json" }
 
-// read returns a whole member, which may be compressed but not larger than maxText.
+// read returns a whole member. The member may be compressed, but not larger than maxText.
 func (a *archive) read(member string) ([]byte, error) {
 	m := a.members[member]
 	if m == nil {
@@ -182,7 +182,7 @@ func (a *archive) verify(member string) error {
 	return nil
 }
 
-// locate returns where in the file the bytes of a member lie.
+// locate returns where in the file the bytes of a member are.
 func (a *archive) locate(member string) (at, size int64, err error) {
 	m := a.members[member]
 	if m == nil {

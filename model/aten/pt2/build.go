@@ -21,7 +21,7 @@ type builder struct {
 	checks  int                    // number of assertions left out
 }
 
-// known is the meaning of a name.
+// known is what a name in the program's graph refers to.
 type known struct {
 	arg  aten.Arg
 	kind string // "Tensor", "int", "float", "bool"
@@ -58,7 +58,7 @@ func (b *builder) build() error {
 	return b.outputs()
 }
 
-// note records for the user what was left out.
+// note adds a text to the graph's notes, which tell the user what was left out.
 func (b *builder) note(format string, args ...any) {
 	b.graph.Notes = append(b.graph.Notes, fmt.Sprintf(format, args...))
 }
@@ -94,7 +94,7 @@ func (b *builder) define(name string, k known) error {
 	return nil
 }
 
-// find returns the argument that a name means, which must be of a kind.
+// find returns the argument that a name means. It must be of the given kind.
 func (b *builder) find(name, kind string) (aten.Arg, error) {
 	k, ok := b.named[name]
 	if !ok {
@@ -129,7 +129,7 @@ func (b *builder) value(name, kind string) (aten.Value, error) {
 	return v, b.define(name, known{aten.Arg{Kind: aten.FromValue, Value: v.ID}, kind})
 }
 
-// double returns a shape with twice the rows, or nil if it is unknown.
+// double returns a shape with twice the rows; nil if that is unknown.
 func (b *builder) double(shape []int64, symbols []string) []int64 {
 	if b.symbol == "" {
 		return nil // the number of rows is fixed, so any size might be it

@@ -1,21 +1,21 @@
 // Package pt2 reads a PyTorch model that torch.export.save has written, without Python and without pickles.
 //
 // In: a .pt2 archive that keeps weights raw (models/NAME.json of schema 8 with any minor version,
-// data/weights/NAME_weights_config.json, data/constants/NAME_constants_config.json). As far as known, torch 2.9 to
-// 2.11 write it. It must be the result of torch.export.export, before run_decompositions. Out: its aten.Graph, and
-// the raw elements of its tensors, little-endian and row by row. Tests read archives written by hand after the
-// published schema, versions 8.14 and 8.17. No archive of a real torch has been read yet.
+// data/weights/NAME_weights_config.json, data/constants/NAME_constants_config.json). As far as known, torch 2.9 to 2.11
+// write such archives. The archive must be the result of torch.export.export, before run_decompositions. Out: its
+// aten.Graph, and the raw elements of its tensors, little-endian and row by row. Tests read archives that are written
+// by hand after the published schema, versions 8.14 and 8.17. No archive of a real torch has been read yet.
 //
 // Operators have the same names as in a trace: torch.ops.aten.add.Tensor is aten::add.Tensor, and _operator.mul of
-// sizes is aten::mul.int. A list that an operator returns is one value, which prim::ListUnpack unpacks. A new value
-// of a buffer becomes an aten::copy_ at the end. Sizes that depend on inputs are those of the example. Positional
+// sizes is aten::mul.int. A list that an operator returns is one value, which prim::ListUnpack unpacks. A new value of
+// a buffer becomes an aten::copy_ at the end. Sizes that depend on inputs are those of the example. Positional
 // arguments come first. A keyword argument has its Name in the operator's schema, because an archive leaves out
 // defaults and does not give positions.
 //
 // Refused, with the name and what would be right: the format of torch 2.7 and older, and every pickle; other major
 // versions; decomposed graphs; inputs that are not tensors; inner graphs, custom objects, tokens, mutated inputs and
-// parameters; compressed weights; unsafe or repeated names; values that no node makes or that are made twice;
-// tensors beyond their storage or that overlap; impossible shapes and counts.
+// parameters; compressed weights; unsafe or repeated names; values that no node makes or that are made twice; tensors
+// beyond their storage or that overlap; impossible shapes and counts.
 //
 // The caller of Read must close the Weights, place keyword arguments by the schemas of its engine, train only with
 // Least to Most rows, and add a loss if the Graph has none.
@@ -107,7 +107,8 @@ func (s stored) open(r io.ReaderAt) *io.SectionReader {
 	})}, 0, s.bytes())
 }
 
-// gathered is a tensor that does not lie row by row in the file. Its elements are copied at the first read.
+// gathered is a tensor whose elements are not row by row in the file. They are copied into this order at the first
+// read.
 type gathered struct{ rows func() (string, error) }
 
 func (g gathered) ReadAt(p []byte, at int64) (int, error) {

@@ -97,8 +97,7 @@ const (
 	constJSON   = "data/constants/model_constants_config.json"
 )
 
-// mlp has two layers and a loss with a fixed batch. One bias lies inside a larger storage, and one weight is
-// transposed.
+// mlp has two layers and a loss, with a fixed batch. One bias is inside a larger storage, and one weight is transposed.
 func mlp(t testing.TB) archived {
 	return archived{
 		"archive_format": "pt2", "archive_version": "0", "byteorder": "little", ".data/serialization_id": "0123",
@@ -113,8 +112,8 @@ func mlp(t testing.TB) archived {
 	}
 }
 
-// meta writes a TensorMeta. sizes has the form "B,3,8x8=64", where B is the batch and a name with = is a longer
-// expression.
+// meta writes a TensorMeta. sizes has the form "B,3,8x8=64", where B is the batch. In 8x8=64, the text before = is a
+// longer expression, and 64 its value.
 func meta(dtype int, sizes string) string {
 	var texts, strides []string
 	for size := range strings.SplitSeq(sizes, ",") {
@@ -138,7 +137,7 @@ func meta(dtype int, sizes string) string {
 		`"storage_offset":{"as_int":0},"layout":7}`, dtype, strings.Join(texts, ","), dtype == 7, strings.Join(strides, ","))
 }
 
-// payloadOf writes an entry of a list of weights, for elements that lie row by row.
+// payloadOf writes an entry of a list of weights. The elements are row by row.
 func payloadOf(path string, dtype int, sizes ...int) string {
 	var shape, strides []string
 	next := 1

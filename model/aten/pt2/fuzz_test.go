@@ -82,7 +82,7 @@ func FuzzArchive(f *testing.F) {
 	f.Fuzz(sound)
 }
 
-// FuzzProgram changes the texts in an archive. FuzzArchive cannot do so, because of the checksums.
+// FuzzProgram changes the texts in an archive. FuzzArchive cannot do this, because a changed text has a wrong checksum.
 func FuzzProgram(f *testing.F) {
 	for _, a := range []archived{mlp(f), convnet(), tied(), masked()} {
 		f.Add(a[modelJSON], a[weightsJSON], a[constJSON])

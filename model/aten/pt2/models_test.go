@@ -269,7 +269,7 @@ note 1 assertions of the graph are left out
 	wantFloats(t, w.Of, "lifted_tensor_0", 3, 4)
 }
 
-// tied has an embedding whose weight is also the head's, under another name of the state. It returns no loss.
+// tied has an embedding whose weight is also the weight of the head, under another name. It returns no loss.
 func tied() archived {
 	p := parts{
 		inputs: []string{"parameter embed.weight", "p_e", "parameter head.weight", "p_h", "user_input", "tokens"},

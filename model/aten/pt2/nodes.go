@@ -49,7 +49,7 @@ func (b *builder) node(n node) error {
 	return nil
 }
 
-// result makes the value for a node's result. For a list it also makes the values that the list is unpacked to.
+// result makes the value for a node's result. For a list it also makes the values into which the list is unpacked.
 func (b *builder) result(u union) (v aten.Value, taken []aten.Value, err error) {
 	switch u.kind {
 	case "as_tensor":
@@ -128,7 +128,7 @@ func (b *builder) arguments(list []given) ([]aten.Arg, []string, error) {
 	return args, kinds, nil
 }
 
-// numberKind returns an argument's kind of number: "int", "float" or "bool"; "" if it is not a number.
+// numberKind returns which kind of number an argument is: "int", "float" or "bool"; "" if it is not a number.
 func numberKind(kind string) string {
 	switch rest := strings.TrimPrefix(strings.TrimPrefix(kind, "as_"), "sym_"); rest {
 	case "int", "float", "bool":
@@ -168,12 +168,12 @@ var numbers = map[string]string{
 	"torch.sym_int": "aten::Int.Scalar", "torch.sym_float": "aten::Float.Scalar", "math.trunc": "aten::Int.Scalar",
 }
 
-// decomposed lists operators that return new values of buffers. Only a decomposed graph has them, not an exported
-// one.
+// decomposed lists operators that return new values of buffers. They only occur in decomposed graphs, which are
+// refused.
 var decomposed = []string{"_native_batch_norm_legit", "_native_batch_norm_legit_functional", "native_batch_norm",
 	"_batch_norm_with_update", "_batch_norm_with_update_functional", "cudnn_batch_norm", "miopen_batch_norm"}
 
-// operator returns the name of a target in a trace.
+// operator returns the name that a target has in a trace.
 func operator(target string, kinds []string) (string, error) {
 	if name := sizes[target]; name != "" {
 		return name, nil

@@ -31,7 +31,8 @@ func operators(n *rules.Network) string {
 	return strings.Join(all, ", ")
 }
 
-// Keyword arguments of torch.export are put into their positions in PyTorch's schema, with defaults between them.
+// Keyword arguments of torch.export are put into their positions in PyTorch's schema. Defaults fill the positions
+// between them.
 func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 	g, _ := open(t, mlp(t))
 	n := normalised(t, g)
@@ -50,7 +51,7 @@ func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 	}
 }
 
-// The rows of a batch of any size are followed through torch.export's size expressions.
+// For a batch of any size, the sizes that depend on its rows are derived from torch.export's size expressions.
 func TestRowsOfTorchExportAreFollowed(t *testing.T) {
 	g, _ := open(t, convnet().replace(t, modelJSON, `Infinity`, `1.0`))
 	n := normalised(t, g)
@@ -72,7 +73,8 @@ func TestRowsOfTorchExportAreFollowed(t *testing.T) {
 	}
 }
 
-// A module that returns outputs is refused without a loss. With one it gets a loss and a fitting target.
+// A module that returns outputs is refused if no loss is given. If one is given, the graph gets this loss and a fitting
+// target.
 func TestLossesAreAdded(t *testing.T) {
 	g, _ := open(t, tied())
 	_, err := rules.Normalise(g)

@@ -54,7 +54,7 @@ func (b *builder) outputs() error {
 	return b.chooseLoss(all, whole)
 }
 
-// output converts one output. It returns nil for an output that the module does not return.
+// output converts one output of the graph. It returns nil for an output that the module itself does not return.
 func (b *builder) output(kind string, s spec, from union, name string) (*returned, error) {
 	arg := union{kind: "as_tensor", body: s.Arg}
 	switch kind {
@@ -98,7 +98,7 @@ func (b *builder) output(kind string, s spec, from union, name string) (*returne
 	return &returned{name, value, b.program.Module.Graph.Tensors[tensor.Name], kind == "loss_output"}, nil
 }
 
-// mutate writes a buffer's new value after all other nodes.
+// mutate adds a node at the end that writes a buffer's new value.
 func (b *builder) mutate(buffer string, value aten.Arg) error {
 	if owner := b.graph.Aliases[buffer]; owner != "" {
 		buffer = owner
@@ -114,7 +114,8 @@ func (b *builder) mutate(buffer string, value aten.Arg) error {
 	return nil
 }
 
-// chooseLoss divides what the module returns into a loss and numbers to report. Without a loss it keeps everything.
+// chooseLoss divides what the module returns into a loss and numbers to report. If there is no loss, it keeps
+// everything.
 func (b *builder) chooseLoss(all []returned, whole bool) error {
 	seen := map[string]bool{}
 	for _, r := range all {
@@ -178,7 +179,7 @@ func (b *builder) scalar(loss returned) aten.Arg {
 	return aten.Arg{Kind: aten.FromValue, Value: v.ID}
 }
 
-// shape describes a tensor's shape for an error, or "" if it is unknown.
+// shape describes a tensor's shape for an error; "" if it is unknown.
 func (r returned) shape() string {
 	shape, _, err := shapeOf(r.meta.Sizes)
 	if err != nil || len(shape) == 0 {
@@ -210,8 +211,8 @@ type tree struct {
 	Children []tree          `json:"children_spec"`
 }
 
-// outputNames returns names for the count tensors that the module returns, from its dict or named tuple. first is
-// true if the first one is the loss, unless another has that name.
+// outputNames returns names for the count tensors that the module returns, from its dict or named tuple. first says
+// whether the first tensor may be the loss if none is called "loss". This is false for a dict.
 func (b *builder) outputNames(count int) (all []string, first bool) {
 	for i := range count {
 		all = append(all, fmt.Sprintf("output%d", i))

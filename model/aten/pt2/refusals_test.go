@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// refused expects that a file is refused with a text.
+// refused checks that a file is refused with an error that contains a text.
 func refused(t *testing.T, raw []byte, text string) {
 	t.Helper()
 	_, _, err := read(bytes.NewReader(raw), int64(len(raw)), "net")

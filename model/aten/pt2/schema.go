@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// The types here follow torch/_export/serde/schema.yaml, with only the fields that are needed. Unknown fields, which
-// a minor version may add, are ignored. Unknown members of unions are refused.
+// program and the other types of this file follow torch/_export/serde/schema.yaml, with only the fields that are
+// needed. Unknown fields, which a minor version may add, are ignored. Unknown members of unions are refused.
 type program struct {
 	Module struct {
 		Graph     graph     `json:"graph"`
@@ -195,7 +195,7 @@ const (
 	maxCount = 1 << 40 // elements of a tensor
 )
 
-// shapeOf returns sizes as a shape, or nil if one of them is unknown.
+// shapeOf returns sizes as a shape and as symbols. The shape is nil if one of the sizes is unknown.
 func shapeOf(sizes []union) (shape []int64, symbols []string, err error) {
 	if len(sizes) > maxDims {
 		return nil, nil, fmt.Errorf("it has %d dimensions: at most %d", len(sizes), maxDims)

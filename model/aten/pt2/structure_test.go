@@ -19,8 +19,8 @@ func readGraph(t *testing.T, a archived) *aten.Graph {
 	return g
 }
 
-// returning makes a module with two inputs that returns the given outputs, by name. "loss_output number" marks the
-// loss.
+// returning makes a module with two inputs that returns the given outputs, by name. "loss_output number" marks number
+// as the loss.
 func returning(outSpec string, outputs ...string) archived {
 	p := parts{inputs: []string{"user_input", "x", "user_input", "y"}, outSpec: outSpec,
 		values: []string{"x", meta(7, "B,2"), "y", meta(7, "B,2"), "number", meta(7, ""), "one", meta(7, "1,1"),
@@ -133,7 +133,7 @@ func TestScopesAndLines(t *testing.T) {
 	}
 }
 
-// Constants that are the same tensor become one in the graph.
+// Two constants with the same elements in the same storage become one tensor of the graph.
 func TestConstantsOfOneStorage(t *testing.T) {
 	p := parts{inputs: []string{"tensor_constant lifted_tensor_0", "a", "tensor_constant lifted_tensor_1", "b",
 		"user_input", "x"}, outputs: []string{"user_output", "c"},

@@ -24,7 +24,8 @@ func (a *archive) decode(member string, into any) error {
 	return nil
 }
 
-// tidy quotes the numbers of Python that JSON does not have (NaN, Infinity), and counts values.
+// tidy quotes the numbers that Python writes but JSON does not have (NaN, Infinity). It refuses a text with too many
+// values.
 func tidy(text []byte) ([]byte, error) {
 	var out []byte
 	done, count := 0, 0
@@ -158,7 +159,8 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// limit is an end of a range, or nil if there is none. torch may write a missing end as a number that is too large.
+// limit is an end of a range; its value is nil if the range has no such end. torch may write a missing end as a number
+// that is too large.
 type limit struct{ value *int64 }
 
 func (l *limit) UnmarshalJSON(text []byte) error {

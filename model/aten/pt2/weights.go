@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// stored says where in the file the elements of a tensor lie.
+// stored says where in the file the elements of a tensor are.
 type stored struct {
 	kind    kindOf
 	shape   []int64
@@ -24,7 +24,7 @@ type stored struct {
 	span    int64 // bytes from the first element to the end of the last
 }
 
-// contiguous says whether elements lie row by row, without gaps.
+// contiguous says whether elements are row by row, without gaps.
 func (s stored) contiguous() bool {
 	next := int64(1)
 	for i := len(s.shape) - 1; i >= 0; i-- {
@@ -45,7 +45,7 @@ func (s stored) bytes() int64 {
 	return size
 }
 
-// gather copies elements, row by row, out of the bytes that they span.
+// gather copies elements out of the bytes that contain them, and puts them into the order row by row.
 func (s stored) gather(from []byte) []byte {
 	size := s.kind.bytes
 	to := make([]byte, 0, s.bytes())
@@ -109,7 +109,7 @@ func newWeights(a *archive) (*weights, error) {
 	return w, nil
 }
 
-// take finds the elements of a tensor. If an earlier tensor has the same elements, it returns that name.
+// take finds the elements of a tensor. If an earlier tensor has the same elements, it also returns that tensor's name.
 func (w *weights) take(name string) (stored, string, error) {
 	p, ok := w.listed[name]
 	if !ok {
@@ -133,7 +133,7 @@ func (w *weights) take(name string) (stored, string, error) {
 	return s, "", nil
 }
 
-// find checks a tensor's description against the member with its elements.
+// find compares a tensor's description with the member that has its elements.
 func (w *weights) find(p folderPayload) (s stored, err error) {
 	if p.Pickle {
 		return s, fmt.Errorf("its elements are a pickle (use_pickle of %.80s), which is never read: make it a plain tensor "+
@@ -242,8 +242,8 @@ func (w *weights) checkOverlaps() error {
 	return nil
 }
 
-// rest returns further names of the graph's tensors that are only in the list of weights, and the names of unused
-// tensors.
+// rest finds the tensors that are only in the list of weights. others are further names of the graph's tensors, and
+// unused are names of tensors that the graph does not use.
 func (w *weights) rest(known map[string]aten.Tensor) (others, unused []string) {
 	for name, p := range w.listed {
 		if _, ok := known[name]; ok || w.owner[name] != "" || p.Pickle || p.folder != "data/weights/" {

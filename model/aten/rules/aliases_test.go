@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// array is a tensor in the test's own interpreter: elements that several arrays may share, and the places of its
-// own.
+// array is a tensor in the test's own interpreter. It has elements, which several arrays may share, and the positions
+// of its own ones.
 type array struct {
 	data  []float64
 	at    []int
@@ -37,7 +37,7 @@ func (a array) clone() array {
 	return b
 }
 
-// picked returns the elements whose coordinates f computes from those of a new shape.
+// picked returns a view of a new shape. f computes the coordinates in a from those in the view.
 func (a array) picked(shape []int64, f func([]int64) []int64) array {
 	b := array{a.data, nil, shape}
 	n := len(whole(shape).at)
@@ -84,8 +84,8 @@ func seen(op string, a array, in []int64, shape []int64) array {
 var viewing = []string{"aten::select.int", "aten::slice.Tensor", "aten::transpose.int", "aten::unsqueeze",
 	"aten::alias", "aten::reshape", "aten::detach"}
 
-// program is a random graph. It holds the values of its variables for both cases: reshape shares elements, or copies
-// them.
+// program is a random graph. It has two sets of values for its variables: one if reshape shares elements, and one if it
+// copies them.
 type program struct {
 	r      *rand.Rand
 	g      *aten.Graph
@@ -172,7 +172,7 @@ func (p *program) step() {
 	p.ids = append(p.ids, made)
 }
 
-// run calculates a network whose nodes change no arguments.
+// run computes a network whose nodes change no arguments.
 func run(n *Network, values map[int]array, parameter array) (map[int]array, error) {
 	arg := func(a Arg) array {
 		if a.Kind == FromTensor {

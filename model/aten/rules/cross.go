@@ -6,11 +6,12 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// small is the largest tensor without rows that may cross, in elements. Each row carries a copy of it.
+// small is the largest number of elements of a tensor without rows that may cross. Each row carries a copy of the
+// tensor.
 const small = 1 << 14
 
-// crosses says whether a value may leave its layer. It must be a tensor with a gradient. Either the place of its
-// rows is known, or it has no rows and few elements.
+// crosses says whether a value may leave its layer. It must be a tensor with a gradient. Either it is known where its
+// rows are, or it has no rows and few elements.
 func (n *Network) crosses(v int) bool {
 	x := n.Values[v]
 	if x.Spread.Dim < 0 {
@@ -33,8 +34,8 @@ func (v *Value) whole() bool {
 	})
 }
 
-// reading drops cuts so that each layer reads an input or a result of an earlier layer. From that it learns the number
-// of rows.
+// reading drops cuts until each layer reads an input of the graph or a result of an earlier layer. A layer learns the
+// number of rows from these.
 func (n *Network) reading(cuts []int, free []bool, maker map[int]int) []int {
 	var left []int
 	from, fixed := 0, map[int]bool{} // recomputed values that depend on no input
@@ -68,9 +69,9 @@ type converter struct {
 	next int
 }
 
-// convert handles each value without rows that crosses. It leaves its layer repeated for each row, and is reduced
-// again where it enters another. convert returns where layers end, which nodes are recomputed, and which node makes
-// each value afterwards.
+// convert handles each value without rows that crosses a cut. Where the value leaves its layer, it is repeated for each
+// row. Where it enters another layer, it is reduced again. convert returns where layers end, which nodes are
+// recomputed, and which node makes each value afterwards.
 func (n *Network) convert(ends []int, free []bool, maker map[int]int) ([]int, []bool, map[int]int) {
 	c := converter{net: n}
 	for v := range n.Values {
@@ -199,7 +200,7 @@ func (c *converter) out(v int, scope string) int {
 	return c.call("contiguous", scope, at, dims, x, Spread{0, 1, 1}, contiguous)
 }
 
-// back reduces such a tensor again to the mean over its rows, so that all replicas of a stage contribute to its
+// back reduces a repeated tensor again, to the mean over its rows. So all replicas of a stage contribute to its
 // gradient.
 func (c *converter) back(v, at int, scope string) int {
 	x := c.net.Values[v]

@@ -56,7 +56,7 @@ func (w *walker) detach(a Arg, scope string) Arg {
 	return Arg{Kind: FromValue, Value: id}
 }
 
-// depends finds out what arguments depend on.
+// depends sets a value's Batch, Grad and Known from the arguments that it is computed from.
 func (f *facts) depends(args []Arg, v *Value) {
 	for _, a := range args {
 		switch a.Kind {
@@ -81,7 +81,8 @@ func isNumber(a Arg) bool {
 		(a.Literal.Kind == aten.Float || a.Literal.Kind == aten.Bool || a.Literal.Kind == aten.Int)
 }
 
-// scalar handles numbers where a schema has a tensor. It selects the overload for a number, or marks the argument.
+// scalar handles numbers where an operator's schema has a tensor. It selects the overload for a number, or marks the
+// argument as Wrapped.
 func (f *facts) scalar(n *Node) {
 	op := strings.TrimPrefix(n.Op, "aten::")
 	if s, ok := scalars[strings.Replace(op, "_.", ".", 1)]; ok && inPlace(op) && len(n.In) > 1 && isNumber(n.In[1]) {
@@ -182,7 +183,7 @@ func (w *walker) statistics(traced *aten.Node, n *Node) error {
 	return nil
 }
 
-// evaluated returns the sizes for a number of rows, or nil if one is unknown.
+// evaluated returns the sizes for a number of rows; nil if one of them is unknown.
 func evaluated(dims []*Expr, rows int64) []int64 {
 	if dims == nil {
 		return nil

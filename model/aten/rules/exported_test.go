@@ -15,7 +15,8 @@ func normalised(t *testing.T, model string) *Network {
 	return n
 }
 
-// checkLayers checks that each layer reads only what it has, and that every node that must not run twice runs once.
+// checkLayers checks that each layer reads only what it has. It also checks that every node that must not run twice
+// runs once.
 func checkLayers(t *testing.T, n *Network) {
 	t.Helper()
 	yielded, runs := map[int]bool{}, map[int]int{}
@@ -97,7 +98,7 @@ func TestAResnetsBlocksAddWithoutWriting(t *testing.T) {
 	if ops(n, add) != "add.Tensor" || len(add.In) != 2 || fmt.Sprint(add.Out[0].Shape) != "[4 7 7]" {
 		t.Errorf("blocks.0 runs %s of %v, yields %v", ops(n, add), add.In, add.Out)
 	}
-	// 2 * 4 output channels * 7 * 7 places * 3 input channels * 3 * 3; the images have no gradient.
+	// By hand: 2 * 4 output channels * 7 * 7 places * 3 input channels * 3 * 3. The images have no gradient.
 	if stem := layer(t, n, "stem"); stem.ForwardFLOPs != 10584 || stem.InputFLOPs != 0 || stem.WeightFLOPs != 10584 {
 		t.Errorf("stem: %+v", stem)
 	}
@@ -116,7 +117,7 @@ func TestAGptsHeadIsTiedAndItsMaskRecomputed(t *testing.T) {
 	if got := ops(n, first); !strings.HasPrefix(got, "chunk view transpose.int") || !strings.Contains(got, "triu") {
 		t.Errorf("blocks.1 runs %s", got)
 	}
-	// The views of the chunks: [rows, 6, 2, 4], in which the rows are an expression.
+	// The views of the chunks have the shape [rows, 6, 2, 4], in which rows is an expression.
 	view := n.Nodes[first.Nodes[1]].In[1].List
 	for rows, want := range map[int64]string{4: "[4 6 2 4]", 2: "[2 6 2 4]"} {
 		var got []int64
@@ -144,7 +145,8 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 	if d, err := n.Nodes[l.Nodes[0]].In[0].List[1].Size.Eval(3); err != nil || d != 3 {
 		t.Errorf("the state has %d rows of 3: %v", d, err)
 	}
-	// Two layers with 4 gates: weights 20x4, 20x5, 20x5, 20x5; 5 positions; 2 operations each.
+	// FLOPs by hand: two layers with 4 gates have weights of 20x4, 20x5, 20x5 and 20x5. At each of 5 positions, each
+	// weight takes 2 operations.
 	if m := n.Nodes[l.Nodes[2]].Mode; l.ForwardFLOPs != 2*5*(80+300) || m == nil || *m != (Mode{6, 5}) {
 		t.Errorf("lstm has %d FLOPs, mode %v", l.ForwardFLOPs, m)
 	}
@@ -153,8 +155,8 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 	}
 }
 
-// nn.TransformerEncoder has positions first (5 of them), and then the rows. Its heads combine rows with heads, and
-// its projections combine rows with positions.
+// In nn.TransformerEncoder the first dimension is 5 positions, and the second the rows. Its heads combine rows with
+// heads in one dimension, and its projections combine positions with rows. It is cut at these places too.
 func TestAnEncoderIsCutWhereverItsRowsLie(t *testing.T) {
 	n := normalised(t, "encoder")
 	if len(n.Layers) != 32 {

@@ -15,7 +15,7 @@ type Expr struct {
 	size int // number of nodes of the tree
 }
 
-// maxExpr is the largest size of an expression. Without it, doubling in a loop could use up all memory.
+// maxExpr is the largest number of nodes of an expression. Without a limit, doubling in a loop could use up all memory.
 const maxExpr = 1000
 
 func constant(c int64) *Expr { return &Expr{op: 'c', c: c, size: 1} }
@@ -25,10 +25,10 @@ func Constant(c int64) *Expr { return constant(c) }
 
 var rowsExpr = &Expr{op: 'r', size: 1}
 
-// Const returns the value if it does not depend on the rows.
+// Const returns the expression's value and true if it does not depend on the rows.
 func (e *Expr) Const() (int64, bool) { return e.c, e.op == 'c' }
 
-// Eval returns the value for a number of rows.
+// Eval returns the expression's value for a number of rows.
 func (e *Expr) Eval(rows int64) (int64, error) {
 	switch e.op {
 	case 'c':
@@ -96,7 +96,7 @@ func apply(op byte, a, b int64) (int64, error) {
 	return r, nil
 }
 
-// combine makes an expression of two, and simplifies it where it can.
+// combine makes an expression from an operator and two expressions, and simplifies it where it can.
 func combine(op byte, a, b *Expr) (*Expr, error) {
 	x, xc := a.Const()
 	y, yc := b.Const()
@@ -140,8 +140,8 @@ func monomial(e *Expr) (c int64, k int, ok bool) {
 	return 0, 0, false
 }
 
-// monomials multiplies or divides two monomials exactly, so that equal sizes get equal expressions. It returns nil
-// if it cannot.
+// monomials multiplies or divides two monomials exactly, so that equal sizes get equal expressions. It returns nil if
+// this is not possible.
 func monomials(op byte, a, b *Expr) *Expr {
 	c, k, ok := monomial(a)
 	d, l, fine := monomial(b)

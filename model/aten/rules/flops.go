@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// most limits costs, so that their sums fit 64 bits.
+// most limits a layer's costs, so that sums of them fit into 64 bits.
 const most = int64(1) << 52
 
 func numel(shape []int64) float64 {
@@ -57,7 +57,7 @@ func (o operation) flops() (forward, input, weight int64) {
 	sample := func(total float64) int64 { return bounded(total / float64(o.Graph.Rows)) }
 	switch base(o.Op) {
 	case "embedding", "embedding_bag":
-		// The forward copies rows of a table; the gradient adds each of them.
+		// The forward only copies rows of the table. The weight gradient adds each element of the result once.
 		return 0, 0, sample(numel(o.Values[o.Out[0]].Shape))
 	case "lstm", "gru", "rnn_tanh", "rnn_relu":
 		f := sample(o.recurrent())
@@ -90,7 +90,7 @@ func (o operation) flops() (forward, input, weight int64) {
 	return forward, input, weight
 }
 
-// product counts the operations of an operator that multiplies its operands, or returns 0 if a shape is unknown.
+// product counts the operations of an operator that multiplies its operands; 0 if a shape is unknown.
 func (o operation) product() (total float64, operands []Arg) {
 	out := numel(o.Values[o.Out[0]].Shape)
 	operands = o.In[:min(2, len(o.In))]
@@ -132,7 +132,8 @@ func (o operation) product() (total float64, operands []Arg) {
 	return total, operands
 }
 
-// recurrent counts the products of a recurrent network with its weights, two for each layer and direction.
+// recurrent counts the operations of a recurrent network's products with its weights, two products for each layer and
+// direction.
 func (o operation) recurrent() (total float64) {
 	x := o.shape(0)
 	at := 2
@@ -154,7 +155,7 @@ func (o operation) recurrent() (total float64) {
 	return total
 }
 
-// recurrentCell counts the products of one step of a recurrent network.
+// recurrentCell counts the operations of the products in one step of a recurrent network.
 func (o operation) recurrentCell() float64 {
 	x := o.shape(0)
 	if len(x) != 2 {
@@ -163,7 +164,8 @@ func (o operation) recurrentCell() float64 {
 	return 2 * (numel(o.shape(2)) + numel(o.shape(3))) * float64(x[0])
 }
 
-// attention counts the scores of all pairs of positions, and the sums of values weighted by them.
+// attention counts the operations for the scores of all pairs of positions, and for the sums of values weighted by
+// them.
 func (o operation) attention() float64 {
 	q := o.shape(0)
 	if base(o.Op) == "causal_attention" { // of [rows, positions, width]; its heads share the width
@@ -180,7 +182,7 @@ func (o operation) attention() float64 {
 	return 2 * seen * float64(q[len(q)-1]+v[len(v)-1])
 }
 
-// einsum counts two operations for each combination of labels, or returns 0 for an equation with an ellipsis.
+// einsum counts two operations for each combination of labels; 0 for an equation with an ellipsis.
 func (o operation) einsum(equation string, operands []Arg) float64 {
 	left, _, _ := strings.Cut(strings.ReplaceAll(equation, " ", ""), "->")
 	terms := strings.Split(left, ",")
@@ -204,7 +206,7 @@ func (o operation) einsum(equation string, operands []Arg) float64 {
 	return total
 }
 
-// costs adds up what the nodes of a layer calculate and save for one sample.
+// costs adds up the operations of a layer's nodes and the bytes that they save, for one sample.
 func (n *Network) costs(l *Layer) {
 	for _, i := range l.Nodes {
 		node := &n.Nodes[i]

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// TestFLOPsAreThoseOfAPencil counts the operations of heavy operators for 2 rows by hand. A product and a sum are
-// two.
+// TestFLOPsAreThoseOfAPencil compares the operations of heavy operators with counts by hand, for 2 rows. A
+// multiplication with its addition counts as two.
 func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	word := func(s string) Arg { return Arg{Kind: Literal, Literal: word(s)} }
 	for _, c := range []struct {
@@ -21,7 +21,7 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	}{
 		{op: "linear", shapes: [][]int64{{2, 7, 3}, {5, 3}}, out: []int64{2, 7, 5}, want: [3]int64{210, 210, 210}},
 		{op: "addmm", shapes: [][]int64{{5}, {2, 3}, {3, 5}}, out: []int64{2, 5}, want: [3]int64{30, 30, 30}},
-		// Scores of 3 by 5 places, with 4 products each.
+		// 3 by 5 scores, each with 4 products.
 		{op: "bmm", shapes: [][]int64{{2, 3, 4}, {2, 4, 5}}, out: []int64{2, 3, 5}, want: [3]int64{120, 240, 0}},
 		{op: "einsum", shapes: [][]int64{{2, 4, 6}, {4, 9}}, out: []int64{2, 9, 6},
 			in:   func(of []Arg) []Arg { return []Arg{word("bpc, pq -> bqc"), {Kind: List, List: of}} },
@@ -38,10 +38,10 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 			want: [3]int64{840, 840, 840}},
 		{op: "gru_cell", shapes: [][]int64{{2, 3}, {2, 4}, {12, 3}, {12, 4}}, out: []int64{2, 4},
 			want: [3]int64{168, 168, 168}},
-		// Four heads of width 8, and 6 positions that attend to 6: scores, and weighted sums of values.
+		// Four heads of width 8, and 6 positions that attend to 6 others: scores, and weighted sums of values.
 		{op: "scaled_dot_product_attention", shapes: [][]int64{{2, 4, 6, 8}, {2, 4, 6, 8}, {2, 4, 6, 8}},
 			out: []int64{2, 4, 6, 8}, want: [3]int64{4608, 9216, 0}},
-		// Millrace's own operators. Their GELUs, sums and biases do not count, as in separate operators.
+		// Millrace's own operators. Their GELUs, sums and biases are not counted, as in PyTorch's separate operators.
 		{op: "linear_gelu", own: true, shapes: [][]int64{{2, 7, 3}, {5, 3}, {5}}, out: []int64{2, 7, 5},
 			want: [3]int64{210, 210, 210}},
 		{op: "linear_add", own: true, shapes: [][]int64{{2, 7, 5}, {2, 7, 3}, {5, 3}, {5}}, out: []int64{2, 7, 5},
@@ -52,7 +52,8 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 		{op: "layer_norm", own: true, shapes: [][]int64{{2, 5}, {5}, {5}}, out: []int64{2, 5}},
 		{op: "lstm", own: true, shapes: [][]int64{{2, 5, 3}, {16, 3}, {16, 4}, {16}}, out: []int64{2, 5, 4},
 			want: [3]int64{1120, 1120, 1120}}, // four gates of width 4, from 3 inputs and 4 states, at 5 positions
-		// The same as above: queries, keys and values of width 32 joined, whatever the number of heads.
+		// The same attention as above, but with queries, keys and values of width 32 in one tensor. The number of heads
+		// does not matter.
 		{op: "causal_attention", own: true, shapes: [][]int64{{2, 6, 96}}, out: []int64{2, 6, 32},
 			want: [3]int64{4608, 9216, 0}},
 	} {

@@ -69,7 +69,7 @@ func (w *walker) folded(n *aten.Node) (bool, error) {
 // reads lists the operators that turn a tensor into a Python number.
 var reads = set("Int IntImplicit ScalarImplicit FloatImplicit Float Bool item _local_scalar_dense")
 
-// arithmetic calculates with integers, or returns nil for another operator.
+// arithmetic computes an operator on integers; it returns nil for another operator.
 func arithmetic(op string, in []Arg) (*Arg, error) {
 	if base(op) == "prim::NumToTensor" {
 		return &in[0], nil
@@ -130,7 +130,7 @@ func sized(e *Expr, err error) (*Arg, error) {
 	return &Arg{Kind: Size, Size: e}, nil
 }
 
-// fraction calculates with constants of which at least one is a fraction, or returns nil.
+// fraction computes an operator on two constants of which at least one is a fraction; it returns nil for anything else.
 func fraction(op string, in []Arg) *Arg {
 	var x [2]float64
 	if len(in) != 2 {
@@ -157,7 +157,8 @@ func fraction(op string, in []Arg) *Arg {
 	return &Arg{Kind: Literal, Literal: aten.Arg{Kind: aten.Float, Float: f}}
 }
 
-// divided divides. It rounds down, or divides exactly if both numbers are fixed.
+// divided divides two sizes. With a rounding mode it rounds down. Without one it divides exactly, if both numbers are
+// fixed. It returns nil if it cannot divide.
 func divided(op string, in []Arg, x, y *Expr) (*Arg, error) {
 	if len(in) > 2 && in[2].Kind == Literal && in[2].Literal.Kind == aten.Word {
 		c, fixed := x.Const()
@@ -240,7 +241,7 @@ func (w *walker) unpack(n *aten.Node) error {
 	return nil
 }
 
-// elements gives the node that returns a list the list's elements as its results.
+// elements gives the node that makes a list one result for each of the list's elements.
 func (w *walker) elements(list *variable, out []aten.Value) error {
 	maker := w.net.Nodes[list.maker]
 	tail := append([]Node(nil), w.net.Nodes[list.maker+1:]...)
@@ -311,7 +312,8 @@ func (f *facts) unclear(of Arg, i int) error {
 		f.describe(of).Shape, f.g.Rows)
 }
 
-// counted handles a call for the number of dimensions or elements, or for an element of a list.
+// counted handles a call for the number of dimensions or elements of a tensor, or for the length or an element of a
+// list.
 func (w *walker) counted(n *aten.Node) error {
 	if base(n.Op) == "__getitem__" || base(n.Op) == "len" {
 		v, err := w.variable(n.In[0])

@@ -7,8 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// FuzzNormalise makes graphs of any operators with any arguments. They must be refused or normalised, without a
-// panic.
+// FuzzNormalise makes graphs of any operators with any arguments. Each must be refused or normalised, without a panic.
 func FuzzNormalise(f *testing.F) {
 	var names []string
 	for _, s := range []map[string]bool{views, maybe, alike, broadcast, samplewise, moved, reduced, heavy, created,

@@ -10,11 +10,10 @@ type Indexed struct {
 	FromArg  bool // Dim is the number of an argument
 	Listed   bool
 	Negative bool // -n to -1 are allowed and count from the end
-	Ignored  int  // the argument with the index that is left out; 0: none
+	Ignored  int  // the argument with the index that losses leave out; 0: none
 }
 
-// indexed lists the operators that take indices. The class numbers of losses are also indices, into the scores of a
-// row.
+// indexed lists the operators that take indices. The class numbers of losses count as indices into the scores of a row.
 var indexed = map[string]Indexed{
 	"embedding":          {Index: 1},
 	"embedding_bag":      {Index: 1},
@@ -31,13 +30,13 @@ var indexed = map[string]Indexed{
 	"multi_margin_loss":  {Index: 1, Dim: 1},
 }
 
-// IndexedBy says which arguments of an operator are indices; false if none is.
+// IndexedBy says which arguments of an operator are indices. It returns false if there are none.
 func IndexedBy(op string) (Indexed, bool) {
 	x, is := indexed[base(op)]
 	return x, is
 }
 
-// DimOf returns the indexed dimension of a tensor with the given rank, or -1. number reads an argument.
+// DimOf returns the indexed dimension of a tensor with the given rank; -1 if it is unknown. number reads an argument.
 func (x Indexed) DimOf(rank int, number func(arg int) (int64, bool)) int {
 	dim := int64(x.Dim)
 	if x.FromArg {
@@ -65,7 +64,7 @@ func (x Indexed) Range(n int64) (least, most int64) {
 	return 0, n - 1
 }
 
-// Skipped returns the index that is left out, or nil if there is none.
+// Skipped returns the index that the operator leaves out; nil if there is none.
 func (x Indexed) Skipped(number func(arg int) (int64, bool)) *int64 {
 	if x.Ignored == 0 {
 		return nil

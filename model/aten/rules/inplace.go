@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// view says how a variable was taken from another's elements.
+// view says how a variable was made as a view of another one.
 type view struct {
-	node     Node // the operator that took it first
+	node     Node // the operator that made it first
 	element  int  // index among that node's results
 	unsure   bool // it may be a copy
 	detached bool // it has no gradient
@@ -54,7 +54,7 @@ func (w *walker) change(n *aten.Node) error {
 	return nil
 }
 
-// buffer keeps an update that a module makes of its own buffer.
+// buffer records that a module updates its own buffer, and refuses a write to another tensor of the module.
 func (w *walker) buffer(n *aten.Node, v *variable, name string, in []Arg) error {
 	role := w.about[name].Role
 	if role != aten.Buffer || v.parent != nil {
@@ -90,7 +90,7 @@ func (w *walker) buffer(n *aten.Node, v *variable, name string, in []Arg) error 
 	return nil
 }
 
-// changed computes the new value of the first argument of an operator that writes it.
+// changed computes the new value of the argument that an in-place operator writes.
 func (w *walker) changed(n *aten.Node, in []Arg) (Arg, error) {
 	old := w.describe(in[0])
 	out := aten.Value{ID: w.next, Type: "Tensor", Shape: old.Shape, DType: old.DType,
@@ -139,7 +139,7 @@ func (w *walker) changed(n *aten.Node, in []Arg) (Arg, error) {
 	return made, nil
 }
 
-// fitted gives a tensor the type and shape of the one that it is copied into.
+// fitted gives a tensor the type and shape of the tensor that it is copied into.
 func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, into Arg) (Arg, error) {
 	of := f.describe(from)
 	var err error
@@ -154,7 +154,8 @@ func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, 
 	return from, nil
 }
 
-// write gives a variable new elements, and also the variables that it is a view of.
+// write gives new elements to a variable and to the variables that it is a view of. If it cannot compute those, it
+// marks them as unknown.
 func (w *walker) write(v *variable, made Arg) error {
 	v.class.version++
 	v.arg, v.version = made, v.class.version
@@ -178,7 +179,8 @@ func (w *walker) write(v *variable, made Arg) error {
 	return nil
 }
 
-// scatter puts changed elements of a view back into the viewed tensor; it returns nil if that is impossible.
+// scatter puts changed elements of a view back into the tensor that it is a view of. It returns nil if that is
+// impossible.
 func (w *walker) scatter(v *variable, made Arg) (*Arg, error) {
 	of := v.view.node
 	if v.view.unsure || of.List {

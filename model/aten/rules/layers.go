@@ -35,7 +35,7 @@ type Held struct {
 	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is how many tensors may cross inside a sequence of nodes that is too heavy to stay whole.
+// few is how many tensors may cross a cut inside a sequence of nodes that has too many operations for one layer.
 const few = 4
 
 // group divides the nodes into layers.
@@ -74,7 +74,8 @@ func (n *Network) group() {
 	n.layers(n.convert(append(n.reading(chosen, free, owner), len(n.Nodes)), free, owner))
 }
 
-// recomputed returns which nodes each reading layer runs itself: cheap ones that depend only on inputs and sizes.
+// recomputed returns which nodes run again in each layer that reads them. These are cheap nodes that depend only on
+// inputs and sizes.
 func (n *Network) recomputed() []bool {
 	updated := map[string]bool{}
 	for _, node := range n.Nodes {
@@ -151,8 +152,8 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	}
 	busy := false
 	for c := range cuts {
-		// Before a recomputed node nothing new has been made, so the cut belongs before the next node that is not
-		// recomputed. Where only a number crosses, only the end of a loss is left.
+		// A cut before a recomputed node is moved to the next node that is not recomputed, because nothing new is made
+		// in between. No cut is made where only a number crosses, because only the end of a loss is left there.
 		if blocked[c] || !busy || c > end || free[c] || number[c] && cuts[c] == 1 {
 			cuts[c] = 0
 		}
@@ -162,7 +163,7 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	return maker, cuts
 }
 
-// attach keeps nodes that only write buffers together with their neighbours, on the side where fewer tensors cross.
+// attach keeps nodes that only write buffers in one layer with their neighbours, on the side where fewer tensors cross.
 // Alone they would be a layer without a result.
 func (n *Network) attach(cuts []int) {
 	at := 0 // where a run of such nodes begins
@@ -189,7 +190,7 @@ func (n *Network) lastBusy(free []bool) int {
 	return 0
 }
 
-// closure calls f with each value that arguments need, also through recomputed nodes. Inputs are left out.
+// closure calls f with each value that arguments need, also through recomputed nodes. It leaves inputs out.
 func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int)) {
 	seen := map[int]bool{}
 	todo := [][]Arg{args}
@@ -303,8 +304,8 @@ func (n *Network) hold(l *Layer, owners map[string]string) {
 	}
 }
 
-// scope returns the module path that the nodes of a layer share. If that is the model itself, it returns the first
-// operator that is not recomputed.
+// scope returns the module path that the nodes of a layer share. If that path is the whole model, it returns the name
+// of an operator of the layer.
 func (n *Network) scope(from, end int, free []bool) string {
 	var common []string
 	first := true

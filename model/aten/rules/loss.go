@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// Losses lists the losses that WithLoss can add. Each is a mean; bce takes logits.
+// Losses lists the losses that WithLoss can add. Each is a mean over the elements; bce takes logits.
 var Losses = []string{"cross_entropy", "mse", "bce"}
 
 // WithLoss adds a mean loss to a graph whose module returns outputs, and a target as its last input. The loss uses

@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// x[mask, i] with x [2 2 9]: i indexes the last dimension if mask has two dimensions, and the second if it has one.
+// Indices behind a mask in x[mask, i], where x has the shape [2 2 9]. i indexes the last dimension if mask has two
+// dimensions, and the second if it has one.
 func TestIndicesBehindMasks(t *testing.T) {
 	for _, c := range []struct {
 		mask []int64

@@ -203,7 +203,7 @@ func (f *facts) multiplied(b string, n *Node) []*Expr {
 	return append(batch, x[len(x)-2], y[len(y)-1])
 }
 
-// regrouped returns the sizes for an operator that joins or splits dimensions or tensors.
+// regrouped returns the sizes of a result in which an operator joins or splits dimensions or tensors.
 func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr {
 	at := func(i, otherwise, rank int) (int, bool) {
 		if i >= len(n.In) {
@@ -285,8 +285,8 @@ func (f *facts) regrouped(b string, n *Node, x []*Expr, k int, v *Value) []*Expr
 	return dims
 }
 
-// chunked returns the size of part k when operator b splits a dimension of size of according to by. It returns nil
-// for other operators, and if the number of parts is not fixed.
+// chunked returns the size of part k of a dimension of size of. The operator b splits the dimension as its argument by
+// says. It returns nil for other operators, and if the number of parts is not fixed.
 func chunked(b string, by Arg, of *Expr, k int) *Expr {
 	if b == "split_with_sizes" && k < len(by.List) {
 		return by.List[k].Size

@@ -19,14 +19,14 @@ func base(op string) string {
 	return name
 }
 
-// overload returns the part after the dot.
+// overload returns the part of an operator's name after the dot.
 func overload(op string) string {
 	_, o, _ := strings.Cut(op, ".")
 	return o
 }
 
 var (
-	// random lists operators whose random numbers our counters cannot repeat.
+	// random lists operators whose random numbers millrace's counters cannot repeat.
 	random = set(`rand randn randint randperm rand_like randn_like randint_like bernoulli bernoulli_ normal normal_
 		multinomial poisson rrelu rrelu_ rrelu_with_noise rrelu_with_noise_ uniform_ random_ exponential_ geometric_
 		cauchy_ log_normal_ binomial native_dropout _fused_dropout _standard_gamma _sample_dirichlet
@@ -39,7 +39,8 @@ var (
 		unsqueeze view view_as unbind split hsplit vsplit dsplit tensor_split split_with_sizes swapaxes swapdims chunk
 		slice`)
 
-	// maybe lists operators whose result shares elements if strides and types allow it; a graph does not say so.
+	// maybe lists operators whose result shares elements if strides and types allow it. A graph does not say whether
+	// they do.
 	maybe = set(`reshape reshape_as flatten ravel contiguous to type_as cpu cuda positive conj resolve_conj resolve_neg
 		lift_fresh lift atleast_1d atleast_2d atleast_3d data requires_grad einsum sum_to_size _to_copy
 		meshgrid broadcast_tensors _reshape_alias pin_memory float`)
@@ -59,7 +60,7 @@ var (
 		_scaled_dot_product_attention embedding embedding_bag bilinear gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell
 		linear_gelu linear_add causal_attention`)
 
-	// scalars maps overloads for a tensor to those for a number.
+	// scalars maps overloads that take a tensor to those that take a number.
 	scalars = map[string]string{
 		"add.Tensor": "add.Scalar", "sub.Tensor": "sub.Scalar", "mul.Tensor": "mul.Scalar", "div.Tensor": "div.Scalar",
 		"div.Tensor_mode": "div.Scalar_mode", "rsub.Tensor": "rsub.Scalar", "eq.Tensor": "eq.Scalar",
@@ -83,7 +84,7 @@ var (
 		"add.Scalar": {0}, "sub.Scalar": {0}, "div.Scalar": {0}, "ceil": {0}, "floor": {0}, "abs": {0},
 	}
 
-	// modes lists the arguments that depend on the mode.
+	// modes lists the arguments that depend on whether the caller trains.
 	modes = map[string]Mode{
 		"batch_norm": {5, -1}, "instance_norm": {5, -1}, "dropout": {2, 1}, "feature_dropout": {2, 1},
 		"alpha_dropout": {2, 1}, "feature_alpha_dropout": {2, 1},

@@ -2,7 +2,7 @@ package rules
 
 import "slices"
 
-// strides returns the distance between neighbours in each dimension.
+// strides returns, for each dimension of a contiguous tensor, the distance between neighbours.
 func strides(shape []int64) []int64 {
 	s, step := make([]int64, len(shape)), int64(1)
 	for d := len(shape) - 1; d >= 0; d-- {
@@ -11,7 +11,7 @@ func strides(shape []int64) []int64 {
 	return s
 }
 
-// from returns an index counted from the front.
+// from returns an index counted from the front, also for a negative one.
 func from(i, length int64) int64 {
 	if i < 0 {
 		i += length
@@ -19,8 +19,8 @@ func from(i, length int64) int64 {
 	return i
 }
 
-// strided records that a value consists of elements of p: with this shape and these strides, the first at offset. It
-// records nothing if some elements would lie outside of p.
+// strided records that a value consists of elements of p: with this shape and these strides, and the first one at
+// offset. It records nothing if some elements would be outside of p.
 func (f *follower) strided(value int, p placed, shape, apart []int64, offset int64) {
 	count := numel(shape)
 	if len(apart) != len(shape) || count > mostPlaced {
@@ -53,7 +53,7 @@ func (f *follower) strided(value int, p placed, shape, apart []int64, offset int
 	f.put(value, placed{p.input, slices.Clone(shape), at})
 }
 
-// expanded returns the strides with which a shape is expanded to another.
+// expanded returns the strides with which a tensor of one shape is expanded to another shape.
 func expanded(of, to []int64) []int64 {
 	if len(of) > len(to) {
 		return nil
@@ -94,7 +94,7 @@ func (f *follower) sliced(n *Node, b string, p placed, shape []int64) {
 	f.strided(n.Out[0], p, shape, apart, offset)
 }
 
-// order returns the dimensions in their new order, or nil if it is unknown.
+// order returns the dimensions of a view in their new order; nil if it is unknown.
 func (f *follower) order(n *Node, b string, rank int) []int {
 	order := make([]int, rank)
 	for i := range order {

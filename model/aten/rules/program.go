@@ -11,17 +11,17 @@ import (
 // Program is the computation of a layer. Its values are numbered: first the tensors that it reads, then the results
 // of its calls.
 type Program struct {
-	Inputs  []Spread // where the rows lie in the tensors that it reads; they are passed with rows first
+	Inputs  []Spread // where the rows are in the tensors that it reads; they are passed with rows first
 	Rows    int      // an input whose first dimension is the rows of a call
 	Params  int      // number of parameters that it reads
 	Values  int
 	Calls   []Call
 	Example int64    // rows of the example
 	Out     []int    // values that it returns
-	Yields  []Spread // where the rows lie in those values; they are passed on with rows first
+	Yields  []Spread // where the rows are in those values; they are passed on with rows first
 	Loss    bool     // it returns numbers: the mean loss, and numbers to report
-	// State lists, ascending, the parameters that it writes and that other calls of it read. A recomputation for a
-	// backward must start from their old values.
+	// State lists, ascending, the parameters that the Program writes and that its other calls read. A recomputation for
+	// a backward must start from their old values.
 	State []int
 }
 
@@ -46,7 +46,7 @@ func (c *Call) Norm() bool {
 	return b == "batch_norm" || b == "instance_norm"
 }
 
-// Operand is an argument of a Call. Kind says which field is used. FromTensor is a parameter of the layer.
+// Operand is an argument of a Call. Kind says which field is used. With FromTensor, Index is a parameter of the layer.
 type Operand struct {
 	Kind    Kind
 	Index   int      // FromValue, FromTensor
@@ -55,7 +55,8 @@ type Operand struct {
 	List    []Operand
 }
 
-// Program compiles a layer of the network. The layer is given the values reads, which include all that it needs.
+// Program compiles a layer of the network. reads lists the values that the layer is given, at least those that it
+// needs.
 func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	l := &n.Layers[layer]
 	p := &Program{Rows: -1, Params: len(l.Tensors), Example: n.Graph.Rows}
@@ -130,8 +131,8 @@ func (n *Network) where(node *Node) string {
 	return text
 }
 
-// wherever replaces an operator by one that accepts a tensor with any strides. A tensor that crossed between layers has
-// other strides than in the trace.
+// wherever replaces an operator by one that accepts a tensor with any strides. After a tensor has crossed between
+// layers, its strides differ from those in the trace.
 func wherever(op string) string {
 	switch op {
 	case "aten::view", "aten::_unsafe_view":
@@ -142,7 +143,8 @@ func wherever(op string) string {
 	return op
 }
 
-// findState finds parameters that one call writes and another reads, and those written together with them.
+// findState finds parameters that one call writes and another reads. To these it adds the parameters that are written
+// together with them.
 func (p *Program) findState() {
 	read := map[int]bool{}
 	for _, c := range p.Calls {

@@ -9,15 +9,16 @@ import (
 type Range struct {
 	Least, Most int64
 	Skip        *int64 // one more allowed number, which is left out; nil: none
-	At          []int  // elements of an input's row that it applies to, ascending; nil: all
+	At          []int  // positions in an input's row that it applies to, ascending; nil: all
 	Only        bool   // the input is only read as indices and compared; nothing is calculated from it
 	For         string // the reason: "aten::embedding in tokens takes it as an index into tokens.weight of shape [50 8]"
 }
 
-// mostPlaced limits the elements that are followed through a graph, in all values together.
+// mostPlaced limits the elements that are followed through a graph, over all values together.
 const mostPlaced = 1 << 24
 
-// placed describes a value that consists of elements of an input: which ones, counted through the whole example.
+// placed describes a value that consists of elements of an input. at says which ones, counted through the whole
+// example.
 type placed struct {
 	input int
 	shape []int64
@@ -33,8 +34,8 @@ type follower struct {
 	mixed  map[int]bool // inputs that are also used in calculations
 }
 
-// Ranges returns the ranges of each input, by its value. An element has a range if it reaches an operator as an
-// index, in every row, without any calculation on the way.
+// Ranges returns the ranges of each input, by its value. An element has a range if, in every row, it reaches an
+// operator as an index without any calculation in between.
 func (n *Network) Ranges() map[int][]Range {
 	f := &follower{net: n, places: map[int]placed{}, found: map[int][]Range{},
 		mixed: map[int]bool{}}
@@ -104,12 +105,12 @@ func (f *follower) use(n *Node) (indices []int) {
 	return indices
 }
 
-// mayMask says whether an index may be a mask of several dimensions, which then takes the place of as many indices.
+// mayMask says whether an index may be a mask of several dimensions. Such a mask stands for as many indices.
 func (f *follower) mayMask(a Arg) bool {
 	return len(f.net.shape(a)) > 1 && (a.Kind != FromValue || !counts(f.net.Values[a.Value].DType))
 }
 
-// bound records the range of one argument, if it has one.
+// bound records the range that an operator's index has, and returns whether there is one.
 func (f *follower) bound(n *Node, x Indexed, index Arg, dimOf func(rank int) int, skip *int64) bool {
 	if index.Kind != FromValue {
 		return false
@@ -136,7 +137,7 @@ func (f *follower) bound(n *Node, x Indexed, index Arg, dimOf func(rank int) int
 	return true
 }
 
-// size returns the size of an argument's dimension if it does not depend on the rows, with a description of the
+// size returns the size of an argument's indexed dimension, if it does not depend on the rows. It also describes the
 // argument.
 func (f *follower) size(of Arg, dimOf func(rank int) int) (int64, string, bool) {
 	switch of.Kind {
@@ -156,7 +157,7 @@ func (f *follower) size(of Arg, dimOf func(rank int) int) (int64, string, bool) 
 	return 0, "", false
 }
 
-// inEveryRow returns the positions in an input's row that p contains of every row, or nil for all positions.
+// inEveryRow returns the positions in an input's row whose elements p has in every row; nil means all positions.
 func (f *follower) inEveryRow(p placed) (at []int, ok bool) {
 	rows := int(f.net.Graph.Rows)
 	var each int
@@ -184,7 +185,7 @@ func (f *follower) inEveryRow(p placed) (at []int, ok bool) {
 	return at, len(at) > 0
 }
 
-// move records which elements the results of a node have, if it only moves elements; otherwise it returns false.
+// move records which elements the results of a node have, if the node only moves elements; otherwise it returns false.
 func (f *follower) move(n *Node) bool {
 	f.moved(n)
 	return len(n.Out) > 0 && !slices.ContainsFunc(n.Out, func(v int) bool { return f.places[v].at == nil })

@@ -11,8 +11,9 @@ type Recorded struct {
 	Fixed       []bool  // by dimension: the size is the same for any number of rows from the example's on
 }
 
-// Agrees says whether a tensor's shape, in a call with rows rows, fits the shape recorded with example rows. Sizes
-// that are equal with twice the rows may still change with more rows, for instance when rows form groups of 16.
+// Agrees says whether a tensor's shape fits the recorded shape. The tensor is from a call with rows rows, and the
+// recorded shape from an example with example rows. A size that is the same with twice the rows may still change with
+// more rows, for instance if rows form groups of 16.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:
@@ -34,7 +35,8 @@ func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	return true
 }
 
-// countless lists operators whose number of results depends on what tensors hold, besides those that counts covers.
+// countless lists further operators whose number of results depends on the contents of tensors. counts covers the
+// others.
 var countless = set(`bincount one_hot argwhere _pack_padded_sequence _pad_packed_sequence tensor_split`)
 
 // loose says whether the sizes of a node's result may depend on the contents of tensors.
@@ -44,8 +46,8 @@ func (f *facts) loose(n *Node) bool {
 	return countless[b] || f.counts(n) || b == "index" && len(n.In) > 1 && slices.ContainsFunc(n.In[1].List, unknown)
 }
 
-// recorded returns the shape that a node's k-th value has in the trace. It returns nothing if the node has been
-// replaced by one with another layout, or if a mode or an engine leaves the value out.
+// recorded returns the shape that a node's k-th value has in the trace. It returns nothing if the node now has another
+// layout than in the trace, or if a mode or an engine may leave the value out.
 func (n *Network) recorded(of *Node, value, k int) Recorded {
 	v := n.Values[value]
 	others := of.Mode != nil || strings.Contains(of.Op, "scaled_dot_product")

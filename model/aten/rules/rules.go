@@ -1,19 +1,19 @@
 // Package rules turns a traced PyTorch graph into a chain of layers, functional and independent of the mode.
 //
 // In: an aten.Graph, traced in training mode with the rows of one example. Out: a Network. Its nodes write only the
-// module's own buffers. Numbers become expressions of the rows of a call, so that a graph traced with 4 rows runs
-// with 2. Operators that depend on the mode are marked. Each value says whether it has a gradient. Nodes are grouped
-// into layers at places where few tensors cross.
+// module's own buffers. Numbers become expressions of the rows of a call, so that a graph traced with 4 rows runs with
+// 2. Operators that depend on the mode are marked. Each value says whether it has a gradient. Nodes are grouped into
+// layers at places where few tensors cross.
 //
 // Refused, with the node, its scope and what to change: operators that draw random numbers, except dropout; in-place
 // writes to parameters, constants, and views of buffers; reads of a tensor that may have been changed under another
 // name; sizes that might or might not be the batch; control flow and objects.
 //
-// The caller evaluates each Size with the rows of the call. It replaces the arguments that a Mode names: by whether
-// it trains, and by masks drawn from counters at the node's Site. It passes a Wrapped number as PyTorch wraps one.
-// It runs the nodes of a layer in order, and those with Updates and no values only in training. Buffers are written
-// once for each forward, and not in a recomputation. A parameter that several layers hold gets one owner, which adds
-// their gradients.
+// The caller evaluates each Size with the rows of the call. It sets the arguments that a Mode names: the flag for
+// training, and the dropout rate, with masks drawn from counters at the node's Site. It passes a Wrapped number as
+// PyTorch wraps one. It runs the nodes of a layer in order. Nodes with Updates and without values run only in training.
+// Buffers are written once for each forward, and not in a recomputation. If several layers hold a parameter, one of
+// them owns it and adds their gradients.
 package rules
 
 import (
@@ -55,7 +55,7 @@ type Node struct {
 // Mode says which arguments of a node the caller sets; -1 means none.
 type Mode struct {
 	Train int // the flag for training
-	Rate  int // the rate of dropout, which does nothing unless it trains
+	Rate  int // the rate of dropout, which has an effect only in training
 }
 
 // Value is an input or a result of a node.
@@ -68,7 +68,7 @@ type Value struct {
 	Known  bool    // it depends on no trained parameter
 	Double []int64 // its shape with twice the rows of the example; nil: unknown
 	Loose  bool    // its sizes may depend on the contents of tensors
-	// Spread says where its rows lie.
+	// Spread says where the value's rows are.
 	Spread Spread
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// graph has an input x of 4 rows and 3 columns, a target, and nodes. The loss is computed from the last node, with a
+// graph has an input x of 4 rows and 3 columns, a target, and nodes. The loss is computed from the last node with a
 // parameter.
 type graph struct{ g *aten.Graph }
 
@@ -115,7 +115,7 @@ func TestNothingWithoutAGradientCrosses(t *testing.T) {
 	b := begin()
 	n, err := b.end(b.tensor("aten::relu", b.tensor("aten::detach", b.tensor("aten::linear", value(0), tensor("m.w")))))
 	must(t, err)
-	// One tensor crosses before relu and before the last linear, but it has no gradient.
+	// One tensor crosses before relu and before the last linear. At both places it has no gradient, so there is no cut.
 	if len(n.Layers) != 3 || ops(n, n.Layers[0]) != "linear" || ops(n, n.Layers[1]) != "detach relu linear" {
 		t.Errorf("%d layers; the second one runs %s", len(n.Layers), ops(n, n.Layers[1]))
 	}

@@ -16,7 +16,7 @@ import (
 //go:embed schemas.txt
 var schemaText string
 
-// later lists operators that came after that version of PyTorch. Package nn computes them itself.
+// later lists operators that are newer than the PyTorch version of schemaText. Package nn computes them itself.
 const later = `
 scaled_dot_product_attention query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False
 `
@@ -70,7 +70,7 @@ func literal(text string) aten.Arg {
 	return aten.Arg{} // None
 }
 
-// positional returns a node with all its arguments in their positions.
+// positional returns a node with all its arguments in the positions that the operator's schema gives them.
 func positional(n *aten.Node) (*aten.Node, error) {
 	first := slices.IndexFunc(n.In, func(a aten.Arg) bool { return a.Name != "" })
 	if first < 0 {

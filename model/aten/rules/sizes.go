@@ -22,15 +22,15 @@ var (
 		logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ lerp addcmul addcdiv
 		masked_fill binary_cross_entropy_with_logits`)
 
-	// samplewise lists operators that keep the first dimension of their first argument, and calculate the others.
+	// samplewise lists operators that keep the first dimension of their first argument, and compute the other sizes.
 	samplewise = set(`convolution _convolution conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
 		max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d
 		adaptive_max_pool2d upsample_nearest1d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d pixel_shuffle
 		pixel_unshuffle max_pool2d_with_indices constant_pad_nd reflection_pad2d replication_pad2d pad glu`)
 )
 
-// sizes returns the sizes of a node's result. It uses rules if they agree with the example, otherwise the example
-// with twice the rows, or the example alone where that is unambiguous.
+// sizes returns the sizes of a node's result. It uses rules for the operator if they agree with the example. Otherwise
+// it uses the example with twice the rows, or the example alone where that is unambiguous.
 func (f *facts) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	if len(double) != len(v.Shape) {
 		double = nil
@@ -131,7 +131,7 @@ func (f *facts) ruled(n *Node, k int, v *Value) []*Expr {
 	return nil
 }
 
-// front takes the first sizes from x and the others from the example.
+// front takes the first count sizes from x, and the others from the example.
 func front(x []*Expr, shape []int64, count int) []*Expr {
 	if len(x) < count || len(shape) < count {
 		return nil
@@ -209,7 +209,7 @@ func (f *facts) listed(in []Arg, x []*Expr) []*Expr {
 	return dims
 }
 
-// product multiplies. It returns nil if a factor is unknown or the product is too large.
+// product multiplies two sizes. It returns nil if one is unknown or the product is too large.
 func product(a, b *Expr) *Expr {
 	if a == nil || b == nil {
 		return nil
@@ -244,7 +244,7 @@ func (f *facts) expanded(in []Arg, x []*Expr) []*Expr {
 
 var created = set("zeros ones full empty")
 
-// literalBool returns a fixed flag.
+// literalBool returns argument i if it is a fixed flag, and otherwise the default.
 func literalBool(in []Arg, i int, otherwise bool) bool {
 	if i < len(in) && in[i].Kind == Literal && in[i].Literal.Kind == aten.Bool {
 		return in[i].Literal.Bool

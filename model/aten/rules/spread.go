@@ -1,8 +1,8 @@
 package rules
 
-// Spread says how the rows of a call lie in a tensor. They are in one dimension, of Lead x rows x Tail elements, of
-// which Tail runs fastest. Between layers a tensor has its rows first, and then its other dimensions. If the
-// dimension with the rows has more than these, Lead and Tail remain in its place.
+// Spread says where the rows of a call are in a tensor. They are in one dimension of Lead x rows x Tail elements, in
+// which Tail varies fastest. Between layers a tensor has its rows first, and then its other dimensions. If Lead or Tail
+// is more than 1, these two remain in place of the dimension with the rows.
 type Spread struct {
 	Dim        int // or NoRows, or RowsUnknown
 	Lead, Tail int64
@@ -22,14 +22,15 @@ func (s Spread) Alone() bool { return s.Lead == 1 && s.Tail == 1 }
 var (
 	// reshaping lists the operators that keep the order of elements.
 	reshaping = set(`view reshape flatten unflatten _unsafe_view view_as reshape_as squeeze unsqueeze _reshape_alias`)
-	// scrambling lists operators that have rules on sizes, but do not keep the order of rows that share a dimension.
+	// scrambling lists operators that have rules on sizes, but that mix up rows which share a dimension with other
+	// elements.
 	scrambling = set("flip roll gather index_select index_put scatter scatter_add index_add index_fill index_copy")
-	// keeping lists operators that keep rows in order, besides those that have rules on sizes.
+	// keeping lists further operators that keep rows in order, besides those with rules on sizes.
 	keeping = set(`linear matmul mm bmm addmm baddbmm embedding cat stack chunk split split_with_sizes unbind expand
 		expand_as`)
 )
 
-// spread finds the rows of a node's result.
+// spread finds where the rows are in a node's result.
 func (f *facts) spread(n *Node, v *Value) Spread {
 	dim, per := rowsIn(v.Dims)
 	if dim == NoRows && (v.Dims != nil || !v.Batch) {
@@ -80,7 +81,7 @@ func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	return true
 }
 
-// reshaped follows the rows through a view: the number of elements before them stays the same.
+// reshaped follows the rows through a view, in which the number of elements before the rows stays the same.
 func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 	x := f.describe(n.In[0])
 	if x.Spread.Dim < 0 {
@@ -93,7 +94,7 @@ func (f *facts) reshaped(n *Node, v *Value, dim int, per int64) Spread {
 	return Spread{dim, front / before, per / (front / before)}
 }
 
-// rowsIn finds the only dimension whose size depends on the rows, and the factor of the rows in it.
+// rowsIn finds the only dimension whose size depends on the rows, and how many elements of it there are for each row.
 func rowsIn(dims []*Expr) (dim int, per int64) {
 	dim = NoRows
 	for d, e := range dims {
@@ -124,7 +125,7 @@ func size(dims []*Expr) int64 {
 	return n
 }
 
-// sample returns the shape of one row of a value, as one layer passes it to the next.
+// sample returns the shape of one row of a value, as a layer passes it to the next one.
 func (v *Value) sample() []int64 {
 	shape := []int64{}
 	for d, e := range v.Dims {

@@ -9,12 +9,12 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// variable is the content of a value of the traced graph at one place of the walk. In-place operators change it.
+// variable is the content of a value of the traced graph at one point of the walk. In-place operators change it.
 type variable struct {
 	arg     Arg
 	list    []*variable // elements of a list or tuple
 	isList  bool
-	maker   int // the node that returns a list not unpacked yet; -1: none
+	maker   int // the node that returns a list that is not unpacked yet; -1: none
 	since   int // version of the parent's class when a list of views was made
 	class   *class
 	parent  *variable // the variable that it is a view of; nil: it has its own elements
@@ -23,7 +23,7 @@ type variable struct {
 	broken  error // why its content is unknown
 }
 
-// maxValue is the largest number of a value.
+// maxValue is the largest ID of a value.
 const maxValue = 1 << 40
 
 // class is a set of variables that share elements.
@@ -133,7 +133,7 @@ func (w *walker) resolve(a aten.Arg) (Arg, error) {
 	return Arg{Kind: Literal, Literal: a}, nil
 }
 
-// current returns the present content of a variable. A view of changed elements is taken again.
+// current returns the present content of a variable. If the elements of a view were changed, it takes the view again.
 func (w *walker) current(v *variable) (Arg, error) {
 	if v.isList {
 		if v.list == nil && v.maker >= 0 {
@@ -185,7 +185,7 @@ func (w *walker) unlearn(v *variable, detached bool, scope string) {
 	}
 }
 
-// another makes a value like another one, but from other elements.
+// another makes a value with the properties of like. It also depends on what from depends on.
 func (w *walker) another(like Value, from Value) int {
 	id := w.next
 	w.next++
@@ -195,7 +195,7 @@ func (w *walker) another(like Value, from Value) int {
 	return id
 }
 
-// describe returns the properties of an argument that is a tensor; others are described as numbers.
+// describe returns the properties of an argument. An argument that is not a tensor is described as a number.
 func (f *facts) describe(a Arg) Value {
 	switch a.Kind {
 	case FromValue:
@@ -262,7 +262,7 @@ func (w *walker) node(i int) error {
 	return w.plain(n)
 }
 
-// plain handles a node that changes no argument, but may update the statistics of a buffer.
+// plain handles a node that changes no argument, except that it may update statistics in a buffer.
 func (w *walker) plain(n *aten.Node) error {
 	in, err := w.resolveAll(n.In)
 	if err != nil {
