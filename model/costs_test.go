@@ -33,9 +33,9 @@ func TestTransformerFLOPs(t *testing.T) {
 	}
 }
 
-// Llama 2 7B and Llama 3 8B have 6,738,415,616 and 8,030,261,248 parameters (their model cards). The FLOPs are counted
-// by hand for T positions and width C: 2 for each weight of a product and each position, and 4 T^2 C for scores and
-// their use. The backward takes twice as many.
+// Llama 2 7B and Llama 3 8B have 6,738,415,616 and 8,030,261,248 parameters (their model cards). T is the number of
+// positions, and C the width. By hand, the forward takes 2 FLOPs for each weight of a product and each position. The
+// scores and their use take 4 T^2 C. The backward takes twice as many.
 func TestLlamas(t *testing.T) {
 	for _, c := range []struct {
 		hidden, groups, vocabulary int

@@ -54,8 +54,8 @@ func init() {
 	})
 }
 
-// attentionTo computes the score v tanh(W q + U m) for each pair of a query q and a memory position m, with the weights
-// v, W and U (Bahdanau, Cho and Bengio, 2015).
+// attentionTo computes additive attention (Bahdanau, Cho and Bengio, 2015). For each pair of a query q and a memory
+// position m, the score is v tanh(W q + U m), with the weights v, W and U.
 func attentionTo(l *Layer, in []Tensor) error {
 	if len(in) != 2 {
 		return fmt.Errorf("it reads %d tensors; it takes a sequence and the memory that it attends to", len(in))
@@ -100,7 +100,7 @@ func relativeAttention(l *Layer, in []Tensor) error {
 	l.Outputs = out(t, c)
 	T, K, C := int64(t), int64(keys), int64(c)
 	products := 2 * C * C * (2*T + 2*K + K + T) // query and output; keys and values; positions in both directions
-	scores := 2 * 3 * T * K * C                 // by content, by position, and weighting the values
+	scores := 2 * 3 * T * K * C                 // by content, by position, and for weighting the values
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
 	l.SavedBytes = 4 * (C*(3*T+3*K) + 2*int64(heads)*T*K)
@@ -143,7 +143,7 @@ func amoebaCell(l *Layer, in []Tensor) error {
 		return fmt.Errorf("channels is %d; it must be 4 at least", c)
 	}
 	h, w := in[0].Shape[1], in[0].Shape[2]
-	places := int64(h) * int64(w) // of the output; the inputs may be larger
+	places := int64(h) * int64(w) // places of the output; the inputs may have more
 	C, Q := int64(c), int64(c/4)
 	var weights, flops int64
 	conv := func(times, from, to, window, at int64) {

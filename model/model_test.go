@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Parameter counts by hand. A GPT with L blocks, width C, V words and T positions has 12 C^2 + 13 C in each block, (V +
-// T) C in its embeddings, 2 C in the last norm, and V C in an untied head.
+// Parameter counts of a GPT by hand, with L blocks, width C, V words and T positions. A block has 12 C^2 + 13 C, the
+// embeddings have (V + T) C, the last norm has 2 C, and an untied head has V C.
 func TestParameterCounts(t *testing.T) {
 	const C, V, T, L = 256, 256, 128, 8
 	want := int64(L*(12*C*C+13*C) + (V+T)*C + 2*C + V*C)

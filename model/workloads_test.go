@@ -107,9 +107,9 @@ func TestLSTMByHand(t *testing.T) {
 }
 
 // A language model's parameters by hand, with a separate and with a tied softmax. With a tied softmax, the last layer
-// is as wide as the embedding. With AWD-LSTM's sizes (Merity, Keskar and Socher, 2018, section 5: 400, 1150, 10,000
-// words of Penn Treebank) there are 24 million, as in that paper (Table 1). This leaves out the softmax's bias, which
-// this model does not have.
+// is as wide as the embedding. With AWD-LSTM's sizes there are 24 million, as in its paper's Table 1 (Merity, Keskar
+// and Socher, 2018). The sizes are 400, 1150, and 10,000 words of Penn Treebank (section 5). The count leaves out the
+// softmax's bias, which this model does not have.
 func TestLSTMLanguageModel(t *testing.T) {
 	layer := func(width, h int64) int64 { return 4*h*(width+h) + 8*h }
 	for _, c := range []struct {

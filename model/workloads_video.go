@@ -8,9 +8,9 @@ func init() {
 		// This model is here for a row of PipeDream's Table 1 and two of its figures. PipeDream gives none of its
 		// sizes, only 80 samples for each device, MSVD, and 2-1-1 on four devices (sections 5.1 and 5.2, Table 1). The
 		// sizes here are those of Venugopalan et al., Sequence to Sequence - Video to Text (2015), from memory, not
-		// from its text. They are 4,096 features for a frame, embeddings of frames and words 500 wide, two LSTMs
-		// unrolled over 80 steps (public implementations have the same), 1,000 units (some implementations have 500),
-		// and 12,594 words (no second source). All five are settings.
+		// from its text. A frame has 4,096 features. Embeddings of frames and words are 500 wide. Two LSTMs are
+		// unrolled over 80 steps, as in public implementations. They have 1,000 units; some implementations have 500.
+		// The 12,594 words have no second source. All five sizes are settings.
 		Settings: []Setting{
 			size("features", 4096, "features of a frame"),
 			count("width", 1000, "units"),

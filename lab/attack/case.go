@@ -34,7 +34,7 @@ type input struct {
 	command []string
 	code    int
 	says    []string
-	slow    bool // it needs at least some seconds
+	slow    bool // the input takes at least some seconds
 }
 
 // file is a file to create: its text, or the command that makes it.

@@ -15,7 +15,7 @@ import (
 
 // finding is something that an attack found.
 type finding struct {
-	name    string   // of the input, or the number of the attack
+	name    string   // name of the input, or number of the attack
 	wrong   []string // what millrace did wrong
 	repeat  string   // a command that repeats it
 	kept    string   // the folder with its files; empty if none are kept

@@ -133,7 +133,7 @@ func (a *attack) finish(ctx context.Context, t *training, args, dir string, comp
 	}
 	words := a.trainArgs(args, "out/checkpoints")
 	if latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints")); err != nil || latest == "" {
-		words = append(a.trainArgs(t.args, ""), "--overwrite") // it was killed before the first checkpoint
+		words = append(a.trainArgs(t.args, ""), "--overwrite") // the training was killed before its first checkpoint
 	}
 	last = command{dir: dir, home: dir, args: words, limits: usual}
 	before, err := treeOf(dir)

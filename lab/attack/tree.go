@@ -27,7 +27,7 @@ func treeOf(root string) (tree, error) {
 	t := tree{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was deleted meanwhile
+			return nil // the file was deleted meanwhile
 		}
 		if err != nil {
 			return err

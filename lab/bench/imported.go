@@ -25,7 +25,7 @@ type ImportedModule struct {
 	Choice    string         `json:"choice"`   // millrace's plan for two workers
 	Pipeline  string         `json:"pipeline"` // its plan if data parallelism is excluded
 	Own       string         `json:"own,omitempty"`
-	Agreement race.Agreement `json:"agreement"` // of the pipeline with the rival
+	Agreement race.Agreement `json:"agreement"` // agreement of the pipeline with the rival
 	// Chosen is the agreement of the chosen plan with the rival, if that plan is not the pipeline.
 	Chosen *race.Agreement `json:"chosen,omitempty"`
 	Sweep  []race.Measured `json:"sweep"`

@@ -22,7 +22,7 @@ type Order struct {
 	PeakBytes []int64        `json:"peak_bytes"`
 	Gain      float64        `json:"gain"` // step of 1F1B over this step, median over rounds
 	Interval  stats.Interval `json:"interval,omitzero"`
-	Expected  float64        `json:"expected_gain"` // the same from the predictions
+	Expected  float64        `json:"expected_gain"` // Gain, but from the predicted steps
 	MemoryOff *float64       `json:"memory_off"`    // relative error of the worst worker; null: not known
 	TakenBack int            `json:"taken_back"`    // rounds in which updates were taken back
 
@@ -73,7 +73,7 @@ func (o *Orders) memory(one *Order) error {
 	return o.Value(one.Name+": memory_off", *one.MemoryOff, one.memoryOff())
 }
 
-// over returns by how much this order is faster than another, for each round, as measured and as predicted.
+// over returns how many times as fast as base this order is in each round, as measured and as predicted.
 func (o *Order) over(base *Order) (gains, expected []float64) {
 	for i, s := range o.StepS {
 		gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])

@@ -21,11 +21,11 @@ type PredictionRow struct {
 	Predicted plan.Predicted `json:"predicted"`
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // relative to the measured step
-	OffMemory float64        `json:"off_memory"` // of the worst worker, relative to the measured memory
+	OffMemory float64        `json:"off_memory"` // error of the worst worker, relative to its measured memory
 	// OfMost is the largest fraction of its upper bound on memory that any worker used in any training.
 	OfMost    float64    `json:"of_most"`
-	SameCount bool       `json:"same_count"` // of live micro-batches, on every worker
-	Ratios    []float64  `json:"ratios"`     // of each round: the median step over its prediction
+	SameCount bool       `json:"same_count"` // live micro-batches are as predicted on every worker
+	Ratios    []float64  `json:"ratios"`     // median step over its prediction, by round
 	Parts     []stepPart `json:"parts"`
 }
 
@@ -45,7 +45,7 @@ type PredictionSummary struct {
 	StepWorst    float64 `json:"step_worst"`
 	MemoryMedian float64 `json:"memory_median"`
 	MemoryWorst  float64 `json:"memory_worst"`
-	Exact        int     `json:"exact"`       // plans with exactly as many live micro-batches on every worker as predicted
+	Exact        int     `json:"exact"`       // plans with the predicted number of live micro-batches on every worker
 	Correlation  float64 `json:"correlation"` // between predicted and measured throughput
 }
 

@@ -100,8 +100,8 @@ func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, l
 	return row, nil
 }
 
-// PlanQuestions returns the questions for planners. They are the described models and the given profiles on 4
-// servers of 4 devices, and chains of layers on up to 1,024 devices in 4 levels.
+// PlanQuestions returns the questions for planners. Some are the described models and the given profiles on 4 servers
+// of 4 devices. The others are chains of layers on up to 1,024 devices in 4 levels.
 func PlanQuestions(paths []string) ([]PlanQuestion, error) {
 	sixteen := benchCluster(4, 4)
 	questions, err := questionsOn(sixteen, paths)

@@ -50,10 +50,10 @@ func (s *Speedup) Recount() (wrong error) {
 // speedupPair compares the speedup of one pair of visits with its bound.
 type speedupPair struct {
 	BusyS   []float64 `json:"busy_s"`   // each worker's computing time in a step
-	Bound   float64   `json:"bound"`    // largest speedup over one thread with these shares and the fill
+	Bound   float64   `json:"bound"`    // largest possible speedup over one thread, by BusyS and the time to fill
 	OfBound float64   `json:"of_bound"` // fraction of the bound that was reached
 	Work    float64   `json:"work"`     // computing time of all workers, over the single worker's step
-	Waiting float64   `json:"waiting"`  // the pipeline's step, over the least with these shares and the fill
+	Waiting float64   `json:"waiting"`  // step of the pipeline, over the least that BusyS and the time to fill allow
 }
 
 // Bounded computes the bounds and what was reached of them, for the pairs against one thread. busy has, for each pair,
@@ -79,9 +79,9 @@ func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err
 }
 
 // boundOf returns the largest possible speedup of a plan. For a straight pipeline that flushes and does not split
-// backwards, that is race.StageBound. For any other plan it only considers the busiest worker, not the fill. Workers
-// with several stages or replicas need not wait for each other, split backwards fill the end of a step, and a pipeline
-// without a flush fills only once.
+// backwards, that is race.StageBound. For any other plan it only considers the busiest worker, not the time to fill the
+// pipeline. Workers with several stages or replicas need not wait for each other. Split backwards fill the end of a
+// step. A pipeline without a flush fills only once.
 func boundOf(pl *plan.Plan, busy []float64) float64 {
 	f, err := family.Lookup(pl.Schedule)
 	fills := err == nil && f.General == BaseOrder && schedule.Policy(pl.Weights).Flushes() && len(pl.Stages) == len(busy)

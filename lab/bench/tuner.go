@@ -25,7 +25,7 @@ type Tuner struct {
 type TunerSetting struct {
 	MicroBatches int     `json:"micro_batches"`
 	Pipelines    int     `json:"pipelines"`
-	PredictedS   float64 `json:"predicted_s"` // of a batch
+	PredictedS   float64 `json:"predicted_s"` // time of a batch
 	MeasuredS    float64 `json:"measured_s"`
 }
 

@@ -53,8 +53,8 @@ type LivePage struct {
 	record.Head
 	Steps     int        `json:"steps"`      // when the page was opened
 	PageBytes int64      `json:"page_bytes"` // until all was drawn: the page, its scripts and style
-	DataBytes int64      `json:"data_bytes"` // of the run
-	RedrawMS  []float64  `json:"redraw_ms"`  // of each redraw
+	DataBytes int64      `json:"data_bytes"` // bytes of the run's data
+	RedrawMS  []float64  `json:"redraw_ms"`  // time of each redraw
 	MedianMS  float64    `json:"median_ms"`
 	MostMS    float64    `json:"most_ms"`
 	Grown     []LiveHeld `json:"grown"`

@@ -94,7 +94,7 @@ func (r *ranks) Recount() error { return nil }
 type file struct {
 	name string // without .json
 	head *record.Head
-	is   any // of the benchmark's own type
+	is   any // the results, of the benchmark's own type
 }
 
 // files are all files of a folder, ordered by date.

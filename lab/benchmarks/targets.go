@@ -15,7 +15,7 @@ import (
 type target struct {
 	what   string
 	is     float64
-	format string // of both numbers
+	format string // format of both numbers
 	most   bool   // the result must be no larger; otherwise no smaller
 	found  func(p *page) (value float64, h *record.Head)
 }

@@ -125,7 +125,7 @@ type Efficiency struct {
 	Diverged int       // number of Missed whose loss became NaN or infinite
 	Mean     float64   // of Epochs; 0 if there are none
 	Lo, Hi   float64
-	Best     float64 // mean of the best values
+	Best     float64 // mean over trainings of the best value
 }
 
 // Efficiency counts the epochs of several trainings of one method.

@@ -142,7 +142,7 @@ func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	case schedule.Elastic:
 		pl.Schedule = "elastic"
 	case schedule.DoubleBuffered:
-		pl.Schedule, pl.MicroBatches = "1f1b-rr", max(micros, len(pl.Stages)) // with fewer micro-batches than stages, stages would wait
+		pl.Schedule, pl.MicroBatches = "1f1b-rr", max(micros, len(pl.Stages)) // with fewer micro-batches, stages would wait
 	default:
 		pl.Schedule, pl.MicroBatches = "1f1b-rr", 1
 	}
@@ -167,7 +167,7 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	if m.Split {
 		own.Plan.Batch /= m.Pipelines()
 	} else {
-		own.Train.Rate.Warmup /= m.Pipelines() // the same number of samples
+		own.Train.Rate.Warmup /= m.Pipelines() // so that it covers the same number of samples
 	}
 	if m.momentum >= 0 {
 		own.Train.Optimizer.Momentum = m.momentum

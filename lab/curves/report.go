@@ -21,13 +21,13 @@ type Report struct {
 // MethodReport says how many epochs the trainings of one method take to the target.
 type MethodReport struct {
 	Name    string    `json:"name"`
-	Epochs  []float64 `json:"epochs,omitempty"` // of those that reach the target, by seed
+	Epochs  []float64 `json:"epochs,omitempty"` // only of trainings that reach the target, by seed
 	Seeds   int       `json:"seeds"`
 	Reached int       `json:"reached"`
 	Mean    float64   `json:"mean"` // of Epochs; likewise Least and Most
 	Least   float64   `json:"least"`
 	Most    float64   `json:"most"`
-	Best    float64   `json:"best"` // mean of the best values
+	Best    float64   `json:"best"` // mean over trainings of the best value
 }
 
 // GainReport compares one setting of AvgPipe with 1F1B.

@@ -16,8 +16,8 @@ func TimeTo(epochs float64, samples, batch int, batchS float64) float64 {
 type Speedup struct {
 	Batch    float64        // for a batch: median ratio of the rounds
 	Interval stats.Interval // of Batch
-	Epochs   float64        // the other's epochs over this one's; 0: not known
-	Target   float64        // to the target: Batch x Epochs; 0: not known
+	Epochs   float64        // epochs of the other method over this one's; 0: not known
+	Target   float64        // speedup to the target: Batch x Epochs; 0: not known
 }
 
 // SpeedupOf compares the batch times of two methods round by round, and their epochs to a target. 0 epochs means that

@@ -208,7 +208,7 @@ func (g *gang) left() ([]string, error) {
 		}
 		var names []string
 		for _, pid := range pids {
-			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may end now
+			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // the process may end now
 			names = append(names, fmt.Sprintf("%d (%.100s)", pid, strings.ReplaceAll(string(text), "\x00", " ")))
 		}
 		return names, nil

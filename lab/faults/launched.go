@@ -106,7 +106,7 @@ func ranks(h *slow.Hosts) ([]*os.Process, error) {
 	all := make([]*os.Process, processes)
 	for rank := range processes {
 		for _, pid := range running[rank] {
-			environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // it may have ended
+			environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // the process may have ended
 			if !bytes.Contains(environ, fmt.Appendf(nil, "\x00%s=%d\x00", launch.RankVar, rank)) {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 type way struct {
 	name, what string
 	victims    []int // ranks that may be lost
-	// lose loses the process of a rank; pid is its process id.
+	// lose kills, stops or cuts off the process of a rank; pid is its process id.
 	lose   func(ctx context.Context, h *slow.Hosts, victim, pid int) error
 	runs   bool // the process can still run, and must end as well
 	stops  bool // the process is paused, and continues when the others have ended

@@ -151,7 +151,7 @@ func measure(b *browser.Browser, dir string, n sizes, f *bench.LivePage) error {
 		return err
 	}
 	f.Steps, f.PageBytes, f.DataBytes = n.Open, pageBytes.Load(), dataBytes.Load()
-	for range 30 { // this key redraws everything
+	for range 30 { // the key l redraws everything
 		var ms float64
 		if err := errors.Join(page.Press("l"), page.Settle(), page.Eval(redrawn, &ms)); err != nil {
 			return err

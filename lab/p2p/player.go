@@ -63,7 +63,8 @@ type partnerSays struct {
 	AtNs    int64  // arrival of the message, by the machine's clock
 }
 
-// Play plays a way that is written in Go: raw or millrace. command starts this program as the second process.
+// Play is the first process of a way that is written in Go, raw or millrace. command starts this program as the second
+// process.
 func Play(ctx context.Context, name string, command []string, in io.Reader, out io.Writer) error {
 	open, known := ways[name]
 	if !known {

@@ -169,7 +169,7 @@ type Size struct {
 	Code  int // Go, without tests
 	Tests int // tests and packages that only they import
 	Other int // C++, headers, Python, JavaScript, shell
-	Files int // number of files of all these
+	Files int // number of files of code, tests and other
 }
 
 // Sizes counts the lines of each room of the repository in a folder, without test data.

@@ -52,7 +52,7 @@ func (o Options) chosen() ([]run, error) {
 	return runs, nil
 }
 
-// check refuses options that contradict each other, or that name unknown values.
+// check refuses options that contradict each other, and unknown values.
 func (o Options) check() error {
 	switch {
 	case o.Against != "" && o.Check != "":

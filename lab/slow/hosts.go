@@ -42,7 +42,7 @@ func ParseRate(text string) (Rate, error) {
 	return r, nil
 }
 
-// A link's token bucket holds bucketBytes, so a larger burst exceeds the rate. Further packets wait for at most queueMS
+// A link's token bucket lets at most bucketBytes through at once. Further packets wait for at most queueMS
 // milliseconds. Packets that would wait longer are dropped, as in a switch.
 const (
 	bucketBytes = 64 << 10

@@ -22,11 +22,11 @@ type Case struct {
 // Row is the result of a case.
 type Row struct {
 	Name       string         `json:"name"`
-	OldS       []float64      `json:"old_s"` // by pair
+	OldS       []float64      `json:"old_s"` // seconds of each pair
 	NewS       []float64      `json:"new_s"`
 	OldMedianS float64        `json:"old_median_s"`
 	NewMedianS float64        `json:"new_median_s"`
-	Speed      float64        `json:"speed"` // of the new build over the old one: median over pairs
+	Speed      float64        `json:"speed"` // speed of the new build over the old one, median over pairs
 	Interval   stats.Interval `json:"interval,omitzero"`
 	Limit      float64        `json:"limit,omitempty"`
 	Slower     bool           `json:"slower"` // the whole interval is below the limit

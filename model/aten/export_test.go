@@ -193,7 +193,7 @@ func TestWeightsAreThoseOfStateDict(t *testing.T) {
 				t.Errorf("%s: there is no %s", name, key)
 				continue
 			}
-			data, err := io.ReadAll(io.NewSectionReader(w.Of[of], 0, w.Of[of].Size())) // for an alias, the elements of its tensor are compared again
+			data, err := io.ReadAll(io.NewSectionReader(w.Of[of], 0, w.Of[of].Size())) // an alias has its tensor's elements
 			if err != nil {
 				t.Fatal(err)
 			}

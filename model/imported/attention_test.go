@@ -172,7 +172,7 @@ func (f *pt2File) tensors(t *testing.T, g *aten.Graph, weights *aten.Weights) (m
 	payloads, wide := map[string]any{}, map[string]int64{}
 	for i, x := range g.Tensors {
 		if x.Role == aten.Constant {
-			continue // it belongs to the attention written out
+			continue // the constant belongs to the attention that was written out
 		}
 		raw, err := io.ReadAll(weights.Of[x.Name])
 		if err != nil {

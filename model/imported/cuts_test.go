@@ -306,7 +306,7 @@ func opened(t *testing.T, file, fuse string) *imported.Network {
 }
 
 // everyCut compares a model with PyTorch, and each of its cuts with the uncut model. least is a fraction of the norm of
-// all gradients. The difference of a gradient with a smaller norm is divided by that fraction instead, because a
+// all gradients. If a gradient's norm is smaller than that, its difference is divided by that fraction instead. A
 // gradient that should cancel out is only rounding error, in PyTorch too.
 func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, within, least float64) {
 	t.Helper()

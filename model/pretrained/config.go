@@ -64,7 +64,7 @@ func checkGPT2(f *files, m *model.Model) error {
 		must("scale_attn_by_inverse_layer_idx", c.ByLayer, false))
 }
 
-// checkLlama compares the model with Llama's configuration, because equal shapes are not enough.
+// checkLlama compares the model with Llama's configuration, because other networks may have the same shapes.
 func checkLlama(f *files, m *model.Model) error {
 	var c struct {
 		Heads      *int             `json:"num_attention_heads"`

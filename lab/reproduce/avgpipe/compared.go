@@ -26,14 +26,14 @@ type compared struct {
 	MicroBatches int                `yaml:"micro_batches"`
 	Faster       map[string]float64 `yaml:"faster"` // AvgPipe's speed over a baseline's, at the baseline's memory
 	FromMeans    []string           `yaml:"from_means"`
-	Degrees      map[string]string  `yaml:"degrees"` // of AvgPipe at a baseline's memory
+	Degrees      map[string]string  `yaml:"degrees"` // AvgPipe's degrees at a baseline's memory
 	Slowest      string             `yaml:"slowest"`
-	Fastest      string             `yaml:"fastest"`       // of the pipelines
-	OutOfMemory  string             `yaml:"out_of_memory"` // a baseline
+	Fastest      string             `yaml:"fastest"`       // the fastest pipeline
+	OutOfMemory  string             `yaml:"out_of_memory"` // the baseline that runs out of memory
 	MostMemory   string             `yaml:"most_memory"`
-	LeastMemory  string             `yaml:"least_memory"` // of the baselines
+	LeastMemory  string             `yaml:"least_memory"` // the baseline with the least memory
 	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory where it is held to PipeDream-2BW's
-	TogetherGB   float64            `yaml:"together_gb"`  // of data parallelism, at least
+	TogetherGB   float64            `yaml:"together_gb"`  // memory of data parallelism on all GPUs, at least
 	MoreUsed     float64            `yaml:"more_used"`
 }
 

@@ -93,8 +93,8 @@ func (w compared) least(ctx context.Context, t *table.Table, c *comparison) erro
 	return nil
 }
 
-// larger adds to the row on data parallelism's memory its value with larger micro-batches: the largest of which every
-// GPU still gets one.
+// larger adds data parallelism's memory with larger micro-batches to its row. It takes the largest micro-batches with
+// which every GPU still gets one.
 func (w compared) larger(r *table.Row, load *avgpipe.Workload) error {
 	gpus := len(load.Cluster.Devices)
 	sizes := load.Profile.Sizes(load.Cluster.Devices[0])

@@ -16,7 +16,7 @@ func init() {
 // scheduled is a training with section 7.2's statements on its schedules; 0 means not printed.
 type scheduled struct {
 	Training      training `yaml:",inline"`
-	MicroBatches  int      `yaml:"micro_batches"` // of the baselines
+	MicroBatches  int      `yaml:"micro_batches"` // micro-batches of the baselines
 	At            []int    `yaml:"at"`            // M and N of the schedules compared
 	AFABFaster    float64  `yaml:"afab_faster"`
 	AFABMemory    float64  `yaml:"afab_memory"`

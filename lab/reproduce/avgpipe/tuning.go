@@ -20,7 +20,7 @@ func init() {
 // tuned is a training with section 7.3's statements on its tuning; 0 means not printed.
 type tuned struct {
 	Training         training `yaml:",inline"`
-	MicroBatches     int      `yaml:"micro_batches"` // of the baselines
+	MicroBatches     int      `yaml:"micro_batches"` // micro-batches of the baselines
 	TraversalMinutes float64  `yaml:"traversal_minutes"`
 	ProfilingMinutes float64  `yaml:"profiling_minutes"` // at most
 	MaxNum           float64  `yaml:"max_num"`           // over the shortest training

@@ -32,7 +32,7 @@ type machine struct {
 	occupies    bool    // a transfer keeps both its GPUs from computing
 	transfers   float64 // fraction of the wires' rate that transfers reach
 	collectives float64 // fraction of the described rate that all-reduces reach
-	positions   int     // of GNMT's sentences
+	positions   int     // positions of GNMT's sentences
 	planned     cuts    // what cuts PipeDream's stages
 }
 

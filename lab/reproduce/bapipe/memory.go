@@ -15,8 +15,8 @@ import (
 
 // giant holds assumptions on the training of Table IV's models that the paper leaves open.
 type giant struct {
-	positions int  // of sentences
-	samples   int  // of a micro-batch of a pipeline
+	positions int  // positions of a sentence
+	samples   int  // samples of a pipeline's micro-batch
 	even      bool // stages have equal compute; otherwise equal memory
 	// rest limits a GPU's memory to what data parallelism's 32 layers take by our count. The rest of the 16 GB is
 	// assumed to belong to the framework.
@@ -101,7 +101,7 @@ func bapipeTable4(ctx context.Context, _ table.Options, t *table.Table) error {
 type fitting struct {
 	ctx     context.Context
 	known   map[giantSize]*profile.Profile
-	benches map[giantSize]*bench.Bench // of any micro-batch
+	benches map[giantSize]*bench.Bench // benches for any micro-batch size
 }
 
 type giantSize struct {

@@ -35,7 +35,7 @@ type ShapesTimed struct {
 	Question string    `json:"question"`
 	Devices  int       `json:"devices"`
 	Shapes   int       `json:"shapes"`
-	Seconds  []float64 `json:"seconds,omitempty"` // all shapes together, for each repetition
+	Seconds  []float64 `json:"seconds,omitempty"` // time of all shapes together, by repetition
 	MedianS  float64   `json:"median_s"`
 	MostS    float64   `json:"most_s"`
 }

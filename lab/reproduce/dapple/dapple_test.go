@@ -136,8 +136,8 @@ func TestThreeWaysByHand(t *testing.T) {
 	}
 }
 
-// On two stages, P_B saves the transfers that BaPipe's Table II counts for 1F1B-SNO. With 32 micro-batches of 3 s and
-// transfers of 0.15 s, P_A takes 99 + (32 - 16) 0.3 = 103.8 s, and P_B takes 99.3 s.
+// On two stages, P_B saves the transfers that BaPipe's Table II counts for 1F1B-SNO. There are 32 micro-batches of 3 s,
+// and transfers of 0.15 s. P_A takes 99 + (32 - 16) 0.3 = 103.8 s, and P_B takes 99.3 s.
 func TestByRatio(t *testing.T) {
 	if got, err := byRatio(.1, 32); err != nil || math.Abs(got-103.8/99.3) > 1e-9 {
 		t.Errorf("%v, %v; want %v", got, err, 103.8/99.3)
@@ -205,8 +205,8 @@ func TestTable7WithOneReserve(t *testing.T) {
 	}
 }
 
-// A batch's time besides its micro-batches, by hand. In system a, M micro-batches of 2 samples take 0.1 + (M + 1) 0.2
-// s, and in system b 0.3 + (M + 1) 0.5 s. So the mean is 0.2 s. A system with only one known M does not count.
+// A batch's time besides its micro-batches, by hand. M micro-batches of 2 samples take 0.1 + (M + 1) 0.2 s in system a.
+// In system b they take 0.3 + (M + 1) 0.5 s. So the mean is 0.2 s. A system with only one known M does not count.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}

@@ -14,7 +14,7 @@ import (
 var equations = []struct {
 	what string
 	set  map[string]string
-	part float64 // of the wires' rate that messages reach; 0 means all of it
+	part float64 // part of the wires' rate that messages reach; 0 means all of it
 }{
 	{"pipelines of two stages alone", map[string]string{"most_stages": "2"}, 0},
 	{"messages at 0.32 of the wires' rate, as the published planner has them", nil, .32},

@@ -113,7 +113,7 @@ func (r table6Row) inLayers(
 		return err
 	}
 	chosen := func(formula string, set map[string]string) (string, error) {
-		request := o.Request(r.Planner, p, b.C, r.MicroBatch) // it plans for a sequence of minibatches
+		request := o.Request(r.Planner, p, b.C, r.MicroBatch) // this planner plans for a sequence of minibatches
 		request.MicroBatch = r.MicroBatch
 		if formula != "" {
 			request.Formula = formula

@@ -55,7 +55,7 @@ func noam(replicas []int) func(int) int {
 type intraBatch struct {
 	name     string
 	batch    int
-	replicas []int   // of the configuration with replicas; nil means that the optimizer chooses the straight one
+	replicas []int   // numbers of replicas; nil means that the optimizer chooses the straight pipeline
 	faster   float64 // than model parallelism, by the text
 }
 
@@ -81,7 +81,7 @@ func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 
 // intra holds assumptions for Figure 14 that the paper leaves open.
 type intra struct {
-	devices  int // of model parallelism; 0 means as many as the straight pipeline has
+	devices  int // devices of model parallelism; 0 means as many as the straight pipeline has
 	bySize   kernels
 	messages float64 // fraction of the wires' rate that messages between servers reach; 0 means all of it
 	oneWay   bool    // a link carries messages one way at a time
@@ -138,7 +138,7 @@ func pipedreamFigure14(ctx context.Context, _ table.Options, t *table.Table) err
 		bars.Bars = append(bars.Bars, w.name)
 		bars.Lines[0].Y = append(bars.Lines[0].Y, f.straight)
 		if w.replicas == nil {
-			bars.Lines[1].Y = append(bars.Lines[1].Y, f.straight) // the same configuration
+			bars.Lines[1].Y = append(bars.Lines[1].Y, f.straight) // the straight pipeline is also the chosen configuration
 		} else {
 			bars.Lines[1].Y = append(bars.Lines[1].Y, f.replicated)
 			rows = append(rows, len(t.Rows), len(t.Rows)+1)

@@ -23,7 +23,7 @@ type Advice struct {
 	// Efficiency is the fraction of their full rate that the chosen layout's matrix products reach with the rows of one
 	// micro-batch.
 	Efficiency  float64
-	MemoryBytes int64 // of a device
+	MemoryBytes int64 // memory of a device
 }
 
 // asked is a sweep's input for a run: everything except its layout.

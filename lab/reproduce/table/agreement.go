@@ -11,7 +11,7 @@ import (
 // Agreement counts how much of a Table agrees with the paper.
 type Agreement struct {
 	Values     Count `json:"values"` // numbers within Near of the paper's
-	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's differs from 1 by more than Apart
+	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's differs from 1 by over Apart
 	Orders     Count `json:"orders"` // pairs of a group in the paper's order, if the paper's differ by over Apart
 	Bounds     Count `json:"bounds"` // numbers on the paper's side of a bound
 	Crossovers Count `json:"crossovers"`

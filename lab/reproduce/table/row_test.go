@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Agreement by hand, for the paper's ratios 2, 1 and 0.5. Ours are 2.1, 1.2 and 0.9. 2.1 is near 2 and also above 1.
-// 1.2 is not near 1, which has no sign. 0.9 is not near 0.5, but also below 1. All three pairs are in the paper's
-// order. One of two words is the same.
+// Agreement by hand. The paper's ratios are 2, 1 and 0.5, and ours 2.1, 1.2 and 0.9. Only 2.1 is near the paper's. The
+// ratios for 2 and 0.5 are on the paper's side of 1, and 1 has no side. All three pairs are in the paper's order. One
+// of two words is the same.
 func TestAgreementByHand(t *testing.T) {
 	var table Table
 	for i, paper := range []float64{2, 1, .5} {

@@ -18,12 +18,11 @@ import (
 
 // every looks for the best plan of a small case.
 //
-// A layout fixes the layers of each stage, its number of devices in each group, the micro-batch size, and whether
-// replicas split micro-batches or take them in turn. The devices of a group are equal, and a stage has its devices in
-// ascending order, so it does not matter which devices of a group these are. least computes a lower bound of a layout's
-// step for every order and depth. Layouts are simulated from the lowest bound on, until a bound exceeds the best step
-// or a limit is reached. If a layout has few depths, all are tried. Otherwise some are tried, and then neighbours of
-// the best.
+// A layout fixes the layers of each stage, its number of devices in each group, and the micro-batch size. It also fixes
+// whether replicas split micro-batches or take them in turn. It does not matter which devices of a group a stage has,
+// because they are equal. least computes a lower bound of a layout's step for every order and depth. Layouts are
+// simulated from the lowest bound on, until a bound exceeds the best step or a limit is reached. If a layout has few
+// depths, all are tried. Otherwise some are tried, and then neighbours of the best.
 type every struct {
 	p      *profile.Profile
 	c      *cluster.Cluster
@@ -35,7 +34,7 @@ type every struct {
 	groups, size int
 	visited      int
 	open         []layout
-	costs        map[int][]profile.Cost // by the rows of a replica's micro-batch
+	costs        map[int][]profile.Cost // costs of all layers, by the rows of a replica's micro-batch
 	left         map[[3]int]float64     // results of rest, by layer, micro-batch size and split
 }
 

@@ -58,8 +58,8 @@ type Case struct {
 
 	BoundS float64    `json:"bound_s"`
 	Term   bound.Term `json:"term"` // the argument that gives the bound
-	// Rest lists stages that no argument rules out if a step is slightly longer than the bound. It is empty if the only
-	// argument is work.
+	// Rest describes the stages that the proof cannot exclude for a step slightly longer than the bound. It is empty if
+	// the only argument for the bound is work.
 	Rest string  `json:"rest,omitempty"`
 	Gap  float64 `json:"gap"`
 

@@ -31,7 +31,7 @@ type scores struct {
 type how int
 
 const (
-	added   how = iota // they are added to the scores
+	added   how = iota // the elements are added to the scores
 	filled             // true masks a score out
 	allowed            // true lets a score count
 )

@@ -22,7 +22,7 @@ import (
 
 // Report says which operators were replaced by millrace's own.
 type Report struct {
-	Fused map[string]int `json:"fused"` // by millrace's operator
+	Fused map[string]int `json:"fused"` // counts by millrace's operator
 	Left  []Left         `json:"left,omitempty"`
 }
 
@@ -31,7 +31,7 @@ type Left struct {
 	Op     string `json:"op"`
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
-	Scope  string `json:"scope"` // of the first one
+	Scope  string `json:"scope"` // module of the first one
 }
 
 // Apply fuses what it can. of has the elements of the network's tensors, which decide whether a mask is causal.

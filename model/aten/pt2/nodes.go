@@ -93,7 +93,7 @@ func (b *builder) result(u union) (v aten.Value, taken []aten.Value, err error) 
 	return v, nil, fmt.Errorf("it yields %.40q: tensors, lists of them, numbers of sizes and None are read", u.kind)
 }
 
-const maxArguments = 256 // of a call; a list is one
+const maxArguments = 256 // arguments of a call; a list counts as one
 
 // arguments converts a call's arguments, and returns the kind of each.
 func (b *builder) arguments(list []given) ([]aten.Arg, []string, error) {

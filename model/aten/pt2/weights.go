@@ -179,7 +179,7 @@ func (w *weights) find(p folderPayload) (s stored, err error) {
 		return s, fmt.Errorf("%s is empty, its shape is %v: the model was saved without weights (fake tensors)",
 			s.member, s.shape)
 	}
-	last := offset[0] // both are at most maxCount, so sums cannot overflow
+	last := offset[0] // offsets and strides are at most maxCount, so sums cannot overflow
 	for i, d := range s.shape {
 		if d > 1 && s.strides[i] > (maxCount-min(last, maxCount))/(d-1) {
 			last = maxCount

@@ -168,7 +168,7 @@ func (o operation) recurrentCell() float64 {
 // them.
 func (o operation) attention() float64 {
 	q := o.shape(0)
-	if base(o.Op) == "causal_attention" { // of [rows, positions, width]; its heads share the width
+	if base(o.Op) == "causal_attention" { // its input is [rows, positions, width]; the heads share the width
 		if len(q) != 3 {
 			return 0
 		}

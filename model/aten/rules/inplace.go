@@ -12,8 +12,8 @@ import (
 type view struct {
 	node     Node // the operator that made it first
 	element  int  // index among that node's results
-	unsure   bool // it may be a copy
-	detached bool // it has no gradient
+	unsure   bool // the view may be a copy
+	detached bool // the view has no gradient
 }
 
 // change handles an operator that writes its first argument.

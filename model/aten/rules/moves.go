@@ -93,7 +93,7 @@ func sliced(in []Arg, of *Expr) *Expr {
 		if !fixed {
 			if _, whole := of.Const(); i == 1 && start == 0 && (whole || in[i+2].Size.String() == of.String()) &&
 				(len(in) < 5 || in[4].Kind == Size && isOne(in[4].Size)) {
-				return in[i+2].Size // as many as there are rows, from the first on
+				return in[i+2].Size // the slice takes as many as there are rows, from the first on
 			}
 			return nil
 		}

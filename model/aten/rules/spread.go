@@ -51,7 +51,7 @@ func (f *facts) spread(n *Node, v *Value) Spread {
 	if !f.joined(n.In, per, &found) || per > 1 && found.Lead == 0 {
 		return nowhere
 	}
-	if found.Lead == 0 { // it is made only from sizes
+	if found.Lead == 0 { // the result is made only from sizes
 		found.Lead, found.Tail = 1, 1
 	}
 	return found
