@@ -45,9 +45,9 @@ type contender struct {
 	Split        bool            `json:"split,omitempty"`   // the pipelines share a batch
 	MicroBatches int             `json:"micro_batches"`     // micro-batches in one pipeline's batch
 	Advance      int             `json:"advance,omitempty"` // advance forwards
-	PredictedS   float64         `json:"predicted_s"`       // of a batch
+	PredictedS   float64         `json:"predicted_s"`       // seconds of a batch
 	Predicted    []int64         `json:"predicted_bytes"`   // by worker
-	StepS        []float64       `json:"step_s"`            // of a batch, by round
+	StepS        []float64       `json:"step_s"`            // seconds of a batch, by round
 	Busy         []float64       `json:"busy"`              // fraction of the workers' time, by round
 	PeakBytes    []int64         `json:"peak_bytes"`        // by worker
 

@@ -19,7 +19,7 @@ func TestStageBoundKnownNumbers(t *testing.T) {
 	}{
 		{[]float64{3}, 8, 1},
 		{[]float64{1, 1}, 1, 1},             // nothing overlaps
-		{[]float64{1, 1}, 16, 2 * 16. / 17}, // bubble (S-1)/(M+S-1)
+		{[]float64{1, 1}, 16, 2 * 16. / 17}, // bubble (S-1)/(M+S-1) for S stages and M micro-batches
 		{[]float64{1, 1, 1, 1}, 8, 4 * 8. / 11},
 		{[]float64{2, 1}, 16, 1.5}, // the first stage is the longest and never waits
 		{[]float64{0, 0}, 4, 0},

@@ -99,7 +99,7 @@ var switched = []struct {
 }
 
 const (
-	boardsBatch   = 128 // §4.3
+	boardsBatch   = 128 // BaPipe's mini-batch, §4.3
 	boardsSamples = 1
 )
 

@@ -180,8 +180,8 @@ func (b *lab) layerTimes() ([]calibrate.Observation, error) {
 	return out, nil
 }
 
-// stageTimes returns Qi et al.'s times of stages of their models (Table 9). A measured stage has (L + 2) / S of the
-// model's L blocks, with S stages.
+// stageTimes returns the times of stages that Qi et al. measured for their models (Table 9). With S stages and L blocks
+// in the model, such a stage has (L + 2) / S blocks.
 func (b *lab) stageTimes() ([]calibrate.Observation, error) {
 	all, err := rows("zero_bubble_table9_stage_times")
 	if err != nil {

@@ -49,7 +49,7 @@ type Node struct {
 	Site    int      // number of the traced node, from which dropout masks are drawn
 	Mode    *Mode    // nil if training and evaluation do not differ
 	Updates []string // buffers that it writes
-	Always  bool     // it also changes a buffer in evaluation, for nodes that read it there
+	Always  bool     // it also changes a buffer in evaluation, where other nodes read the buffer
 }
 
 // Mode says which arguments of a node the caller sets; -1 means none.
