@@ -15,7 +15,7 @@ const (
 	mostAddress  = 3600 << 20
 )
 
-// attackMemory runs trainings under limits of the address space, most of which are too small.
+// attackMemory runs trainings under limits of the address space, some of which are too small.
 func attackMemory(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want}
 	var passed, aborted atomic.Int64

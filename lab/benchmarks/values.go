@@ -202,7 +202,7 @@ func (p *page) imported(names ...string) string {
 	return strings.Join(rows, "\n")
 }
 
-// processes returns the speed of processes relative to threads. The case is the one whose name begins with of.
+// processes returns the speed of processes relative to threads, for the case whose name begins with the given text.
 func (p *page) processes(of string) string {
 	r, h := named[versus.Results](p.files, "processes")
 	if r == nil {

@@ -14,7 +14,7 @@ import (
 // batch, or each of N pipelines gets an N-th of one. With a single pipeline, only the advance forwards of AvgPipe
 // remain.
 type averaging struct {
-	workload *avgpipe.Workload // its Batch is what one pipeline takes
+	workload *avgpipe.Workload // its Batch is the batch of one pipeline
 	grid     []avgpipe.Degrees
 	split    bool
 	single   bool

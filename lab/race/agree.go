@@ -15,8 +15,8 @@ type Agreement struct {
 	Within float64   `json:"within"` // largest relative difference in a step
 }
 
-// Agree runs two rivals for some steps and compares their losses. It refuses a relative difference above within. It
-// also refuses losses that never change, because they mean that nothing is learned.
+// Agree runs two rivals for some steps and compares their losses. It refuses losses that differ by a larger fraction
+// than within. It also refuses losses that never change, because they mean that nothing is learned.
 func Agree(ctx context.Context, a, b Command, steps int, within float64) (Agreement, error) {
 	found := Agreement{A: a.Name, B: b.Name}
 	a.Steps, b.Steps = 1, 1

@@ -189,7 +189,7 @@ func (b *lab) step(r *Result, c *cluster.Cluster, s shape.Shape) (float64, error
 	return p.StepS, nil
 }
 
-// waited returns a cluster whose devices wait for their messages, or do not if is is false.
+// waited returns a cluster whose devices wait for their messages, or do not wait.
 func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 	c = c.Copied()
 	for i := range c.Levels {

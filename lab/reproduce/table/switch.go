@@ -42,7 +42,7 @@ func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	return all
 }
 
-// together says whether a change is independent of each chosen one.
+// together says whether a change has an effect, and whether none of the chosen changes undoes it.
 func together[A comparable](as A, chosen []Switch[A], s Switch[A]) bool {
 	alone := as
 	s.To(&alone)

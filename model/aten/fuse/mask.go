@@ -53,7 +53,7 @@ func newArray(shape []int64) *array {
 	return &array{shape, make([]float32, n)}
 }
 
-// each makes an array by applying of to each element.
+// each makes an array by applying a function to each element.
 func (a *array) each(of func(x float32) float32) *array {
 	b := &array{a.shape, make([]float32, len(a.data))}
 	for i, x := range a.data {

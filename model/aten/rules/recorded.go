@@ -11,9 +11,9 @@ type Recorded struct {
 	Fixed       []bool  // by dimension: the size is the same for any number of rows from the example's on
 }
 
-// Agrees says whether a tensor's shape fits the recorded shape. The tensor is from a call with rows rows, and the
-// recorded shape from an example with example rows. A size that is the same with twice the rows may still change with
-// more rows, for instance if rows form groups of 16.
+// Agrees says whether a tensor's shape fits the recorded shape. rows is the number of rows of the tensor's call, and
+// example that of the recorded example. A size that is the same with twice the rows may still change with more rows,
+// for instance if rows form groups of 16.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:
