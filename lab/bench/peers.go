@@ -23,7 +23,7 @@ type PeerRival struct {
 	Name   string          `json:"name"`
 	Doc    string          `json:"doc"`
 	Sweep  []race.Measured `json:"sweep"`
-	Choice race.Result     `json:"choice"` // with the plan that millrace chooses
+	Choice race.Result     `json:"choice"` // race with the plan that millrace chooses
 	// Pipeline is the race with millrace's pipeline of two stages, if the rival is a pipeline.
 	Pipeline *race.Result `json:"pipeline,omitempty"`
 }

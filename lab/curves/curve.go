@@ -16,7 +16,7 @@ type Point struct {
 // Metric is the quantity that a training should reach.
 type Metric string
 
-// The metrics. A loss falls to a target, an accuracy rises to it.
+// The metrics. A training improves if its loss falls or its accuracy rises.
 const (
 	Loss     Metric = "loss"
 	Accuracy Metric = "accuracy"

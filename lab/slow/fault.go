@@ -15,12 +15,12 @@ func (h *Hosts) Inside(host int, words ...string) []string { return h.all[host].
 // host.
 func (h *Hosts) Across(words ...string) []string { return h.bridge().inside(words...) }
 
-// Unplug cuts a host's link. The host notices.
+// Unplug cuts a host's link. The host can see that the link is down.
 func (h *Hosts) Unplug(ctx context.Context, host int) error {
 	return h.bridge().run(ctx, fmt.Sprintf("ip link set %s down", portOf(host)))
 }
 
-// Silence drops everything that a host sends and receives. No side notices.
+// Silence drops everything that a host sends and is sent. Neither the host nor the others can see this at their links.
 func (h *Hosts) Silence(ctx context.Context, host int) error {
 	return h.bridge().run(ctx, fmt.Sprintf("ip link set %s nomaster", portOf(host)))
 }

@@ -98,8 +98,8 @@ func TestUtilisationInThePapersOrder(t *testing.T) {
 }
 
 // Figure 12 and the text next to it. Data parallelism needs the most memory for GNMT, as in the text, but PipeDream-2BW
-// does not need the least for BERT. AvgPipe needs at most a baseline's memory. With the largest micro-batches, a value
-// that the text gives as a bound is above 50 GB.
+// does not need the least for BERT. AvgPipe needs at most a baseline's memory. With the largest micro-batches, data
+// parallelism needs more than the text's 50 GB.
 func TestMemoryAsTheTextHasIt(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "avgpipe-fig12")

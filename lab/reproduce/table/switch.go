@@ -42,7 +42,8 @@ func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	return all
 }
 
-// together says whether a change has an effect, and whether none of the chosen changes undoes it.
+// together says whether a change has an effect, and whether it gives the same result before and after each chosen
+// change.
 func together[A comparable](as A, chosen []Switch[A], s Switch[A]) bool {
 	alone := as
 	s.To(&alone)
