@@ -20,24 +20,24 @@ type world struct {
 	// blocking makes a message keep both of its GPUs from computing, like one that is sent and received between two
 	// computations.
 	blocking bool
-	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly spend their time on launches.
+	// beside lets GPUs run the kernels of several pipelines at once.
 	beside bool
+	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly spend their time on launches.
+	kernels bool
 	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. Every
 	// micro-batch then takes as long in a layer as if it had a fixed number of further samples.
-	kernels bool
-	// narrow shows the partitioner the real wires; otherwise the partitioner sees infinitely fast ones. The partitioner
-	// only minimises the longest of stages and messages, so if a wire is slower than the stages, it hardly balances
-	// them.
 	fill float64
-	// untied gives each of two layers its own weights where they share weights.
+	// narrow shows the partitioner the real wires; otherwise the partitioner sees infinitely fast ones. The
+	// partitioner only minimises the longest of stages and messages, so if a wire is slower than the stages, it hardly
+	// balances them.
 	narrow bool
 	// untied gives each of two layers its own weights where they share them.
 	untied bool
-	// peak is the peak utilisation of a GPU under pipeline parallelism, according to the text on Figure 2.
+	// positions is the length of BERT's inputs; 0 means the table's.
 	positions int
 }
 
-// worlds lists the other assumptions that the figures try, singly and in the combinations that matter.
+// peak is the peak utilisation of a GPU under pipeline parallelism, according to the text on Figure 2.
 const peak = .6
 
 // worlds lists the other assumptions for the figures, singly and in the combinations that matter.

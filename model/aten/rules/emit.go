@@ -56,7 +56,7 @@ func (w *walker) detach(a Arg, scope string) Arg {
 	return Arg{Kind: FromValue, Value: id}
 }
 
-// depends sets a value's Batch, Grad and Known from the arguments that it is computed from.
+// depends derives Batch, Grad, Known and Loose of a value from the arguments that it is computed from.
 func (f *facts) depends(args []Arg, v *Value) {
 	for _, a := range args {
 		switch a.Kind {
