@@ -153,7 +153,6 @@ func (l *Layer) Whole() string {
 	return l.Piece.Of
 }
 
-// pieces returns the pieces of a layer.
 func (m *Model) pieces(l *Layer, parts []float64) ([]Layer, error) {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("model: %s: layer %q cannot be divided between stages: %w", m.Name, l.Name,

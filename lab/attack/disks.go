@@ -121,7 +121,6 @@ func (a *attack) fillDisk(ctx context.Context, number, trainings int) (f *findin
 	return f, err
 }
 
-// fill fills a disk.
 func fill(dir string) error {
 	f, err := os.Create(filepath.Join(dir, "rest"))
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// finding is something that an attack found.
 type finding struct {
 	name    string   // name of the input, or number of the attack
 	wrong   []string // what millrace did wrong

@@ -32,7 +32,6 @@ type attack struct {
 	undisturbed      references
 }
 
-// kind is a kind of attack.
 type kind struct {
 	name string
 	what string

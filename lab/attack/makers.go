@@ -32,7 +32,6 @@ var makers = map[string]func(path, fixtures string, words []string) error{
 	"program": makeProgram, // program LINES...: a Program of two stages with these lines
 }
 
-// make creates a file below a folder.
 func (f *file) make(dir, fixtures string) error {
 	path := filepath.Join(dir, f.path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -44,7 +44,6 @@ func mutate(text []byte, r *rand.Rand) (changed []byte, how string) {
 	return changed, strings.Join(said, ", ")
 }
 
-// oddest draws an odd value.
 func oddest(r *rand.Rand) string {
 	n := r.IntN(len(odd) + len(unseen))
 	if n < len(odd) {

@@ -196,7 +196,6 @@ func excused(said []byte) bool {
 	return false
 }
 
-// drawTarget draws a target by weight.
 func drawTarget(r *rand.Rand) *target {
 	all := 0
 	for _, t := range targets {

@@ -49,7 +49,6 @@ type ended struct {
 	out, err  []byte
 }
 
-// last quotes the last line of stderr.
 func (e *ended) last() string {
 	lines := strings.Split(strings.TrimSpace(string(e.err)), "\n")
 	return clipped(lines[len(lines)-1], 300)

@@ -59,7 +59,6 @@ var stopping = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM}
 // tries is how often a command is started at most until a signal reaches it before it ends.
 const tries = 8
 
-// attackSignals signals commands at random moments.
 func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
 	t := &tally{want: want}
 	err := a.each(ctx, want, func(i int) error {

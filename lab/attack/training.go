@@ -44,7 +44,6 @@ var trainings = []training{
 	{name: "elastic", args: mlp + "--schedule elastic --pipelines 2" + saved},
 }
 
-// references are undisturbed trainings, each run once.
 type references struct {
 	mu   sync.Mutex
 	made map[string]reference

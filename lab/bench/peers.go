@@ -41,7 +41,6 @@ func (r *PeersReport) Recount() (wrong error) {
 	return wrong
 }
 
-// results returns the races with the rival.
 func (p *PeerRival) results() []race.Result {
 	if p.Pipeline == nil {
 		return []race.Result{p.Choice}

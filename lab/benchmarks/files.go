@@ -70,7 +70,6 @@ type ranks struct {
 	Steeper []string `json:"faster_than_linear"`
 }
 
-// ranksGrown is a training with this many ranks.
 type ranksGrown struct {
 	Ranks        int     `json:"ranks"`
 	Stages       int     `json:"stages"`
@@ -90,7 +89,6 @@ func (r *ranks) Kind() string { return "ranks" }
 // Recount refuses nothing: no number is computed from other ones.
 func (r *ranks) Recount() error { return nil }
 
-// file is one file of results.
 type file struct {
 	name string // without .json
 	head *record.Head

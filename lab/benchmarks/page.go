@@ -22,7 +22,6 @@ const (
 	mark = "¹" // marks what was carried over
 )
 
-// page is the page while it is made.
 type page struct {
 	files
 	carried []string // sources of the marked numbers
@@ -119,7 +118,6 @@ func (p *page) sources() string {
 // width is the maximal number of columns of a line of prose.
 const width = 120
 
-// wrapped breaks a text into lines.
 func wrapped(text string) string {
 	var lines []string
 	line := ""
@@ -191,7 +189,6 @@ func between(format string, median float64, i stats.Interval) string {
 	return text + fmt.Sprintf(" ("+format+" to "+format+")", i.Lo, i.Hi)
 }
 
-// percent formats a fraction as a percentage.
 func percent(part float64) string { return fmt.Sprintf("%.1f %%", 100*part) }
 
 // row formats the cells of a row after the first.

@@ -20,7 +20,6 @@ type target struct {
 	found  func(p *page) (value float64, h *record.Head)
 }
 
-// targets are the project's own targets.
 var targets = []target{
 	{"the worst predicted step of 20 splits of gpt is off by", .05, "%.0f %%", true, worst("prediction-gpt")},
 	{"the worst predicted step of 20 splits of convnet is off by", .05, "%.0f %%", true, worst("prediction-convnet")},

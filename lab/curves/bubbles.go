@@ -209,5 +209,4 @@ func explained(one, avg string, of [2][]Share, cores int) string {
 	return out.String()
 }
 
-// upperFirst capitalises the first letter of a sentence.
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -227,7 +227,6 @@ func (p Pair) noise(path string) error {
 	return document.WriteText(path, string(header)+values.String())
 }
 
-// millrace runs the program.
 func (r *Runner) millrace(ctx context.Context, args []string) error {
 	c := child.Command(ctx, r.Program, args...)
 	var said bytes.Buffer

@@ -34,7 +34,6 @@ type member struct {
 	when  time.Time // when it ended
 }
 
-// saying is the output of a process.
 type saying struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -83,7 +82,6 @@ func (c *campaign) member(rank int, dir string, env, words []string) *member {
 	return m
 }
 
-// env returns the environment of every process.
 func (c *campaign) env() []string {
 	return append(os.Environ(), "MILLRACE_NATIVE="+c.native, "XDG_CACHE_HOME="+c.scratch)
 }
@@ -108,7 +106,6 @@ func (c *campaign) begun(ctx context.Context, h *slow.Hosts, all ...*member) (*g
 
 func (m *member) pid() int { return m.c.Process.Pid }
 
-// runs reports whether the process is still running.
 func (m *member) runs() bool {
 	select {
 	case <-m.ended:

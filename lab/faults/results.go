@@ -13,7 +13,6 @@ import (
 
 const version = 1
 
-// results is the result of a campaign.
 type results struct {
 	Version   int       `json:"version"`
 	Seed      uint64    `json:"seed"`

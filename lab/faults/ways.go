@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/lab/slow"
 )
 
-// way is a way to lose a process.
 type way struct {
 	name, what string
 	victims    []int // ranks that may be lost
@@ -20,7 +19,6 @@ type way struct {
 	native bool // every process has a replica, and Gloo sums gradients
 }
 
-// signalled loses a process by a signal.
 func signalled(s syscall.Signal) func(context.Context, *slow.Hosts, int, int) error {
 	return func(_ context.Context, _ *slow.Hosts, _, pid int) error { return syscall.Kill(pid, s) }
 }

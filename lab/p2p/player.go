@@ -156,7 +156,6 @@ func lead(open opener, in io.Reader, out, to io.Writer, hears *json.Decoder) err
 	return lines.Err()
 }
 
-// sums sums vectors, Count times.
 func (r request) sums(w way) error {
 	vector := make([]float32, r.Bytes/4)
 	for range r.Count {

@@ -81,7 +81,6 @@ func plots(t *table.Table) (all [][]byte, err error) {
 	return all, err
 }
 
-// lines draws a chart.
 func lines(c table.Chart) (*plot.Plot, vg.Length, error) {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.Title, c.X, c.Y

@@ -166,7 +166,6 @@ func writeFamily(b *strings.Builder, f listed, of []compared, note, drawing stri
 	fmt.Fprintf(b, "\n![%s on 4 workers](schedules/%s.svg)\n\n    millrace %s\n", f.Name, f.Name, drawing)
 }
 
-// upper capitalises the first letter of a sentence.
 func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 const galleryHead = `# Schedules

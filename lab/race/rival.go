@@ -215,7 +215,6 @@ func (r *Rival) listen(output io.Reader) {
 	close(r.gone)
 }
 
-// answer waits for a line.
 func (r *Rival) answer(ctx context.Context) ([]byte, error) {
 	select {
 	case line := <-r.answers:

@@ -15,7 +15,6 @@ type Work struct {
 // Rate returns samples per second.
 func (w Work) Rate() float64 { return float64(w.Samples) / w.Time.Seconds() }
 
-// check refuses work that has no rate.
 func (w Work) check() error {
 	if w.Samples < 1 || w.Time <= 0 {
 		return fmt.Errorf("%d samples in %v; both must be more than 0", w.Samples, w.Time)

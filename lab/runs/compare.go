@@ -11,7 +11,6 @@ type outcome struct {
 	err     error
 }
 
-// verdict is the result of comparing two runs.
 type verdict struct {
 	Word  string // same, differs, fails here, fails there, fails in both, or left: not compared
 	Apart float64

@@ -88,7 +88,6 @@ func (s *side) environment() []string {
 	return append(os.Environ(), "MILLRACE_NATIVE="+s.native, "MILLRACE_CARRIER="+s.carrier, "TMPDIR="+s.folder)
 }
 
-// lastLine returns the last line of a text.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]

@@ -13,7 +13,6 @@ import (
 	"strings"
 )
 
-// tensor is one tensor of a checkpoint.
 type tensor struct {
 	DType string
 	Shape []int64

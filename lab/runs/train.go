@@ -94,7 +94,6 @@ func (c *comparison) summary(out io.Writer, runs []run, fine bool) {
 	}
 }
 
-// both trains a run on both sides.
 func (c *comparison) both(ctx context.Context, r run) (m pair) {
 	m.here.tensors, m.here.err = c.here.play(ctx, r)
 	if c.there != nil {

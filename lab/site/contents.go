@@ -50,7 +50,6 @@ func (p Page) address() string {
 	return strings.TrimSuffix(p.File, ".md") + ".html"
 }
 
-// pages returns all pages of the contents.
 func pages(contents []Group) []Page {
 	var all []Page
 	for _, g := range contents {

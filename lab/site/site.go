@@ -35,7 +35,6 @@ var pageTemplate = template.Must(template.New("page").Parse(pageText))
 // mostBytes is the maximal size of a page or picture.
 const mostBytes = 16 << 20
 
-// builder is a site while it is built.
 type builder struct {
 	from     string
 	contents []Group

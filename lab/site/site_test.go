@@ -16,10 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/browsertest"
 )
 
-// root is the repository's folder.
 const root = "../.."
 
-// built returns the site of this repository.
 func built(t *testing.T) string {
 	t.Helper()
 	to := t.TempDir()

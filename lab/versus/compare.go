@@ -32,7 +32,6 @@ type Row struct {
 	Slower     bool           `json:"slower"` // the whole interval is below the limit
 }
 
-// confidence is the confidence of every interval.
 const confidence = 0.95
 
 // Compare visits both builds in pairs, and they take turns at going first. Before that it visits each build once

@@ -89,7 +89,6 @@ var refused = []struct{ name, args, line, says string }{
 	{"cyclic", "", "", "RecursionError"},
 }
 
-// outcome is the result of an export.
 type outcome struct {
 	Name, Said, Done string
 	Code             int

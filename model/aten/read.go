@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// version is the version of graph.json.
 const version = 2
 
 // written is graph.json, as python/millrace_export.py writes it.

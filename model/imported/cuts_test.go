@@ -272,7 +272,6 @@ func apart(got, want []byte, least float64) float64 {
 
 func number(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
 
-// norm returns the Euclidean norm of numbers.
 func norm(of []byte) float64 {
 	n := 0.0
 	for at := 0; at < len(of); at += 4 {

@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// gib converts bytes to GiB.
 func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
 func figure12(ctx context.Context, _ table.Options, t *table.Table) error {

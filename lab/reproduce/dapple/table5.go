@@ -157,7 +157,6 @@ func (w gpipeRow) held(stage int) int {
 	return min(2-stage, w.micros)
 }
 
-// gpipeRows lists the rows of Table 5.
 var gpipeRows = []gpipeRow{
 	{"GPipe", "afab", false, 2, 5.10, 12.1}, {"GPipe", "afab", false, 3, 0, 0},
 	{"GPipe + RC", "afab", true, 2, 4.00, 9.9}, {"GPipe + RC", "afab", true, 5, 5.53, 13.2},

@@ -77,7 +77,6 @@ func newLab(entries []Entry) *lab {
 		fits: map[string]*calibrate.Fit{}}
 }
 
-// predict predicts one entry.
 func (b *lab) predict(ctx context.Context, e *Entry) (*shape.Prediction, error) {
 	c, err := b.preset(ctx, e.Preset)
 	if err != nil {

@@ -37,7 +37,6 @@ type Model = measured.Transformer
 // row is a line of a CSV, by column.
 type row map[string]string
 
-// rows reads a CSV.
 func rows(name string) ([]row, error) {
 	f, err := data.Open("data/" + name + ".csv")
 	if err != nil {

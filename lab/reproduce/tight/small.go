@@ -55,7 +55,6 @@ const (
 // undecided.
 const alike = 0.5
 
-// size is the size of a small case.
 type size struct{ layers, devices int }
 
 // sizes lists the small cases that are tried in turn. For plans with several stages on a worker it is chunkedSizes,

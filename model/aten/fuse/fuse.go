@@ -203,7 +203,6 @@ func (g *graph) trains(args []rules.Arg) bool {
 	})
 }
 
-// own is the prefix of millrace's operators.
 const own = "millrace::"
 
 // base returns an ATen operator's name without prefix and overload.

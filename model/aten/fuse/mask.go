@@ -166,7 +166,6 @@ func (m *masks) buffer(t *aten.Tensor) *array {
 	return a
 }
 
-// writes says whether a node writes a buffer.
 func (g *graph) writes(tensor string) bool {
 	for _, n := range g.net.Nodes {
 		for _, b := range n.Updates {
@@ -178,7 +177,6 @@ func (g *graph) writes(tensor string) bool {
 	return false
 }
 
-// computed returns the result of a node.
 func (m *masks) computed(n *rules.Node, shape []int64, depth int) *array {
 	b := base(n.Op)
 	switch b {

@@ -104,7 +104,6 @@ func swappedFront(v rules.Value) rules.Value {
 	return v
 }
 
-// zeros says whether all initial states are zero.
 func (f *fuser) zeros(states rules.Arg) bool {
 	return states.Kind == rules.List && !slices.ContainsFunc(states.List, func(a rules.Arg) bool {
 		n := f.makes(a)

@@ -341,7 +341,6 @@ func (n *Network) scope(from, end int, free []bool) string {
 	return name
 }
 
-// unique makes names unique.
 type unique map[string]bool
 
 func (u unique) take(name string) string {
