@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// advanced simulates 1F1B with the given depths. A message takes a quarter of a forward.
+// advanced simulates a step of a family with the given warm-up depths. A message takes a quarter of a forward.
 func advanced(t *testing.T, family string, warmup []int, stages, m int) (stepS float64, held []int) {
 	t.Helper()
 	p := loweredOf(t, family, schedule.Settings{Placement: straight(stages), MicroBatches: m, Warmup: warmup})
@@ -18,9 +18,9 @@ func advanced(t *testing.T, family string, warmup []int, stages, m int) (stepS f
 	return sum.StepS, sum.PeakActivations
 }
 
-// TestAdvanceReachesAFAB uses 8 stages, 32 micro-batches and messages of a quarter of a forward. The controller
-// comes within 3 % of AFAB's 120.5 and holds a fraction of AFAB's micro-batches. Deepening only the first stage
-// gains next to nothing.
+// TestAdvanceReachesAFAB uses 8 stages, 32 micro-batches and messages of a quarter of a forward. With the depths that
+// the controller settles on, a step takes at most 3 % longer than AFAB's 120.5, and the stages hold fewer
+// micro-batches. Deepening only the first stage gains next to nothing.
 func TestAdvanceReachesAFAB(t *testing.T) {
 	const stages, m = 8, 32
 	sum := func(xs []int) (n int) {
@@ -50,7 +50,8 @@ func TestAdvanceReachesAFAB(t *testing.T) {
 		took, held := advanced(t, "1f1b", k, stages, m)
 		t.Logf("%s: %v after %d iterations, step %v, %d micro-batches held in all; 1F1B %d, AFAB %d", rule, k, asked, took,
 			sum(held), sum(one), sum(all))
-		// With the same extra on every stage, each increase gains a little, until nearly all micro-batches are in advance.
+		// With the same advance on every stage, each increase gains a little, until nearly all micro-batches are in
+		// advance. So only the graded rule must hold at most a quarter of AFAB's.
 		if took > afab*1.03 || sum(held) >= sum(all) || rule == family.Graded && sum(held) > sum(all)/4 {
 			t.Errorf("%s settles on %v: step %v and %v held; AFAB %v and %v", rule, k, took, held, afab, all)
 		}

@@ -74,7 +74,8 @@ func done(t testing.TB, tl *trace.Timeline, server int) []schedule.Applied {
 	return order
 }
 
-// By hand: two trainers take 2 s and 5 s for a minibatch; updates and transfers take no time.
+// TestASPByHand compares simulated updates with updates by hand, for several bounds on staleness. Two trainers take 2 s
+// and 5 s for a minibatch; updates and transfers take no time. Without a bound:
 //
 //	trainer 0: minibatches 0 2 4 6 end at 2 4 6 8
 //	trainer 1: minibatches 1 3 5 7 end at 5 10 15 20
@@ -87,12 +88,13 @@ func TestASPByHand(t *testing.T) {
 		want      []schedule.Applied
 	}{
 		{nil, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// Trainer 0 may begin its fourth minibatch, 6, after trainer 1's first, at 5. It begins it at 6 anyway, so nothing
-		// changes.
+		// At most two ahead: trainer 0 may begin its fourth minibatch, 6, when trainer 1's first has ended, at 5. It
+		// begins it at 6 anyway, so nothing changes.
 		{&two, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// In rounds: both trainers begin at 0 5 10 15.
+		// In rounds: both trainers begin their minibatches at 0, 5, 10 and 15.
 		{new(0), 20, updates(0, 0, 1, 0, 2, 2, 3, 2, 4, 4, 5, 4, 6, 6, 7, 6)},
-		// One ahead: trainer 0 begins 0 at 0, 2 at 2, 4 at 5 after trainer 1's first update, and 6 at 10.
+		// At most one ahead: trainer 0 begins minibatch 0 at 0, 2 at 2, 4 at 5 after trainer 1's first update, and 6 at
+		// 10.
 		{new(1), 20, updates(0, 0, 2, 1, 1, 0, 4, 3, 3, 3, 6, 5, 5, 5, 7, 7)},
 	} {
 		p := aspProgram(t, 2, 8, c.staleness, false)
@@ -109,8 +111,8 @@ func TestASPByHand(t *testing.T) {
 	}
 }
 
-// TestASPInAnyTiming: whatever the times, no trainer is farther ahead than the bound. The recorded order gives a
-// Program that makes the same updates at other times too.
+// TestASPInAnyTiming: whatever the times, no trainer is farther ahead than the bound. The recorded order of updates
+// gives a Program that makes the same updates at other times too.
 func TestASPInAnyTiming(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 81))
@@ -189,9 +191,9 @@ func paced(order []schedule.Applied, trainers int, bound *int) string {
 	return ""
 }
 
-// Bytes by hand, for 2 trainers. Each trainer holds a copy of the weights (100, and 7 frozen), its gradients (100),
-// and the weights sent to it. The server holds weights and states, arrived gradients, and a copy of the weights to
-// send.
+// TestASPMemory compares peaks with bytes by hand, for 2 trainers. Each trainer holds a copy of the weights (100, and 7
+// frozen), its gradients (100), and the weights sent to it. The server holds weights and states, arrived gradients, and
+// a copy of the weights to send.
 func TestASPMemory(t *testing.T) {
 	k := sim.StageCost{ForwardS: 1, BackwardS: 1}
 	k.ReferenceBytes, k.FrozenBytes, k.FixedBytes, k.ParameterBytes = 100, 7, 307, 100

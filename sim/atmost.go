@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// AtMostBytes returns for each worker an upper bound on the bytes it holds, whatever the timing. Workers may be
-// delayed by any time. Every message between them must take up the receiver's memory at once (Costs.OneMemory);
-// otherwise the result is nil.
+// AtMostBytes returns for each worker an upper bound on the bytes it holds, whatever the timing. Workers may be delayed
+// by any time. Every message between them must take up the receiver's memory at once (Costs.OneMemory); otherwise the
+// result is nil.
 //
-// A worker runs its list in order, so the bytes of its own that it holds at an instruction are the same in every
-// run. Only messages that arrive before their turn differ. A message cannot arrive before the worker has done the
-// instructions that the message depends on. If nothing else takes any time, it arrives right after the last of
-// these. A worker may stop anywhere in its list, also at a send or a validation. So the upper bound comes from a
-// simulation in which each of the worker's own instructions takes a second and everything else takes no time. What
-// an instruction holds for a moment, it holds to its end in that simulation.
+// A worker runs its list in order. So at a given instruction, everything it holds is the same in every run, except
+// messages that arrive before their turn. A message cannot arrive before the worker has done the instructions that the
+// message depends on. If nothing else takes any time, the message arrives right after the last of these instructions. A
+// worker may stop anywhere in its list, also at a send or a validation. So the upper bound comes from a simulation in
+// which each of the worker's own instructions takes a second and everything else takes no time. In that simulation, an
+// instruction holds its peak until it ends.
 func AtMostBytes(p *schedule.Program, costs Costs) ([]int64, error) {
 	for from := range p.Workers {
 		for to := range p.Workers {

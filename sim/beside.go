@@ -9,8 +9,8 @@ import (
 // one update after the other. The thread takes no time from the worker. The Gate decides which version of the
 // reference a pipeline's update sees.
 
-// late is how long an update of the reference takes, in seconds, when AtMostBytes delays workers. It makes the queue
-// of the reference as long as it can be.
+// late is how long an update of the reference takes, in seconds, when AtMostBytes delays workers. The reference's queue
+// then becomes as long as it can be.
 const late = 1 << 30
 
 // move gives the thread an update of the reference.
@@ -35,12 +35,12 @@ func (s *state) move(w int, in schedule.Instruction, takes float64) {
 
 // besides says which copies of a worker's reference exist besides the one that its thread updates.
 type besides struct {
-	given  bool // there is a copy that no pipeline's update has used yet
-	inHand bool // the update under way uses the copy
+	given  bool // a copy that no pipeline's update has used yet
+	inHand bool // the copy that a pipeline's update under way uses
 }
 
-// moved ends an update of the reference: it frees the steps that the update took, and makes the new copy for the
-// pipelines.
+// moved ends an update of the reference: it frees the steps that the update took from the queue, and makes the copy
+// that pipelines see.
 func (m *held) moved(w int, in schedule.Instruction) {
 	if in.Kind != schedule.UR {
 		return
@@ -67,7 +67,8 @@ func (s *state) sees(w int, in schedule.Instruction) {
 	}
 }
 
-// seen returns the bytes of the reference's copy that an ended update has used up; 0 if it used none.
+// seen marks the copy of the reference that an ended update used as used up, and returns its bytes. It returns 0 if the
+// update used none.
 func (m *held) seen(w int, c *StageCost) int64 {
 	b := &m.beside[w]
 	if !b.inHand {

@@ -53,8 +53,8 @@ func ofPipelines(tl *trace.Timeline) (all []trace.Event) {
 	return all
 }
 
-// The reference never blocks a pipeline. All other events happen at the same times, whether the reference's updates
-// take no time or, for example, 1,000 steps.
+// TestAReferenceBesideBlocksNobody: the reference never blocks a pipeline. The pipelines' events happen at the same
+// times, whether an update of the reference takes no time or longer than all steps together.
 func TestAReferenceBesideBlocksNobody(t *testing.T) {
 	for seed := range uint64(60) {
 		g := rand.New(rand.NewPCG(seed, 92))
@@ -87,10 +87,10 @@ func TestAReferenceBesideBlocksNobody(t *testing.T) {
 	}
 }
 
-// By hand: one stage, two pipelines of one micro-batch (3 s), pulls of 1 s, and a reference update of 5 s for each
-// pipeline. An iteration takes 8 s. Pipeline 0 updates from 4 to 5, 12 to 13, ...; pipeline 1 from 7 to 8, 15 to 16,
-// .... The thread is given an update at 8, 16, 24 and 32 and takes 10 s for each, so it is done at 18, 28, 38 and
-// 48.
+// TestASlowReferenceBesideByHand: one stage, two pipelines of one micro-batch (3 s), pulls of 1 s, and a reference
+// update of 5 s for each pipeline. An iteration takes 8 s. Pipeline 0 updates from 4 to 5, 12 to 13, and so on;
+// pipeline 1 from 7 to 8, 15 to 16, and so on. The thread is given an update at 8, 16, 24 and 32 and takes 10 s for
+// each, so it is done at 18, 28, 38 and 48.
 func TestASlowReferenceBesideByHand(t *testing.T) {
 	p := besideProgram(t, 1, 1, 2, 4)
 	tl, _, err := sim.Run(p, besideCosts(1, 1, 5), sim.Options{Record: true})
@@ -119,8 +119,8 @@ func TestASlowReferenceBesideByHand(t *testing.T) {
 	}
 }
 
-// In any timing, an update sees at most the reference that earlier iterations left. The recorded order gives a
-// Program whose updates see the same at other times too.
+// TestReferencesBesideInAnyTiming: an update sees at most the reference that earlier iterations left. The recorded
+// order gives a Program whose updates see the same versions at other times too.
 func TestReferencesBesideInAnyTiming(t *testing.T) {
 	stale := 0
 	for seed := range uint64(200) {
@@ -181,7 +181,7 @@ func seenIn(tl *trace.Timeline) (all []schedule.Seen) {
 	return ordered(all)
 }
 
-// byLists returns what each update sees according to the lists of a Program.
+// byLists returns which version each update sees, according to the lists of a Program.
 func byLists(p *schedule.Program) (all []schedule.Seen) {
 	for w := range p.Workers {
 		made := 0
@@ -199,10 +199,10 @@ func byLists(p *schedule.Program) (all []schedule.Seen) {
 	return ordered(all)
 }
 
-// Bytes by hand, for two pipelines on one stage. Each pipeline holds 3000. The reference holds 1100 that pipelines
-// see and 1100 that its thread works on. A gradient of 1000 becomes a step of 1100 in the queue. With a fast
-// reference the queue holds at most two steps. With a reference that never finishes, it holds all eight steps of
-// four iterations. A finished copy of 1100 is kept until a pipeline has seen it.
+// TestMemoryOfAReferenceBeside counts bytes by hand, for two pipelines on one stage. Each pipeline holds 3000. The
+// reference holds 1100 that pipelines see and 1100 that its thread works on. A gradient of 1000 becomes a step of 1100
+// in the queue. With a fast reference the queue holds at most two steps. With a reference that never finishes, it holds
+// all eight steps of four iterations. A finished copy of 1100 is kept until a pipeline has seen it.
 func TestMemoryOfAReferenceBeside(t *testing.T) {
 	p := besideProgram(t, 1, 1, 2, 4)
 	for _, c := range []struct {
@@ -210,8 +210,9 @@ func TestMemoryOfAReferenceBeside(t *testing.T) {
 		want      int64
 	}{
 		{0, 2*3000 + 2*1100 + 2*1100},
-		// Updates are given at 8, 16, 24 and 32, and done at 18, 28, 38 and 48. After the pull at 32 the queue holds eight
-		// steps, less those of the two finished updates. The copies of 18 and 28 have been seen.
+		// Updates are given at 8, 16, 24 and 32, and done at 18, 28, 38 and 48. After the pull at 32, four of eight
+		// steps are left in the queue, because two updates are finished. Pipelines have seen the copies made at 18 and
+		// 28.
 		{5, 2*3000 + 2*1100 + 4*1100},
 		{1e6, 2*3000 + 2*1100 + 8*1100},
 	} {
@@ -226,7 +227,7 @@ func TestMemoryOfAReferenceBeside(t *testing.T) {
 		if sum.PeakBytes[0] != c.want {
 			t.Errorf("with a reference that takes %v s: %d bytes at most; want %d", c.reference, sum.PeakBytes[0], c.want)
 		}
-		// One copy that no pipeline has seen is left.
+		// At the end, one copy is left that no pipeline has seen.
 		if left := tl.Memory[len(tl.Memory)-1].Bytes; left != 2*3000+3*1100 {
 			t.Errorf("with a reference that takes %v s: %d bytes are left", c.reference, left)
 		}

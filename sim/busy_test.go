@@ -11,7 +11,7 @@ import (
 )
 
 // TestBusyIsOfTheSameStepsAsTheStep: no worker computes for longer than a step takes, whatever varies. From the
-// recorded events, it sums what each worker computes in each step. Then it takes the medians over the same steps
+// recorded events, the test sums what each worker computes in each step. Then it takes the medians over the same steps
 // that the step time is taken from.
 func TestBusyIsOfTheSameStepsAsTheStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -72,8 +72,9 @@ func alike(t *rapid.T, what string, got, want float64) {
 	}
 }
 
-// By chance the run of half of the stream ends too early: it is shorter by two steps of 5 s. In a step worker 0
-// computes 4 s and worker 1 computes 5.5 s.
+// TestSteadilyNobodyComputesForLongerThanAStep: by chance the run of half of the stream ends late, and the whole run is
+// only 10 s longer. So two more steps seem to take 5 s each, although worker 1 computes 5.5 s in a step. Worker 0
+// computes 4 s.
 func TestSteadilyNobodyComputesForLongerThanAStep(t *testing.T) {
 	whole := Summary{Steps: 4, EndS: 30, TotalS: []float64{16, 21}}
 	got := whole.Steadily(Summary{Steps: 2, EndS: 20, TotalS: []float64{8, 10}})

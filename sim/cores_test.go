@@ -23,8 +23,8 @@ func computations(tl *trace.Timeline) []trace.Event {
 	return out
 }
 
-// By hand: two workers on one core. A forward takes 1, a backward 2 and a send 0.25. A message takes 0.5 from the
-// start of its send.
+// TestTokensByHand: two workers share one core. A forward takes 1, a backward 2 and a send 0.25. A message takes 0.5
+// from the start of its send.
 func TestTokensByHand(t *testing.T) {
 	c := Uniform(2, 1, 2, 0.5)
 	c.SendS, c.Cores = 0.25, machine.Share(1)

@@ -11,7 +11,7 @@ import (
 )
 
 // StageCost is the cost of one micro-batch, or of its slice under Split, on one replica of a stage. Times are in
-// seconds on the worker itself; bytes are as an allocator counts them.
+// seconds on the worker itself. Bytes are as an allocator counts them.
 type StageCost struct {
 	ForwardS, BackwardS float64
 	InputS, WeightS     float64 // the halves of a split backward
@@ -61,8 +61,8 @@ func (c *StageCost) Sends(kind schedule.Kind) int64 {
 	return c.ActivationBytes
 }
 
-// of returns the packed bytes of a send or receive and the time to pack or unpack them. is is false for other
-// instructions and where nothing is packed.
+// of returns the packed bytes of a send or receive and the time to pack or unpack them. is says whether the instruction
+// is a send or receive of packed values.
 func (k *Packed) of(kind schedule.Kind) (bytes int64, takesS float64, is bool) {
 	switch kind {
 	case schedule.SF:
@@ -90,8 +90,9 @@ type Costs struct {
 	OneMemory func(from, to int) bool
 	// Occupies reports whether neither worker computes during a transfer; nil means never.
 	Occupies func(from, to int) bool
-	// Streams reports whether a worker's messages leave while they are computed (BaPipe's asynchronous execution,
-	// §3.2.1). A transfer then overlaps the computation that makes its message. nil means never.
+	// SendS is the time that a worker's host spends on an SF or SB, and ReceiveS on an RF or RB. A message is on its
+	// way from the beginning of its send. These times are costs, like that of an F, and not noise. No shipped model is
+	// known for which they change the fastest plan.
 	Streams func(worker int) bool
 	// SendS is the time that a worker's host spends on an SF or SB, and ReceiveS on an RF or RB. A message is on its
 	// way from the beginning of its send. These times are costs, like that of an F, and not noise. No shipped model is
@@ -123,7 +124,7 @@ func (c *Costs) on(p *schedule.Program, in schedule.Instruction) *StageCost {
 
 func (c *Costs) oneMemory(from, to int) bool { return c.OneMemory != nil && c.OneMemory(from, to) }
 
-// Uniform returns costs for closed formulas. Every stage takes forwardS and backwardS, every transfer takes
+// Uniform returns costs to compare with closed formulas. Every stage takes forwardS and backwardS, every transfer takes
 // transferS without occupying the link, and every micro-batch holds one byte.
 func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	c := Costs{Transfer: func(int, int, int64) (float64, float64) { return transferS, 0 }}
@@ -162,8 +163,8 @@ func (e *CostError) Error() string {
 // mostBytes is the largest size allowed, so that the sum over thousands of micro-batches does not overflow.
 const mostBytes = 1 << 50
 
-// check refuses costs that do not cover a Program's stages or would turn the clock back. The times of transfers are
-// checked in transferS when they are asked for.
+// check refuses costs that do not cover a Program's stages, and costs that are negative or not finite. The times of
+// transfers are checked in transferS when they are needed.
 func (c *Costs) check(p *schedule.Program) error {
 	if len(c.Stages) != p.Stages {
 		return fmt.Errorf("sim: costs of %d stages for program %s of %d", len(c.Stages), p.Name, p.Stages)
@@ -241,7 +242,7 @@ func (k *StageCost) wrong() (field string, value float64) {
 	return "", 0
 }
 
-// transferS returns the time of a transfer. It refuses times that are not numbers of at least 0.
+// transferS returns the time of a transfer. It refuses times that are negative or not finite.
 func (c *Costs) transferS(t transfer) (latency, link float64, err error) {
 	if c.Transfer == nil {
 		return 0, 0, nil

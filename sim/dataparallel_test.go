@@ -9,15 +9,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestDataParallelSteps checks a step of M micro-batches on r workers. F and B are times of the whole model, and R
-// is the time of an all-reduce:
+// TestDataParallelSteps checks a step of M micro-batches on r workers. F and B are the times of the whole model's
+// forward and backward, R is that of an all-reduce and U that of an update:
 //
 //	dp           ceil(M/r)(F+B) + R + U
 //	dp-overlap   the same with R replaced by max(R/G, R - B(1-1/G))
 //
-// Here G equal groups of layers are summed one after the other while the backward goes on. The last group's
-// gradients are ready B/G after the backward begins, and each further group's B/G later (Li et al., VLDB 2020,
-// §3.2). With G = 1 it is dp.
+// Here G equal groups of layers are summed one after the other while the backward goes on. The last group's gradients
+// are ready B/G after the backward begins, and each further group's B/G later (Li et al., VLDB 2020, §3.2). With G = 1,
+// dp-overlap takes as long as dp.
 func TestDataParallelSteps(t *testing.T) {
 	const F, U = 1.0, 0.25
 	for _, r := range []int{2, 3, 4, 8} {
@@ -50,9 +50,9 @@ func TestDataParallelSteps(t *testing.T) {
 	}
 }
 
-// TestAsynchronousDataParallelSteps: the all-reduce runs during the next minibatch. A steady step takes
-// max(ceil(M/r)(F+B) + U, R), and workers hold two copies of the gradients (Li et al., Pipe-SGD, NeurIPS 2018, §3,
-// width 2).
+// TestAsynchronousDataParallelSteps: the all-reduce, of R seconds, runs during the next minibatch of M micro-batches on
+// r workers. With F, B and U for a forward, a backward and an update, a steady step takes max(ceil(M/r)(F+B) + U, R).
+// Workers hold two copies of the gradients (Li et al., Pipe-SGD, NeurIPS 2018, §3, width 2).
 func TestAsynchronousDataParallelSteps(t *testing.T) {
 	const F, B, U, weights = 1.0, 2.0, 0.25, 1000
 	for _, r := range []int{2, 3, 4, 8} {
@@ -77,7 +77,7 @@ func TestAsynchronousDataParallelSteps(t *testing.T) {
 				for w, bytes := range sum.PeakBytes {
 					want := int64(weights + 2*weights)
 					if M > r {
-						want++ // a further micro-batch runs while its minibatch already has gradients
+						want++ // a further micro-batch is in flight while its minibatch already has gradients
 					}
 					if bytes != want {
 						t.Errorf("r=%d M=%d: worker %d holds %d bytes, want the weights and two copies of gradients, %d", r, M, w, bytes,

@@ -8,11 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// A device may run behind its host (Costs.IssueS, Options.Ahead). The host takes some time to issue an instruction
-// and goes on in its list. The device computes its instructions in the order issued, each as soon as the one before
-// it is done. A send leaves, or a collective is joined, once the computations issued before it are done. The bytes
-// that instructions hold count from that moment too. Receives stay with the host: a message is there when it has
-// arrived.
+// A device may run behind its host (Costs.IssueS, Options.Ahead). The host takes some time to issue an instruction and
+// then continues with its list. The device computes its instructions in the order issued, each as soon as the one
+// before it is done. Sends and collectives begin once the computations issued before them are done. The bytes that
+// instructions hold count from that moment too. Receives stay with the host: a message is there when it has arrived.
 
 // forDevice reports whether an instruction is carried out by the device, after its host has issued it.
 func forDevice(in schedule.Instruction) bool { return in.Kind.IsCompute() || in.Kind.IsIssued() }
@@ -23,8 +22,8 @@ type issue struct {
 	blockedBy string // what its host had waited for
 }
 
-// checkDevices refuses devices that run behind their hosts together with shared cores, or with transfers that occupy
-// devices or stream from them.
+// checkDevices refuses devices that run behind their hosts if they share cores, or if transfers occupy devices or
+// stream from them.
 func (c *Costs) checkDevices(shared machine.Pools, ahead int) error {
 	switch {
 	case c.IssueS == 0 && ahead == 0:
@@ -62,7 +61,7 @@ func (s *state) hand(w int, in schedule.Instruction) {
 	s.proceed(w)
 }
 
-// proceed makes an idle device go on with its queue.
+// proceed makes a device that does not compute continue with its queue.
 func (s *state) proceed(w int) {
 	d := &s.workers[w].device
 	for !d.computing && len(d.queue) > 0 {

@@ -23,7 +23,8 @@ func spans(tl *trace.Timeline) map[string][2]float64 {
 	return out
 }
 
-// By hand, a device to which a host issues work: issuing takes 0.25, a forward 1, a backward 2, and a message 0.5.
+// TestADeviceBehindItsHost checks by hand when instructions run on a device whose host issues them. Issuing takes 0.25,
+// a forward 1, a backward 2, and a message 0.5.
 func TestADeviceBehindItsHost(t *testing.T) {
 	for ahead, want := range []map[string][2]float64{
 		{ // each computation is issued when the one before it is done
@@ -32,7 +33,7 @@ func TestADeviceBehindItsHost(t *testing.T) {
 			"1B0": {4.5, 6.5}, "1SB0": {6.5, 7}, "1B1": {6.75, 8.75}, "0B0": {7.25, 9.25}, "1SB1": {8.75, 9.25},
 			"0B1": {9.5, 11.5},
 		},
-		{ // one computation is issued while the one before it computes, so that none waits for its issue
+		{ // one computation is issued while the one before it computes, so no computation waits for its issue
 			"0F0": {0.25, 1.25}, "0SF0": {1.25, 1.75}, "0F1": {1.25, 2.25}, "0SF1": {2.25, 2.75}, "1F0": {2, 3},
 			"1F1": {3, 4},
 			"1B0": {4, 6}, "1SB0": {6, 6.5}, "1B1": {6, 8}, "0B0": {6.75, 8.75}, "1SB1": {8, 8.5}, "0B1": {8.75,
@@ -60,8 +61,9 @@ func TestADeviceBehindItsHost(t *testing.T) {
 	}
 }
 
-// If issuing is free, a device with computations issued ahead finishes at the same time as a worker without a host.
-// If issuing costs time, it never finishes sooner, and more issued ahead never finishes later than fewer.
+// TestIssuingAhead: if issuing is free, a device with computations issued ahead finishes at the same time as a worker
+// without a host. If issuing costs time, it never finishes sooner. With more computations issued ahead, it never
+// finishes later than with fewer.
 func TestIssuingAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := randomCase(t)
@@ -114,7 +116,8 @@ func TestDevicesThatHaveNoHost(t *testing.T) {
 	}
 }
 
-// Slots by hand: with one slot, a send waits until the message before it is received and the slot has come back.
+// TestSlotsArePlayed: with one slot, a send waits until the message before it is received and the slot has come back.
+// The times are by hand.
 func TestSlotsArePlayed(t *testing.T) {
 	c := Uniform(2, 1, 1, 0.5)
 	c.Stages[1][0].ForwardS = 4
@@ -168,7 +171,8 @@ func TestCreditsThatTakeNoTimeOfAClock(t *testing.T) {
 	}
 }
 
-// A send without a receiver is complete at once. A drain that waits for it does not block for ever.
+// TestASendToNobody: a send without a receiver is complete at once, so a drain that waits for the send does not block
+// for ever.
 func TestASendToNobody(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(`millrace program 1
 name a send to nobody

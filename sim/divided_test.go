@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// By hand: three layers, the middle one divided 1 : 3 between two stages. Both pieces read layer 0's whole output.
+// TestMemoryOfADividedLayer counts by hand: three layers, the middle one divided 1 : 3 between two stages. Both pieces
+// read layer 0's whole output.
 func TestMemoryOfADividedLayer(t *testing.T) {
 	layer := func(from int, parameters, buffers int64, c profile.Cost) profile.Layer {
 		c.Device, c.MicroBatch = "cpu", 1
@@ -47,13 +48,13 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 		{"layer 0's output and a quarter of layer 1's go forward", front.ActivationBytes, 30 + 4},
 		{"and are stage 1's input", behind.InputBytes, 30 + 4},
 		{"their gradients come back", behind.GradientBytes, 30 + 4},
-		// The gradient of layer 1's input is made in full. Beside it is the larger of two: its sum with the gradient that
-		// came back, or 30 bytes and a quarter of the layer's other 10 bytes.
+		// The gradient of layer 1's input, 30 bytes, is made in full. The peak adds the larger of two: 30 for its sum
+		// with the gradient that came back, or 30 and a quarter of the layer's other 10 bytes.
 		{"inside a backward of stage 0", front.BackwardPeak, 30 + 30 + 2},
-		// Layer 0 saves 50, layer 1 a quarter of 16, and layer 1 needs 32 besides its output.
+		// Layer 0 saves 50 and layer 1 saves a quarter of 16. Layer 1 needs 32 besides its output.
 		{"inside a forward of stage 0", front.ForwardPeak, 50 + 4 + 32},
-		// 26 of layer 2, which saved 20, and a gradient of 16 for the whole output of layer 1. Then layer 1's 30 and three
-		// quarters of 40, and 16 in parts.
+		// Layer 2 needs 26, saved 20, and leaves a gradient of 16 for the whole output of layer 1. Then layer 1 needs
+		// 30, three quarters of 40, and 16 for a sum of parts.
 		{"inside a backward of stage 1", behind.BackwardPeak, 16 - 20 + 30 + 30 + 16},
 	} {
 		if k.got != k.want {
@@ -68,7 +69,8 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 	}
 }
 
-// If a later stage also reads a layer's output, that output crosses a boundary inside another layer only once.
+// TestWhatSkipsADividedLayerCrossesOnce: a later stage also reads the output of the layer in front of a divided layer.
+// That output crosses the boundary inside the divided layer only once.
 func TestWhatSkipsADividedLayerCrossesOnce(t *testing.T) {
 	p := chain()
 	p.Layers[3].From = []int{2, 1} // layer 3 reads layer 1 past layer 2

@@ -23,10 +23,10 @@ func loweredOf(t testing.TB, order string, s schedule.Settings) *schedule.Progra
 	return p
 }
 
-// TestElasticFillsBubbles uses uniform stages whose backward takes twice as long as the forward. One pipeline takes
-// 3 (M+S-1) for a batch. With N pipelines a batch takes at least 1/N of that, because a pipeline ends each iteration
-// before it begins the next. It also takes at least the 3 M that a stage computes. The order reaches the larger of
-// the two within 3 %, so that (M+S-1)/M pipelines leave no bubble.
+// TestElasticFillsBubbles uses uniform stages whose backward takes twice as long as the forward. One pipeline of M
+// micro-batches on S stages takes 3 (M+S-1) for a batch. With N pipelines a batch takes at least 1/N of that, because a
+// pipeline ends each iteration before it begins the next. It also takes at least the 3 M that a stage computes. The
+// simulated time is at most 3 % above the larger of these two bounds.
 func TestElasticFillsBubbles(t *testing.T) {
 	for _, stages := range []int{2, 3, 4, 6} {
 		for _, m := range []int{1, 2, 3, 5, 8} {
@@ -47,8 +47,8 @@ func TestElasticFillsBubbles(t *testing.T) {
 	}
 }
 
-// TestElasticMemory adds up by hand, on one stage: N times the bytes of a pipeline, the reference, and the most that
-// the queue and the gradients hold together.
+// TestElasticMemory adds up by hand, on one stage: N times the bytes of a pipeline, the reference, and the most bytes
+// of queue and gradients together.
 func TestElasticMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 5).Draw(t, "pipelines")
@@ -93,7 +93,7 @@ func TestElasticUpdateTimes(t *testing.T) {
 				c.Stages[0][0].PulledUpdateS, c.Stages[0][0].ReferenceUpdateS = k.elastic, k.reference
 				want := k.want
 				if n == 1 {
-					want = compute + 0.5 // plain training
+					want = compute + 0.5 // one pipeline trains without a reference
 				}
 				_, sum, err := Run(p, c, Options{})
 				if err != nil {

@@ -12,13 +12,13 @@ const mostPaced = 16
 
 // Expect returns the Summary that Run would give on workers whose pace varies.
 //
-// Its times are means over several runs. In each run a different worker is slower by Noise.PaceSpread, and the
-// others are faster, so that the total work stays the same.
+// Its times are means over several runs. In each run a different worker is slower by Noise.PaceSpread, and the others
+// are faster, so that the total work stays the same.
 //
-// Which core is slow changes within seconds, while a step takes milliseconds. So within one step, one of the cores
-// is slow. As long as the order of computations stays, the step time is convex in their times, so the mean is no
-// shorter than at equal pace. How much longer it is depends only on how often the schedule makes workers wait for
-// each other. Workers that take turns on fewer cores have no fixed slow core: a free worker goes on, and only the
+// Which core is slow changes within seconds, while a step takes milliseconds. So within one step, one of the cores is
+// slow. As long as the order of computations stays, the step time is convex in their times. So the mean is at least the
+// step time at equal pace. How much longer it is depends only on how often the schedule makes workers wait for each
+// other. Workers that take turns on fewer cores have no fixed slow core: a free worker runs on any core, and only the
 // mean pace counts.
 //
 // All of Costs.Noise is applied. Options.Vary must be nil, since Expect sets it.

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestPipelineLengthsAsPublished checks a hundred lengths of a strict 1F1B order. They are from the script of
-// DAPPLE's published planner, which treats the network between two stages as a stage.
+// TestPipelineLengthsAsPublished checks the lengths of about a hundred pipelines in a strict 1F1B order. The lengths
+// are from the script of DAPPLE's published planner, which treats the network between two stages as a stage.
 func TestPipelineLengthsAsPublished(t *testing.T) {
 	for _, c := range shared.PipelineLengths(t) {
 		S := len(c.Forward)

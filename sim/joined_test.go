@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// TestJoinedProfiles: the costs of a stage, updates included, are those of its own device type. Other times of the
-// runtime are means over the plan's devices.
+// TestJoinedProfiles: the costs of a stage, updates included, are those of its own device type. The other measured
+// times (DispatchS, SendS, ReceiveS, PaceSpread) are means over the plan's devices.
 func TestJoinedProfiles(t *testing.T) {
 	slow := chain()
 	slow.Transfer = &profile.Transfer{BandwidthBytesPerSecond: 1, DispatchS: 0.75, SendS: 2, ReceiveS: 4}

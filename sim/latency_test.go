@@ -31,14 +31,15 @@ func exactly(t *testing.T, got, want float64, format string, args ...any) {
 	}
 }
 
-// TestZeroBubbleLatency: with transfers of SR, a step of ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) takes
+// TestZeroBubbleLatency checks a step of M micro-batches on S stages, with times F, I and W of a forward, an input
+// gradient and a weight gradient. With transfers of SR, ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) take
 //
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W) + 4(S-1)SR     while 2 SR <= W
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W) + 2(S-1)SR    while 2 SR <= F+I, in a steady step
 //
-// for M >= 2S. A weight gradient hides two transfers. With S micro-batches in flight, each of the S-1 boundaries
-// shows twice in each direction. A single step of ZB-H2 takes at least (S-1)(F+SR) more than its work, because the
-// last stage begins that late.
+// for M >= 2S. A weight gradient hides two transfers. With S micro-batches in flight, transfers over each of the S-1
+// boundaries are visible twice in each direction. A single step of ZB-H2 takes at least (S-1)(F+SR) more than its work,
+// because the last stage begins that late.
 func TestZeroBubbleLatency(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 2*S + 1} {
@@ -63,8 +64,8 @@ func TestZeroBubbleLatency(t *testing.T) {
 	}
 }
 
-// TestZeroBubbleVLatency: transfers cost ZB-V (arXiv 2405.15362) (6(p-1)-2) SR in a steady step. This holds where F
-// = I = W, M >= 2p and SR <= F/4, half a chunk's slot.
+// TestZeroBubbleVLatency: transfers of SR add (6(p-1)-2) SR to a steady step of ZB-V (arXiv 2405.15362) on p workers.
+// This is true where F = I = W, with M >= 2p micro-batches and SR <= F/4, half of the time of a chunk's forward.
 func TestZeroBubbleVLatency(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * p, 4 * p, 4*p + 1} {
@@ -79,13 +80,13 @@ func TestZeroBubbleVLatency(t *testing.T) {
 	}
 }
 
-// TestInterleavedLatency: without transfers a step takes M(F+B) + (p-1)(F+B)/v (arXiv 2104.04473, §2.2). Transfers
-// of SR add
+// TestInterleavedLatency: on p workers with v chunks each, M micro-batches take M(F+B) + (p-1)(F+B)/v without transfers
+// (arXiv 2104.04473, §2.2). F and B are the forward and backward of all chunks of a worker. Transfers of SR add
 //
 //	interleaved  2(pv-1)SR    while SR <= F/v and SR <= B/v, M a multiple of p
 //	bfs          2(p-1)SR     while SR <= (M/p-1) F/v and SR <= (M/p-1) B/v
 //
-// Every transfer of an interleaved micro-batch's path adds to the time; breadth first, only those of one chunk do.
+// Every transfer of an interleaved micro-batch's path adds to the time. With breadth first, only those of one chunk do.
 func TestInterleavedLatency(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, v := range []int{2, 4} {
@@ -110,7 +111,9 @@ func TestInterleavedLatency(t *testing.T) {
 	}
 }
 
-// TestChimeraLatency: for even p, M a multiple of p, and B >= F, a step of Chimera (arXiv 2107.06925) takes
+// TestChimeraLatency checks a step of Chimera (arXiv 2107.06925) with M micro-batches on p workers. F and B are the
+// times of a stage's forward and backward, SR is that of a transfer. For even p, M a multiple of p, and B >= F, it
+// takes
 //
 //	M(F+B) + (p-2)F + (M/p)(p-2)(B-F) + c SR,  c = 2M(1-1/p) + max(0, p-3)
 //
@@ -135,9 +138,9 @@ func TestChimeraLatency(t *testing.T) {
 	}
 }
 
-// TestStreamLatency: PipeDream's straight stream (§3.2) of N minibatches takes as long as 1F1B of N micro-batches,
-// SNO in BaPipe's Table II. A long stream takes F+B+2 SR(1-1/S) for each minibatch, for every SR tried. Stage i
-// keeps S-i versions under stash (§3.3).
+// TestStreamLatency: on S stages, PipeDream's straight stream (§3.2) of N minibatches takes as long as 1F1B of N
+// micro-batches, SNO in BaPipe's Table II. A long stream takes F+B+2 SR(1-1/S) for each minibatch, for every transfer
+// time SR tried. Stage i keeps S-i versions under stash (§3.3).
 func TestStreamLatency(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, N := range []int{S, 2 * S, 4 * S, 2*S + 1} {
@@ -173,9 +176,9 @@ func TestStreamLatency(t *testing.T) {
 	}
 }
 
-// TestDeeperOrdersBeyondTheirRange repeats LANDSCAPE's independent simulation at p = 8, M = 32, F = 1, B = 2.
-// BaPipe's SO formula (Table II) gives 145 at SR = 2 and 159 at SR = 3, but SO and P_B take 159 and 201 there. GPipe
-// takes exactly its own formula.
+// TestDeeperOrdersBeyondTheirRange repeats LANDSCAPE's independent simulation: 8 stages, 32 micro-batches, F = 1, B =
+// 2. BaPipe's SO formula (Table II) gives 145 with transfers of SR = 2 and 159 with SR = 3, but SO and P_B take 159 and
+// 201. GPipe takes exactly its own formula.
 func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
 	for SR, want := range map[float64]float64{2: 159, 3: 201} {
 		for _, name := range []string{"so", "pb"} {
@@ -187,7 +190,8 @@ func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
 }
 
 // TestPBNeedsOneLess: DAPPLE's P_B is as fast as BaPipe's SO and holds one micro-batch less on every stage. This is
-// true while 2 SR <= F+B (LANDSCAPE §C.3; M >= 2S so that no depth is clamped).
+// true while two transfers take at most F+B (LANDSCAPE §C.3). There are at least twice as many micro-batches as stages,
+// so that no depth is limited by their number.
 func TestPBNeedsOneLess(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {
@@ -208,11 +212,12 @@ func TestPBNeedsOneLess(t *testing.T) {
 	}
 }
 
-// TestAdvanceForward varies AvgPipe's advance (§4.2) at p = 8, M = 32, F = 1, B = 2 (LANDSCAPE §C.3). It looks for
-// the smallest advance over 1F1B that reaches AFAB's time. With the same advance on every stage but the last, 11 are
-// needed at SR = 0.1 (19 held on the first stage), and 21 at SR = 0.25. Advances that differ by stage are much
-// smaller. If they fall evenly to the last stage, rounded up, 4 are enough; LANDSCAPE has 6, for a grading that it
-// does not describe. If stage i has P_B's advance of p-1-i, but at most 3, the first stage holds 11.
+// TestAdvanceForward varies AvgPipe's advance (§4.2) on 8 stages with 32 micro-batches, F = 1, B = 2 (LANDSCAPE §C.3).
+// It looks for the smallest advance over 1F1B that reaches AFAB's time, with transfers of SR. With the same advance on
+// every stage but the last, 11 are needed at SR = 0.1 (19 held on the first stage), and 21 at SR = 0.25. Advances that
+// differ by stage are much smaller. If they fall evenly to the last stage, rounded up, 4 are enough; LANDSCAPE has 6,
+// for a grading that it does not describe. If stage i has P_B's advance of 7-i, but at most 3, the first stage holds
+// 11.
 func TestAdvanceForward(t *testing.T) {
 	const p, M = 8, 32
 	least := func(SR float64, depth func(extra, i int) int) int {

@@ -59,7 +59,7 @@ const (
 	ofAll
 )
 
-// gradientBytes returns the size of those gradients.
+// gradientBytes returns the size of the gradients that g says exist.
 func (c *StageCost) gradientBytes(g gathered) int64 {
 	switch g {
 	case ofWhole:
@@ -70,8 +70,8 @@ func (c *StageCost) gradientBytes(g gathered) int64 {
 	return 0
 }
 
-// inside notes the most that an instruction holds for a moment, above what was held before it. The first backward
-// after an update makes the parameters' gradients as it goes.
+// inside notes the peak inside an instruction, above what was held before it. The first backward after an update makes
+// the parameters' gradients while it runs.
 func (m *held) inside(w int, in schedule.Instruction, c *StageCost) { m.touch(w, m.insideOf(in, c)) }
 
 func (m *held) insideOf(in schedule.Instruction, c *StageCost) int64 {
@@ -118,9 +118,9 @@ func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gat
 	}
 }
 
-// settle changes what a worker holds after an instruction has ended. What crosses a cut belongs to the sender from
-// the computation that made it. It belongs to the receiver from its arrival, whether or not the receiver has taken
-// it yet. Between two stages of one worker it changes hands in place.
+// settle changes what a worker holds after an instruction has ended. A tensor that crosses a cut counts for the sender
+// from the computation that makes it. From its arrival it counts for the receiver, even before the receiver's receive.
+// Between two stages of one worker the tensor is handed over without a copy.
 func (m *held) settle(w int, in schedule.Instruction) {
 	a := &m.accounts[w]
 	c := m.terms.of(in)
@@ -158,11 +158,11 @@ func (m *held) settle(w int, in schedule.Instruction) {
 	case schedule.RG:
 		m.gradients[m.terms.place(in)] = ofAll // the server has held them since they arrived
 	case schedule.RW:
-		a.hold(-m.terms.bytesOf(in)) // they overwrite the trainer's own weights
+		a.hold(-m.terms.bytesOf(in)) // the weights received overwrite the trainer's own
 	case schedule.AR, schedule.TG, schedule.GN:
 		m.makeGradients(w, in, c, ofAll) // a replica without a micro-batch contributes zeros
 		if m.terms.p.Defers() && in.Kind == schedule.AR {
-			m.gradients[m.terms.place(in)] = none // they wait for their update; the next minibatch makes new ones
+			m.gradients[m.terms.place(in)] = none // they are summed and wait for their update; the next minibatch makes new ones
 		}
 	case schedule.U, schedule.PV:
 		cost := m.terms.p.UpdateCost(in)
@@ -179,8 +179,8 @@ func (m *held) settle(w int, in schedule.Instruction) {
 	m.sample(w)
 }
 
-// handsOut notes what a message between server and trainer is made of: the trainer's gradients, or a copy of the
-// weights.
+// handsOut notes the memory of a message between server and trainer: it takes over the trainer's gradients, or is a
+// copy of the weights.
 func (m *held) handsOut(w int, in schedule.Instruction) {
 	switch in.Kind {
 	case schedule.SG:

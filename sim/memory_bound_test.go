@@ -133,7 +133,7 @@ func TestAtMostBytesOfAWaitingStage(t *testing.T) {
 	}
 }
 
-// crossing sets the bytes that pass the cut between two stages in each direction.
+// crossing sets the bytes that cross the cut between two stages in each direction.
 func crossing(costs Costs, bytes int64) {
 	costs.Stages[0][0].ActivationBytes = bytes
 	costs.Stages[1][0].InputBytes, costs.Stages[1][0].GradientBytes = bytes, bytes

@@ -9,26 +9,26 @@ import (
 
 // Noise holds the effects that change computation times on a real machine.
 //
-// The code that makes Costs from a profile fills it in. Run does not read it; Vary turns it into Options.Vary.
-// Expect applies all of it. A term stays only while it changes which plan is fastest. Each comment names a plan that
-// it changes, as TestNoiseMovesABestPlan in tune shows.
+// The code that makes Costs from a profile fills it in. Run does not read it; Vary turns it into Options.Vary. Expect
+// applies all of it. A term is kept only as long as it changes which plan is fastest. The comment of each field names a
+// plan that the field changes, as TestNoiseMovesABestPlan in tune shows.
 //
 // The time that a host spends on sends and receives is not here but in Costs (SendS, ReceiveS), since it belongs to
 // instructions of the Program.
 type Noise struct {
 	// DispatchS is the time, in seconds, that the runtime adds to each computation except updates. It matters for plans
-	// with different numbers of computations. convnet, batch 16, on two workers is fastest as dp; without DispatchS as
-	// dp-overlap.
+	// with different numbers of computations. With it, convnet with batch 16 on two workers is fastest as dp; without
+	// it, as dp-overlap.
 	DispatchS float64
 	// Spread is the interquartile range of a computation's time divided by its median, by stage and replica. The last
-	// replica given stands for those after it; a stage not given does not vary. It matters for plans in which workers
-	// wait for the slowest more or less often. convnet, batch 16, on two workers is fastest as dp; without Spread as
-	// dp-overlap.
+	// replica given stands for those after it; a stage not given does not vary. It matters for plans that differ in how
+	// often workers wait for the slowest. With it, convnet with batch 16 on two workers is fastest as dp; without it,
+	// as dp-overlap.
 	Spread [][]float64
 	// PaceSpread is how much slower than the workers' mean one worker is, as a fraction. One worker stays slow for
-	// longer than a step. Only Expect applies it, since it takes one run for each worker. It matters for plans in which
-	// a step waits more or less for one worker. convnet, batch 16, on two workers is fastest as dp; without PaceSpread
-	// as dp-overlap.
+	// longer than a step. Only Expect applies it, since it takes one run for each worker. It matters for plans that
+	// differ in how much a step waits for one worker. With it, convnet with batch 16 on two workers is fastest as dp;
+	// without it, as dp-overlap.
 	PaceSpread float64
 }
 
@@ -96,7 +96,7 @@ func (n *Noise) SpreadOf(stage, replica int) float64 {
 }
 
 // Vary returns a function that adds dispatch time and spread to computations, with all workers at the same pace. It
-// is nil if there is neither.
+// returns nil if there is no dispatch time and no spread.
 func (n *Noise) Vary() Vary {
 	if n.DispatchS == 0 && !n.Varies() {
 		return nil

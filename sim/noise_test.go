@@ -33,8 +33,8 @@ func TestRunReadsNoNoise(t *testing.T) {
 	})
 }
 
-// Vary of 2 s, by hand: the dispatch time is added after the pace and the spread. Micro-batches 2k and 2k+1 draw two
-// factors with product 1.
+// TestVaryByHand checks Vary for computations of 2 s. The dispatch time is added after the pace and the spread.
+// Micro-batches 2k and 2k+1 draw two factors whose product is 1.
 func TestVaryByHand(t *testing.T) {
 	first := schedule.Instruction{Kind: schedule.F, Stage: 1, Replica: 2, Micro: 6}
 	second := first

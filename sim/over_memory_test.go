@@ -36,7 +36,7 @@ func TestOverIsTheFirstInstructionBeyondTheMemory(t *testing.T) {
 		{[2]int64{0, 0}, nil},
 		{[2]int64{9, 100}, &Over{Worker: 0, Throughout: true, Bytes: 10}},
 		{[2]int64{100, 14}, &Over{Worker: 1, Instruction: received, Bytes: 15}},
-		// three micro-batches, and the output that the third sends
+		// three micro-batches of one byte, the output of 5 that the third sends, and the fixed 10
 		{[2]int64{17, 100}, &Over{Worker: 0, Instruction: forward(0, 2), Bytes: 18}},
 	} {
 		_, sum, err := Run(p, c, Options{MemoryBytes: func(w int) int64 { return k.most[w] }})

@@ -216,8 +216,8 @@ func stageCost(known, packed *layerCosts, c *cluster.Cluster, pl *plan.Plan, s i
 	return out, spread, nil
 }
 
-// onBoard adjusts a stage's costs if they are those of an FPGA board. Memory works in parallel with the slices of a
-// board, and a forward and a backward together may take less than one after the other.
+// onBoard adjusts a stage's costs if they are those of an FPGA board. The memory and the slices of a board work in
+// parallel, and a forward and a backward together may take less than one after the other.
 func (k *StageCost) onBoard(p *profile.Profile, d cluster.DeviceType, costs []profile.Cost, st plan.Stage) {
 	if !profile.OfBoards(costs) {
 		return
@@ -257,8 +257,8 @@ func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, dev
 	return out, nil
 }
 
-// PackingS returns functions for the time to pack and to unpack numbers, in seconds. They use the measured rates, or
-// else one pass over both copies at the device's memory bandwidth, if that is known.
+// PackingS returns functions for the time to pack and to unpack numbers, in seconds. They use the measured rates.
+// Without them they assume that both copies move once at the device's memory bandwidth, if that is known.
 func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
 	unpack func(whole, packed int64) float64) {
 	if measured, known := p.On(device).Transfer.PackingIn(f); known {
@@ -274,8 +274,8 @@ func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device s
 	return pass, pass
 }
 
-// tiedS returns how long it takes to add up the gradients of parameters that the stage shares with other stages.
-// Each replica gets them from the replica with the same number, if the other stage has that many.
+// tiedS returns how long it takes to add up the gradients of parameters that the stage shares with other stages. Each
+// replica gets them from the other stage's replica with the same number, if that exists.
 func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64 {
 	stageOf := pl.StageOf(len(p.Layers))
 	longest := 0.0

@@ -77,7 +77,7 @@ func TestCostsOfTwoStages(t *testing.T) {
 			ReferenceBytes:  22,
 			ForwardPeak:     150 + 170,
 			EvaluatePeak:    100 + 170, // a later stage reads layer 0's output, so it stays
-			// Layer 1 takes 130. Then its 150 are freed and layer 0's gradient of 100 is there: -50 + 130.
+			// Layer 1 needs 130. Then its 150 are freed and layer 0's gradient of 100 is there: -50 + 130.
 			BackwardPeak:      130,
 			InputPeak:         130,
 			FirstBackwardPeak: 130, // then 10 bytes of gradients: -150 + 100 + 10 + 130
@@ -98,7 +98,8 @@ func TestCostsOfTwoStages(t *testing.T) {
 			ReferenceBytes: 28,
 			ForwardPeak:    320,
 			EvaluatePeak:   100 + 170,
-			// Layer 3 takes 130. Then -150 and two gradients of 100 (layers 2 and 0), so layer 2 takes 50 + 130.
+			// Layer 3 needs 130. Then its 150 are freed and two gradients of 100 are there, of layers 2 and 0. Layer 2
+			// needs 130 more: 50 + 130.
 			BackwardPeak:      180,
 			InputPeak:         180,
 			FirstBackwardPeak: 180 + 16,
@@ -143,8 +144,8 @@ func TestRecomputeTradesTimeForMemory(t *testing.T) {
 	}
 }
 
-// Measured times besides the layers' own: inputs are copied once for each forward, and recomputing takes its
-// measured time, not that of a forward.
+// TestWhatInstructionsTakeBeside checks measured times other than those of layers. Inputs are copied once for each
+// forward, and recomputing takes its measured time, not that of a forward.
 func TestWhatInstructionsTakeBeside(t *testing.T) {
 	p := chain()
 	p.Transfer = &profile.Transfer{DispatchS: 1, SendS: 2, ReceiveS: 3}
@@ -194,8 +195,8 @@ func TestWhatInstructionsTakeBeside(t *testing.T) {
 	}
 }
 
-// By hand: four layers in one stage, recomputed two at a time. Layer 2 reads layer 1's output and layer 3 reads
-// layer 0's, so these 200 are kept.
+// TestRecomputeTwoLayersAtATime counts by hand: four layers in one stage, recomputed two at a time. Layer 2 reads layer
+// 1's output and layer 3 reads layer 0's, so these 200 are kept.
 func TestRecomputeTwoLayersAtATime(t *testing.T) {
 	pl := twoStages()
 	pl.Stages = []plan.Stage{{LastLayer: 3, Devices: []int{0}, Warmup: 1, Recompute: plan.Every(2)}}

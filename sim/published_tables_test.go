@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// TestBaPipeTableI: on devices that transfer while they compute, 1F1B-AS and FBP-AS take (M+N-1)(F+B), with a bubble
-// of (N-1)/(M+N-1). Stage i of N, counted from 1, holds features of (N-i+1)a with 1F1B-AS and of 2(N-i+1)a with
-// FBP-AS. Links need the bandwidth of the table's last row: a/F for 1F1B-AS, and 2a/(F+B) in both directions
-// together for FBP-AS. FBP-AS is also tested with a/F, which its first forwards need.
+// TestBaPipeTableI: on devices that transfer while they compute, 1F1B-AS and FBP-AS take (M+N-1)(F+B), with a bubble of
+// (N-1)/(M+N-1), for M micro-batches on N stages. A micro-batch has features of size a. Stage i, counted from 1, holds
+// (N-i+1)a with 1F1B-AS and 2(N-i+1)a with FBP-AS. Links need the bandwidth of the table's last row: a/F for 1F1B-AS,
+// and 2a/(F+B) in both directions together for FBP-AS. FBP-AS is also tested with a/F, which its first forwards need.
 func TestBaPipeTableI(t *testing.T) {
 	for _, N := range []int{2, 3, 4, 8} {
 		for _, M := range []int{N, 2 * N, 4 * N, 2*N + 1} {
@@ -50,8 +50,9 @@ func streaming(stages int, forwardS, backwardS, link float64) Costs {
 	return Streaming(Uniform(stages, forwardS, backwardS, 0), link)
 }
 
-// Below Table I's bandwidth the pipeline slows down. 1F1B-AS is tested with links 10 % too slow for a/F. FBP-AS is
-// tested with one link for both directions, 10 % too slow for 2a/(F+B).
+// TestBaPipeTableIBandwidths: with less than Table I's bandwidth the pipeline slows down. 1F1B-AS is tested with links
+// 10 % too slow for a/F, where a is the size of a micro-batch's features. FBP-AS is tested with one link for both
+// directions, 10 % too slow for 2a/(F+B).
 func TestBaPipeTableIBandwidths(t *testing.T) {
 	const N, M, F, B = 4, 64, 1.0, 1.0
 	ideal := float64(M+N-1) * (F + B)
@@ -76,8 +77,8 @@ func TestBaPipeTableIBandwidths(t *testing.T) {
 	}
 }
 
-// TestBaPipeTableIIMemory: SNO holds (N-i+1)a and SO 2(N-i+1)a on stage i of N, counted from 1. TestKnownStepTimes
-// checks the times and bubbles of Table II.
+// TestBaPipeTableIIMemory: on stage i of N, counted from 1, SNO holds (N-i+1)a and SO 2(N-i+1)a, with a the size of a
+// micro-batch's features. TestKnownStepTimes checks the times and bubbles of Table II.
 func TestBaPipeTableIIMemory(t *testing.T) {
 	for _, N := range []int{2, 3, 4, 8} {
 		for _, M := range []int{N, 2 * N, 4 * N, 2*N + 1} {
@@ -132,8 +133,8 @@ func TestPipeDreamStream(t *testing.T) {
 	}
 }
 
-// TestPipeDreamRoundRobin has the shape of PipeDream's Fig. 8. The first stage is r times as slow and has r replicas
-// in turn; the second stage has one worker. Each minibatch takes the bottleneck's time, except for filling and
+// TestPipeDreamRoundRobin has the shape of PipeDream's Fig. 8. The first stage is r times as slow and has r replicas,
+// which take turns; the second stage has one worker. Each minibatch takes the bottleneck's time, except for filling and
 // emptying the pipeline.
 func TestPipeDreamRoundRobin(t *testing.T) {
 	for _, r := range []int{2, 3, 4} {
@@ -161,7 +162,8 @@ func TestPipeDreamRoundRobin(t *testing.T) {
 	}
 }
 
-// TestModelParallel: without pipelining a step takes M N (F+B) and two transfers for each cut and micro-batch.
+// TestModelParallel: without pipelining, a step of M micro-batches on N stages takes M N (F+B) and two transfers for
+// each cut and micro-batch.
 func TestModelParallel(t *testing.T) {
 	for _, N := range []int{1, 2, 4} {
 		for _, M := range []int{1, 3, 8} {
@@ -178,9 +180,9 @@ func TestModelParallel(t *testing.T) {
 	}
 }
 
-// TestPairsOnBoards: a stage takes F and B separately, and P < F + B for a pair at once. FBP-AS has M-1 pairs on the
-// last stage. Before and after them are N forwards and N backwards without a partner: (M-1) P + N (F + B). If P is F
-// + B, this is Table I's time.
+// TestPairsOnBoards: on a board, a stage takes F and B one after the other, and P < F + B for a pair at once. FBP-AS
+// with M micro-batches on N stages has M-1 pairs on the last stage. Before and after them are N forwards and N
+// backwards without a partner: (M-1) P + N (F + B). If P is F + B, this is Table I's time.
 func TestPairsOnBoards(t *testing.T) {
 	for _, N := range []int{1, 2, 3, 4} {
 		for _, M := range []int{2 * N, 4 * N, 32} {

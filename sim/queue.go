@@ -18,7 +18,7 @@ type happening uint8
 const (
 	hostEnd   happening = iota // the host has finished the current instruction of its list
 	deviceEnd                  // the device has finished a computation that its host had issued
-	summed                     // a collective that the worker has issued is complete
+	summed                     // a collective, or an update by the reference's thread, is complete
 	arrival                    // a message has arrived
 	occupying                  // a message has arrived that kept both devices busy
 	credit                     // a slot of the edge is free again

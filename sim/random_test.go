@@ -26,7 +26,7 @@ func randomCosts(t *rapid.T, p *schedule.Program) Costs {
 		Transfer: func(from, to int, _ int64) (float64, float64) { return latency[from*p.Workers+to], 0 },
 	}
 	drawBesides(t, &c)
-	// All-reduces of several stages on one worker queue, and a longest path cannot express a queue.
+	// All-reduces of several stages on one worker queue. A longest path cannot express a queue.
 	queues := false
 	for w := range p.Workers {
 		several := 0
@@ -77,8 +77,8 @@ func TestRandomPrograms(t *testing.T) {
 	})
 }
 
-// TestEveryFamilyIsTheLongestPath does the same for every family and policy, on costs without any symmetry. So
-// results that no closed form covers equal a brute-force replay.
+// TestEveryFamilyIsTheLongestPath does the same as TestRandomPrograms for every family and policy, on costs without any
+// symmetry. So results that no closed form covers equal the longest paths too.
 func TestEveryFamilyIsTheLongestPath(t *testing.T) {
 	all := family.All()
 	rapid.Check(t, func(t *rapid.T) {

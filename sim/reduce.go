@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// The gradients of a stage's replicas are summed from the backward that makes the last of them. As in package run,
-// layers are summed from the last to the first in buckets, while the backward goes on with the layers in front
+// A stage's replicas begin to sum their gradients during the backward that makes the last of them. As in package run,
+// layers are summed from the last to the first in buckets, while the backward continues with the layers in front
 // (PipeDream §4).
 
 // Share is a part of a stage's gradients that its replicas sum at once.
@@ -19,16 +19,16 @@ type Share struct {
 	Part float64 // the fraction of the stage's gradients, and of AllReduceS
 }
 
-// layerwise holds, for each layer of a stage, the time of its backward and the bytes of its gradients. They say when
-// the gradients exist.
+// layerwise holds, for each layer of a stage, the time of its backward and the bytes of its gradients. From them
+// follows when the gradients exist.
 type layerwise struct {
 	took  []float64
 	bytes []int64
 }
 
 // summedBeside returns the gradients that can be summed during a stage's last whole backward, and during its last
-// weights' half. Gradients that fill no bucket are summed afterwards. Workers that are threads and keep all cores
-// busy would slow down their own backwards. For them all gradients are summed afterwards.
+// weights' half. Gradients that fill no bucket are summed afterwards. If workers are threads that keep all cores busy,
+// their sums would slow down their own backwards. Then all gradients are summed afterwards.
 func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage,
 	workers int) (whole, halves layerwise) {
 	if len(st.Devices) < 2 || c.Crowded(workers) {
@@ -103,8 +103,8 @@ func (a *sums) closes(w int, in schedule.Instruction, start, end float64) {
 	}
 }
 
-// addUp returns when the replicas' sum of gradients begins and ends. All members have joined. A worker takes part in
-// one sum at a time.
+// addUp returns when the replicas' sum of gradients begins and ends, once all members have joined. A worker takes part
+// in one sum at a time. It also notes the times in which the sum slows down the members' computations.
 func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 	for _, w := range g.workers {
 		end = max(end, a.reducing[w])
@@ -124,7 +124,7 @@ func (a *sums) addUp(g *gathering, now float64) (start, end float64) {
 	}
 	left := 1.0
 	first := a.sharesOf(g.members[0])
-	ready := make([]float64, len(first)) // by share: when the last member has it
+	ready := make([]float64, len(first)) // by share: when the last member has its gradients
 	for k, m := range g.members {
 		last, there := a.closings[a.terms.place(m)], a.sharesOf(m)
 		for i := range ready {

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5. The last backward
-// is from 8 to 14. Half of the gradients are ready after a third of it, at 10. A quarter more is ready at its end,
-// with the rest. The steps are worked out by hand.
+// TestSumsBeginInTheBackward: two replicas with two micro-batches each, F = 1, B = 6 and U = 0.5. The last backward is
+// from 8 to 14. Half of the gradients are ready after a third of it, at 10. The others, among them a share of a
+// quarter, are ready at its end. The steps are worked out by hand.
 func TestSumsBeginInTheBackward(t *testing.T) {
 	p := replicas(t, "dp", 2, 4)
 	for _, c := range []struct{ R, want float64 }{
@@ -107,7 +107,7 @@ func TestBuckets(t *testing.T) {
 }
 
 // TestCrowdedWorkersSumBehind: if workers are threads that share too few cores, sums run after the backward, because
-// they would take its cores.
+// sums during it would take cores from it.
 func TestCrowdedWorkersSumBehind(t *testing.T) {
 	p := chain()
 	for l := range p.Layers {

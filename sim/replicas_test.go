@@ -38,9 +38,9 @@ func replicated(t *testing.T, n int, change func(pl *plan.Plan, p *profile.Profi
 	return costs.Stages[0][0]
 }
 
-// What replicas send in a step (Rajbhandari et al., ZeRO, SC 2020, section 7): 2 (n-1)/n of the parameters without
-// sharding and with zero1 and zero2, and 3 (n-1)/n with zero3. If layers compute nothing meanwhile, the step takes
-// the time of that traffic.
+// TestTrafficOfDividedReplicas checks what n replicas send in a step (Rajbhandari et al., ZeRO, SC 2020, section 7): 2
+// (n-1)/n of the parameters without sharding and with zero1 and zero2, and 3 (n-1)/n with zero3. If layers compute
+// nothing meanwhile, the step takes the time of that traffic.
 func TestTrafficOfDividedReplicas(t *testing.T) {
 	for _, n := range []int{2, 4, 8} {
 		once := 500.0 * float64(n-1) / float64(n) / 1000
@@ -54,7 +54,7 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 			if got := k.ForwardS + k.BackwardS + k.AllReduceS + k.GatherS; math.Abs(got-want*once) > 1e-9 {
 				t.Errorf("%v of %d: %v s, want %v", shard, n, got, want*once)
 			}
-			// An update covers only a part of the states.
+			// With sharding, an update covers only a part of the states.
 			update := 4.0
 			if shard != plan.ShardNothing {
 				update /= float64(n)
@@ -66,11 +66,11 @@ func TestTrafficOfDividedReplicas(t *testing.T) {
 	}
 }
 
-// A unit takes the longer of its computation and its collectives. By hand, two replicas over 1000 bytes a second:
-// half of a unit's bytes cross. The block's 400 take 0.2 s each time, and the head's 100 take 0.05 s. With links of
-// 100 bytes a second these are 2 s and 0.5 s. Then the block's forward waits 1 s for its weights. Its backward
-// computes for 2 s and waits 2 s for weights and gradients, which take 4 s. If six tenths of a collective hide, four
-// tenths of the shorter of the two are added to both.
+// TestCollectivesBesideUnits: a unit takes the longer of its computation and its collectives. By hand, two replicas
+// over 1000 bytes a second: half of a unit's bytes cross. The block's 400 take 0.2 s each time, and the head's 100 take
+// 0.05 s. With links of 100 bytes a second these are 2 s and 0.5 s. Then the block's forward waits 1 s for its weights.
+// Its backward computes for 2 s and waits 2 s for weights and gradients, which take 4 s. If six tenths of a collective
+// are hidden, four tenths of the shorter of the two are added.
 func TestCollectivesBesideUnits(t *testing.T) {
 	zero3 := func(overlap, bandwidth float64) StageCost {
 		return replicated(t, 2, func(pl *plan.Plan, p *profile.Profile, d *cluster.DeviceType) {
@@ -97,10 +97,10 @@ func TestCollectivesBesideUnits(t *testing.T) {
 	}
 }
 
-// When replicas sum, by hand: F = 2, U = 4 and B = 5; the first 3 of B are the head's. The all-reduce takes 4 s, and
-// the head's fifth of it 0.8 s. After the backward: 2 + 5 + 4 + 4. In buckets of 100 bytes the head is summed from 5
-// to 5.8 and the block from 7 to 10.2. In one bucket of 500, everything is summed from 7 on. If half hides, half of
-// the head's 0.8 s is added.
+// TestWhenReplicasSum checks a step by hand: F = 2, U = 4 and B = 5, whose first 3 are the head's. The all-reduce takes
+// 4 s, and the head's fifth of it 0.8 s. If sums come after the backward, a step takes 2 + 5 + 4 + 4. In buckets of 100
+// bytes the head is summed from 5 to 5.8 and the block from 7 to 10.2. In one bucket of 500, everything is summed from
+// 7 on. If only half of a sum is hidden, half of the head's 0.8 s is added.
 func TestWhenReplicasSum(t *testing.T) {
 	program := replicas(t, "dp", 2, 2)
 	for _, c := range []struct {
@@ -130,17 +130,17 @@ func TestWhenReplicasSum(t *testing.T) {
 	}
 }
 
-// The time of a step for each way of sharding, by hand. Two replicas over 1000 bytes a second have 4000 bytes of the
-// block and 1000 of the head. A gather takes 2 s and 0.5 s, and so does a scatter. Forwards take 1 s each. Backwards
-// take 3 s for the head, which is first, and 2 s for the block. An update takes 4 s, or 2 s if it is divided. The
-// head's last backward ends at 5 and the block's at 7.
+// TestStepsOfDividedReplicas checks the time of a step for each way of sharding, by hand. Two replicas over 1000 bytes
+// a second have 4000 bytes of the block and 1000 of the head. A gather takes 2 s and 0.5 s, and so does a scatter.
+// Forwards take 1 s each. Backwards take 3 s for the head, which is first, and 2 s for the block. An update takes 4 s,
+// or 2 s if it is divided. The head's last backward ends at 5 and the block's at 7.
 //
-// Without sharding, the head is summed from 5 to 6 and the block from 7 to 11. With zero1 they are summed from 5 to
-// 5.5 and from 7 to 9; after the update, 2.5 s gather all weights, which nothing hides. With zero2 the block's
-// backward and its scatter take 2 s each, the head's 3 s and 0.5 s. That is 7 s for a micro-batch, and then the
-// gather of the weights. With zero3 forwards take 1 s for the head and 2 s for the block, and backwards 3 s and 4 s:
-// 10 s for a micro-batch. If half hides, half of the overlapped time is lost. In a step that is half of the head's
-// sum of 1 s or 0.5 s. In a micro-batch it is half of 2.5 s with zero2, and half of 1.5 s and 3 s with zero3.
+// Without sharding, the head is summed from 5 to 6 and the block from 7 to 11. With zero1 they are summed from 5 to 5.5
+// and from 7 to 9; after the update, 2.5 s gather all weights, which nothing hides. With zero2 the block's backward and
+// its scatter take 2 s each, the head's 3 s and 0.5 s. That is 7 s for a micro-batch, and then the gather of the
+// weights. With zero3 forwards take 1 s for the head and 2 s for the block, and backwards 3 s and 4 s: 10 s for a
+// micro-batch. If only half is hidden, half of the overlapped time is added. In a step that is half of the head's sum
+// of 1 s or 0.5 s. In a micro-batch it is half of 2.5 s with zero2, and half of 1.5 s and 3 s with zero3.
 func TestStepsOfDividedReplicas(t *testing.T) {
 	for _, c := range []struct {
 		shard     plan.Shard

@@ -22,18 +22,18 @@ type Over struct {
 type Summary struct {
 	EndS float64 `json:"end_s"` // when the last instruction ended
 	// StepS is the median over steps of the time from the end of one step to the end of the next. For a single step it
-	// is its length; for workers without common steps (asp) it is the mean. If nothing trains it is EndS.
+	// is the step's length; for workers without common steps (asp) it is the mean. If nothing trains it is EndS.
 	StepS float64 `json:"step_s"`
 	Steps int     `json:"steps"`
-	// BusyS is each worker's computing time, the median over the same steps. Where times vary and steps overlap, a
-	// worker that never waits can exceed the median step time; StepS is then its BusyS.
+	// BusyS is each worker's computing time, the median over the same steps as StepS. Where times vary and steps
+	// overlap, a worker that never waits can exceed the median step time; StepS is then its BusyS.
 	BusyS           []float64 `json:"busy_s"`
 	TotalS          []float64 `json:"-"`                // computing, by worker, from the start to the end
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
 	PeakBytes       []int64   `json:"peak_bytes"`       // by worker
 	PeakActivations []int     `json:"peak_activations"` // by worker
 	Instructions    int64     `json:"instructions"`
-	Over            *Over     `json:"-"` // nil: every worker has enough
+	Over            *Over     `json:"-"` // nil: no worker exceeds its memory
 }
 
 // journal is the output of a simulation: events to draw, and the times of every step.
@@ -70,8 +70,8 @@ type stepTaken struct {
 	busyS []float64 // by worker
 }
 
-// markStart starts the step of a worker's computation if it has not started yet. Since the clock never goes back,
-// the first worker to come sets the start.
+// markStart starts the step of a worker's computation if it has not started yet. Since the clock never goes back, the
+// first worker's computation sets the start.
 func (j *journal) markStart(w int, in schedule.Instruction) {
 	step, now := j.stepOf(in), j.clock.now
 	if in.Kind == schedule.EV || j.last[w] != nil && j.last[w].Step == step {
@@ -83,7 +83,7 @@ func (j *journal) markStart(w int, in schedule.Instruction) {
 	}
 }
 
-// markEnd moves the end of the step to now. The computation that markStart noted last has just ended and took tookS.
+// markEnd moves the end of the step to now. The computation of the last markStart has just ended and took tookS.
 func (j *journal) markEnd(w int, in schedule.Instruction, tookS float64) {
 	j.busyS[w] += tookS
 	if in.Kind != schedule.EV {
@@ -131,8 +131,8 @@ func (s *state) timeline() *trace.Timeline {
 		s.journal.tl.PeakBytes = append(s.journal.tl.PeakBytes, a.peak)
 		s.journal.tl.PeakActivations = append(s.journal.tl.PeakActivations, a.mostMic)
 	}
-	// By start and worker, and otherwise in the order in which they happened. Timeline.Sort would put instructions that
-	// take no time in the order of their text.
+	// Sort by start, then by worker; equal events stay in the order in which they happened. Timeline.Sort would put
+	// instructions that take no time in the order of their text.
 	slices.SortStableFunc(s.journal.tl.Events, func(a, b trace.Event) int {
 		return cmp.Or(cmp.Compare(a.StartS, b.StartS), a.Worker-b.Worker)
 	})
@@ -158,8 +158,8 @@ func (s *state) summary() Summary {
 	return sum
 }
 
-// typical sets the medians over all steps but the first, from the end of one to the end of the next. For a single
-// step it uses that step's length.
+// typical sets the medians over all steps but the first, each from the end of the step before. For a single step it
+// uses that step's length.
 func (sum *Summary) typical(j *journal) {
 	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// By hand: two stages of 1 s forward and 1 s backward, a stream of 6 minibatches, and transfers that take no time.
-// The last stage computes for 12 s from second 1 on, and the first stage ends 1 s later, at 14 s. A save takes 1.5
-// s. Each stage saves after its update for the second minibatch, the last stage at 5 s and the first at 6 s. The
-// first stage saves while it would wait for the last stage, so only the last stage's 1.5 s are added. A drain would
-// also add its own second of filling and emptying.
+// TestSavingWithoutADrainByHand: two stages of 1 s forward and 1 s backward, a stream of 6 minibatches, and transfers
+// that take no time. The last stage computes for 12 s from second 1 on, and the first stage ends 1 s later, at 14 s. A
+// save takes 1.5 s. Each stage saves after its update for the second minibatch, the last stage at 5 s and the first at
+// 6 s. The first stage saves while it would wait for the last stage, so only the last stage's 1.5 s are added. A drain
+// would add another second, to empty and fill the pipeline.
 func TestSavingWithoutADrainByHand(t *testing.T) {
 	pl := &plan.Plan{Schedule: "1f1b-rr", Weights: "stash", Replication: "round_robin", MicroBatch: 1, MicroBatches: 1,
 		Stages: []plan.Stage{{Devices: []int{0}}, {FirstLayer: 1, LastLayer: 1, Devices: []int{1}}}}

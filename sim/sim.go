@@ -38,8 +38,7 @@ type Vary func(worker int, in schedule.Instruction, takesS float64) float64
 // micro-batches.
 const mostPlayed = 1 << 27
 
-// Run simulates a lowered Program. The Program need not have passed Check: one that blocks
-// is a StallError.
+// Run simulates a lowered Program. The Program need not have passed Check: if it blocks, Run returns a StallError.
 func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary, error) {
 	if !p.Lowered {
 		return nil, Summary{}, fmt.Errorf("sim: program %s is not lowered; lower.Lower adds its transfers and updates",
@@ -301,7 +300,7 @@ func (s *state) issued(w int, in schedule.Instruction, done bool) {
 	}
 }
 
-// executed notes the effects of an instruction.
+// executed notes the effects of an instruction that has ended: on memory, sums, the step's times and the record.
 func (s *state) executed(w int, in schedule.Instruction) {
 	me := &s.workers[w]
 	if in.Kind.IsCompute() {
@@ -332,7 +331,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	return takes, until
 }
 
-// costing is begin with the time that the instruction costs, before any change to it.
+// costing does what begin does, except that the returned time has no delay by gradient sums and no Options.takes.
 func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bool) {
 	c := s.terms.of(in)
 	s.memory.inside(w, in, c)

@@ -34,7 +34,8 @@ func program(t testing.TB, order string, S, M, repeat int) *schedule.Program {
 	return p
 }
 
-// The known step times on uniform stages 0..S-1, with c = ceil((M-1)/S):
+// TestKnownStepTimes checks the known times of a step of M micro-batches on S uniform stages. SR is the time of a
+// transfer, and c = ceil((M-1)/S):
 //
 //	afab      (M+S-1)(F+B) + 2(S-1)SR               GPipe
 //	1f1b      (M+S-1)(F+B) + (S+M-2-c)2SR           BaPipe Table II, SNO; any SR tried
@@ -162,7 +163,7 @@ func TestLinksQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Five messages of 10 s one after the other, 1 s of latency after the last, then 1 s for a gradient.
+	// Five messages of 10 s follow one another. After the last come 1 s of latency, and 1 s for its gradient.
 	if want := 5*10.0 + 1 + 1; math.Abs(sum.EndS-want) > 1e-6 {
 		t.Errorf("ends at %v, want %v", sum.EndS, want)
 	}

@@ -3,9 +3,9 @@ package sim
 import "github.com/millrace-ml/millrace/schedule"
 
 // A gradient sum takes cores and memory bandwidth from what its device computes at the same time (Unhidden), in any
-// stage. The lost time does not move the sums and backwards under way. It is added to the next computation that
-// begins when no sum is under way, or to the next update. So layers take the same time in one stage as in several
-// stages on the same devices.
+// stage. The lost time does not delay the sums and backwards under way. It is added to the next computation that begins
+// when no sum is under way, or to the next update. So layers take the same time in one stage as in several stages on
+// the same devices.
 
 // interval is a span of time, from start to end in seconds.
 type interval struct{ from, to float64 }
@@ -27,11 +27,11 @@ type slowed struct {
 	lostS    float64    // seconds lost and not yet added to a computation
 }
 
-// comes notes that the worker has joined a sum, and over that a sum has ended.
+// comes notes that the worker has joined a sum. over notes that a sum has ended.
 func (d *slowed) comes() { d.open++ }
 func (d *slowed) over()  { d.open-- }
 
-// pays returns how much longer a computation takes that begins now.
+// pays returns how much longer a computation that begins now takes, and clears the lost time that this pays for.
 func (d *slowed) pays(in schedule.Instruction) (longerS float64) {
 	if d.open > 0 && in.Kind != schedule.U {
 		return 0
@@ -40,7 +40,7 @@ func (d *slowed) pays(in schedule.Instruction) (longerS float64) {
 	return longerS
 }
 
-// computes notes that a computation has ended.
+// computes notes that a computation has ended, and adds the time that sums took from it.
 func (d *slowed) computes(start, end float64) {
 	c := interval{start, end}
 	left := d.sums[:0]
@@ -58,8 +58,8 @@ func (d *slowed) computes(start, end float64) {
 	d.computed = append(d.computed, c)
 }
 
-// sum notes when gradients are summed. Those of the last backward, closing, may overlap with it, and with what the
-// worker has computed after it.
+// sum notes the times, taken, in which gradients are summed. The sums may overlap with the last backward, closing, and
+// with what the worker has computed after it. part is the fraction of a computation that is lost meanwhile.
 func (d *slowed) sum(taken []interval, closing interval, part float64) {
 	if part == 0 {
 		return

@@ -43,9 +43,9 @@ func TestStagesOfTheSameDevicesHideNoMoreThanOne(t *testing.T) {
 	}
 }
 
-// TestSumsBesideTheNextMinibatchSlowIt: two replicas sum for R seconds during the next minibatch (dp-async), with F
-// = 1, B = 2 and U = 0.25. A steady step computes for 3.25 s plus R/2, while that is longer than R. If R is longer,
-// the step takes R, and the lost computing time does not matter.
+// TestSumsBesideTheNextMinibatchSlowIt: two replicas sum for R seconds during the next minibatch (dp-async), with F =
+// 1, B = 2 and U = 0.25. A steady step computes for 3.25 s plus R/2, if that is longer than R. Otherwise the step takes
+// R, and the lost computing time does not matter.
 func TestSumsBesideTheNextMinibatchSlowIt(t *testing.T) {
 	for R, want := range map[float64]float64{0: 3.25, 1: 3.25 + 0.5, 2: 3.25 + 1, 4: 3.25 + 2, 8: 8} {
 		p, err := family.Generate("dp-async", schedule.Settings{Placement: schedule.Replicated(1, 2), MicroBatches: 2,

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// inHalves returns chain with split and measured backwards of layers 0 and 1. Their weight halves keep 120 bytes.
-// Layer 1's half shares 100 of them with layer 0's output.
+// inHalves returns chain with measured split backwards of layers 0 and 1. Their weight halves keep 120 bytes. In layer
+// 1's half, 100 of them are layer 0's output.
 func inHalves() *profile.Profile {
 	p := chain()
 	for l := range p.Layers {
@@ -28,7 +28,7 @@ func inHalves() *profile.Profile {
 	return p
 }
 
-// By hand: two layers with split backwards in stage 0, and two without in stage 1.
+// TestWhatHalvesHold counts by hand: two layers with split backwards in stage 0, and two without in stage 1.
 func TestWhatHalvesHold(t *testing.T) {
 	c, err := CostsOf(inHalves(), local(2), twoStages())
 	if err != nil {
@@ -36,8 +36,8 @@ func TestWhatHalvesHold(t *testing.T) {
 	}
 	split, whole := c.Stages[0][0], c.Stages[1][0]
 	// Layer 1's input half needs 40. It frees 150 and leaves 20 that are not layer 0's output, and the gradient of
-	// layer 0's output, 100. Layer 0's input half then needs 40 more than -30. It frees 150 and the gradients of 200
-	// from the readers after the cut, and leaves 120 and layer 1's 100.
+	// layer 0's output, 100. So layer 0's input half begins with -30, and needs 40 more. It frees 150 and the gradients
+	// of 200 from the readers after the cut. It leaves 120, and the 100 of layer 1.
 	if split.PendingBytes != 240 || split.InputPeak != 40 || split.FirstInputPeak != 40 || split.WholeBytes != 0 {
 		t.Errorf("first half: %+v", split)
 	}
@@ -45,7 +45,8 @@ func TestWhatHalvesHold(t *testing.T) {
 	if split.WeightPeak != 30 || split.FirstWeightPeak != 35 {
 		t.Errorf("second half holds %d, the first time %d; want 30 and 35", split.WeightPeak, split.FirstWeightPeak)
 	}
-	// Layer 3 needs 40, or 70 the first time. Then -150 +200 and 16 of gradients, and layer 2's need is added to that.
+	// Layer 3 needs 40, or 70 the first time. Then it frees 150 and leaves 200 and 16 of gradients. Layer 2 needs its
+	// bytes on top of that.
 	if whole.InputPeak != 50+40 || whole.FirstInputPeak != 66+70 || whole.WholeBytes != 26 || whole.PendingBytes != 0 ||
 		whole.WeightPeak != 0 || whole.FirstWeightPeak != 0 {
 		t.Errorf("layers without halves: %+v", whole)

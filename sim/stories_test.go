@@ -15,8 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestStories tests, with the cases in testdata, which workers wait for cores, links and devices, and what memory
-// holds.
+// TestStories runs the cases in testdata: which workers wait for cores, links and devices, and what memory holds.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }

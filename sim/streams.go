@@ -2,8 +2,8 @@ package sim
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// began notes that a computation starts, for the messages that leave while it runs. The backward of a pair runs
-// together with the forward before it in the list, from that forward's start on.
+// began notes that a computation starts, for the messages that leave while it runs. The backward of a pair counts as
+// begun at the start of the forward before it in the list, because both run together.
 func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	d.computing = true
 	start := now
@@ -18,8 +18,8 @@ func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	}
 }
 
-// backwardS returns how long a backward takes that begins now. If it is paired with the forward in front of it, it
-// takes what is left of the pair's time. The forward takes the same time as alone.
+// backwardS returns how long a backward that begins now takes. If it is paired with the forward in front of it, it
+// takes the rest of the pair's time. The forward takes the same time as alone.
 func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, paired bool) float64 {
 	if c.PairedS > 0 && paired && d.latest.Kind == schedule.F && d.latest.Micro != in.Micro && d.endedS == now {
 		return max(0, c.PairedS-c.ForwardS)
@@ -27,7 +27,7 @@ func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, p
 	return c.BackwardS
 }
 
-// leaves returns when the first bytes of a message can leave: when it is sent. From a device that streams, it is
+// leaves returns when the first bytes of a message can leave: when it is sent. If the device streams, they can leave
 // when the computation that makes the message begins.
 func (s *state) leaves(t transfer) float64 {
 	if s.terms.costs.Streams == nil || !s.terms.costs.Streams(t.from) {
@@ -40,8 +40,8 @@ func (s *state) leaves(t transfer) float64 {
 	return d.backwardFromS
 }
 
-// copiesOf returns, by worker, how each instruction changes the number of weight copies that the policy keeps. It is
-// nil under Sync, which keeps one.
+// copiesOf returns, by worker, how each instruction changes the number of weight copies that the policy keeps. It
+// returns nil for a Program that is not a stream, which keeps one copy.
 func copiesOf(p *schedule.Program) []map[schedule.Instruction]int {
 	if !p.Streams() {
 		return nil

@@ -9,8 +9,8 @@ import (
 
 // device is a worker's device. Some transfers occupy it, so that it cannot compute (BaPipe's synchronous execution,
 // §3.2). Such a transfer waits until neither of its workers computes or is in another such transfer. It then goes
-// before their next computation, and the sender's list waits until it has arrived. This cannot deadlock: a device
-// that computes or transfers becomes free by itself, and a transfer needs only its two devices.
+// before their next computation, and the sender's list waits until the message has arrived. This cannot deadlock: a
+// device that computes or transfers becomes free by itself, and a transfer needs only its two devices.
 type device struct {
 	computing    bool
 	transferring bool
@@ -40,7 +40,7 @@ type transfer struct {
 
 // network holds the links, and the messages on them or waiting for them.
 type network struct {
-	free    map[[2]int]float64   // when each link is free again; it carries one message at a time
+	free    map[[2]int]float64   // when each link is free again; a link carries one message at a time
 	pending []transfer           // transfers that wait for their two devices, first come first served
 	several map[schedule.Key]int // for a send to several workers: messages that have not arrived
 }
@@ -49,8 +49,8 @@ func newNetwork() network {
 	return network{free: map[[2]int]float64{}, several: map[schedule.Key]int{}}
 }
 
-// take makes a message occupy links for a time of taken, as soon as it is ready and all of them are free. It returns
-// the start.
+// take makes a message occupy links for taken seconds, as soon as the message is ready and all links are free. It
+// returns the start.
 func (n *network) take(links [][2]int, ready, taken float64) (start float64) {
 	start = ready
 	for _, key := range links {
@@ -77,7 +77,7 @@ func (n *network) last(in schedule.Instruction) bool {
 	return true
 }
 
-// send puts an instruction's messages on their way. until is true if the sender's list waits until they have
+// send puts an instruction's messages on their way. until is true if the sender's list waits until the messages have
 // arrived.
 func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	bytes, messages := s.terms.bytesOf(in), 0
@@ -112,8 +112,8 @@ func (s *state) send(w int, in schedule.Instruction) (until bool) {
 	return until
 }
 
-// depart occupies the links as soon as all are free, in the order in which transfers come: first come, first served.
-// The latency afterwards occupies no link. The last bytes of a message leave no sooner than they are computed.
+// depart occupies the links as soon as all are free, first come, first served. The latency afterwards occupies no link.
+// The last bytes of a message leave no sooner than they are computed.
 func (s *state) depart(t transfer, takesDevices bool) {
 	latency, taken, err := s.terms.costs.transferS(t)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *state) startPending() {
 	s.network.pending = waiting
 }
 
-// delivered counts the arrivals of the send at which a list waits; the last one ends the send.
+// delivered counts arrivals of the send that the worker's list waits for. The last arrival ends the send.
 func (s *state) delivered(from int, in schedule.Instruction) {
 	d := &s.workers[from].device
 	if d.sending--; d.sending == 0 {

@@ -4,10 +4,10 @@ import "github.com/millrace-ml/millrace/schedule"
 
 // The Program says what an update does (schedule.UpdateCost), as multiples of a stage's costs.
 
-// fixedBytes returns what a pipeline holds of a stage throughout. A reference has no optimizer, nor has a trainer
-// that fetches its weights from a server.
+// fixedBytes returns the bytes of a stage that a pipeline holds throughout. They include no optimizer states for a
+// reference, and none for a trainer that fetches its weights from a server.
 func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
-	if p.IsReference(pipeline) && p.Beside() { // its thread updates one copy; pipelines read the other
+	if p.IsReference(pipeline) && p.Beside() { // the reference's thread updates one copy; pipelines read the other
 		return 2*c.ReferenceBytes + c.FrozenBytes
 	}
 	if p.IsReference(pipeline) || p.Served() && !p.IsServer(pipeline) {

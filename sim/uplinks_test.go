@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Two servers of two devices, each server with one uplink in each direction. Three transfers start together, each of
-// 1 s on the link. Two of them leave server 0 and queue on its uplink, although they have four different end points.
-// The one in the other direction does not wait.
+// TestTransfersQueueForAnUplink: two servers of two devices, each server with one uplink in each direction. Three
+// transfers start together, each of 1 s on the link. Two of them leave server 0 and queue on its uplink, although they
+// have four different end points. The transfer in the other direction does not wait.
 func TestTransfersQueueForAnUplink(t *testing.T) {
 	c := &cluster.Cluster{
 		Name: "two servers", Devices: []string{"d", "d", "d", "d"}, DeviceTypes: map[string]cluster.DeviceType{"d": {}},

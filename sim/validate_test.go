@@ -25,14 +25,15 @@ func normed(t *testing.T, order string, S, M, repeat int, later bool) *schedule.
 	return p
 }
 
-// TestPostValidation (arXiv 2401.10241, §4): an update that waits for the norm of all stages makes them start each
-// step together. A step of ZB-H2 then takes not M(F+I+W) but
+// TestPostValidation (arXiv 2401.10241, §4): an update that waits for the norm of all S stages makes them start each
+// step together. F, I and W are the times of a forward, an input gradient and a weight gradient. A step of ZB-H2 with M
+// micro-batches then takes not M(F+I+W) but
 //
 //	M(F+I+W) + (S-1)F + N + U
 //
 // with a norm of N and an update of U, because the last stage begins S-1 forwards late in every step. If updates are
-// validated in the next step, it takes M(F+I+W) + U, where F = I = W and M >= 2S, as without a norm. This is true
-// while N <= F, the last stage's one forward before its first gradient.
+// validated in the next step, it takes M(F+I+W) + U, where F = I = W and M >= 2S, as without a norm. This is true while
+// N <= F, the last stage's one forward before its first gradient.
 func TestPostValidation(t *testing.T) {
 	const U = 0.25
 	for _, S := range []int{2, 3, 4, 8} {
@@ -68,8 +69,8 @@ func TestPostValidationMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for w, got := range sum.PeakBytes {
-			// The forwards before the first gradient, one byte each. The input half of a backward frees that byte, and the
-			// weight half keeps nothing here.
+			// Each forward before the first gradient holds one byte. The input half of a backward frees that byte, and
+			// the weight half keeps nothing here.
 			want := int64(fixed + gradients + 2*(S-w) - 1)
 			if later {
 				want += fixed

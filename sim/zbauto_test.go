@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestZeroBubbleAuto: with room for 2S-1 micro-batches on every stage, the list scheduler leaves no bubble in a
-// steady step. This is so where F = I = W and M >= 2S, as with ZB-H2 (arXiv 2401.10241, Table 1). With room for S,
-// ZB-H1's memory, it takes no longer than 1F1B. With any room, no worker holds more than that.
+// TestZeroBubbleAuto: with room for 2S-1 of M micro-batches on each of S stages, the list scheduler leaves no bubble in
+// a steady step. This is so where F = I = W and M >= 2S, as with ZB-H2 (arXiv 2401.10241, Table 1). With room for S,
+// the memory of ZB-H1, the order takes no longer than 1F1B. With any room, no worker holds more than that.
 func TestZeroBubbleAuto(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {

@@ -39,7 +39,8 @@ func simulate(t *testing.T, order string, placement [][]int, m, repeat int, c Co
 	return sum
 }
 
-// TestZeroBubbleSteps checks the times of a step (arXiv 2401.10241, Table 1, with F, I and W for its T_F, T_B, T_W):
+// TestZeroBubbleSteps checks the times of a step of M micro-batches on S stages (arXiv 2401.10241, Table 1, with F, I
+// and W for its T_F, T_B, T_W):
 //
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W)     for W <= I and W <= F, M >= S
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W)    for W <= I and 2W <= F+I, M >= 2S
@@ -68,8 +69,8 @@ func TestZeroBubbleSteps(t *testing.T) {
 	}
 }
 
-// TestInterleavedSteps: without transfer times, interleaved 1F1B and looped BFS take M(F+B) + (p-1)(F+B)/v if M is a
-// multiple of p (arXiv 2104.04473, §2.2).
+// TestInterleavedSteps: on p workers with v chunks each, and without transfer times, M micro-batches take M(F+B) +
+// (p-1)(F+B)/v (arXiv 2104.04473, §2.2). This holds for interleaved 1F1B and looped BFS if M is a multiple of p.
 func TestInterleavedSteps(t *testing.T) {
 	for _, p := range []int{2, 3, 4, 8} {
 		for _, v := range []int{2, 3, 4} {
@@ -87,8 +88,9 @@ func TestInterleavedSteps(t *testing.T) {
 	}
 }
 
-// From LANDSCAPE's independent simulation: with transfers BFS loses less than interleaving. At p = 8, M = 16, v = 4,
-// F = 1, B = 2, SR = 0.2 the bubbles are 8.05 and 17.65 time units.
+// TestInterleavedPaysForLatency: with transfers, BFS loses less than interleaving. For 16 micro-batches on 8 workers
+// with 4 chunks each, F = 1, B = 2 and transfers of 0.2, the bubbles are 8.05 and 17.65 time units. These numbers are
+// from LANDSCAPE's independent simulation.
 func TestInterleavedPaysForLatency(t *testing.T) {
 	for name, bubble := range map[string]float64{"interleaved": 17.65, "bfs": 8.05} {
 		c := chunked(32, 4, 1, 1, 1)
@@ -100,7 +102,8 @@ func TestInterleavedPaysForLatency(t *testing.T) {
 	}
 }
 
-// TestChimeraBubble: the bubble is (p-2)/(2M+p-2) where F = B and M is a multiple of p (arXiv 2107.06925, §3).
+// TestChimeraBubble: the bubble is (p-2)/(2M+p-2) on p workers, where F = B and the number M of micro-batches is a
+// multiple of p (arXiv 2107.06925, §3).
 func TestChimeraBubble(t *testing.T) {
 	for _, p := range []int{2, 4, 6, 8} {
 		for _, M := range []int{p, 2 * p, 4 * p} {

@@ -5,15 +5,15 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Unit is layers from..to-1 whose weights are gathered, and gradients scattered, together. It is a block, or a
-// single layer outside of blocks. FSDP wraps blocks in this way (Zhao et al., VLDB 2023, section 3.2.1).
+// Unit is layers from..to-1 whose weights are gathered together, and whose gradients are scattered together. It is a
+// block, or a single layer outside of blocks. FSDP wraps blocks in this way (Zhao et al., VLDB 2023, section 3.2.1).
 type Unit struct {
 	From, To                   int
 	WeightBytes, GradientBytes int64 // whole sizes, not one replica's part
 }
 
-// Units returns the units of a stage. A parameter that a layer in front of the stage owns has its own gradients
-// here.
+// Units returns the units of a stage. If a layer in front of the stage owns a parameter, the stage has its own
+// gradients of that parameter, and they count here.
 func Units(p *profile.Profile, st plan.Stage) (all []Unit) {
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		layer := &p.Layers[l]
@@ -62,9 +62,8 @@ func (d divided) weights(bytes int64) int64 {
 	return bytes
 }
 
-// whole adds the values of units that instructions hold in full for a moment. These are the weights of two
-// neighbouring units, since one is gathered while the other computes, and the gradients of one unit until they are
-// scattered.
+// whole adds what instructions hold in full for a moment: the weights of two neighbouring units, since one is gathered
+// while the other computes, and the gradients of one unit until they are scattered.
 func (d divided) whole(out *Held, units []Unit) {
 	if d.n < 2 || !d.shard.Gradients() {
 		return

@@ -21,9 +21,9 @@ func blocks(precision string, states int, layers ...profile.Layer) (*profile.Pro
 	return p, costs
 }
 
-// Bytes of a parameter for each way of sharding n replicas, from Rajbhandari et al., ZeRO, SC 2020, section 5. Adam
-// in 16 bits takes 2 + 2 + 12; zero1 leaves 4 + 12/n, zero2 2 + 14/n and zero3 16/n. In 32 bits it takes 4 + 4 + 8,
-// and in bfloat16, with gradients of 32 bits, 2 + 4 + 12.
+// TestBytesOfAParameter checks the bytes of a parameter for each way of sharding n replicas (Rajbhandari et al., ZeRO,
+// SC 2020, section 5). With weight, gradient and states, Adam in 16 bits takes 2 + 2 + 12. zero1 leaves 4 + 12/n, zero2
+// 2 + 14/n and zero3 16/n. In 32 bits Adam takes 4 + 4 + 8, and in bfloat16, with gradients of 32 bits, 2 + 4 + 12.
 func TestBytesOfAParameter(t *testing.T) {
 	const elements = 960
 	for precision, of := range map[string]struct{ weight, gradient, states int64 }{
@@ -51,9 +51,9 @@ func TestBytesOfAParameter(t *testing.T) {
 	}
 }
 
-// Weights and gradients that are whole for a moment, by hand. The layers are an embedding of 100 bytes, two blocks
-// of 40 + 20 and 32 + 8, and a head of 200. Two units are gathered at once, at most 40 + 200. The largest gradient
-// is the head's.
+// TestWholeForAMoment checks by hand the weights and gradients that are whole for a moment. The layers are an embedding
+// of 100 bytes, two blocks of 40 + 20 and 32 + 8, and a head of 200. Two units are gathered at once, at most 40 + 200.
+// The largest gradient is the head's.
 func TestWholeForAMoment(t *testing.T) {
 	layer := func(name string, bytes int64) profile.Layer {
 		return profile.Layer{Name: name, ParameterBytes: bytes, Costs: []profile.Cost{{}}}
@@ -77,9 +77,10 @@ func TestWholeForAMoment(t *testing.T) {
 	}
 }
 
-// Recomputed blocks, by hand; the two numbers of each layer are its output and its saved bytes. A micro-batch in
-// flight keeps all of the embedding, the norm and the head, but of the blocks only their outputs, 11 and 13. The
-// backward makes block 1 again with all its saved bytes, while its output 13 is freed and its input is held.
+// TestBlocksThatAreComputedAgain checks recomputed blocks by hand. The two numbers of each layer are its output and its
+// saved bytes. A micro-batch in flight keeps all of the embedding, the norm and the head, but of the blocks only their
+// outputs, 11 and 13. The backward makes block 1 again with all its saved bytes, while its output 13 is freed and its
+// input is held.
 func TestBlocksThatAreComputedAgain(t *testing.T) {
 	layer := func(name string, output, saved int64) profile.Layer {
 		return profile.Layer{Name: name, Costs: []profile.Cost{{OutputBytes: output, SavedBytes: saved,

@@ -10,7 +10,7 @@ import (
 // segments says which layers of a stage are recomputed together, by layer from the stage's first.
 type segments struct {
 	runs [][2]int
-	of   []int // index of its run; -1: the layer is not recomputed
+	of   []int // by layer: the index of its run, or -1 if it is not recomputed
 }
 
 func segmentsOf(p *profile.Profile, st plan.Stage) segments {
@@ -25,7 +25,7 @@ func segmentsOf(p *profile.Profile, st plan.Stage) segments {
 	return s
 }
 
-// run returns the layers that are recomputed together with this one; just this layer if it is not recomputed.
+// run returns the layers that are recomputed together with layer at; just that layer if it is not recomputed.
 func (s segments) run(at int) [2]int {
 	if s.of[at] < 0 {
 		return [2]int{at, at + 1}
@@ -36,8 +36,8 @@ func (s segments) run(at int) [2]int {
 // apart reports whether layer at reads layer from without being recomputed together with it.
 func (s segments) apart(from, at int) bool { return s.of[from] != s.of[at] || s.of[at] < 0 }
 
-// recorded reports for each layer of the stage whether a backward needs the layer's input. The layer's own backward
-// may need it. Under recompute that of any layer of its segment may, since a segment is recomputed as a whole.
+// recorded reports, for each layer of the stage, whether a backward needs the layer's input. It does if the layer has a
+// backward. A segment is recomputed as a whole, so there it does if any layer of the segment has a backward.
 func (s segments) recorded(p *profile.Profile, st plan.Stage) []bool {
 	out := make([]bool, len(s.of))
 	for at := range out {
@@ -49,8 +49,9 @@ func (s segments) recorded(p *profile.Profile, st plan.Stage) []bool {
 	return out
 }
 
-// keeps reports for each layer of the stage whether its saved values still exist at its turn in the backward. They
-// do if the layer has a backward, or if a layer of the stage that has one reads it. In segments all of them do.
+// keeps reports, for each layer of the stage, whether its saved values still exist at its turn in the backward. They do
+// if the layer has a backward, or if a layer of the stage that has a backward reads it. In a segment they do if any
+// layer of the segment has a backward.
 func (s segments) keeps(p *profile.Profile, st plan.Stage) []bool {
 	recorded := s.recorded(p, st)
 	out := slices.Clone(recorded)
@@ -64,8 +65,8 @@ func (s segments) keeps(p *profile.Profile, st plan.Stage) []bool {
 	return out
 }
 
-// left returns what a forward leaves for each layer of the stage. For a layer outside of segments it is what the
-// layer saved. For a layer in a segment it is the output, if a layer that is not recomputed with it needs it.
+// left returns the bytes that a forward leaves for each layer of the stage. Outside of segments these are what the
+// layer saved. In a segment they are the layer's output, if a layer that is not recomputed with it needs that output.
 func (s segments) left(p *profile.Profile, costs []profile.Cost, st plan.Stage) (saved, outputs []int64) {
 	saved, outputs = make([]int64, len(s.of)), make([]int64, len(s.of))
 	if len(s.runs) == 0 {

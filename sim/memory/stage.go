@@ -11,8 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Held is what one replica of a stage holds, in bytes as an allocator counts them: for one micro-batch or its slice,
-// and throughout. It has a number for each reason why bytes are held, and for each instruction's most.
+// Held is what one replica of a stage holds, in bytes as an allocator counts them. Some numbers are for one micro-batch
+// or its slice, the others for what is held throughout. There is a number for each reason why bytes are held, and for
+// the peak of each instruction.
 type Held struct {
 	ActivationBytes int64 // sent to the next stage for each micro-batch
 	NoGradientBytes int64 // the part of ActivationBytes for which no gradient comes back
@@ -44,7 +45,7 @@ type Held struct {
 
 // Of returns what a stage holds. costs are those of all layers on its device and at its rows. The rules:
 //
-//   - A stage holds the model inputs that it reads from the forward to the backward, once however many of its
+//   - A stage holds the model inputs that it reads from the forward to the backward, only once even if several of its
 //     layers read them.
 //   - A forward keeps what every layer saved, including its output. What crosses the cut after the stage is copied
 //     for the receiver.
@@ -56,16 +57,16 @@ type Held struct {
 //   - A layer has no backward if neither it nor any layer before it learns. Its output is kept only if a layer with a
 //     backward reads it, and has no gradient. A segment of such layers is not recomputed.
 //   - The first backward after an update makes the gradients of parameters layer by layer. In a split backward the
-//     first half makes those of the layers that cannot be split, the second half the rest. What waits for the second
-//     half is the gradient that a layer received and what its forward saved for it. It is freed layer by layer while
-//     that half runs.
+//     first half makes those of the layers that cannot be split, the second half the rest. Two things wait for the
+//     second half: the gradient that a layer received and what its forward saved for it. They are freed layer by layer
+//     while that half runs.
 //   - An optimizer with two states needs one more tensor of a parameter's size for a moment.
 //   - An update that is validated later keeps the old parameters, states and buffers, and the gradients, until then.
 //   - Frozen values exist once in each stage that reads them, without gradients, states or older versions.
-//   - If the replicas' sum goes on during the next minibatch, there are two sets of gradients.
-//   - Of what replicas divide, each replica holds its part throughout, rounded up. Gradients of a unit (Units) are
-//     whole until they are scattered. Its weights are whole from the computation of the unit in front to the end of
-//     its own.
+//   - If the replicas' sum continues during the next minibatch, there are two sets of gradients.
+//   - If replicas divide something, each of them holds its part throughout, rounded up. Gradients of a unit (Units) are
+//     whole until they are scattered. The weights of a unit are whole while the unit in front and the unit itself
+//     compute.
 func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage, shard plan.Shard) (out Held) {
 	part := divided{shard, max(1, len(st.Devices))}
 	if st.FirstLayer > 0 {
@@ -75,8 +76,8 @@ func Of(p *profile.Profile, costs []profile.Cost, st plan.Stage, shard plan.Shar
 		out.ActivationBytes = p.CutBytes(costs, st.LastLayer)
 		out.NoGradientBytes = out.ActivationBytes - p.GradientBytes(costs, st.LastLayer)
 	}
-	copied := map[int]bool{}    // owners outside of the stage whose parameter it has a copy of
-	frozen := map[string]bool{} // of FrozenShared
+	copied := map[int]bool{}    // layers outside of the stage whose parameters the stage has copied
+	frozen := map[string]bool{} // names in FrozenShared that are counted already
 	grads := make([]int64, st.LastLayer-st.FirstLayer+1)
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		layer := &p.Layers[l]
@@ -135,8 +136,8 @@ func recording(costs []profile.Cost, first, last int) (peak, kept int64) {
 	return peak, kept
 }
 
-// feedBytes returns the bytes of the model inputs that a stage reads for one micro-batch. If by is not nil, only
-// those that layers with by true read count.
+// feedBytes returns the bytes of the model inputs that a stage reads for one micro-batch. If by is not nil, it counts
+// only the inputs of layers for which by is true.
 func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []bool) int64 {
 	fed := map[string]int64{}
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
@@ -155,8 +156,9 @@ func feedBytes(p *profile.Profile, costs []profile.Cost, st plan.Stage, by []boo
 }
 
 // backwardPeak returns the peak of a backward, above what was held before it. inside returns what a layer's backward
-// holds for a moment. leaves is what each layer leaves after it: its parameters' gradients if they do not exist yet
-// (nil if they do), and after a first half also what the second half needs. kept is the outputs that segments left.
+// holds for a moment. leaves holds the bytes that are left after each layer: its parameters' gradients if they do not
+// exist yet (nil if they do), and after a first half also what the second half needs. kept holds the bytes of outputs
+// that segments left.
 func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, inside func(*profile.Cost) int64, leaves,
 	kept []int64) int64 {
 	held, peak := int64(0), int64(0)
@@ -196,8 +198,8 @@ func backwardPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, insid
 	return peak
 }
 
-// later returns the memory of a backward that adds to existing parameter gradients; first returns that of one that
-// makes them.
+// later returns what a layer's backward holds for a moment when it adds to existing parameter gradients. first returns
+// the same for a backward that makes them.
 func later(c *profile.Cost) int64 { return c.BackwardPeakBytes }
 
 func first(c *profile.Cost) int64 {
@@ -207,8 +209,8 @@ func first(c *profile.Cost) int64 {
 	return c.BackwardPeakBytes
 }
 
-// given returns the layers of a stage that a later stage reads. Their gradients exist when the stage's backward
-// begins, and are freed after the layer's backward.
+// given returns the layers of a stage that a later stage reads and that have a gradient. Their gradients exist when the
+// stage's backward begins, and are freed after the layer's backward.
 func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	out := map[int]bool{}
 	for _, l := range p.Layers[st.LastLayer+1:] {
@@ -221,8 +223,8 @@ func given(p *profile.Profile, st plan.Stage) map[int]bool {
 	return out
 }
 
-// passPeak returns the peak of a forward without a graph, and the bytes it leaves. kept holds the bytes that each
-// layer keeps, and nil means none.
+// passPeak returns the peak of a forward that records nothing for a backward, and the bytes it leaves. kept holds the
+// bytes that each layer keeps; nil means none.
 func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []int64) (peak, left int64) {
 	last := map[int]int{} // the last layer that reads each layer's output
 	for l := st.FirstLayer; l < len(p.Layers); l++ {
@@ -230,7 +232,7 @@ func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []in
 			last[from] = l
 		}
 	}
-	ends := make([]int64, len(p.Layers)) // by layer: bytes whose last reader it is
+	ends := make([]int64, len(p.Layers)) // by layer: bytes freed after the layer has run
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		if kept != nil && kept[l-st.FirstLayer] > 0 {
 			left += kept[l-st.FirstLayer]
@@ -243,7 +245,7 @@ func passPeak(p *profile.Profile, costs []profile.Cost, st plan.Stage, kept []in
 		// What the layer would save exists only while it runs, at its peak.
 		peak = max(peak, held+costs[l].ForwardPeakBytes)
 		held += costs[l].OutputBytes - ends[l]
-		if kept != nil && kept[l-st.FirstLayer] > costs[l].OutputBytes { // it keeps more than its output
+		if kept != nil && kept[l-st.FirstLayer] > costs[l].OutputBytes { // the layer keeps more than its output
 			held += kept[l-st.FirstLayer] - costs[l].OutputBytes
 		}
 	}

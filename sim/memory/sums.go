@@ -5,17 +5,17 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Sums holds sums over the first layers, on one device type at one number of rows. With them the bytes that a stage
-// holds are a few subtractions.
+// Sums holds prefix sums over the layers, on one device type at one number of rows. With them, the bytes that a stage
+// holds take only a few subtractions.
 //
-// It counts what Of counts, with simplifications for what is not a sum. A parameter shared inside a stage counts for
-// each of its layers, model inputs do not count, and of what is held for a moment only the widest layer's counts. So
-// it can rank plans and tell approximately whether they fit; a simulation is more exact.
+// It counts what Of counts, simplified where Of's number is not a sum. A parameter shared inside a stage counts for
+// each of its layers, and model inputs do not count. For temporary bytes only the widest layer counts. So Sums can rank
+// plans and tell approximately whether they fit; a simulation is more exact.
 type Sums struct {
-	Gradients []int64 // of the parameters of all layers before each; the last element is the total
+	Gradients []int64 // gradient bytes of all layers before each layer; the last element is the total
 	Cut       []int64 // bytes that cross the cut before each layer
 
-	weights, states, still []int64 // of all layers before each: parameters; optimizer states; what is not divided
+	weights, states, still []int64 // of all layers before each: parameters; optimizer states; what replicas do not divide
 	saved                  []int64 // of all layers before each: what a forward saves
 	costs                  []profile.Cost
 	widest                 []int64  // by group of blockOf layers: the largest need of a layer while it runs
@@ -47,7 +47,7 @@ func SumsOf(p *profile.Profile, costs []profile.Cost) *Sums {
 			}
 		}
 	}
-	read := make([]bool, n) // whether a layer with a backward reads it
+	read := make([]bool, n) // by layer: whether a layer with a backward reads it
 	for _, layer := range p.Layers {
 		for _, from := range layer.From {
 			if from >= 0 && !layer.NoGradient {

@@ -52,7 +52,8 @@ func TestSumsHoldWhatStagesDo(t *testing.T) {
 		if got := s.Gradients[to] - s.Gradients[from]; got != held.ParameterBytes {
 			t.Errorf("gradients of %d bytes, layer by layer %d", got, held.ParameterBytes)
 		}
-		// With every layer a segment, the bytes that cross each cut are kept, and the activations of one layer are held.
+		// If every layer is a segment, the bytes that cross each cut are kept, and the activations of one layer are
+		// held.
 		kept, one := int64(0), int64(0)
 		for l := from; l < to; l++ {
 			if l > 0 {
