@@ -32,7 +32,8 @@ func planned(t *testing.T, name string, set map[string]any, on string, batch int
 	return Request{Profile: p, Cluster: c, Batch: batch}
 }
 
-// A fixed schedule is at least as fast as the same schedule as a rival, in a search that may choose.
+// TestAFixedScheduleIsNoSlowerThanAsARival: a search with a fixed schedule finds a plan at least as fast as the rival
+// of that schedule in a search that may choose.
 func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Request{
@@ -67,8 +68,8 @@ func TestAFixedScheduleIsNoSlowerThanAsARival(t *testing.T) {
 	}
 }
 
-// Twice the memory is advice only if memory is the limit. No what-if result is slower than the best plan: if this
-// hardware can run it too, it becomes the plan.
+// TestAdviceIsOfWhatBinds: twice the memory is advised only if memory is the limit. Explaining makes the best plan no
+// slower: a better plan that a what-if search finds, and that this hardware can run, becomes the best.
 func TestAdviceIsOfWhatBinds(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
@@ -105,7 +106,7 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		slower := tight.Best.Predicted.StepS/wide.Best.Predicted.StepS - 1
-		if slower > 0.1 { // the faster plan then holds little more than twice the limit
+		if slower > 0.1 { // the faster plan needs more than this memory, but hardly more than twice as much
 			if held++; !advised(e) {
 				t.Errorf("in %d/10 of the memory it is %.1f %% slower, and the advice is %+v", tenths, 100*slower, e.Levers)
 			}
@@ -122,8 +123,8 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 	}
 }
 
-// Searches for better hardware share the time equally and stop at a deadline. So the explanation of a search with a
-// time limit stays within the limit. Everything else is always explained.
+// TestAdviceKeepsToADeadline: searches for better hardware share the time equally and stop at a deadline. So the
+// explanation of a search with a time limit stays within the limit. Everything else is always explained.
 func TestAdviceKeepsToADeadline(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)

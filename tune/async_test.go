@@ -26,8 +26,8 @@ func TestAsynchronousDataParallelismIsPlanned(t *testing.T) {
 	}
 }
 
-// PostValidate gives plans that validate updates later, but only if gradients are clipped and a step ends in a
-// flush.
+// TestPostValidationIsPlanned: PostValidate gives plans that validate updates later, but only if gradients are clipped
+// and a step ends in a flush.
 func TestPostValidationIsPlanned(t *testing.T) {
 	for _, c := range []struct {
 		schedule string
@@ -57,8 +57,9 @@ func TestPostValidationIsPlanned(t *testing.T) {
 	}
 }
 
-// Asynchronous data parallelism with a server is planned if it is requested by schedule, policy or staleness. It
-// runs on all workers with whole minibatches. It is not planned if other orders without a flush are requested.
+// TestAServerIsPlannedWhereItIsAskedFor: asynchronous data parallelism with a server is planned if it is requested by
+// schedule, policy or staleness. It runs on all workers with whole minibatches. It is not planned if other orders
+// without a flush are requested.
 func TestAServerIsPlannedWhereItIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

@@ -25,10 +25,10 @@ func format(t *rapid.T, p *profile.Profile) packing.Format {
 	return f
 }
 
-// By hand: two layers of 1 s forward and 2 s backward run on two workers, with two micro-batches. One worker takes
-// 12 s. Two stages take 9 s, and the time to send the last micro-batch both ways. At 10 B/s, 20 bytes take 2 s each
-// way, 13 s in all. In 16 bits they take 1 s each way, 11 s in all. The last micro-batch is packed or unpacked four
-// times. At 20 B/s each of these takes 1 s more, and one worker is best again.
+// TestBoundaryDecidesBetweenPlans works out by hand: two layers of 1 s forward and 2 s backward run on two workers,
+// with two micro-batches. One worker takes 12 s. Two stages take 9 s, and the time to send the last micro-batch both
+// ways. At 10 B/s, 20 bytes take 2 s each way, 13 s in all. In 16 bits they take 1 s each way, 11 s in all. The last
+// micro-batch is packed or unpacked four times. At 20 B/s each of these takes 1 s more, and one worker is best again.
 func TestBoundaryDecidesBetweenPlans(t *testing.T) {
 	r := plantest.EvenChain(2, 2, 10)
 	for i := range r.Profile.Layers {
@@ -62,8 +62,8 @@ func TestBoundaryDecidesBetweenPlans(t *testing.T) {
 	}
 }
 
-// Planners see the packed bytes. PipeDream cuts where a transfer is shorter than a stage, so on a slow link it cuts
-// only if tensors have fewer bits.
+// TestPlannersSeePackedBytes: planners see the packed bytes. PipeDream cuts where a transfer is shorter than a stage,
+// so on a slow link it cuts only if tensors have fewer bits.
 func TestPlannersSeePackedBytes(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -85,13 +85,13 @@ func TestPlannersSeePackedBytes(t *testing.T) {
 		}
 		objective = append(objective, pl.Objective.Value)
 	}
-	// 2 * 80 B / (10 B/s), and 2 * (20 + 4) B / (10 B/s).
+	// By hand: 2 * 80 B / (10 B/s), and in 8 bits 2 * (20 + 4) B / (10 B/s).
 	if math.Abs(objective[0]-16) > 1e-9 || math.Abs(objective[1]-4.8) > 1e-9 {
 		t.Errorf("PipeDream's slowest of stages and transfers takes %v s; by hand 16 and 4.8", objective)
 	}
 }
 
-// A boundary is refused, by the name of the setting, if no tensors cross between stages.
+// TestBoundaryIsOfSeveralStages: a boundary is refused, by the name of the setting, if no tensors cross between stages.
 func TestBoundaryIsOfSeveralStages(t *testing.T) {
 	for _, c := range []struct {
 		fix  Overrides

@@ -19,7 +19,7 @@ import (
 type candidate struct {
 	plan      *plan.Plan
 	predicted plan.Predicted
-	rough     bool // its memory is only that of the simulated timing: it is slower than another of its kind, which fits
+	rough     bool // its memory is only that of the simulated timing; another plan of its kind fits and is faster
 }
 
 // over returns how many bytes the worst device lacks; 0 if all have enough.
@@ -28,11 +28,11 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 	return bytes
 }
 
-// tie is the relative difference in time that rounding makes.
+// tie is the relative difference in time that rounding can make.
 const tie = 1e-9
 
-// better prefers plans that fit, then the shorter step, then the smaller peak. Schedules that differ only in depth
-// often tie in time.
+// better reports whether a candidate is better than another: plans that fit come first, then the shorter step, then the
+// smaller peak. Schedules that differ only in depth often tie in time.
 func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 	if a, b := c.over(cl), than.over(cl); a > 0 || b > 0 {
 		return a < b
@@ -79,7 +79,7 @@ type candidates struct {
 	seen      map[string]candidate // by shape
 	best      map[string]candidate // by kind
 	top       candidate            // best of all
-	leanest   candidate            // with the least memory of tryLeast's plans
+	leanest   candidate            // the one with the least memory among tryLeast's plans
 	tried     int
 	failed    map[string]string // planners and families without a result, and why
 	shapeless string            // why the last shape was not simulated; "" if all were
@@ -143,8 +143,8 @@ func (all *candidates) tryShape(kind string, h *shape) (c candidate, fresh bool,
 	return c, err == nil, err
 }
 
-// tryLeast is tryShape for shapes that do not depend on the memory limit. A MemoryError names the smallest limit,
-// and a search under that limit must find the plan again.
+// tryLeast is tryShape for shapes that do not depend on the memory limit. It remembers the one with the least memory. A
+// MemoryError names this memory as the smallest limit, and a search under that limit must find the plan again.
 func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) {
 	c, fresh, err := all.tryShape(kind, h)
 	if err == nil {
@@ -157,8 +157,8 @@ func (all *candidates) tryLeast(kind string, h *shape) (candidate, bool, error) 
 	return c, fresh, err
 }
 
-// record stores why a shape was not simulated; the search goes on with the next one. It says whether the candidate
-// is new.
+// record stores why a shape was not simulated, so that the search continues with the next one. It says whether the
+// candidate is new.
 func (all *candidates) record(_ candidate, fresh bool, err error) bool {
 	if err != nil && !all.passOver(err) {
 		all.shapeless = err.Error()
@@ -166,8 +166,8 @@ func (all *candidates) record(_ candidate, fresh bool, err error) bool {
 	return fresh && err == nil
 }
 
-// passOver says whether an error is of one plan's simulation only, so that the search goes on without that plan. It
-// keeps the error for the case that no plan is left.
+// passOver says whether an error is only about the simulation of one plan, so that the search continues without that
+// plan. It keeps the error for the case that no plan is left.
 func (all *candidates) passOver(err error) bool {
 	var work *predict.WorkError
 	var late *LateError
@@ -225,8 +225,8 @@ const (
 	surelySimulated = 500_000
 )
 
-// late returns a LateError for a plan whose simulation would not end before the deadline. While the search has no
-// answer yet, it returns nil.
+// late returns a LateError for a plan whose simulation would not end before the deadline. It returns nil for small
+// plans, and while the search has no answer yet.
 func (all *candidates) late(pl *plan.Plan) error {
 	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {

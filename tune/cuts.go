@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages limits the stages of cut pipelines with replicas; moves split stages further.
+// maxReplicatedStages limits the number of stages of cut pipelines with replicas. Moves may split stages further.
 const maxReplicatedStages = 8
 
-// wants lists the partitions to search for.
+// wants lists the partitions to look for.
 func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	var all []want
 	W := len(c.Cluster.Devices)
@@ -57,7 +57,7 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	return all
 }
 
-// nearest returns, for every number of stages, a partition that fits, or the fastest if none does.
+// nearest returns, for every number of stages, a partition that fits, or the fastest one if none fits.
 func (c cutter) nearest(w want) []*shape {
 	found, wanted := c.partition(w), 1
 	if w.all {
@@ -75,8 +75,8 @@ func (c cutter) nearest(w want) []*shape {
 	return found
 }
 
-// cutAnew returns shapes for a fixed family that the search has no similar plans for. Stages are balanced on every
-// number of devices, straight and replicated, most stages first. It stops when ctx is over.
+// cutAnew returns shapes for a fixed family for which the search has no similar plans. Stages are balanced on every
+// number of devices, straight and replicated, most stages first. It stops when ctx ends.
 func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
 	for _, size := range c.baseSizes() {
@@ -131,8 +131,8 @@ func (c cutter) placed(f family.Family) []*shape {
 	return out
 }
 
-// wholeModels puts the whole model on each of some devices. There are at least as many micro-batches as devices, or
-// one if the family runs whole batches.
+// wholeModels returns shapes with the whole model on each of some devices. There are at least as many micro-batches as
+// devices, or one if the family runs whole batches.
 func (c cutter) wholeModels(f family.Family, on []int) []*shape {
 	var out []*shape
 	for _, size := range c.sizes {

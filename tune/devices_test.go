@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Estimates and costs of ten thousand devices, on one stage and on two, need memory that grows with the number of
-// devices. With its square it would be gigabytes.
+// TestManyDevicesTakeLittleMemory: estimates and costs of ten thousand devices, on one stage and on two, need memory in
+// proportion to the number of devices. In proportion to its square they would need gigabytes.
 func TestManyDevicesTakeLittleMemory(t *testing.T) {
 	c, err := cluster.Preset("dapple-a:100x100")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// score is a shape's estimate: what fits comes first, then time.
+// score is a shape's estimate. Shapes that fit rank first, then shorter steps.
 type score struct {
 	stepS float64
 	over  int64
@@ -41,10 +41,10 @@ type estimator struct {
 	noise       *sim.Noise // of all devices
 }
 
-// estimate returns the approximate time of a shape's first step, and by how many bytes its fullest device exceeds
-// its memory. It plays forwards and backwards against each other without a queue of events. If workers have their
-// own cores and pairs of devices their own links, with round robin, the time equals the simulator's for one step
-// (TestEstimateIsASimulation). It ignores contention for shared links and cores, so it only ranks; the simulator
+// estimate returns the approximate time of a shape's first step, and by how many bytes its fullest device exceeds its
+// memory. It simulates forwards and backwards without a queue of events. With round robin, the time equals the
+// simulator's for one step if workers have their own cores and pairs of devices their own links
+// (TestEstimateIsASimulation). It ignores contention for shared links and cores, so it only ranks shapes; the simulator
 // decides.
 func (e *estimator) estimate(h *shape) (stepS float64, over int64) {
 	if !e.playable(h) || !e.load(h) {
@@ -68,7 +68,7 @@ func (e *estimator) playable(h *shape) bool {
 	return predict.Playable(e.Batch/h.size, visits, h.stages())
 }
 
-// actor is one replica of a stage. With split it is all replicas, which do the same at once.
+// actor is one replica of a stage. With split it stands for all replicas, which do the same at once.
 type actor struct {
 	stage, number, replicas int // takes micro-batches number, number + replicas, ...
 	device                  int
@@ -76,14 +76,14 @@ type actor struct {
 	forward, backward       float64
 	at                      int // position in its list
 	free                    float64
-	flushS                  float64 // update after the last backward and the sum
+	flushS                  float64 // sum and update after the last backward
 	sumS, tiedS             float64
 }
 
 type link struct{ latency, taken, free float64 }
 
-// cutLinks locates a boundary's links. Micro-batch m goes between actors m modulo the number on each side. So
-// micro-batch m + period uses the same pair.
+// cutLinks locates a boundary's links. Micro-batch m goes between one actor on each side, each number m modulo the
+// number of actors there. So micro-batch m + period uses the same pair.
 type cutLinks struct{ first, period int }
 
 func (e *estimator) load(h *shape) bool {
@@ -187,7 +187,8 @@ func sized[T any](list []T, n int) []T {
 	return list[:n]
 }
 
-// play advances every actor as far as possible until all are done. It returns infinity if they block each other.
+// play advances every actor as far as possible until all are done, and returns the step's time. It returns infinity if
+// they block each other.
 func (e *estimator) play() float64 {
 	left := len(e.actors)
 	for i := range e.actors {
@@ -343,7 +344,7 @@ func divisor(a, b int) int {
 	return a
 }
 
-// pass returns when a message that is ready now has arrived.
+// pass sends a message that is ready now over the link, and returns when it has arrived.
 func (l *link) pass(now float64) float64 {
 	start := max(now, l.free)
 	l.free = start + l.taken

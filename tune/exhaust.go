@@ -11,18 +11,20 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// mostInstructions limits the exhaustive search: the instructions of one step of every plan in the space, in total.
+// mostInstructions limits the exhaustive search: the number of instructions of one step, summed over all plans of the
+// space.
 const mostInstructions = 400_000
 
-// mostExhausted is the most layers, and the most devices, for which a space's plans are counted.
+// mostExhausted is the largest number of layers, and of devices, for which a space's plans are counted.
 const mostExhausted = 12
 
-// exhaust simulates every plan of a small space that can win. It takes every cut into stages, set of devices for
-// each stage, way to replicate, micro-batch size, and depths K_i that orders by depths allow. If memory is limited
-// it also takes every recompute. For each other family in the search it takes the same stages with the family's own
-// depths and any others. If the family places stages itself, it takes all cuts for each number of chunks. It skips a
-// plan if its devices' own work (least) takes no less than the best plan so far. It returns true if the space was
-// small enough, something fits and ctx lasted. Then no plan of the space is faster than the answer.
+// exhaust simulates every plan of a small space that can be the fastest. It takes every cut into stages, set of devices
+// for each stage, way to replicate, micro-batch size, and depths K_i that orders by depths allow. If memory is limited
+// it also takes every choice of recompute in alternatives. For other families with one stage a worker it takes the same
+// stages with the family's own depths; general families also get all these depths. If the family places stages itself,
+// it takes all cuts for each number of chunks. It skips a plan if its devices' own work (least) takes at least as long
+// as the best plan so far. It returns true if the space was small enough, something fits and ctx did not end. Then no
+// plan of the space is faster than the answer.
 func (s *search) exhaust(ctx context.Context) bool {
 	free := s.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
@@ -46,8 +48,8 @@ func (s *search) exhaust(ctx context.Context) bool {
 	})
 }
 
-// tryAny simulates a shape of any family. Without depths it gets its family's own. It skips a shape that its family
-// cannot schedule.
+// tryAny simulates a shape of any family. Without depths the shape gets its family's own. A shape that its family
+// cannot schedule is skipped.
 func (s *search) tryAny(h *shape) {
 	if _, searched := s.families[h.family]; searched || h.stages() == 1 {
 		s.record(s.tryShape(kindOf(h), h))
@@ -118,8 +120,8 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 	return on
 }
 
-// placing lists the registry's families without searched depths: those that place their stages themselves, and those
-// with one stage for each worker.
+// placing lists the registry's families without searched depths. placed are those that place their stages themselves,
+// own those with one stage for each worker.
 func (e enumeration) placing() (placed, own []family.Family) {
 	for _, f := range family.All() {
 		if e.searched(f) || !e.suits(f) || !slices.Contains(e.policies(f), schedule.Sync) {
@@ -134,8 +136,9 @@ func (e enumeration) placing() (placed, own []family.Family) {
 	return placed, own
 }
 
-// everyDepth gives a shape all depths that do not grow from stage to stage, under the family of depths. It also
-// tries every other family with one stage a worker: with its own depths and with these.
+// everyDepth gives a shape all depths that do not grow from stage to stage, under the family that takes any depths. It
+// also tries the other families with one stage a worker (own): each with its own depths, and general ones also with
+// these.
 func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {
@@ -183,7 +186,7 @@ func everyFalling(n, most int, yield func([]int) bool) {
 	walk(make([]int, 0, n))
 }
 
-// everyCut lists all ways to cut n layers into at most most stages, including 0 and n.
+// everyCut lists all ways to cut n layers into stages, up to the number most. Each list of cuts includes 0 and n.
 func everyCut(n, most int, yield func(cuts []int) bool) {
 	on := true
 	var walk func(have []int)
@@ -198,11 +201,11 @@ func everyCut(n, most int, yield func(cuts []int) bool) {
 	walk([]int{0})
 }
 
-// everyPlaces lists all ways to give S stages devices; a stage's devices are ascending, the unused ones last. If all
-// devices are equal and on one level, only the numbers of devices differ.
+// everyPlaces lists all ways to give S stages devices. A stage's devices are ascending, and unused devices come last.
+// If all devices are equal and on one level, only the numbers of devices differ.
 func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
 	W, on := len(e.Cluster.Devices), true
-	// A shared link's direction depends on which device has the lower number.
+	// If a link is shared, its direction depends on which device has the lower number.
 	alike := !e.mixed && len(e.Cluster.Levels) == 1 && e.Cluster.Nodes == nil && !e.Cluster.Levels[0].Shared
 	var walk func(counts, order []int, left []int)
 	walk = func(counts, order, left []int) {
@@ -229,7 +232,8 @@ func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
 	walk(nil, nil, all)
 }
 
-// everySubset lists the ways to take r elements of a list, with the remaining ones, both in order.
+// everySubset lists the ways to take r elements of a list. in are the taken ones and out the others, both in the list's
+// order.
 func everySubset(of []int, r int, yield func(in, out []int)) {
 	var walk func(i int, in, out []int)
 	walk = func(i int, in, out []int) {
@@ -244,8 +248,8 @@ func everySubset(of []int, r int, yield func(in, out []int)) {
 	walk(0, nil, nil)
 }
 
-// everyRecompute lists what stages may recompute. Without a memory limit that is nothing, because recompute only
-// adds work.
+// everyRecompute lists the choices of recompute for all stages. Without a memory limit the only choice is none, because
+// recompute only adds work.
 func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) bool) {
 	S, on := len(cuts)-1, true
 	limited := slices.ContainsFunc(e.orders[0], func(d int) bool { return e.Cluster.MemoryBytes(d) > 0 })
@@ -268,9 +272,9 @@ func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) boo
 	walk(make([]plan.Recompute, 0, S))
 }
 
-// least returns a lower bound on a shape's step for any order: each device does all its stages' work and updates. A
-// device with one stage and unsplit backwards begins its next step after its gradients are summed, during the last
-// backward at the earliest, and its stage updated.
+// least returns a lower bound on a shape's step for any order: each device does all its stages' work and updates. For
+// families by depths, a replicated stage also sums its gradients before its next step. At best the sum overlaps the
+// stage's last backward.
 func (e enumeration) least(h *shape) float64 {
 	busy := map[int]float64{}
 	worst, m, at := 0.0, e.Batch/h.size, 0

@@ -19,19 +19,20 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// MemorySplit divides a device's peak memory by use.
+// MemorySplit divides a device's peak memory by its use.
 type MemorySplit struct {
 	Device int    `json:"device"`
 	Type   string `json:"type"`
 	Stages []int  `json:"stages"`
-	// Parameters and batch-norm statistics; with pipelines side by side, each pipeline's and the reference's.
+	// WeightBytes is parameters and batch-norm statistics. With pipelines side by side, it is those of each pipeline
+	// and of the reference.
 	WeightBytes     int64 `json:"weight_bytes"`
 	FrozenBytes     int64 `json:"frozen_bytes,omitempty"` // frozen parameters and constants, which never change
 	VersionBytes    int64 `json:"version_bytes"`          // older weights that micro-batches in flight still need
 	GradientBytes   int64 `json:"gradient_bytes"`
 	OptimizerBytes  int64 `json:"optimizer_bytes"`
 	ActivationBytes int64 `json:"activation_bytes"` // saved and received for micro-batches in flight
-	// Everything else: messages in flight, and what an operator needs while it runs
+	// BufferBytes is everything else: messages in flight, and what an operator needs while it runs.
 	BufferBytes    int64   `json:"buffer_bytes"`
 	PeakBytes      int64   `json:"peak_bytes"`
 	NeedsBytes     int64   `json:"needs_bytes"` // plan.Predicted.Needs, to compare with LimitBytes
@@ -44,7 +45,7 @@ type MemorySplit struct {
 type Lever struct {
 	Change string  `json:"change"`
 	StepS  float64 `json:"step_s"`
-	Gain   float64 `json:"gain"` // of samples per second; 0.5 means half as many again
+	Gain   float64 `json:"gain"` // relative gain of samples per second: 0.5 means half as many again
 }
 
 // Explanation says why a plan is as fast as it is.
@@ -52,10 +53,10 @@ type Explanation struct {
 	Memory     []MemorySplit `json:"memory"`
 	Bottleneck string        `json:"bottleneck"`
 	Levers     []Lever       `json:"levers,omitempty"` // the largest gain first
-	// LeversCut says that time ended some searches for better hardware early; they might find more.
+	// LeversCut says that some searches for better hardware ended early for lack of time. They might find more.
 	LeversCut bool `json:"levers_cut,omitempty"`
-	// Step is the simulation of the plan's first step, or of a stream's first minibatches; nil if it is too large to
-	// draw.
+	// Step is the simulation of the plan's first step, or of a stream's first minibatches. It is nil if it is too large
+	// to draw.
 	Step *trace.Timeline `json:"-"`
 }
 
@@ -64,8 +65,8 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 	return explain(ctx, r, pl, nil)
 }
 
-// Explain analyses the best plan and also searches again for each lever. Each lever is a short search on better
-// hardware; if ctx has a deadline, they share the time until then. Such a search may find a faster plan for this
+// Explain analyses the best plan, and searches again for each lever. Each of these is a short search on better
+// hardware. If ctx has a deadline, they share the time until then. Such a search may find a faster plan for this
 // hardware too. Then Best and Rivals change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
@@ -82,7 +83,7 @@ func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	}
 }
 
-// explain implements both; s searches for the levers, nil keeps the plan.
+// explain implements both functions named Explain. It searches for the levers with s; with a nil s it keeps the plan.
 func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explanation, error) {
 	if pl.Predicted == nil {
 		return nil, errors.New("tune: the plan is not predicted; simulate it first")
@@ -118,7 +119,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			}
 			m.Stages = append(m.Stages, s)
 			cost := costs.Stages[s][min(k, len(costs.Stages[s])-1)]
-			if policy.Served() && k < len(st.Devices)-1 { // the last one has the optimizer
+			if policy.Served() && k < len(st.Devices)-1 { // only the last one, the server, has the optimizer
 				m.GradientBytes += cost.ParameterBytes
 				m.FrozenBytes += cost.FrozenBytes
 				m.WeightBytes += cost.ReferenceBytes
@@ -131,7 +132,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 			m.WeightBytes += models * (cost.FixedBytes - cost.FrozenBytes - cost.StateBytes)
 			if models > 1 {
 				m.WeightBytes += cost.ReferenceBytes
-				if pl.Elastic.Besides() { // plus what its thread works on
+				if pl.Elastic.Besides() { // the copy that the reference's thread works on
 					m.WeightBytes += cost.ReferenceBytes
 				}
 				m.FrozenBytes += cost.FrozenBytes
@@ -141,7 +142,7 @@ func memorySplits(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, costs *
 		}
 		m.ActivationBytes = each / int64(len(m.Stages)) * int64(m.MicrosInFlight)
 		fixed := m.WeightBytes + m.FrozenBytes + m.VersionBytes + m.GradientBytes + m.OptimizerBytes
-		// Less if fewer were in flight at the peak, or gradients did not exist yet.
+		// The activations are less if fewer micro-batches were in flight at the peak, or gradients did not exist yet.
 		m.ActivationBytes = min(m.ActivationBytes, max(0, m.PeakBytes-fixed))
 		m.BufferBytes = max(0, m.PeakBytes-fixed-m.ActivationBytes)
 		out = append(out, m)
@@ -185,7 +186,7 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 	}
 	for s, st := range pl.Stages {
 		if schedule.Policy(pl.Weights).Served() {
-			continue // they have no sum
+			continue // these stages have no sum
 		}
 		if sum := step.updates(s) * costs.Stages[s][0].AllReduceS; sum > most {
 			most = sum
@@ -202,8 +203,8 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 // worthAdvising is the least gain that is reported; predictions are not accurate enough for less.
 const worthAdvising = 0.01
 
-// levers tries better hardware and keeps what helps. It skips plans whose prediction takes long. If a search there
-// finds a plan that this hardware can run, s gets it. cut says whether time ended a search.
+// levers tries better hardware and keeps the changes that help. It does nothing for plans whose prediction takes long.
+// If a search finds a plan that this hardware can run, s considers that plan. cut says whether time ended a search.
 func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lever, cut bool) {
 	if predict.CheckWork(pl, predict.OftenPlayed) != nil {
 		return nil, false
@@ -215,7 +216,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lev
 			break
 		}
 		step, same := pl.Predicted.StepS, len(h.Devices) == len(r.Cluster.Devices)
-		if same { // the plan itself is at least as fast there
+		if same { // the plan itself is at least as fast on this hardware
 			if q, err := predict.Plan(r.Profile, h.Cluster, pl, r.Clip); err == nil {
 				step = min(step, q.StepS)
 			}

@@ -23,8 +23,8 @@ func TestWhatFillsADevice(t *testing.T) {
 		weight, version, gradients, optimizers int64 // sets of 200 B on the first device
 	}{
 		{"1f1b", schedule.Sync, 1, 0, 1, 1},
-		{"1f1b-rr", schedule.Stash, 1, 1, 1, 1},          // two in flight: one older version
-		{"1f1b-rr", schedule.DoubleBuffered, 1, 1, 1, 1}, // never more than one
+		{"1f1b-rr", schedule.Stash, 1, 1, 1, 1},          // two minibatches in flight, so there is one older version
+		{"1f1b-rr", schedule.DoubleBuffered, 1, 1, 1, 1}, // never more than one older version
 		{"1f1b-rr", schedule.Latest, 1, 0, 1, 1},
 		{"elastic", schedule.Elastic, 3, 0, 2, 2}, // two pipelines, and the reference without gradients and states
 	} {
@@ -83,10 +83,11 @@ func TestTheBottleneckCountsWhatAStepHas(t *testing.T) {
 			[]int{0}, []int{1}, 100, 0, false, fmt.Sprintf(link, 60) + " each way"},
 		{"one link for both ways", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 6}, []int{0}, []int{1}, 100,
 			0, true, fmt.Sprintf(link, 60)},
-		// Each of two devices gets half of each of 12 micro-batches.
+		// Each of the two devices of stage 1 gets half of each of 12 micro-batches.
 		{"slices", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 12, Replication: "split"}, []int{0},
 			[]int{1, 2}, 100, 0, false, fmt.Sprintf(link, 30) + " each way"},
-		// Micro-batches 0 to 5 are on devices 0, 1, 0, 1, 0, 1 and 2, 3, 4, 2, 3, 4: no pair of devices has two of them.
+		// Of micro-batches 0 to 5, stage 0 has each on device 0, 1, 0, 1, 0 or 1, and stage 1 on device 2, 3, 4, 2, 3
+		// or 4. So no pair of devices has two of them.
 		{"in turn", plan.Plan{Schedule: "1f1b", Weights: "sync", MicroBatches: 24}, []int{0, 1}, []int{2, 3, 4}, 100, 0,
 			false, fmt.Sprintf(link, 20) + " each way"},
 		// Each of the six pairs has every sixth minibatch, and a step is one minibatch.

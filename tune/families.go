@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// tryOthers simulates the families without searched depths. They are families without a flush if requested, families
-// for boards on boards, and families with several stages a worker. They use the best stages so far, or for several
-// stages a worker, stages that are cut for that. A family that does not allow them is skipped.
+// tryOthers simulates the families without searched depths: families without a flush if requested, families for boards
+// on boards, and families with several stages a worker. They use the best stages so far. For several stages a worker,
+// the layers are cut anew. A family that does not allow the stages is skipped.
 func (s *search) tryOthers(ctx context.Context) {
 	if s.Fix.Split != nil && s.Fix.Schedule == "" || s.Fix.Stages == 1 && s.Fix.Schedule == "" || s.brief {
 		return
@@ -69,7 +69,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 				pl.Staleness = s.Fix.Staleness
 			}
 			for i := range pl.Stages {
-				pl.Stages[i].Warmup = 0 // the family's own
+				pl.Stages[i].Warmup = 0 // 0 means the family's own
 			}
 			place(pl, f, len(s.Cluster.Devices))
 			kind := f.Name
@@ -92,7 +92,7 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 	}
 }
 
-// bases returns the best shapes so far, straight and replicated, and the same with neighbouring sizes.
+// bases returns the best shapes so far, straight and replicated, and the same shapes with neighbouring sizes.
 func (all *candidates) bases() []*shape {
 	var straight, replicated []*shape
 	for _, kind := range all.ranked() {
@@ -109,9 +109,9 @@ func (all *candidates) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle: several
-// stages a worker, or no flush. The family sets the places, number and depths of the stages. The moves change cuts,
-// recompute and, if the plan is a step of the batch, the micro-batch.
+// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle. These have
+// several stages a worker, or no flush. The family sets the places, number and depths of the stages. The moves change
+// cuts, recompute and, if the plan is a step of the batch, the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return
@@ -139,7 +139,7 @@ func movable(pl *plan.Plan) bool {
 		func(st plan.Stage) bool { return st.FirstFraction != 0 || st.LastFraction != 0 })
 }
 
-// worthMoving is the least relative gain of a move. For a gain too small to measure, balanced stages are kept.
+// worthMoving is the least relative gain of a move. For gains too small to measure, stages stay balanced.
 const worthMoving = 1e-3
 
 func (s *search) improvePlan(ctx context.Context, kind string, best candidate) {

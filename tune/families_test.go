@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// uneven returns a chain of layers that no equal cut suits.
+// uneven returns a chain of layers that cannot be cut into equal stages.
 func uneven(layers int, sizes ...int) *profile.Profile {
 	p := plantest.Chain(layers, sizes...)
 	for i := range p.Layers {
@@ -26,8 +26,8 @@ func uneven(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// TestAFamilyThatIsFixedIsCutInTime: on many devices, the search has time left to simulate plans of a fixed family.
-// Their stages are not found by the search by depths.
+// TestAFamilyThatIsFixedIsCutInTime: on many devices, the search has time left to simulate plans of a fixed family. The
+// search by depths does not find the stages of these plans.
 func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	t.Parallel()
 	found, err := Search(t.Context(), Request{Profile: uneven(64, 1, 2, 4), Batch: 128,
@@ -37,8 +37,8 @@ func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	}
 }
 
-// If the number of stages is fixed, every plan has that number. Families with several stages a worker would use
-// more, and some do if nothing is fixed.
+// TestFixedStagesAreThoseOfEveryPlan: if the number of stages is fixed, every plan has that number. Families with
+// several stages a worker would use more, and some do if nothing is fixed.
 func TestFixedStagesAreThoseOfEveryPlan(t *testing.T) {
 	for _, fixed := range []int{0, 2} {
 		found, err := Search(t.Context(), Request{Profile: uneven(16, 1, 2, 4), Batch: 4,
@@ -81,7 +81,7 @@ func TestACutFamilyHasEveryNumberOfStages(t *testing.T) {
 	}
 }
 
-// TestStagesBeyondTheWorkers: more stages than workers are planned if a family has that many, with several on a
+// TestStagesBeyondTheWorkers: more stages than workers are planned if the family can have that many, with several on a
 // worker. Otherwise they are refused.
 func TestStagesBeyondTheWorkers(t *testing.T) {
 	t.Parallel()
@@ -107,8 +107,8 @@ func TestStagesBeyondTheWorkers(t *testing.T) {
 	}
 }
 
-// TestPlansOfOtherFamiliesAreMovedToo: for a chain that no equal cut suits, one move makes no best plan clearly
-// better. This holds for families with several stages on a worker, and for one without a flush.
+// TestPlansOfOtherFamiliesAreMovedToo: on a chain that cannot be cut into equal stages, no single move makes a best
+// plan clearly better. This is checked for families with several stages on a worker, and for one without a flush.
 func TestPlansOfOtherFamiliesAreMovedToo(t *testing.T) {
 	t.Parallel()
 	p := uneven(26, 1, 2)

@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// By hand: conv takes 1 s forward and 2 s backward for a sample, and has hardly any parameters. fc takes a third of
-// that. It has so many parameters that one worker is best for it. conv is on three of four workers. A batch of 6
-// samples takes 2 s and 4 s on each of them, and 2 s and 4 s on fc's worker. Without overlap that is 12 s, as 1
-// micro-batch of 6 or as 2 of 3. Model parallelism on two workers takes 24 s.
+// TestHybridParallelismIsARival works out by hand: conv takes 1 s forward and 2 s backward for a sample, and has hardly
+// any parameters. fc takes a third of that. It has so many parameters that one worker is best for it. conv is on three
+// of four workers. A batch of 6 samples takes 2 s and 4 s on each of these workers, and 2 s and 4 s on fc's worker.
+// Without overlap that is 12 s, as 1 micro-batch of 6 or as 2 of 3. Model parallelism on two workers takes 24 s.
 func TestHybridParallelismIsARival(t *testing.T) {
 	r := plantest.EvenChain(2, 4, 1e12)
 	conv, fc := &r.Profile.Layers[0], &r.Profile.Layers[1]

@@ -20,7 +20,7 @@ func (s *search) improveSeeds(ctx context.Context) {
 		}
 		return 0
 	})
-	// First one of each kind unchanged, so that a short search has all kinds.
+	// First try one seed of each kind unchanged, so that even a short search has all kinds.
 	done := map[string]bool{}
 	for _, n := range s.pool {
 		if !done[n.kind] && (ctx.Err() == nil || s.top.plan == nil) {
@@ -33,7 +33,7 @@ func (s *search) improveSeeds(ctx context.Context) {
 			return
 		}
 		budget := estimatesPerSeed
-		if i >= 4 || s.brief { // rivals need to be good, not best
+		if i >= 4 || s.brief { // rivals need to be good, not the best
 			budget /= 8
 		}
 		h, v := s.move.improve(ctx, s.estimator, n.shape, budget)
@@ -43,8 +43,7 @@ func (s *search) improveSeeds(ctx context.Context) {
 	s.minimiseMemory(ctx)
 }
 
-// improve takes moves that the estimate prefers, until none is left, the budget of estimates is spent or ctx is
-// over.
+// improve makes moves that the estimate prefers, until there is none, the budget of estimates is spent or ctx ends.
 func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) (*shape, score) {
 	best, value := h, e.score(h)
 	end := e.made + budget
@@ -64,8 +63,9 @@ func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) 
 	return best, value
 }
 
-// minimiseMemory looks for the plan with the least memory, if nothing fits so far. If all devices have the same
-// limit, the result does not depend on it. So a search with the limit that a MemoryError names finds the same plan.
+// minimiseMemory looks for the plan with the least memory, if nothing fits so far. If all devices have the same memory
+// limit, the result does not depend on the limit. So a search with the limit that a MemoryError names finds the same
+// plan.
 func (s *search) minimiseMemory(ctx context.Context) {
 	if s.fit() || s.Fix.Split != nil || s.Fix.Stages == 1 {
 		return
@@ -101,11 +101,11 @@ func (s *search) minimiseMemory(ctx context.Context) {
 	}
 }
 
-// instructionsOfRefining limits the simulated instructions of refine in a fixed amount of work.
+// instructionsOfRefining limits the instructions that refine simulates, in a search with a fixed amount of work.
 const instructionsOfRefining = 3_000_000
 
-// refine applies moves to the best plan of each kind, judged by the simulator: estimates ignore contention for links
-// and cores.
+// refine applies moves to the best plan of each kind. The simulator judges them, because estimates ignore contention
+// for links and cores.
 func (s *search) refine(ctx context.Context) {
 	if s.brief {
 		return
@@ -150,7 +150,7 @@ func (s *search) climb(ctx context.Context, best candidate, h *shape) {
 	}
 }
 
-// explore continues from shapes some moves away from the best, for as long as there is time.
+// explore continues from shapes a few moves away from the best, for as long as there is time.
 func (s *search) explore(ctx context.Context) {
 	if s.Fix.Split != nil || len(s.pool) == 0 {
 		return

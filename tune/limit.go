@@ -12,19 +12,21 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// mostLimits is how many limits FittingLimit tries to find one that fits, and nearerLimits how many below that one.
+// mostLimits is how many limits FittingLimit tries until one fits. nearerLimits is how many it then tries below that
+// one.
 const mostLimits, nearerLimits = 40, 6
 
-// FittingLimit returns a memory limit for every device, in bytes, with which a planner's plan fits in simulation.
-// fits is that plan. The limit is at least from and at most what some device has. Planners count memory as their
-// papers do, such as weights and activations. Only the simulator counts everything, including workspace and messages
-// in flight. So the smallest limit that a planner names may be too small for its plan. The limit is then raised to
-// what the plan holds, until it fits. If a planner names no limit, each next limit is a quarter higher. With a lower
-// limit a planner may choose another plan that fits, so some limits between the last failure and the success are
-// tried too. A plan that takes long to simulate gives a WorkError.
+// FittingLimit returns a memory limit for every device, in bytes, with which a planner's plan fits in simulation. fits
+// is that plan. The search begins at the larger of from and the memory of the largest device. Planners count memory as
+// their papers do, such as weights and activations. Only the simulator counts everything, including workspace and
+// messages in flight. So the smallest limit that a planner names may be too small for its plan. The limit is then
+// raised to the peak memory of the plan, until the plan fits. If a planner names no limit, each next limit is a quarter
+// higher. With a lower limit a planner may choose another plan that fits, so some limits between the last failure and
+// the success are tried too. A plan that takes long to simulate gives a WorkError.
 func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int64) (bytes int64, fits *plan.Plan,
 	err error) {
-	// under plans with a limit. next is the next limit to try if the plan does not keep this one, or there is no plan.
+	// under plans with a limit. If the plan needs more, or there is no plan, pl is nil and next is the next limit to
+	// try.
 	under := func(limit int64) (pl *plan.Plan, next int64, err error) {
 		r := r
 		r.Cluster = limitedTo(r.Cluster, limit)
@@ -74,7 +76,7 @@ func FittingLimit(ctx context.Context, p plan.Planner, r plan.Request, from int6
 			}
 			nearer, _, err := under(middle)
 			if err != nil {
-				break // one that fits is known
+				break // keep the limit that fits
 			}
 			if nearer == nil {
 				short = middle
@@ -98,9 +100,9 @@ type MemoryError struct {
 	Device        int
 	OverBytes     int64
 	SmallestBytes int64  // least limit for every device that a tried plan would meet
-	Plan          string // that plan
+	Plan          string // the plan that needs SmallestBytes
 	Leanest       *plan.Plan
-	Skipped       string // why some plan was not simulated, which might need less; "" if all were
+	Skipped       string // why some plan, which might need less, was not simulated; "" if all were
 }
 
 func (e *MemoryError) Error() string {

@@ -12,8 +12,8 @@ import (
 )
 
 // TestAPlannersNamedLimitIsMet: each planner that refuses names a limit. By its own count it finds a plan with that
-// limit, and none with one byte less. It says where and by how much the memory is exceeded. With the limit of
-// FittingLimit, its plan fits in simulation too.
+// limit, and none with one byte less. The error says where and by how much the memory is exceeded. With the limit of
+// FittingLimit, the planner's plan fits in simulation too.
 func TestAPlannersNamedLimitIsMet(t *testing.T) {
 	t.Parallel()
 	straight := map[string]string{"memory": "on", "straight_pipeline": "on"}
@@ -42,8 +42,9 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 			r := plan.Request{Profile: p, Cluster: limitedTo(c, 1), Batch: 4, Set: asked.set}
 			_, err := planner.Plan(t.Context(), r)
 			if err == nil || !errors.Is(err, plan.ErrMemory) {
-				// By PipeDream's rule, a single stage holds nothing. Some of its plans use every device. DAPPLE's pipelines have
-				// two stages, with at most as many replicas as samples.
+				// With settings, one byte may be enough, or the refusal may have another reason. By PipeDream's rule, a single
+				// stage holds nothing, and some of its plans use every device. DAPPLE's pipelines have two stages, with at most
+				// as many replicas as samples.
 				if asked.set == nil {
 					t.Fatalf("one byte is enough? %v", err)
 				}
@@ -89,8 +90,8 @@ func TestAPlannersNamedLimitIsMet(t *testing.T) {
 	}
 }
 
-// TestALimitOfSettingsIsNotTheDevices: a planner with a limit in its settings is run once. Larger devices would not
-// change its answer.
+// TestALimitOfSettingsIsNotTheDevices: a planner with a limit in its settings is run only once, because larger devices
+// would not change its answer.
 func TestALimitOfSettingsIsNotTheDevices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 6).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))

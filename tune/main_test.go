@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 var checking sync.Mutex
 
 // checkSearches checks a property whose cases are whole searches. It divides rapid's number of cases by oneOf. Tests
-// that call it may run in parallel with each other, but not with tests that call rapid directly.
+// that call checkSearches may run in parallel with each other, but not with tests that call rapid directly.
 func checkSearches(t *testing.T, oneOf int, property func(*rapid.T)) {
 	t.Helper()
 	checking.Lock()

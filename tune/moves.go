@@ -9,8 +9,8 @@ import (
 // mover generates shapes and plans of a space that differ by one move.
 type mover struct{ *space }
 
-// neighbours yields the shapes one move away. A move changes a cut, moves devices between stages, merges or splits
-// stages, exchanges different devices, or changes recompute, depths or the micro-batch.
+// neighbours yields the shapes that are one move away. A move changes a cut, moves devices between stages, merges or
+// splits stages, exchanges different devices, or changes recompute, depths or the micro-batch.
 func (mv mover) neighbours(h *shape, yield func(*shape) bool) {
 	open := true
 	try := func(change func(next *shape) bool) {
@@ -123,10 +123,10 @@ func (mv mover) deviceMoves(h *shape, try func(func(*shape) bool)) {
 	mv.placeMoves(h, try)
 }
 
-// placeMoves exchanges devices and stages, if that makes a difference.
+// placeMoves exchanges devices, and the places of stages, if that makes a difference.
 func (mv mover) placeMoves(h *shape, try func(func(*shape) bool)) {
 	if mv.mixed {
-		// Exchange different devices of which at least one is used.
+		// Exchange two different devices, at least one of which is used.
 		for a := range h.used() {
 			for b := a + 1; b < len(h.order); b++ {
 				if !mv.same(h.order[a], h.order[b]) {
@@ -153,13 +153,13 @@ func (mv mover) placeMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
-// apart returns pairs of positions in a shape's order. Exchanging their devices would change the links between
-// stages. The pairs are of two stages, or of a stage and unused devices, with one position for each innermost group
-// in which they have a device.
+// apart returns pairs of positions in a shape's order, such that exchanging their devices changes the links between
+// stages. A pair belongs to two stages, or to a stage and the unused devices. From each innermost group, a stage has
+// only one position in the pairs.
 func (mv mover) apart(h *shape) (pairs [][2]int) {
 	inside := mv.Cluster.Levels[0].Size
 	type seat struct{ stage, group int }
-	var places []int // first position of each seat
+	var places []int // first position of each seat in the order
 	seats := map[seat]bool{}
 	stageOf, stage, left := make([]int, len(h.order)), 0, h.counts[0]
 	for at := range h.order {
@@ -187,7 +187,7 @@ func (mv mover) apart(h *shape) (pairs [][2]int) {
 	return pairs
 }
 
-// depthMoves changes how many micro-batches stages have in flight. AFAB or P_B with other depths becomes 1F1B with
+// depthMoves changes how many micro-batches stages have in flight. With other depths, AFAB or P_B becomes 1F1B with
 // those depths.
 func (mv mover) depthMoves(h *shape, try func(func(*shape) bool)) {
 	if mv.Fix.Warmup != nil || mv.Fix.Schedule != "" || h.stages() == 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Odd values: numbers and texts replace values of their kind, and oddValues replaces a value of any kind.
+// Numbers are replaced by oddNumbers and texts by oddTexts. A value of any kind is replaced by one of oddValues.
 var (
 	oddNumbers = []any{-1, 0, 1, 2, 3, 4, 5, 6, 8, 16, 0.25, 0.5, 0.75, 1.5, -0.25, 1e-300, 65535, 1 << 31,
 		1e15, 1e18, 1e300, -1e300}
@@ -119,8 +119,8 @@ func sixProfile() *profile.Profile {
 	return p
 }
 
-// A changed plan, profile or cluster that can still be read is simulated or refused, and causes no panic. A
-// prediction is a number.
+// TestMutatedFilesAreReadOrRefused: a changed plan, profile or cluster that can still be read is simulated or refused,
+// and causes no panic. A prediction is a number.
 func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 	texts := [3][]byte{2: []byte(sixDevices)}
 	for i, v := range []any{

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestNoiseMovesABestPlan: with the terms of a machine's noise, convnet with batch 16 on two workers is fastest as
-// one replicated stage (dp). Without any one of the terms it is fastest as dp-overlap. A term that changes no plan
-// does not belong in a profile.
+// TestNoiseMovesABestPlan: with the terms of a machine's noise, convnet with batch 16 on two workers is fastest as one
+// replicated stage (dp). Without any one of the terms it is fastest as dp-overlap. So each term changes which plan is
+// the best, and belongs in a profile.
 func TestNoiseMovesABestPlan(t *testing.T) {
 	types := map[string]cluster.DeviceType{"cpu": {PeakFLOPS: 40e9, MemoryBandwidthBytesPerSecond: 10e9}}
 	m, err := model.Build("convnet", nil)

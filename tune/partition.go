@@ -14,7 +14,7 @@ type cutter struct{ *space }
 // want describes the partition to find.
 type want struct {
 	stages, devices int  // devices in total; equal to stages means a straight pipeline
-	all             bool // also with fewer stages on the same devices
+	all             bool // also return partitions into fewer stages, on the same devices
 	size            int
 	split           bool
 	again           plan.Recompute
@@ -23,10 +23,11 @@ type want struct {
 	replicas        []int // allowed numbers of replicas of a stage
 	fits            bool  // leave out stages that do not fit their devices, approximately
 	leanest         bool  // least memory instead of least time
-	alone           bool  // no pipelining: minimise the sum of stages and transfers, not the slowest
+	alone           bool  // no pipelining: minimise the sum of the times of stages and transfers, not the largest
 }
 
-// with adds one stage's time to those of earlier stages: a sum or a maximum.
+// with combines the time of one more stage with that of the earlier stages: as a sum if alone is set, or else as the
+// maximum.
 func (w want) with(stages, more float64) float64 {
 	if w.alone {
 		return stages + more
@@ -34,22 +35,22 @@ func (w want) with(stages, more float64) float64 {
 	return max(stages, more)
 }
 
-// maxCuts limits the places where a partition cuts. With more layers, runs of about equal time stay together, and
-// improve moves single layers.
+// maxCuts limits the places where a partition cuts; maxReplicatedCuts does so for stages with replicas. With more
+// layers, only cuts between runs of about equal time are tried. improve then moves single layers.
 const maxCuts, maxReplicatedCuts = 200, 64
 
 // partition cuts the layers into stages with replicas so that the slowest stage or transfer takes the least time for
-// each micro-batch. It returns nothing if there is no such partition. Devices are in the given order. best(i, j, d)
-// is the least time for layers before j on the first d devices in i stages. It is the minimum over k and r of
-// max(best(i-1, k, d-r), stage k..j-1 on r devices). This is exact for a measure that spreads an all-reduce over the
-// step's micro-batches and ignores the filling of the pipeline; estimate includes that.
+// each micro-batch. It returns nothing if there is no such partition. Devices are in the given order. best(i, j, d) is
+// the least time for layers before j on the first d devices in i stages. It is the minimum over k and r of
+// max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact if an all-reduce is spread evenly over the
+// step's micro-batches and the filling of the pipeline is ignored; estimate includes both.
 func (c cutter) partition(w want) []*shape {
 	at := c.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices
 	if n < w.stages {
 		return nil
 	}
-	one := len(w.replicas) == 1 && !w.all // i stages are always on i times as many devices
+	one := len(w.replicas) == 1 && !w.all // i stages are always on replicas[0] times as many devices
 	best := newPrefixes(w.stages, n, D, one)
 	for i := range w.stages {
 		for d := i; d < D; d++ {
@@ -112,7 +113,8 @@ func (c cutter) partition(w want) []*shape {
 	return out
 }
 
-// prefix is the least time of some stages, with the places and devices left for those before the last of them.
+// prefix is the least time of some first stages. places and devices are the numbers that remain for all of these stages
+// except the last.
 type prefix struct {
 	value           float64
 	places, devices int
@@ -124,8 +126,8 @@ type prefixes struct {
 	width int        // number of d values kept for each j
 }
 
-// newPrefixes returns a table of infinite times for the given stages, places and devices, with only the empty prefix
-// at zero. With one, the stages determine the devices, so only one number of devices is kept.
+// newPrefixes returns a table of infinite times for the given stages, places and devices; only the time of no stages is
+// 0. With one set, the stages determine the number of devices, so the table has only one number of devices.
 func newPrefixes(stages, places, devices int, one bool) prefixes {
 	t := prefixes{rows: make([][]prefix, stages+1), width: devices + 1}
 	if one {
@@ -141,7 +143,7 @@ func newPrefixes(stages, places, devices int, one bool) prefixes {
 	return t
 }
 
-// of returns the entry for the first stages, before a place to cut, on the first devices.
+// of returns the entry for the first stages before a place to cut, on the first devices.
 func (t *prefixes) of(stages, place, devices int) *prefix {
 	if t.width == 1 {
 		devices = 0
@@ -174,7 +176,7 @@ func (c cutter) places(size int, replicated bool) []int {
 	return append(at, n)
 }
 
-// stager computes costs of stage i on r devices, from position d of the order.
+// stager computes the costs of stage i on r devices, from position d of the order. The costs depend on the layers.
 type stager struct {
 	w       want
 	r       int
@@ -188,7 +190,8 @@ type stager struct {
 	divides memory.Replicas
 }
 
-// stager returns nil if a device has no costs for its number of rows.
+// stager returns the costs of stage i on r devices from position d. It returns nil if a device has no costs for its
+// number of rows.
 func (c cutter) stager(w want, i, d, r int) *stager {
 	out := &stager{w: w, r: r, limit: math.MaxInt64, m: c.Batch / w.size, divides: c.replicated(r)}
 	rows := w.size
@@ -262,7 +265,7 @@ func (t *stager) cost(from, to int) float64 {
 	if from > 0 {
 		sent := t.perByte * float64(t.whole.crosses[from]) / float64(t.r)
 		if t.w.alone {
-			return v + 2*sent // there and back, without overlap
+			return v + 2*sent // both directions, without overlap
 		}
 		v = max(v, sent)
 	}

@@ -20,8 +20,7 @@ type answer struct {
 	err     error
 }
 
-// queryPlanners runs every other planner, two at a time. It closes the channel once all have answered or ctx is
-// over.
+// queryPlanners runs every registered planner, two at a time. It closes the channel once all have answered or ctx ends.
 func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 	list := plan.Planners()
 	out := make(chan answer, len(list))
@@ -66,8 +65,8 @@ func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 	return out
 }
 
-// collect simulates a planner's plan. If it updates without a flush but that was not requested, its stages are used
-// with 1F1B's depths and a flush.
+// collect simulates a planner's plan. If the plan updates without a flush but that was not requested, its stages are
+// used with 1F1B's depths and a flush.
 func (s *search) collect(a answer) {
 	if a.err != nil {
 		s.failed[a.planner] = a.err.Error()
@@ -123,7 +122,7 @@ func (s *space) wholeBatch(pl *plan.Plan) {
 		pl.MicroBatches = s.Batch / pl.MicroBatch
 	}
 	if _, _, err := s.Profile.At(s.Cluster.Devices[0], pl.MicroBatch); err != nil || pl.MicroBatch == s.Batch {
-		for _, size := range s.sizes { // the largest that still gives every device some
+		for _, size := range s.sizes { // the largest size with at least two micro-batches for each device
 			if s.Batch/size >= 2*len(s.Cluster.Devices) || size == s.sizes[0] {
 				pl.MicroBatch, pl.MicroBatches = size, s.Batch/size
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// TestWhatAPlannerSaysIsSimulated: every planner's plan can be scheduled, for any multiple of the profiled size and
-// any division among replicas.
+// TestWhatAPlannerSaysIsSimulated: every planner's plan can be scheduled. That is true for any multiple of the profiled
+// size and any division among replicas.
 func TestWhatAPlannerSaysIsSimulated(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"pipedream-a:2x2", "pipedream-a:4x4", "dapple-c:7"} {
@@ -20,7 +20,7 @@ func TestWhatAPlannerSaysIsSimulated(t *testing.T) {
 		for _, batch := range []int{8, 16, 24, 40, 64, 7 * 8 * 3, 512} {
 			for _, planner := range plan.Planners() {
 				p := imported(9, 8)
-				for i := range p.Layers { // first layers compute, last ones hold weights: replicas of the first only
+				for i := range p.Layers { // first layers compute and last ones hold weights, so only the first get replicas
 					p.Layers[i].Costs[0].ForwardS /= float64(1 + i*i)
 					p.Layers[i].Costs[0].BackwardS /= float64(1 + i*i)
 					p.Layers[i].ParameterBytes <<= i

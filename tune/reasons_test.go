@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// By rounding in a stream, the busiest worker may compute for longer than a step. Even then, no reason for a rival
-// has a negative wait.
+// TestNoReasonHasANegativeTime: because of rounding in a stream, the busiest worker may compute for longer than a step.
+// Even then, no reason for a rival has a negative wait.
 func TestNoReasonHasANegativeTime(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
 	of := func(stepS float64, busyS ...float64) candidate {
@@ -47,9 +47,9 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 	}
 }
 
-// If a rival computes more, its reason says why. Both plans compute 8 samples of 4 layers of 3 s on two workers, 48
-// s on each worker. An update takes 4 s for a layer. Each worker of the pipeline updates 2 layers, and each worker
-// of data parallelism updates all 4.
+// TestAReasonNamesWhatIsComputedMore: if a rival computes more, its reason says why. Both plans compute 8 samples of 4
+// layers of 3 s on two workers, 48 s on each worker. An update takes 4 s for a layer. Each worker of the pipeline
+// updates 2 layers, and each worker of data parallelism updates all 4.
 func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 	p := plantest.Chain(4, 1, 2)
 	for l := range p.Layers {

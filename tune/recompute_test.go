@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// held returns the most bytes that a worker holds under a plan with this recompute fixed.
+// held returns the largest memory of a worker, in bytes, under a plan with this recompute fixed.
 func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	t.Helper()
 	r, err := Search(context.Background(), Request{
@@ -28,8 +28,9 @@ func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 	return slices.Max(r.Best.Predicted.Needs())
 }
 
-// A fixed recompute holds for every stage of every family. If nothing is fixed, the search finds that recompute of
-// three of nine layers at a time fits. Recompute of no layer does not fit, nor does recompute of all at once.
+// TestRecomputeIsKeptOrFound: a fixed recompute applies to every stage of every family. If nothing is fixed, the search
+// finds that recomputing nine layers three at a time fits. No recompute does not fit, nor does recomputing all layers
+// at once.
 func TestRecomputeIsKeptOrFound(t *testing.T) {
 	for _, schedule := range []string{"1f1b", "zb-h1", "interleaved"} {
 		held(t, schedule, "none", plan.KeepAll)

@@ -8,13 +8,13 @@ import (
 	"github.com/millrace-ml/millrace/plan/bound"
 )
 
-// mostRelaxed is how many paths of a bound a search starts from.
+// mostRelaxed is the largest number of a bound's paths that a search starts from.
 const mostRelaxed = 3
 
-// relaxation continues a search from its bound.
+// relaxation continues a search from the paths of its bound.
 type relaxation struct{ *search }
 
-// goOn starts from the paths that the bound cannot rule out. Their stages, devices and micro-batches are close to
+// goOn starts from the paths that the bound cannot rule out. Their stages, devices and micro-batches are similar to
 // plans, and moves improve them. It also continues from the best plan with other depths.
 func (s relaxation) goOn(ctx context.Context) {
 	if s.brief || s.exhausted || !s.Fix.none() || s.top.plan == nil || s.late(s.top.plan) != nil {
@@ -33,8 +33,8 @@ func (s relaxation) goOn(ctx context.Context) {
 	}
 }
 
-// deepen simulates a shape, and the shape that estimates improve it to, with some depths. It then applies moves to
-// the best of these.
+// deepen simulates a shape, and the shape that estimates improve it to, each with several depths. It then applies moves
+// to the best result.
 func (s relaxation) deepen(ctx context.Context, h *shape) {
 	var best candidate
 	var from *shape
@@ -87,8 +87,8 @@ func (p *proven) of(ctx context.Context, s *space, kind bound.Kind) []bound.Proo
 	return p.all
 }
 
-// shape places a path's stages on devices. Each stage is in as many groups as on the path, preferably in those of
-// the stage before. It returns nil if there is no path or it does not fit.
+// shape places a path's stages on devices. Each stage is in as many groups as on the path, preferably in the groups of
+// the stage before. It returns nil if there is no path or the path has no plan.
 func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	if len(proof.Path) < 2 || proof.Split && s.Whole {
 		return nil
@@ -119,8 +119,8 @@ func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	return h
 }
 
-// inGroups takes the given numbers of devices from groups, and takes what a group lacks from others. Groups with the
-// most devices of the previous stage come first.
+// inGroups takes the given numbers of devices, each from one group. If a group has too few, it takes the rest from
+// other groups. Groups with the most devices of the previous stage come first.
 func inGroups(free [][]int, last, counts []int) (on []int) {
 	order := make([]int, len(free))
 	for g := range order {

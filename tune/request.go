@@ -30,7 +30,7 @@ type Overrides struct {
 	MicroBatches int
 	Recompute    string // "none", "stage" or "all", "every:K", "blocks", "selective"; "auto" and "" mean where it helps
 	Warmup       []int  // K_i by stage
-	// PostValidate lets updates at a flush go ahead of the gradient norm (plan.Plan.PostValidate).
+	// PostValidate lets updates at a flush start before the gradient norm is known (plan.Plan.PostValidate).
 	PostValidate bool
 	Staleness    *int // for the weight policy asp (plan.Plan.Staleness)
 	// Boundary is the format of tensors sent between stages (plan.Plan.Boundary).
@@ -54,10 +54,10 @@ type Request struct {
 	Clip    bool             // the update needs the global gradient norm
 	Fix     Overrides
 	// Time is how long the search may take; it ends sooner only if nothing is left to try. 0 means a fixed amount of
-	// work, the same on every machine, of at most 10 s.
+	// work, the same on every machine, of at most Longest.
 	Time time.Duration
-	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for other hardware. With hours, the
-	// answer does not depend on the machine's speed. It is ignored if Time is given.
+	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for other hardware. If it is hours,
+	// the answer does not depend on the machine's speed. It is ignored if Time is given.
 	Longest time.Duration
 	// Runnable restricts the search to plans that package run executes: whole layers in the model's own order.
 	Runnable bool
@@ -66,7 +66,7 @@ type Request struct {
 	Whole bool
 	// Async allows families that update without a flush.
 	Async bool
-	// Simulated is called with the number of plans simulated so far, after each; it may be nil.
+	// Asked is called before a search for other hardware, with the change of the hardware; it may be nil.
 	Simulated func(plans int)
 	// Asked is called with a change of the hardware before a search for it; it may be nil.
 	Asked func(change string)
@@ -77,7 +77,7 @@ type Request struct {
 
 // Rival is the best plan of its kind.
 type Rival struct {
-	// Kind is the rival's family in package schedule or the kind of its plan. That is a family, "replicated " plus a
+	// Kind is the rival's family in package schedule or the kind of its plan. Kinds are: a family, "replicated " plus a
 	// family for stages on several devices, "data parallelism", "one worker", "straight pipeline", "model parallel",
 	// "hybrid parallelism", "equal split", or a planner's name.
 	Kind      string         `json:"kind"`
@@ -91,12 +91,12 @@ type Rival struct {
 // Result holds the best plan and the ranked best of every other kind.
 type Result struct {
 	Best      *plan.Plan
-	Rivals    []Rival     // the best first, including itself
+	Rivals    []Rival     // the best first, including Best
 	Tried     int         // plans simulated
 	Estimated int         // shapes whose step was estimated
 	LowestS   float64     // bound.Step for the best plan's kind; 0 if nothing is proven
-	Proof     bound.Proof // of LowestS
-	// Exhaustive says that by the simulator no plan of the searched space is faster.
+	Proof     bound.Proof // the proof of LowestS
+	// Exhaustive says that every plan of the searched space was examined, so by the simulator no plan there is faster.
 	Exhaustive bool
 
 	search *search // the search that found it
@@ -104,7 +104,7 @@ type Result struct {
 
 // SettingError rejects a fixed setting of a plan.
 type SettingError struct {
-	Key string // the job's key that fixes it
+	Key string // the job's key for this setting
 	Err error  // what is wrong, and what would be right
 }
 
@@ -146,8 +146,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Check refuses settings that contradict each other, or that no plan can have. The plan is for a model with the
-// given layers, workers and batch. Search checks too, but this needs no profile.
+// Check refuses settings that contradict each other, or that no plan can have. The plan is for a model with the given
+// layers, workers and batch. Search checks this too; Check needs no profile.
 func (o Overrides) Check(model string, layers, workers, batch int) error {
 	if m := o.MicroBatches; m > 0 {
 		if batch%m != 0 {
@@ -204,7 +204,7 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 	return o.CheckNames()
 }
 
-// CheckNames refuses unknown schedules and weight policies. Check does too, but this needs no arguments.
+// CheckNames refuses unknown schedules and weight policies. Check does so too; CheckNames needs no arguments.
 func (o Overrides) CheckNames() error {
 	if o.Schedule != "" {
 		if _, err := family.Named(o.Schedule); err != nil {
@@ -277,9 +277,9 @@ func (o Overrides) Executed() error {
 	return nil
 }
 
-// alternatives lists what one stage may recompute. Between nothing and everything at once there is every k-th layer.
-// For n equal layers, keeping k layers and the inputs of n/k runs takes the least memory if k is the square root of
-// n (Chen et al. 2016, section 4.1).
+// alternatives lists what one stage may recompute. Besides nothing and everything at once, it has one choice: k layers
+// at a time. For n equal layers, keeping the inputs of n/k runs of k layers takes the least memory if k is the square
+// root of n (Chen et al. 2016, section 4.1).
 func alternatives(layers int) []plan.Recompute {
 	all := []plan.Recompute{plan.KeepAll, plan.KeepInput}
 	if k := int(math.Round(math.Sqrt(float64(layers)))); k > 1 && k < layers {
@@ -288,7 +288,7 @@ func alternatives(layers int) []plan.Recompute {
 	return all
 }
 
-// settleStaleness refuses a staleness for a schedule or a policy without one, and fills in the policy that has one.
+// settleStaleness refuses a staleness if the schedule or policy has none, and fills in the policy that has one.
 func (r *Request) settleStaleness() error {
 	s := r.Fix.Staleness
 	if s == nil {
@@ -304,8 +304,8 @@ func (r *Request) settleStaleness() error {
 	return nil
 }
 
-// settleWeights checks the requested weight policy. If it has no flush and no schedule is named, it fills in the
-// family for that policy.
+// settleWeights checks the requested weight policy. If the policy has no flush and no schedule is named, it fills in
+// the family for that policy.
 func (r *Request) settleWeights() error {
 	if e := r.Fix.Elastic; e != nil {
 		if err := e.Check(); err != nil {

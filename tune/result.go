@@ -48,7 +48,7 @@ func (s *search) result() (*Result, error) {
 	if out.Best.Planner == "auto" {
 		out.Best.Objective.Value = best.predicted.StepS
 	}
-	if best.plan.Shard == plan.ShardNothing { // else updates, and sums in 16 bits, may take less than the bound
+	if best.plan.Shard == plan.ShardNothing { // otherwise updates, and sums in 16 bits, may take less than in the bound
 		if proofs := s.proven.of(context.Background(), s.space, s.boundKind(best.plan)); len(proofs) > 0 {
 			out.Proof, out.LowestS = proofs[0], proofs[0].StepS
 		}
@@ -56,7 +56,7 @@ func (s *search) result() (*Result, error) {
 	if out.LowestS > 0 {
 		gap := best.predicted.StepS/out.LowestS - 1
 		if gap < 0 && gap > -1e-9 {
-			gap = 0 // the bound is met; the sums were added in another order
+			gap = 0 // the bound is met; it only added numbers in another order
 		}
 		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
@@ -76,7 +76,7 @@ func (s *search) memoryError(best candidate) *MemoryError {
 	return e
 }
 
-// why describes the best plan, the number of plans, and the planners and families without a result.
+// why describes how the best plan was found, the number of plans, and the planners and families without a result.
 func (s *search) why() []string {
 	out := []string{fmt.Sprintf("of %s simulated and %s estimated this takes the least", terminal.Count(s.tried, "plan"),
 		terminal.Whole(s.estimator.made))}
@@ -92,7 +92,7 @@ func (s *search) why() []string {
 			"be faster")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.failed)) {
-		if _, err := family.Named(name); err == nil { // impossible with what is fixed; rivals are those that are possible
+		if _, err := family.Named(name); err == nil { // this name is a family that is impossible with the fixed settings
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s gave no plan: %s", name, s.failed[name]))
@@ -100,7 +100,7 @@ func (s *search) why() []string {
 	return out
 }
 
-// rivalsOf returns the other ranked plans, as the best plan stores them.
+// rivalsOf returns the ranked plans other than the best, in the form in which the best plan stores them.
 func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 	var out []plan.Rival
 	for _, r := range ranked {
@@ -117,12 +117,12 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 	return out
 }
 
-// reasons explains from simulations why plans lose.
+// reasons explains from simulations why plans are slower than the best.
 type reasons struct{ *space }
 
-// overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer, by its closed form. It
-// is for comparison, because searched families sum whole stages. Sums go one after another, the last layer's first,
-// each once its layer's last backward is done.
+// overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer, by its closed form. It is
+// for comparison, because searched families sum whole stages. Sums follow one another, the last layer's first, and each
+// begins once its layer's last backward is done.
 func (s reasons) overlapped() (Rival, bool) {
 	W := len(s.Cluster.Devices)
 	if W < 2 || s.Runnable || !s.Fix.none() {
@@ -158,12 +158,13 @@ func (s reasons) overlapped() (Rival, bool) {
 	return out, true
 }
 
-// parts divides a step's time; they add up to it. For a stream, the step is counted in the steady state but the
-// workers' compute over all of it. That sum may be slightly more than a step; then there is no wait.
+// parts divides a step's time; they add up to it. For a stream, the step is from the steady state, but the workers'
+// compute is from the whole stream. So the busiest worker may compute slightly longer than a step; then there is no
+// wait.
 type parts struct {
 	work   float64 // compute of all workers if it were shared evenly over the cluster
 	idle   float64 // added because some workers are idle
-	uneven float64 // added because the busiest has more than the mean of those that work
+	uneven float64 // added because the busiest computes more than the mean of the workers that compute
 	wait   float64 // the busiest worker's wait for others, transfers and sums
 }
 
@@ -177,7 +178,8 @@ func (c candidate) parts(workers int) parts {
 		wait: max(0, c.predicted.StepS-most)}
 }
 
-// loses says in a few words why a plan loses against the best: the part of its step that is longer by the most.
+// loses says in a few words why a plan is worse than the best. For a slower plan it names the part of the step whose
+// difference is the largest.
 func (s reasons) loses(c, best candidate) string {
 	if c.plan == best.plan {
 		return ""
@@ -307,7 +309,7 @@ func (s reasons) longestSum(pl *plan.Plan) float64 {
 	return longest
 }
 
-// nameOf returns a plan's layout, and its warm-up if that is not its schedule's own.
+// nameOf returns a plan's layout, and its warm-up if that differs from its schedule's own.
 func nameOf(pl *plan.Plan) string {
 	switch have, _ := Warmups(pl); {
 	case len(have) > 4:
@@ -318,8 +320,8 @@ func nameOf(pl *plan.Plan) string {
 	return pl.Layout()
 }
 
-// Warmups returns the warm-up of a plan's stages, and their schedule's own. It returns nil if both are equal, or if
-// the schedule has no depths to choose.
+// Warmups returns the warm-up of a plan's stages, and the warm-up that their schedule has by itself. It returns nil if
+// both are equal, or if the schedule has no depths to choose.
 func Warmups(pl *plan.Plan) (have, own []int) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil || f.Warmup == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRoughCandidatesAreNotTaken: a search may examine the memory of every plan, or skip plans that are too slow to
-// matter. Both keep the same plans, under any limit.
+// TestRoughCandidatesAreNotTaken compares searches that examine the memory of every plan with searches that skip it for
+// plans that are too slow. Both keep the same plans, under any limit.
 func TestRoughCandidatesAreNotTaken(t *testing.T) {
 	checkSearches(t, 4, func(t *rapid.T) {
 		p, c := world(t, rapid.IntRange(2, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "devices"))
@@ -30,7 +30,7 @@ func TestRoughCandidatesAreNotTaken(t *testing.T) {
 			h := all[rapid.IntRange(0, len(all)-1).Draw(t, "shape")]
 			tried, err := lazy.try(kindOf(h), lazy.plan(h))
 			if err != nil {
-				continue // depths that unequal replicas cannot keep
+				continue // skip depths that unequal replicas cannot have
 			}
 			pl := thorough.plan(h)
 			predicted, err := predict.Plan(p, c, pl, false)

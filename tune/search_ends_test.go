@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// imported returns a profile of one size, from which other sizes follow in proportion.
+// imported returns a profile of one size. The costs of other sizes are in proportion.
 func imported(layers, size int) *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "imported", Source: "imported"}
 	for i := range layers {
@@ -49,8 +49,7 @@ func TestBatchesOfAnySizeEnd(t *testing.T) {
 	}
 }
 
-// TestASmallestLimitSaysWhatWasLeftOut: the micro-batches that would fit are too many to simulate, and the error
-// says so.
+// TestASmallestLimitSaysWhatWasLeftOut: the micro-batches that would fit are too many to simulate. The error says so.
 func TestASmallestLimitSaysWhatWasLeftOut(t *testing.T) {
 	c := cluster.Local("cpu", 2, 0, 10<<20, 0, 1e9, 0.01)
 	p := imported(2, 64)

@@ -73,8 +73,8 @@ func world(t *rapid.T, layers, devices int) (*profile.Profile, *cluster.Cluster)
 	return p, c
 }
 
-// everyShape yields every way to cut n layers into stages, to give each stage devices in any order and number, and
-// to replicate it.
+// everyShape yields every way to cut the layers into stages, to give each stage devices in any order and number, and to
+// replicate it.
 func everyShape(s *search, family string, yield func(*shape)) {
 	n, W := len(s.Profile.Layers), len(s.Cluster.Devices)
 	var orders [][]int
@@ -157,7 +157,7 @@ func TestEstimateIsASimulation(t *testing.T) {
 			program, err := programs.Build(pl, p.TiedLayers(), false, 1)
 			got, _ := s.estimator.estimate(h)
 			if err != nil {
-				continue // depths that unequal replicas cannot keep
+				continue // skip depths that unequal replicas cannot have
 			}
 			costs, err := sim.CostsOf(p, c, pl)
 			if err != nil {
@@ -175,8 +175,8 @@ func TestEstimateIsASimulation(t *testing.T) {
 }
 
 // TestNoShapeBeatsTheBoundOrAuto tries every cut, number and order of devices, size, way to replicate, and choice of
-// depths by a family. None is faster than the bound. None is faster than the plan of Search, which examines every
-// plan on so few layers and devices.
+// depths by a family. No shape is faster than the bound. No shape is faster than the plan of Search, which examines
+// every plan on so few layers and devices.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	t.Parallel()
 	searched, cases := 0, 0
@@ -253,7 +253,8 @@ func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	}
 }
 
-// TestTheFastDeviceTakesTheLargeStage: the plan decides the order of two devices.
+// TestTheFastDeviceTakesTheLargeStage: of two devices, the fast one gets three of four layers, although it is the
+// second device.
 func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 	t.Parallel()
 	p := plantest.Chain(4, 1)
@@ -278,7 +279,8 @@ func TestTheFastDeviceTakesTheLargeStage(t *testing.T) {
 	}
 }
 
-// TestALimitThatIsNamedIsMet uses random worlds, some of them small enough for an exhaustive search.
+// TestALimitThatIsNamedIsMet: with the smallest limit that a MemoryError names, a search finds a plan within that
+// limit. The test uses random worlds, some of them small enough for an exhaustive search.
 func TestALimitThatIsNamedIsMet(t *testing.T) {
 	t.Parallel()
 	checkSearches(t, 8, func(t *rapid.T) {
@@ -327,8 +329,8 @@ func TestNoTimeStillGivesAPlan(t *testing.T) {
 	}
 }
 
-// A cancelled search returns its cause as an error, with the best plan so far. So the plan cannot be mistaken for
-// the result of a finished search.
+// TestACancelledSearchHasItsCause: a cancelled search returns its cause as an error, with the best plan so far. So the
+// plan cannot be mistaken for the result of a finished search.
 func TestACancelledSearchHasItsCause(t *testing.T) {
 	t.Parallel()
 	why := errors.New("somebody pressed a key")
@@ -352,8 +354,8 @@ func TestACancelledSearchHasItsCause(t *testing.T) {
 	}
 }
 
-// Runnable plans keep to whole layers in the model's own order, and update at the flush. If a model normalises over
-// micro-batches, its micro-batches stay whole.
+// TestRunnablePlansAreOnesThatRunExecutes: runnable plans have whole layers in the model's own order, and update at the
+// flush. If a model normalises over micro-batches, its micro-batches are not split.
 func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{false, true} {
@@ -382,7 +384,7 @@ func TestRunnablePlansAreOnesThatRunExecutes(t *testing.T) {
 	}
 }
 
-// The search's moves do not cut a fixed schedule that has one stage.
+// TestFixedDataParallelism: if the fixed schedule has one stage, the search's moves do not cut it.
 func TestFixedDataParallelism(t *testing.T) {
 	r, err := Search(context.Background(), Request{Profile: plantest.Chain(9, 1, 2),
 		Cluster: cluster.Local("cpu", 4, 2, 0, 0, 1e3, 1e3), Batch: 16, Fix: Overrides{Schedule: "dp"}, Runnable: true})

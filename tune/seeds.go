@@ -15,7 +15,7 @@ type seed struct {
 	kind  string
 }
 
-// pool holds the seeds to continue from: the best few of each kind and order of devices.
+// pool holds the seeds from which the search continues: the best few of each kind and order of devices.
 type pool []seed
 
 // seedsOfAKind is the number of seeds kept for each kind and order.
@@ -64,7 +64,7 @@ func (s baselines) simulate(ctx context.Context) error {
 	}
 	for _, size := range s.baseSizes() {
 		if ctx.Err() != nil && s.top.plan != nil {
-			return nil // with very many layers every size takes a while
+			return nil // with very many layers every size takes long
 		}
 		w := want{stages: S, devices: S, size: size, order: s.orders[0], replicas: []int{1}, family: f, fits: true}
 		found := s.cut.partition(w)
@@ -99,8 +99,8 @@ func (s baselines) simulate(ctx context.Context) error {
 const hybridTried = 2
 
 // hybridParallel simulates data and model parallelism together without pipelining (PipeDream §5.3, after OWT and
-// FlexFlow). Stages have one or more workers, which divide each micro-batch, and only one micro-batch runs at a
-// time. It skips models that normalise over their micro-batches.
+// FlexFlow). Stages have one or more workers, which divide each micro-batch, and only one micro-batch runs at a time.
+// If the model normalises over its micro-batches, nothing is simulated.
 func (s baselines) hybridParallel(ctx context.Context) error {
 	if s.Whole || len(s.Cluster.Devices) < 3 {
 		return nil
@@ -211,7 +211,7 @@ func (s *search) seeds(ctx context.Context) {
 	}
 	names := slices.Sorted(maps.Keys(s.families))
 	if i := slices.Index(names, s.pipelines.Name); i > 0 {
-		names[0], names[i] = names[i], names[0] // it holds the least memory: the others start from its cuts
+		names[0], names[i] = names[i], names[0] // this family holds the least memory: the others start from its cuts
 	}
 	if len(names) == 0 {
 		return
@@ -233,15 +233,14 @@ func (s *search) seeds(ctx context.Context) {
 					fits = s.addSeed(w, names) || fits
 				}
 				if fits {
-					break // recomputing everything is only for what does not fit otherwise
+					break // recomputing everything is only tried if nothing fits without
 				}
 			}
 		}
 	}
 }
 
-// addSeed estimates partitions under every family and keeps the best of each kind. It says whether any fits without
-// changes.
+// addSeed estimates partitions under every family and keeps the best of each kind. It says whether any of them fits.
 func (s *search) addSeed(w want, names []string) bool {
 	found := s.cut.partition(w)
 	if found == nil && w.again == s.recomputes()[len(s.recomputes())-1] { // nothing fits: take the nearest miss

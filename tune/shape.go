@@ -8,11 +8,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// shape is the form of a plan that the search moves.
+// shape is a plan in the form that moves change.
 type shape struct {
 	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
-	counts []int // devices of each stage, taken from order one stage after the other
-	order  []int // devices
+	counts []int // number of devices of each stage, taken from order one stage after the other
+	order  []int // the cluster's devices: used ones in the order of stages, then unused ones
 	depth  []int // K_i
 	again  []plan.Recompute
 	size   int  // samples of a micro-batch
@@ -63,7 +63,8 @@ func (h *shape) stageOf(layer int) int {
 	return i - 1
 }
 
-// changePlaces exchanges the positions of two stages along the devices; the stages between them shift accordingly.
+// changePlaces exchanges the devices of two stages. If they have different numbers of devices, the stages between them
+// get other devices too.
 func (h *shape) changePlaces(i, j int) {
 	devices := h.devices()
 	var taken []int
@@ -129,8 +130,8 @@ func (s *space) plan(h *shape) *plan.Plan {
 	return out
 }
 
-// shapeOf returns a plan's shape, or nil if the search cannot move it. It needs whole layers in the profile's own
-// order, one stage a device, and updates at the flush.
+// shapeOf returns a plan's shape, or nil if the search cannot move the plan. It can move plans with whole layers in the
+// profile's own order, one stage a device, and updates at the flush.
 func (s *space) shapeOf(pl *plan.Plan) *shape {
 	if pl.Order != nil || !schedule.Policy(pl.Weights).Synchronous() || pl.Batch() != s.Batch {
 		return nil
@@ -159,10 +160,10 @@ func (s *space) shapeOf(pl *plan.Plan) *shape {
 	return h
 }
 
-// depths returns a family's K_i for stages with these replica counts. Take the place of a stage's first device in a
-// pipeline of single devices. The stage needs as many micro-batches in flight as the family has there, shared by its
-// replicas (for 1F1B this is PipeDream §3.2's NOAM by stage). Replicas that split micro-batches count as one device.
-// Depths do not grow from stage to stage.
+// depths returns a family's K_i for stages with these replica counts. A stage's place is that of its first device in a
+// pipeline of single devices. The stage needs as many micro-batches in flight as the family has at that place, shared
+// by the stage's replicas (for 1F1B this is PipeDream §3.2's NOAM by stage). Replicas that split micro-batches count as
+// one device. Depths do not grow from stage to stage.
 func depths(counts []int, split bool, warmup func(stages, microBatches int) []int, microBatches int) []int {
 	places := len(counts)
 	if !split {
@@ -186,7 +187,8 @@ func depths(counts []int, split bool, warmup func(stages, microBatches int) []in
 	return out
 }
 
-// settleDepths gives a shape the depths that its family has for its present devices.
+// settleDepths gives a shape the depths that its family has for its present devices. It returns false if the shape is
+// not allowed.
 func (s *space) settleDepths(n *shape) bool {
 	m := s.Batch / n.size
 	f, ok := s.families[n.family]

@@ -23,12 +23,13 @@ type space struct {
 	pipelines family.Family            // takes any depths
 	undivided family.Family            // has the whole model on every worker
 	mixed     bool                     // devices differ
-	orders    [][]int                  // of devices, to try
+	orders    [][]int                  // orders of devices to try
 	tables    *tables
 	sums      map[*int]*sums // by order
 }
 
-// newSpace refuses requests that contradict themselves, and settles what they fix.
+// newSpace returns the space of a request. It refuses requests that contradict themselves, and fills in what follows
+// from their fixed settings.
 func newSpace(r Request) (*space, error) {
 	if len(r.Cluster.Devices) == 0 {
 		return nil, fmt.Errorf("tune: cluster %s has no devices", r.Cluster.Name)
@@ -142,7 +143,7 @@ func (s *space) admits(f family.Family) bool {
 	return err == nil
 }
 
-// streams says whether all devices compute and transfer at once as FPGA boards do.
+// streams says whether all devices are FPGA boards, which compute and transfer at once.
 func (s *space) streams() bool {
 	for _, t := range s.Cluster.Devices {
 		if s.Cluster.DeviceTypes[t].FPGA == nil {
@@ -152,7 +153,8 @@ func (s *space) streams() bool {
 	return true
 }
 
-// crowded says whether sums during a backward slow it down, which the simulator does not model.
+// crowded says whether sums during a backward would slow it down, because workers share cores. The simulator does not
+// model this.
 func (s *space) crowded() bool { return s.Cluster.Crowded(len(s.Cluster.Devices)) }
 
 // suits says whether a family's order can gain anything on these devices.
@@ -177,9 +179,11 @@ func (s *space) same(a, b int) bool {
 	return s.Cluster.Devices[a] == s.Cluster.Devices[b] && s.Cluster.MemoryBytes(a) == s.Cluster.MemoryBytes(b)
 }
 
-// policies returns the policies to try a family under: the fixed one, or all that train as intended. Three kinds are
-// left out unless requested. Naive updates are a negative control. Pipelines side by side train on several batches a
-// step, and tune/avgpipe compares them. Workers that run independently produce different weights each time.
+// policies returns the policies to try a family under: the fixed one, or all that train as intended. Policies without a
+// flush are tried only with Request.Async, or if the family is the fixed schedule. Naive updates, a negative control,
+// are tried only if their policy is fixed. Two kinds need more than Request.Async. Pipelines side by side train on
+// several batches a step, and tune/avgpipe compares them. Workers that run independently produce different weights each
+// time.
 func (s *space) policies(f family.Family) []schedule.Policy {
 	all := roles.PoliciesOf(f)
 	if s.Fix.Weights != "" {
@@ -197,8 +201,8 @@ func (s *space) policies(f family.Family) []schedule.Policy {
 	return out
 }
 
-// recomputes lists what all stages may recompute at first: nothing, then everything. Request.Check reads what is
-// fixed.
+// recomputes lists what all stages may recompute at first: nothing, then everything, or only the fixed choice.
+// Request.Check has reported errors in it.
 func (s *space) recomputes() []plan.Recompute {
 	if fixed, ok, _ := s.Fix.FixedRecompute(); ok {
 		return []plan.Recompute{fixed}
@@ -206,8 +210,8 @@ func (s *space) recomputes() []plan.Recompute {
 	return []plan.Recompute{plan.KeepAll, plan.KeepInput}
 }
 
-// baseSizes returns the micro-batch sizes for baselines. With few devices these are all sizes, and with many the
-// sizes nearest to four micro-batches for each device.
+// baseSizes returns the micro-batch sizes for baselines. With few devices these are all sizes. With many it is only the
+// largest size with at least four micro-batches for each device, or else the smallest size.
 func (s *space) baseSizes() []int {
 	if len(s.Cluster.Devices) <= 16 {
 		return s.sizes
@@ -221,10 +225,10 @@ func (s *space) baseSizes() []int {
 	return []int{best}
 }
 
-// stageCounts returns the numbers of stages to try: all up to 16, then powers of two and the most.
+// stageCounts returns the numbers of stages to try: all from 2 to 16, then powers of two and the largest.
 func (s *space) stageCounts() []int {
 	if s.Fix.Stages > len(s.Cluster.Devices) {
-		return nil // a worker would hold several stages; families with that place them themselves
+		return nil // a worker would hold several stages; families that allow this place them themselves
 	}
 	if s.Fix.Stages > 0 {
 		return []int{s.Fix.Stages}
@@ -238,7 +242,7 @@ func (s *space) stageCounts() []int {
 	return counts
 }
 
-// varies says whether some cost of the profile has a spread: then one simulated step is one of many.
+// varies says whether some cost of the profile has a spread, so that simulated steps differ.
 func (s *space) varies() bool {
 	for _, l := range s.Profile.Layers {
 		if slices.ContainsFunc(l.Costs, func(c profile.Cost) bool { return c.Spread > 0 }) {
@@ -249,9 +253,9 @@ func (s *space) varies() bool {
 }
 
 // deviceOrders returns the orders of devices in which partitions are tried. The first is the cluster's. If devices
-// differ, there are those with the fastest first and the fastest last. If devices are in several groups, one order
-// takes one device of each group in turn (DAPPLE's Scatter First, §4.2). A stage's replicas are then in all groups,
-// next to the following stage's.
+// differ, two more have the fastest first and the fastest last. If all devices are equal and in several groups, one
+// more takes one device of each group in turn (DAPPLE's Scatter First, §4.2). A stage's replicas are then in all
+// groups, next to the following stage's.
 func (s *space) deviceOrders() [][]int {
 	var own []int
 	for d := range s.Cluster.Devices {
@@ -293,14 +297,15 @@ func (s *space) deviceOrders() [][]int {
 	return orders
 }
 
-// sums caches the times of all-reduces over runs of devices. They are nearly linear in the bytes, so two points of
-// each run are enough.
+// sums caches the times of all-reduces over runs of devices. The times are nearly linear in the bytes, so two points
+// for each run are enough.
 type sums struct {
 	c    *cluster.Cluster
 	have map[[2]int][2]float64
 }
 
-// line returns the seconds over count devices of order from at on: fixed, and per byte.
+// line returns the time of an all-reduce over count devices of an order, from position at on: fixed seconds, and
+// seconds per byte.
 func (a *sums) line(order []int, at, count int) [2]float64 {
 	if count < 2 {
 		return [2]float64{}
@@ -324,8 +329,8 @@ func (s *space) sumsOf(order []int) *sums {
 	return s.sums[&order[0]]
 }
 
-// boundKind returns the kind for bounds on plans like this one: whole layers, one stage a device, a backward in one
-// piece. Other plans get a weaker kind.
+// boundKind returns the kind of bounds for plans like pl. The strongest kind is for whole layers, one stage a device
+// and a backward in one piece. Other plans get a weaker kind.
 func (s *space) boundKind(pl *plan.Plan) bound.Kind {
 	k := bound.Kind{Workers: len(s.Cluster.Devices), Batch: s.Batch * pl.Together(), Sizes: s.sizes}
 	if !slices.Contains(k.Sizes, pl.MicroBatch) {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// step counts what happens in one step of a plan, without its order.
+// step counts what happens in one step of a plan, whatever the order of instructions.
 type step struct {
 	program   *schedule.Program // without instructions
 	pipelines float64
@@ -19,31 +19,31 @@ func stepOf(pl *plan.Plan) step {
 	return step{settings.Program(), float64(pl.Together())}
 }
 
-// updates returns the updates of a stage in a step, over all pipelines. In a stream whose replicas take turns, it is
-// below 1 per step.
+// updates returns the number of a stage's updates in a step, over all pipelines. In a stream whose replicas take turns,
+// it is below 1.
 func (s step) updates(stage int) float64 {
 	return s.pipelines * float64(s.program.PerMinibatch()) / float64(s.program.UpdateSpan(0, stage))
 }
 
-// mostTurns limits the micro-batches that are examined until the replicas' turns repeat.
+// mostTurns limits the number of micro-batches that are examined until the replicas' turns repeat.
 const mostTurns = 1 << 16
 
-// linkS returns the seconds of a step in which the cut before a stage occupies the busiest link. twoWays says
-// whether both directions use the same link.
+// linkS returns the seconds of a step in which messages over the cut before a stage occupy the busiest link. twoWays
+// says whether both directions use that link.
 func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) {
 	p := *s.program
 	senders, receivers := p.Placement[0][stage-1], p.Placement[0][stage]
-	micros := 1 // after this many micro-batches the pairs repeat
+	micros := 1 // after this many micro-batches the pairs of replicas repeat
 	if p.Replication != schedule.Split {
 		micros = len(senders) / divisor(len(senders), len(receivers)) * len(receivers)
 	}
 	times := s.pipelines * float64(p.PerMinibatch())
-	if p.Streams() { // replicas change their order at the ends of minibatches
+	if p.Streams() { // replicas change their order at the end of a minibatch
 		p.MicroBatches = micros
 	}
 	micros = min(micros, p.MicroBatches, mostTurns)
 	times /= float64(micros)
-	taken := map[[2]int][2]float64{} // by link: forth and back
+	taken := map[[2]int][2]float64{} // by link: seconds in each direction
 	send := func(way int, in schedule.Instruction, bytes int64) {
 		from := p.WorkerOf(0, int(in.Stage), int(in.Replica))
 		p.Recipients(in, func(to, lo, hi, n int) bool {
@@ -74,7 +74,7 @@ func (s step) linkS(stage int, costs *sim.Costs) (takenS float64, twoWays bool) 
 	return takenS, twoWays
 }
 
-// replicas returns the replicas of a stage that have a micro-batch, or a part of it.
+// replicas returns the replicas of a stage that compute a micro-batch, or a part of it.
 func replicas(p *schedule.Program, micro int, on []int) []int {
 	if p.Replication != schedule.Split {
 		return []int{p.ReplicaOf(int32(micro), len(on))}

@@ -14,15 +14,15 @@ import (
 type table struct {
 	*memory.Sums
 	forward, backward, update []float64 // seconds
-	feed                      []float64 // of copying model inputs before forwards
-	// bare and again are measured differences with recompute: of forwards that keep nothing against forwards, and of
-	// backwards against a forward plus a backward.
+	feed                      []float64 // copying model inputs before forwards
+	// bare and again are measured differences with recompute. bare is for forwards that keep nothing, compared with
+	// forwards. again is for backwards, compared with a forward plus a backward.
 	bare, again []float64
 	// bareBlocks and againBlocks are what recomputed blocks add to forwards and to backwards.
 	bareBlocks, againBlocks []float64
-	halves                  []float64 // of both halves of backwards, less the whole
+	halves                  []float64 // both halves of backwards, minus the whole
 	// crosses has the bytes that cross the cut before each layer in the boundary's format. packs and unpacks have the
-	// times to write and read that format. They are for activations; gradients are assumed to have the same size.
+	// times to write and read that format. All three are for activations; gradients are assumed to have the same size.
 	crosses        []int64
 	packs, unpacks []float64
 }
@@ -42,7 +42,7 @@ func (t *table) time(from, to int, again plan.Recompute) (forward, backward floa
 	case again == plan.Blocks:
 		backward += span(t.againBlocks, from, to)
 		forward += span(t.bareBlocks, from, to)
-	case again == plan.Selective: // included in its profile (see space)
+	case again == plan.Selective: // included in the profile of the space
 	case again.Again():
 		backward += forward + span(t.again, from, to)
 		forward += span(t.bare, from, to)
@@ -50,7 +50,7 @@ func (t *table) time(from, to int, again plan.Recompute) (forward, backward floa
 	return forward + span(t.feed, from, to), backward
 }
 
-// least returns the least compute of a micro-batch in a stage, with a backward whole or in halves.
+// least returns the least compute time of a micro-batch in a stage, with a whole backward or with its two halves.
 func (t *table) least(from, to int, again plan.Recompute) float64 {
 	forward, backward := t.time(from, to, again)
 	return forward + backward + min(0, span(t.halves, from, to))
@@ -59,9 +59,9 @@ func (t *table) least(from, to int, again plan.Recompute) float64 {
 // span returns the sum over layers from..to-1 from prefix sums.
 func span(sums []float64, from, to int) float64 { return sums[to] - sums[from] }
 
-// tables caches the tables of a profile. A nil table is for a size without costs.
+// tables caches the tables of a profile. A nil table means that the size has no costs.
 type tables struct {
-	p, packed *profile.Profile // packed: with the boundary format's bytes
+	p, packed *profile.Profile // packed has the bytes in the boundary's format
 	c         *cluster.Cluster
 	boundary  packing.Format
 	have      map[tableKey]*table

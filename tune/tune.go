@@ -1,20 +1,20 @@
 // Package tune finds the plan with the best simulated step.
 //
-// Input: a profile, a cluster, a batch, a time, and the user's overrides. Output: a Plan with Predicted, LowerBound
-// and Why, the ranked rivals, and an explanation: memory by use, the bottleneck, and the effect of better hardware.
-// It runs every planner of package plan and cuts layers itself for every family of schedule's registry. By estimates
-// it moves cuts, devices, depths, recompute and micro-batches; the simulator decides. It does not import package
-// run. Families without a flush are tried on request. For this machine it tries only plans that package run executes
+// Input: a profile, a cluster, a batch, a time, and the user's overrides. Output: a Plan with Predicted, LowerBound and
+// Why, the ranked rivals, and an explanation: memory by use, the bottleneck, and the effect of better hardware. It runs
+// every planner of package plan and cuts layers itself for every family of schedule's registry. Guided by estimates it
+// moves cuts, devices, depths, recompute and micro-batches; the simulator decides. It does not import package run.
+// Families without a flush are tried on request. For this machine it tries only plans that package run executes
 // (Request.Runnable).
 //
-// Code asks families and weight policies for properties and never compares their names.
+// The code asks families and weight policies for properties and never compares their names.
 //
 //	tune/predict   the simulator's prediction for one plan, and how much work it is
 //	tune/avgpipe   AvgPipe's two degrees, micro-batches and parallel pipelines
 //	tune/contest   every order under every weight policy on the same stages, ranked
 //
 // Errors: a batch that no profiled micro-batch size divides, device types without costs, memory limits that no
-// candidate meets (with the smallest that would), overrides that contradict each other.
+// candidate meets (with the smallest limit that one would meet), overrides that contradict each other.
 package tune
 
 import (
@@ -38,13 +38,15 @@ const shortest = time.Second
 // It begins with the baselines: one worker, data parallelism, a straight pipeline, equal stages, model parallelism,
 // hybrid parallelism without pipelining. Meanwhile every planner in plan's registry runs. Then it cuts the layers by
 // dynamic programming for every micro-batch size, number of stages, replication and family. It applies moves to the
-// best shapes: cuts, devices between stages, which device has which stage, depths, recompute, micro-batches. For
-// plans with several stages a worker or without a flush it moves cuts, recompute and micro-batches. Estimates rank,
-// and the simulator decides. When the time or ctx is over, the best so far is the answer, so more time never gives a
-// worse one. Planners' plans that arrived in time are simulated too, so it is never worse than those. A plan of
-// millions of instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a
-// search without that setting comes first, so the schedule is never slower than as another search's rival. If ctx is
-// cancelled, the error is its cause, with the best so far if there is one.
+// best shapes: cuts, devices between stages, which device has which stage, depths, recompute, micro-batches. For plans
+// with several stages a worker or without a flush it moves cuts, recompute and micro-batches. Estimates rank, and the
+// simulator decides.
+//
+// When the time or ctx is over, the best plan so far is the answer, so more time never gives a worse one. Planners'
+// plans that arrived in time are simulated too, so the answer is never worse than those. A plan of millions of
+// instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a search without that
+// setting comes first, and its best plan with that schedule is one of the candidates. If ctx is cancelled, the error is
+// its cause, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -68,7 +70,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if err := s.baselines.simulate(ctx); err != nil && cancelled(caller) == nil {
 		return nil, err
 	}
-	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest of the time is for improving them
+	seeding, done := context.WithTimeout(ctx, limit*2/5) // the rest of the time is for improving the seeds
 	s.seeds(seeding)
 	done()
 	s.improveSeeds(ctx)
@@ -96,7 +98,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	return found, err
 }
 
-// cancelled returns the cause if ctx was cancelled by its caller. It returns nil if time ran out, because the best
+// cancelled returns the cause if ctx was cancelled by its caller. It returns nil if time ran out, because the best plan
 // so far is then the answer.
 func cancelled(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -126,7 +128,7 @@ type search struct {
 	reasons   reasons
 	estimator *estimator
 	pool      pool
-	start     *shape // the present hardware's plan; only in a search for other hardware
+	start     *shape // the best plan on the present hardware; only in a search for other hardware
 	exhausted bool   // every plan of the space was examined
 	proven    proven
 	cutAt     time.Duration // when a search with a fixed amount of work was cut short; 0 means it was finished
@@ -146,9 +148,9 @@ func newSearch(r Request) (*search, error) {
 	return s, nil
 }
 
-// likeRivals searches without the fixed schedule, takes the plan that the schedule has there as a rival, and starts
-// from it. The result is then no worse than that rival. If the split is fixed too, the plan is the user's own and
-// stays unchanged.
+// likeRivals searches without the fixed schedule. If that search has a rival with the schedule, this search starts from
+// the rival's plan. The result is then no worse than that rival. If the split is fixed too, the plan is the user's own
+// and stays unchanged.
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	if s.Fix.Schedule == "" || s.Fix.Split != nil || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil
@@ -171,7 +173,7 @@ func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// together returns a counter for a search within this one that adds this one's simulated plans.
+// together returns a callback for a search inside this one. It reports the plans of both searches together.
 func (s *search) together() func(plans int) {
 	if s.Simulated == nil {
 		return nil
@@ -195,7 +197,7 @@ func (s *search) consider(found *plan.Plan) {
 	}
 }
 
-// simulated is try, if there is time for it.
+// simulated is try, except that it refuses plans for which there is no time.
 func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) {
 	if err := s.late(pl); err != nil {
 		return candidate{}, false, err
@@ -207,8 +209,8 @@ func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) 
 // mostAgain limits how often a search continues from its own answer.
 const mostAgain = 3
 
-// searchAgain runs brief searches from the answer, as what-if questions do for other hardware, until they find
-// nothing better. Otherwise a what-if search would find a better plan for this hardware later.
+// searchAgain runs brief searches that start from the answer, until they find nothing better. What-if questions for
+// other hardware run such searches later. Without searchAgain, they would then find a better plan for this hardware.
 func (s *search) searchAgain(ctx context.Context) {
 	if s.brief || s.exhausted || s.Fix.Split != nil || s.top.plan == nil {
 		return

@@ -174,7 +174,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestBoundOfWhatIsKnownOfSlices: a size that is known only in slices has a bound, and an unknown size has none.
+// TestBoundOfWhatIsKnownOfSlices: a size whose costs are known only for slices has a bound, and an unknown size has
+// none.
 func TestBoundOfWhatIsKnownOfSlices(t *testing.T) {
 	p, c := plantest.Chain(2, 1), cluster.Local("cpu", 2, 0, 0, 0, 10, 10)
 	pl, err := split.DataParallel(p, c, 1, 4, 2)
@@ -195,7 +196,8 @@ func TestBoundOfWhatIsKnownOfSlices(t *testing.T) {
 	}
 }
 
-// TestBoundTakesTheFewestBytes: the bytes that cross a cut may depend on the device that sends them.
+// TestBoundTakesTheFewestBytes: the bytes that cross a cut may depend on the device that sends them. The bound takes
+// the fewest.
 func TestBoundTakesTheFewestBytes(t *testing.T) {
 	p := plantest.Chain(2, 1)
 	for i := range p.Layers {

@@ -26,9 +26,9 @@ type Baseline struct {
 func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
 
 // Baselines returns data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's devices. The
-// pipelines use its stages without recompute, as in the paper. Those that divide a batch use microBatches, which is
-// the number of GPUs in section 7.1. Data parallelism uses the fastest number. A baseline without a plan is left
-// out.
+// pipelines use the workload's stages without recompute, as in the paper. Baselines that divide a batch use
+// microBatches, which is the number of GPUs in section 7.1. Data parallelism uses the number that is fastest. A
+// baseline without a plan is left out.
 func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
 	if microBatches < 1 || w.Batch%microBatches != 0 {
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
@@ -56,7 +56,7 @@ func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline,
 		pl := w.plan(Degrees{micros, 1}, 0)
 		pl.Schedule, pl.Weights, pl.Planner, pl.PostValidate = system.Family, string(system.Weights), planner, false
 		for i := range pl.Stages {
-			pl.Stages[i].Warmup = 0 // the family's own
+			pl.Stages[i].Warmup = 0 // 0 means the family's own
 		}
 		predicted, err := predict.Plan(w.Profile, w.Cluster, pl, w.Clip)
 		if err != nil {
@@ -72,8 +72,8 @@ func (w *Workload) baseline(name string, pl *plan.Plan, predicted plan.Predicted
 		slices.Max(predicted.Needs()) <= w.LimitBytes}
 }
 
-// DataParallel returns the fastest data parallelism over all devices; plans that fit come before others. ok is false
-// if there is no plan.
+// DataParallel returns the fastest data parallelism over all devices. Plans that fit come before plans that do not. ok
+// is false if there is no plan.
 func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 	for _, size := range w.Profile.Sizes(w.Cluster.Devices[0]) {
 		if ctx.Err() != nil || w.Batch%size != 0 || w.Batch/size < len(w.Cluster.Devices) {
@@ -106,13 +106,13 @@ func (b Baseline) Needs(together bool) Budget {
 // EqualMemory compares a baseline with AvgPipe within the baseline's memory (section 7.1.1).
 type EqualMemory struct {
 	Baseline
-	// AvgPipe is the best setting that needs no more than the baseline. If it is nil, none does, and SmallestBytes is
-	// the least that a setting needs.
+	// AvgPipe is the best setting that needs no more memory than the baseline. If there is none, it is nil, and
+	// SmallestBytes is the least that a setting needs.
 	AvgPipe       *Pipelined `json:"avgpipe,omitempty"`
 	SmallestBytes int64      `json:"smallest_bytes,omitempty"`
 }
 
-// Speedup returns how many times faster AvgPipe is on a batch; 0 if it does not fit.
+// Speedup returns how many times faster AvgPipe trains a batch; 0 if AvgPipe does not fit.
 func (e EqualMemory) Speedup() float64 {
 	if e.AvgPipe == nil {
 		return 0
@@ -120,7 +120,8 @@ func (e EqualMemory) Speedup() float64 {
 	return e.Predicted.StepS / e.AvgPipe.StepS
 }
 
-// AtEqualMemory limits AvgPipe to the memory of each baseline's fullest device in turn, and of the devices.
+// AtEqualMemory compares each baseline with AvgPipe. On each device AvgPipe may use the memory of the baseline's
+// fullest device, but no more than the workload's limit.
 func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines []Baseline) ([]EqualMemory, error) {
 	settings, err := w.Settings(ctx, grid)
 	if err != nil {
@@ -154,8 +155,8 @@ func (s Settings) Within(b Baseline, budget Budget, eachBytes int64) (EqualMemor
 	return row, nil
 }
 
-// Schedules predicts a setting under 1F1B, at the depth that advance forward propagation chooses, and under AFAB
-// (Fig. 17).
+// Schedules predicts a setting three times: under 1F1B, at the depth that advance forward propagation chooses, and
+// under AFAB (Fig. 17).
 func (w *Workload) Schedules(ctx context.Context, at Degrees) (oneF1B, advance, all *Pipelined, err error) {
 	if advance, err = w.Predict(ctx, at); err != nil {
 		return nil, nil, nil, err

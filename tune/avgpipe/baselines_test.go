@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// Every baseline is present. AvgPipe never needs more memory than its baseline. If it can choose the baseline's own
-// setting, it is no slower.
+// TestAtEqualMemory: every baseline is present. AvgPipe never needs more memory than its baseline. If it can choose the
+// baseline's own setting, it is no slower.
 func TestAtEqualMemory(t *testing.T) {
 	w := workload()
 	baselines, err := w.Baselines(t.Context(), 4)
@@ -104,7 +104,8 @@ func TestBaselinesByHand(t *testing.T) {
 	}
 }
 
-// AFAB is the deepest and holds the most, and 1F1B holds the least (section 7.2).
+// TestSchedulesOfASetting: of the three schedules, 1F1B holds the least and AFAB the most (section 7.2). The depth that
+// advance forward propagation chooses is about as fast as the faster of these two.
 func TestSchedulesOfASetting(t *testing.T) {
 	w := workload()
 	one, advance, all, err := w.Schedules(t.Context(), Degrees{8, 1})

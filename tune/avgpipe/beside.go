@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// sideBySide simulates a setting whose pipelines pass through the devices in lockstep (see Workload.SideBySide). It
+// sideBySide simulates a setting whose pipelines move through the devices in lockstep (see Workload.SideBySide). It
 // simulates one pipeline in which each computation stands for one of every pipeline. A layer of T seconds at
 // utilisation phi takes max(1, N phi) T for N pipelines, which is equation 2 of AvgPipe layer by layer. Each message
-// counts N times on the same link. Updates pass through memory one after the other. The Summary is for an iteration.
+// counts N times on the same link. Updates use the memory one after the other. The Summary is for an iteration.
 // Pipelines in lockstep do not fill each other's bubbles, so with large bubbles taking turns is faster.
 func (w *Workload) sideBySide(p *Pipelined) (sim.Summary, error) {
 	n, own := p.At.Pipelines, w.profileOf(p.At.Pipelines)
@@ -46,7 +46,7 @@ func (w *Workload) sideBySide(p *Pipelined) (sim.Summary, error) {
 	return sum, err
 }
 
-// longer returns the seconds that layers take longer for n pipelines at once than for one.
+// longer returns how many seconds more layers take for n pipelines at once than for one.
 func longer(layers []profile.Stretch, n int) float64 {
 	sum := 0.0
 	for _, l := range layers {

@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestSideBySideByHand has two stages of one layer each. A forward takes 1 s and a backward 2 s, whether a
-// micro-batch has one sample or two, so one sample fills half of a device. A batch is two micro-batches of one
-// sample, and messages take no time. One pipeline takes (M+K-1)(F+B) = 9 s with its flush. Two side by side also
-// take 9 s, since 2 x 1/2 fills the device: 4.5 s for each batch. Four take twice as long, 18 s, which is 4.5 s
+// TestSideBySideByHand has two stages of one layer each. A forward takes 1 s and a backward 2 s, whether a micro-batch
+// has one sample or two, so one sample fills half of a device. A batch is two micro-batches of one sample, and messages
+// take no time. One pipeline takes (M+K-1)(F+B) = 9 s with its flush, for M micro-batches on K stages. Two side by side
+// also take 9 s, since 2 x 1/2 fills the device: 4.5 s for each batch. Four take twice as long, 18 s, which is 4.5 s
 // again. If a device computes only one thing at a time, two take at least 12 s, which is 6 s for each batch.
 func TestSideBySideByHand(t *testing.T) {
 	p := plantest.Chain(2, 1, 2)

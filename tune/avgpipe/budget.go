@@ -8,8 +8,8 @@ import (
 
 // Budget limits the memory of a setting. 0 means no limit.
 type Budget struct {
-	EachBytes     int64 // of the fullest device
-	TogetherBytes int64 // of all devices, as in the footprints of AvgPipe's Figure 12
+	EachBytes     int64 // memory of the fullest device
+	TogetherBytes int64 // memory of all devices together, as in AvgPipe's Figure 12
 }
 
 func (b Budget) admits(s Scored) bool {
@@ -25,7 +25,7 @@ func (s Scored) Together() int64 {
 	return sum
 }
 
-// Settings holds the settings of a grid, each at every tried depth of its warm-up.
+// Settings holds the settings of a grid, each at every warm-up depth that was tried.
 type Settings [][]*Pipelined
 
 // Settings simulates every setting of a grid at every depth, for use with several budgets.
@@ -41,8 +41,8 @@ func (w *Workload) Settings(ctx context.Context, grid []Degrees) (Settings, erro
 	return settings, nil
 }
 
-// Best returns the fastest setting within a budget, at its shallowest depth that is about as fast. Of settings that
-// are about equally fast it takes the one with the least memory. It returns a LimitError if no setting keeps to the
+// Best returns the fastest setting within a budget, at its shallowest depth that is about as fast. Among settings that
+// are about equally fast, it takes the one with the least memory. It returns a LimitError if no setting keeps to the
 // budget.
 func (s Settings) Best(within Budget) (*Pipelined, error) {
 	by, all, admitted := map[Degrees]*Pipelined{}, []Scored{}, []Scored{}

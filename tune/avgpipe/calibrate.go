@@ -11,11 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// StageFactors holds the ratios between the times of a stage's instructions in training and in the layers' profile.
+// StageFactors holds the ratios between the times of a stage's instructions in training and the times that the layers'
+// profile gives.
 type StageFactors struct {
-	// At is for forwards and backwards of one pipeline, one for each profiled size of micro-batch, ascending. Beside is
-	// for several pipelines. The two differ for small micro-batches: another pipeline's instructions evict the
-	// parameters and gradients from the cache.
+	// At is for forwards and backwards of one pipeline, with an element for each profiled size of micro-batch,
+	// ascending. Beside is for several pipelines. The two differ for small micro-batches: another pipeline's
+	// instructions evict the parameters and gradients from the cache.
 	At     []SizeFactors `json:"at"`
 	Beside []SizeFactors `json:"beside"`
 	// Update is for plain updates, Elastic for the updates of parallel pipelines, Reference for those of their
@@ -40,21 +41,22 @@ type anchor struct {
 	timeline *trace.Timeline
 }
 
-// calibrated returns the workload with layer times scaled to the Timelines of some settings, and each stage's
-// factors. A factor is the ratio of a stage's times to those before. A profile of a pass or two over every layer
-// gives the layers' relative costs. Some batches on the same code, next to the same neighbours, give a stage's time.
-// Each stage's layers are scaled by the mean of its instructions over the simulator's mean in the same setting. So
-// whatever the simulator adds to a layer's time is on both sides. Means are used because a step is a sum of
-// instructions, including those that are held up. They are of the middle iteration (of two the faster), because a
-// machine is slow for an iteration now and then. The variation comes from the last anchor, which has most
-// iterations. The first half of each anchor is left out, because memory of its sizes is new and slow. One pipeline
-// and several have separate factors; a size with only one kind uses it for both.
+// calibrated returns the workload with layer times scaled to the Timelines of some settings, and each stage's factors.
+// A factor is the ratio of a stage's new times to its old ones.
+//
+// A profile of one or two runs over every layer gives the layers' relative costs. Some batches of real training, next
+// to the same neighbours, give a stage's time. Each stage's layers are scaled by the mean of the stage's measured
+// instructions, divided by the simulator's mean in the same setting. So whatever the simulator adds to a layer's time
+// is in both means. Means are used because a step is a sum of instructions, including delayed ones. They are of the
+// middle iteration (of two, the faster), because a machine is sometimes slow for an iteration. The variation comes from
+// the last anchor, which has most iterations. The first half of each anchor is left out, because memory of its sizes is
+// new and slow. One pipeline and several have separate factors; a size that has only one of them uses it for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
 		factors[s] = StageFactors{Update: 1, Elastic: 1, Reference: 1}
 	}
-	steady := *w // without the profile's variation
+	steady := *w // without the variation in the profile
 	steady.Profile, steady.Beside = w.scaled(factors, 1), nil
 	for i, a := range anchors {
 		simulated, _, err := steady.run(a.setting, len(a.timeline.Steps), true)
@@ -97,7 +99,7 @@ func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, erro
 	return &out, factors, nil
 }
 
-// seen adds a visit's factors. For a size that was visited before, it keeps the mean of both visits.
+// seen adds the factors of one visit to a size. If the size was visited before, it keeps the mean of both visits.
 func seen(all []SizeFactors, visit SizeFactors) []SizeFactors {
 	for i := range all {
 		if f := &all[i]; f.MicroBatch == visit.MicroBatch {
@@ -108,7 +110,7 @@ func seen(all []SizeFactors, visit SizeFactors) []SizeFactors {
 	return append(all, visit)
 }
 
-// completed returns own, plus those of others whose sizes own lacks, by size.
+// completed returns own, and the factors in others for sizes that own lacks, sorted by size.
 func completed(own, others []SizeFactors) []SizeFactors {
 	all := slices.Clone(own)
 	for _, o := range others {
@@ -120,8 +122,8 @@ func completed(own, others []SizeFactors) []SizeFactors {
 	return all
 }
 
-// at returns a stage's factors at a size, for one or several pipelines. It interpolates between profiled sizes in
-// the size's logarithm, and takes the nearest one beyond them.
+// at returns a stage's factors at a size, for one or several pipelines. It interpolates between profiled sizes in the
+// size's logarithm. Beyond the profiled sizes it takes the nearest one.
 func (f *StageFactors) at(size, pipelines int) SizeFactors {
 	known := f.At
 	if pipelines > 1 {
@@ -187,7 +189,7 @@ func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	return out
 }
 
-// typical returns the mean time of the middle iteration, of two the faster; 0 if there is none.
+// typical returns the mean time of the middle iteration (of two, the faster); 0 if there is none.
 func typical(iterations [][]float64) float64 {
 	var means []float64
 	for _, d := range iterations {
@@ -202,7 +204,7 @@ func typical(iterations [][]float64) float64 {
 	return means[stats.Middle(len(means))]
 }
 
-// spread returns the distance of the quartiles of a stage's forwards and backwards / their medians, as in
+// spread returns the interquartile range of a stage's forwards and backwards, divided by their medians, as in
 // profile.Cost.Spread.
 func spread(of map[instructions][][]float64, stage int) float64 {
 	apart, all := 0.0, 0.0
@@ -219,7 +221,7 @@ func spread(of map[instructions][][]float64, stage int) float64 {
 	return apart / all
 }
 
-// scaled returns the workload's profile with layers multiplied by their stages' factors, for one or several
+// scaled returns the workload's profile with each layer's times multiplied by its stage's factors, for one or several
 // pipelines. A layer that two stages share counts for the first.
 func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profile {
 	out := *w.Profile
@@ -236,8 +238,8 @@ func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profil
 		}
 		layer, f := &out.Layers[l], &factors[s]
 		layer.ScaleUpdates(f.Update, f.Elastic, f.Reference)
-		// Factors are ratios of means. A profile's times are medians, to which a simulation adds the variation of forwards
-		// and backwards.
+		// Factors are ratios of means, but a profile's times are medians. A simulation adds the variation of forwards
+		// and backwards to these medians.
 		median := 1 / sim.MeanVariation(f.Spread)
 		layer.Costs = slices.Clone(layer.Costs)
 		for i := range layer.Costs {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// dearer is overheads() on a machine with other speeds. The first four layers take 1.5 times as long forward and
-// twice as long backward, the others 0.7 times, and updates five times. With micro-batches of 16 samples everything
+// dearer returns overheads() as on a machine with other speeds. The first four layers take 1.5 times as long forward
+// and twice as long backward, the others 0.7 times, and updates five times. With micro-batches of 16 samples everything
 // takes a quarter more.
 func dearer() *profile.Profile {
 	p := overheads()
@@ -34,9 +34,9 @@ func dearer() *profile.Profile {
 	return p
 }
 
-// crowded is dearer() with another pipeline, whose parameters evict those of small micro-batches from the cache.
-// With one sample, forwards take 1.4 and backwards 1.6 times as long. With two samples half of that is added, and
-// with four nothing.
+// crowded returns dearer() as it is next to another pipeline, whose parameters evict those of small micro-batches from
+// the cache. With one sample, forwards take 1.4 and backwards 1.6 times as long. With two samples half of that is
+// added, and with four nothing.
 func crowded() *profile.Profile {
 	p := dearer()
 	for l := range p.Layers {
@@ -52,8 +52,8 @@ func crowded() *profile.Profile {
 	return p
 }
 
-// Four measured settings correct a profile that is off by stage, by kind of work, and by how many pipelines compute
-// at once. Factors for micro-batches of 8 samples are interpolated.
+// TestAnchoredProfileIsPutRight: four measured settings correct a profile that is wrong by stage, by kind of work, and
+// by how many pipelines compute at once. Factors for micro-batches of 8 samples are interpolated.
 func TestAnchoredProfileIsPutRight(t *testing.T) {
 	w := workload()
 	for l := range w.Profile.Layers {
@@ -72,7 +72,7 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range out.Choices { // each is tried once, maybe profiled, and then tried in rounds with all choices
+	for _, c := range out.Choices { // each is tried once, may be profiled, and is then tried in rounds with all choices
 		if n := ran[c.At]; n < 1+rounds || n > 2+rounds {
 			t.Errorf("%s, of %s, ran %d times", c.At, c.Method, n)
 		}
@@ -115,8 +115,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 			t.Errorf("off what was measured: %+v", e)
 		}
 	}
-	// M = 1 and M = 2 have equal predictions, because the factors for 8 samples are interpolated. The steadier one is
-	// chosen.
+	// M = 1 and M = 2 have equal predictions, because the factors for 8 samples are interpolated. The setting that is
+	// less slow in a bad moment is chosen.
 	if c := out.Choices[0]; c.Tried != 4 || c.At != (Degrees{1, 2}) ||
 		c.Measured.StepS > out.Choices[3].Measured.StepS*1.125 {
 		t.Errorf("chose %s of %v s after %d settings; traversal %v s", c.At, c.Measured.StepS, c.Tried,
@@ -124,8 +124,8 @@ func TestAnchoredProfileIsPutRight(t *testing.T) {
 	}
 }
 
-// Unless more are requested, one setting is profiled, with the paper's twenty batches (section 5.2.1). It has the
-// second largest number of micro-batches. Its factors correct the stages at every size.
+// TestOneSettingIsProfiled: unless more are requested, one setting is profiled, with the paper's twenty batches
+// (section 5.2.1). It has the second largest number of micro-batches. Its factors correct the stages at every size.
 func TestOneSettingIsProfiled(t *testing.T) {
 	for settings, want := range map[int][]Degrees{0: {{8, 1}}, 1: {{8, 1}}, 2: {{1, 2}, {4, 1}},
 		3: {{1, 2}, {16, 1}, {4, 1}}} {
@@ -155,7 +155,7 @@ func TestOneSettingIsProfiled(t *testing.T) {
 			for i, c := range layer.Costs {
 				of := truth.Profile.Layers[l].Costs[i]
 				f, b := of.ForwardS, of.BackwardS
-				if c.MicroBatch == 16 { // only 16 samples would show this quarter
+				if c.MicroBatch == 16 { // only a setting with 16 samples would show the quarter that they take more
 					f, b = f/1.25, b/1.25
 				}
 				if !near(c.ForwardS, f) || !near(c.BackwardS, b) {
@@ -166,7 +166,8 @@ func TestOneSettingIsProfiled(t *testing.T) {
 	}
 }
 
-// If two pipelines of the largest micro-batches exceed the limit, one replaces them.
+// TestAnchorsKeepToTheLimit: if two pipelines of the largest micro-batches exceed the limit, a setting with one
+// pipeline replaces them.
 func TestAnchorsKeepToTheLimit(t *testing.T) {
 	w := workload()
 	one, err := w.simulate(Degrees{1, 1}, 0)
@@ -185,7 +186,7 @@ func TestAnchorsKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// A line through two sizes gives the others, exactly for bytes. More samples never take less time.
+// TestExtrapolated: a line through two sizes gives the others, exactly for bytes. More samples never take less time.
 func TestExtrapolated(t *testing.T) {
 	p := plantest.Chain(1, 2, 4)
 	costs := p.Layers[0].Costs
@@ -212,8 +213,9 @@ func TestExtrapolated(t *testing.T) {
 	}
 }
 
-// A grid that is traversed in several rounds is measured by medians, and the scatter of trials is reported. If every
-// third trial takes twice as long, the mean is off by a third of a step and the median is exact.
+// TestTraversalInRounds: if a grid is traversed in several rounds, settings are measured by medians, and the scatter of
+// trials is reported. If every third trial takes twice as long, trials differ from their medians by a third on average,
+// and the medians are exact.
 func TestTraversalInRounds(t *testing.T) {
 	w := workload()
 	machine, trials := w.Simulated(), 0

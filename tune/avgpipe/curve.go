@@ -54,7 +54,7 @@ func (c Curve) Overload(scale float64) float64 {
 	return sum
 }
 
-// add appends a level, and joins it to the one before if the utilisation is the same.
+// add appends a level. It joins the level to the one before if the utilisation is the same.
 func (c Curve) add(forS, phi float64) Curve {
 	if forS <= 0 {
 		return c
@@ -66,7 +66,7 @@ func (c Curve) add(forS, phi float64) Curve {
 	return append(c, Level{forS, phi})
 }
 
-// scaled returns the curve with its time multiplied.
+// scaled returns the curve with its times multiplied.
 func (c Curve) scaled(by float64) Curve {
 	out := make(Curve, len(c))
 	for i, l := range c {
@@ -75,7 +75,7 @@ func (c Curve) scaled(by float64) Curve {
 	return out
 }
 
-// mostWritten is the most levels of a curve that are written.
+// mostWritten is the largest number of levels of a curve that are written.
 const mostWritten = 1 << 11
 
 // MarshalJSON writes the curve. Above mostWritten levels it joins neighbours, which keeps length and volume.

@@ -13,7 +13,7 @@ type Degrees struct {
 	Pipelines    int `json:"pipelines"`     // N, each with its own batch
 }
 
-// String is "M=4 N=2".
+// String returns the degrees as "M=4 N=2".
 func (d Degrees) String() string { return fmt.Sprintf("M=%d N=%d", d.MicroBatches, d.Pipelines) }
 
 func (d Degrees) check() error {
@@ -26,13 +26,14 @@ func (d Degrees) check() error {
 // Observed is what AvgPipe's profiler collects for one device during one setting's batches (section 5.2.1). An
 // iteration is one batch of every pipeline.
 type Observed struct {
-	// Utilisation is phi over the device's computing time for one batch: an iteration's computing time / its N batches.
+	// Utilisation is phi over the device's computing time for one batch. That time is an iteration's computing time
+	// divided by its N batches.
 	Utilisation Curve `json:"utilisation"`
 	// CommunicationS is C, the seconds of the messages that the device sends in an iteration. It covers all pipelines,
 	// without waits for a link.
 	CommunicationS float64 `json:"communication_s"`
-	// BlockedS and BubbleS are measured for one batch; equations 4 and 5 predict them. They are the waits for messages
-	// on their way, and for other devices to compute.
+	// BlockedS and BubbleS are measured for one batch; equations 4 and 5 predict them. BlockedS is the wait for
+	// messages on their way, and BubbleS the wait for other devices to compute.
 	BlockedS float64 `json:"blocked_s"`
 	BubbleS  float64 `json:"bubble_s"`
 	// ModelBytes is F_mod, which does not depend on the micro-batches: the N models' parameters, gradients and
@@ -42,8 +43,8 @@ type Observed struct {
 	// Only the Adjusted form reads the following fields; 0 means unknown. InFlightS is the time of an iteration in
 	// which any message of the device waited for a link or was on its way. ReferenceBytes is one set of parameters of
 	// the device's stages, which the reference holds. UpdateBytes is the temporary memory of an update. Held is the
-	// most micro-batches of one pipeline that the device kept between forward and backward. FlushS is the wait for
-	// collectives at the end of a batch, which is part of BubbleS.
+	// largest number of one pipeline's micro-batches that the device kept between forward and backward. FlushS is the
+	// wait for collectives at the end of a batch, which is part of BubbleS.
 	InFlightS      float64 `json:"in_flight_s,omitempty"`
 	ReferenceBytes int64   `json:"reference_bytes,omitempty"`
 	UpdateBytes    int64   `json:"update_bytes,omitempty"`
@@ -63,7 +64,7 @@ type Form string
 
 // The forms.
 const (
-	// Printed has the equations as in the paper.
+	// Adjusted keeps the terms of Printed and corrects the following.
 	Printed Form = "printed"
 	// Adjusted keeps their terms and corrects the following.
 	//
@@ -99,7 +100,7 @@ type DevicePrediction struct {
 	MemoryBytes    int64   `json:"memory_bytes"`    // F, equation 8
 }
 
-// TotalS returns equation 1 with equation 5 in it: T = T_gpu + T_com + T_up + T_down, plus FlushS.
+// TotalS returns equation 1 with equation 5 inserted: T = T_gpu + T_com + T_up + T_down, plus FlushS.
 func (d DevicePrediction) TotalS() float64 {
 	return d.ComputeS + d.BlockedS + d.UpS + d.DownS + d.FlushS
 }
@@ -161,8 +162,8 @@ func (o *Observation) Predict(to Degrees, form Form) (Prediction, error) {
 	return out, nil
 }
 
-// ComputeTime is equation 2: the seconds that a device computes for one batch at (m', n'), from its utilisation
-// curve at (m, n),
+// ComputeTime is equation 2: the seconds that a device computes for one batch with m' micro-batches and n' pipelines,
+// from its utilisation curve phi(t) with m and n,
 //
 //	T_gpu' = (m' n)/(m n') ( T_gpu + Int_t max( (m n')/(m' n) phi(t) - 1, 0 ) dt ).
 //
@@ -173,23 +174,27 @@ func ComputeTime(phi Curve, at, to Degrees) float64 {
 	return (phi.Length() + phi.Overload(rise)) / rise
 }
 
-// Communication is C' = (n'/n) C. The messages of an iteration grow with its pipelines, not with the number of
-// micro-batches (text before equation 4). Latencies, which grow with that number, are neglected.
+// Communication returns C' = (n'/n) C, where C and C' are the seconds of messages with n and n' pipelines. An
+// iteration's messages grow with its pipelines, not with the number of micro-batches (text before equation 4).
+// Latencies, which grow with the number of micro-batches, are neglected.
 func Communication(total float64, at, to Degrees) float64 {
 	return total * float64(to.Pipelines) / float64(at.Pipelines)
 }
 
-// BlockedTime is equation 4, and with n' = n equation 3: the communication that keeps a device from computing.
-// Nothing overlaps the first of m' micro-batches. For the others, it is the part that computing does not cover:
+// BlockedTime is equation 4, and with n' = n equation 3: the communication that keeps a device from computing. Nothing
+// overlaps the communication of the first of m' micro-batches. The others are blocked only for the part that computing
+// does not cover:
 //
 //	T_com' = C'/m' + (m'-1)/m' max(C' - T_gpu', 0).
+//
+// C' is the time of all messages, and T_gpu' the computing time.
 func BlockedTime(total, compute float64, microBatches int) float64 {
 	m := float64(microBatches)
 	return total/m + (m-1)/m*max(total-compute, 0)
 }
 
-// UpTimes is equation 6: how long each device waits until the earlier ones have computed and sent the first
-// micro-batch,
+// UpTimes is equation 6: how long each device k waits until the earlier ones have computed and sent the first of m'
+// micro-batches. C^k is the time of device k's messages, and T_gpu^k its computing time.
 //
 //	T_up^1 = 0,  T_up^k = T_up^(k-1) + (C^(k-1) + T_gpu^(k-1))/m'.
 func UpTimes(compute, total []float64, microBatches int) []float64 {
@@ -200,7 +205,8 @@ func UpTimes(compute, total []float64, microBatches int) []float64 {
 	return up
 }
 
-// DownTimes is equation 7: how long each device waits for the later ones,
+// DownTimes is equation 7: how long each device k waits for the later ones. C^k is the time of device k's messages, and
+// T_gpu^k its computing time.
 //
 //	T_down^K = 0,  T_down^k = T_down^(k+1) + (C^(k+1) + T_gpu^(k+1))/m'.
 func DownTimes(compute, total []float64, microBatches int) []float64 {
@@ -211,7 +217,8 @@ func DownTimes(compute, total []float64, microBatches int) []float64 {
 	return down
 }
 
-// Footprint is equation 8, in bytes:
+// Footprint is equation 8, in bytes. F_mod does not depend on the m micro-batches, F_dat does; n is the number of
+// pipelines.
 //
 //	F' = (n'/n) F_mod + (m n')/(m' n) F_dat.
 func Footprint(model, data float64, at, to Degrees) float64 {

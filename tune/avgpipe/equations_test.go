@@ -17,7 +17,7 @@ func two() Observation {
 	}}
 }
 
-// The terms below were worked out by hand from the paper's text.
+// TestPredictByHand compares each term of the equations with values worked out by hand from the paper's text.
 func TestPredictByHand(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -26,7 +26,8 @@ func TestPredictByHand(t *testing.T) {
 		step float64
 		want []DevicePrediction
 	}{
-		// The curves rise fourfold: to 2, and to 1.6 and 3.2. The areas above 1 are 4, and 1.2 + 4.4.
+		// The curves rise fourfold: on device 0 to 2, on device 1 to 1.6 and 3.2. The areas above 1 are 4, and 1.2 +
+		// 4.4.
 		{"both degrees", Degrees{2, 2}, Printed, 7.2, []DevicePrediction{
 			{ComputeS: (4 + 4) / 4.0, CommunicationS: 4, BlockedS: 4/2.0 + (4-2)/2.0, UpS: 0, DownS: (2 + 2.4) / 2,
 				MemoryBytes: 2*100 + 4*40},
@@ -43,8 +44,8 @@ func TestPredictByHand(t *testing.T) {
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 2, UpS: 0, DownS: 3.4, MemoryBytes: 100 + 160},
 			{ComputeS: 2.4, CommunicationS: 1, BlockedS: 1, UpS: 4, DownS: 0, MemoryBytes: 60 + 320},
 		}},
-		// The curves are twice as high, up to 1, and up to 0.8 and 1.6. So a batch takes 2 s and 2.6 s, and two batches
-		// run as one batch of four pieces. Each device keeps one reference, and at most two micro-batches.
+		// The curves are twice as high: 1 on device 0, and 0.8 and 1.6 on device 1. So a batch takes 2 s and 2.6 s, and
+		// two batches run as one batch of four pieces. Each device keeps one reference, and at most two micro-batches.
 		{"both degrees, one at a time", Degrees{2, 2}, Adjusted, 3.85, []DevicePrediction{
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 0.5, UpS: 0, DownS: (2 + 5.2) / 4 / 2, MemoryBytes: 200 + 20 + 107},
 			{ComputeS: 2.6, CommunicationS: 1, BlockedS: 0.25, UpS: (4 + 4) / 4 / 2.0, DownS: 0, MemoryBytes: 120 + 10 + 320},
@@ -82,7 +83,7 @@ func drawDegrees(t *rapid.T, label string) Degrees {
 	return Degrees{rapid.IntRange(1, 64).Draw(t, label+" M"), rapid.IntRange(1, 8).Draw(t, label+" N")}
 }
 
-// A sum over the curve in steps of a hundredth is a second, literal integral of equation 2.
+// TestComputeTimeIsTheIntegral compares equation 2 with a sum over the curve in steps of a hundredth.
 func TestComputeTimeIsTheIntegral(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at, to := drawDegrees(t, "at"), drawDegrees(t, "to")
@@ -107,8 +108,9 @@ func TestComputeTimeIsTheIntegral(t *testing.T) {
 	})
 }
 
-// Section 5.2.2: the computation on a batch is fixed. No setting takes less, and a full device takes exactly that.
-// More pipelines never take longer for a batch, and more micro-batches never take less.
+// TestComputeTimeKeepsTheVolume: the computation on a batch is fixed (section 5.2.2). No setting takes less time, and a
+// full device takes exactly that time. More pipelines never take longer for a batch, and more micro-batches never take
+// less.
 func TestComputeTimeKeepsTheVolume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		phi, at, to := drawCurve(t), drawDegrees(t, "at"), drawDegrees(t, "to")
@@ -198,8 +200,8 @@ func TestPredictionProperties(t *testing.T) {
 	})
 }
 
-// With one pipeline, full devices, no messages and one micro-batch held, both forms give AFAB's bubble. Each device
-// waits for one micro-batch of every other device.
+// TestPredictIsAFAB: with one pipeline, full devices, no messages and one micro-batch held, both forms give AFAB's
+// bubble. Each device waits for one micro-batch of every other device.
 func TestPredictIsAFAB(t *testing.T) {
 	const stages, each = 4, 3.0
 	o := Observation{At: Degrees{16, 1}}

@@ -7,8 +7,8 @@ import (
 )
 
 // Extrapolated returns a profile with costs at further micro-batch sizes, on the line through its two largest sizes.
-// The bytes of tensors lie on that line exactly. Times do only if small micro-batches are as efficient as large
-// ones, so they must be scaled to measurements, as an Anchored request does. A profile of one size is scaled in
+// The bytes of tensors lie on that line exactly. Times lie on it only if small micro-batches are as efficient as large
+// ones, so the times must be scaled to measurements, as an Anchored request does. A profile of one size is scaled in
 // proportion.
 func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 	out := *p
@@ -35,7 +35,7 @@ func Extrapolated(p *profile.Profile, sizes []int) *profile.Profile {
 	return &out
 }
 
-// beyond returns the cost of a size above b's.
+// beyond returns the cost of a size above b's, on the line through a and b.
 func beyond(a, b profile.Cost, size int) profile.Cost {
 	t := float64(size-b.MicroBatch) / float64(b.MicroBatch-a.MicroBatch)
 	// Costs never fall with more samples.

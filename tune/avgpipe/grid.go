@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Grid returns every setting of AvgPipe's degrees for a batch. M is batch / each of the sizes, and N is 1 to
-// pipelines. M ascends, then N.
+// Grid returns every setting of AvgPipe's degrees for a batch. M is batch divided by each of the sizes, and N is 1 to
+// pipelines. The order is by M, then by N.
 //
-// Errors: no pipelines, and sizes of which none divides the batch.
+// Errors: no pipelines, and no size that divides the batch.
 func Grid(batch int, sizes []int, pipelines int) ([]Degrees, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("tune: batch of %d samples; it must be 1 at least", batch)
@@ -62,7 +62,7 @@ type LimitError struct {
 	LimitBytes    int64
 	SmallestBytes int64 // the least limit that a setting keeps to
 	At            Degrees
-	Together      bool // limit for all workers together, instead of each
+	Together      bool // the limit is for all workers together, not for each
 }
 
 func (e *LimitError) Error() string {
@@ -74,8 +74,8 @@ func (e *LimitError) Error() string {
 		terminal.Bytes(e.LimitBytes), of, terminal.Bytes(e.SmallestBytes), e.SmallestBytes, e.At)
 }
 
-// fastest returns the fastest setting that fits, and of equal ones that with less memory (section 5.2.3: the best
-// prediction that satisfies the memory constraint).
+// fastest returns the fastest setting that fits. Among equally fast ones it takes the one with less memory (section
+// 5.2.3: the best prediction that satisfies the memory constraint).
 func fastest(all []Scored, limit int64) (Scored, error) {
 	var best Scored
 	for _, s := range all {
@@ -107,13 +107,13 @@ func frugal(all []Scored, limit int64) (Scored, error) {
 	return least, nil
 }
 
-// MaxNum is the guideline that maximises the number of micro-batches, and then the pipelines (section 7.3). MaxSize
-// maximises their size, and then the pipelines. Neither considers times.
+// MaxNum is the guideline that maximises the number of micro-batches, and then the number of pipelines (section 7.3).
+// MaxSize maximises the size of micro-batches, and then the number of pipelines. Neither considers times.
 func MaxNum(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a > b })
 }
 
-// MaxSize: see MaxNum.
+// MaxSize is the other guideline; see MaxNum.
 func MaxSize(all []Scored, limit int64) (Scored, error) {
 	return guideline(all, limit, func(a, b int) bool { return a < b })
 }

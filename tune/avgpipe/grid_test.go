@@ -29,7 +29,8 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// Settings in the middle are fastest, as in AvgPipe's Fig. 19, so neither guideline finds them.
+// triedGrid returns settings of which those in the middle are fastest, as in AvgPipe's Fig. 19. So neither guideline
+// finds them.
 func triedGrid() []Scored {
 	var all []Scored
 	for m, s := range map[int]float64{1: 3, 4: 1, 16: 1.5} {
@@ -70,7 +71,7 @@ func TestGuidelinesLookAtMemoryAlone(t *testing.T) {
 	}
 }
 
-// The chosen setting fits, and no setting that fits ranks before it.
+// TestChoicesAreTheBestThatFit: the chosen setting fits, and no setting that fits ranks before it.
 func TestChoicesAreTheBestThatFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var all []Scored

@@ -13,11 +13,11 @@ import (
 // Observing describes the run that a Timeline is from.
 type Observing struct {
 	At Degrees
-	// Skip is the number of first iterations to leave out, because their caches are cold.
+	// Skip is the number of iterations at the start that are left out, because their caches are cold.
 	Skip int
 	// Stretches returns the layers that a stage's worker computes during an instruction of a kind, in order. Each has
-	// its time and its time at the device's peak. If Stretches or its result is nil, the worker counts as always at its
-	// peak.
+	// its time and its time at the device's peak. If Stretches or its result is nil, the worker is assumed to be always
+	// at its peak.
 	Stretches func(stage int, kind string) []profile.Stretch
 	// ReferenceBytes is one set of parameters of each stage, and UpdateBytes its update's temporary memory; nil means
 	// unknown.
@@ -28,17 +28,17 @@ type Observing struct {
 // batches at one setting, from package run or sim. Devices are in the order of their first stages. Amounts are means
 // over the iterations after the first Skip.
 //
-// Utilisation is a curve over time. The curve covers a worker's compute events one after another, because during
-// them its thread has its core. Within an event it has a level for each layer. The event's time is divided in
-// proportion to the layers' own times. A layer's utilisation is its work, in seconds at the device's peak, divided
-// by its part of the time. So an event that was held up has a lower utilisation, and so has a layer with a small
-// micro-batch. The integral over an event is its computation, however long it took, unless it was faster than the
-// peak. A GPU's occupancy counter, which the paper reads, does not exist on CPUs. Events of several pipelines on one
-// worker follow each other and never overlap: one core runs one computation at a time, and phi is at most 1.
+// Utilisation is a curve over time. The curve covers a worker's compute events one after another, because during them
+// its thread has its core. Within an event it has a level for each layer. The event's time is divided in proportion to
+// the layers' own times. A layer's utilisation is its work, in seconds at the device's peak, divided by its part of the
+// time. So a delayed event has a lower utilisation, and so has a layer with a small micro-batch. The integral over an
+// event is its computation, however long it took, unless it was faster than the peak. A GPU's occupancy counter, which
+// the paper reads, does not exist on CPUs. Events of several pipelines on one worker follow each other and never
+// overlap: one core runs one computation at a time, and phi is at most 1.
 //
 // Communication is the time of the messages that a device sends, activations and gradients, from getting the link to
-// arrival. Blocking communication is the gaps that waited for a link, or mostly for a message under way; all other
-// gaps are bubble. F_mod is the least that a device holds when an update begins. Activations are gone by then, and
+// arrival. Blocking communication is the gaps that waited for a link, or mostly for a message under way; all other gaps
+// are bubble. F_mod is the smallest memory of a device at the beginning of an update. Activations are gone by then, and
 // parameters, optimizer states and gradients are there. The rest of the peak is F_dat, without an update's temporary
 // memory.
 //
@@ -119,7 +119,7 @@ type activity struct {
 	sends    []trace.Event
 }
 
-// activities collects by worker the events of the steps that are kept.
+// activities collects the events of the kept steps, by worker.
 func (o *Observing) activities(t *trace.Timeline, kept map[int]bool) ([]activity, error) {
 	did := make([]activity, t.Workers)
 	for w := range did {
@@ -243,8 +243,8 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 	return nil
 }
 
-// heldBefore returns what a worker holds when an instruction starts: the least of the last sample before that moment
-// and those at it. A sample at that moment may include the instruction's own memory.
+// heldBefore returns the bytes that a worker holds when an instruction starts. It takes the smallest of the last sample
+// before that moment and the samples at it, since a sample at that moment may include the instruction's own memory.
 func heldBefore(samples []trace.MemorySample, atS float64) (bytes int64, ok bool) {
 	n, _ := slices.BinarySearchFunc(samples, atS, func(m trace.MemorySample, at float64) int {
 		if m.AtS <= at {

@@ -21,7 +21,7 @@ import (
 // micro-batch, and the messages.
 func simulated(t *testing.T) *trace.Timeline { return updating(t, 7) }
 
-// updating returns the same timeline as simulated, but updates briefly hold this many bytes more.
+// updating returns the same Timeline as simulated, except that updates briefly hold this many bytes more.
 func updating(t *testing.T, bytes int64) *trace.Timeline {
 	t.Helper()
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: [][]int{{0}, {1}}, MicroBatches: 4, Repeat: 5})
@@ -43,9 +43,9 @@ func updating(t *testing.T, bytes int64) *trace.Timeline {
 	return line
 }
 
-// Stage 0 warms up with 2. Stage 1 starts at 1.25 s and works 4 x 3 s. It waits 0.25 + 0.25 s in all, because a
-// gradient goes up and an activation comes down between two of its turns. Its last gradient arrives at 14 s, and 0B3
-// and the update end at 16.5 s. Each stage computes for 12.5 s of that.
+// TestObserveByHand: stage 0 warms up with 2. Stage 1 starts at 1.25 s and works 4 x 3 s. It waits 0.25 + 0.25 s in
+// all, because a gradient goes up and an activation comes down between two of its turns. Its last gradient arrives at
+// 14 s, and 0B3 and the update end at 16.5 s. Each stage computes for 12.5 s of that.
 func TestObserveByHand(t *testing.T) {
 	line := simulated(t)
 	// Each stage has one layer with F = 1 and B = 2. Stage 0 computes at half of the peak, and stage 1 at a quarter.
@@ -83,10 +83,10 @@ func TestObserveByHand(t *testing.T) {
 	}
 }
 
-// Forward, the two layers take 3 s and 1 s by their profile, or 1.5 s and 1 s at the peak. Backward they take 2 s
-// and 4 s, or 2 s and 1 s at the peak. The second of two micro-batches is delayed: its forward takes 8 s and its
-// backward 12 s. The update runs at the peak. A forward has 2.5 s of work at the peak and a backward 3 s, however
-// long they take.
+// TestPhiIsACurveOverTime checks a utilisation curve by hand. Forward, the two layers take 3 s and 1 s by their
+// profile, or 1.5 s and 1 s at the peak. Backward they take 2 s and 4 s, or 2 s and 1 s at the peak. The second of two
+// micro-batches is delayed: its forward takes 8 s and its backward 12 s. The update runs at the peak. A forward has 2.5
+// s of work at the peak and a backward 3 s, however long they take.
 //
 //	F0 4 s: 3 s at 1/2, 1 s at 1    B0 6 s: 4 s at 1/4, 2 s at 1
 //	F1 8 s: 6 s at 1/4, 2 s at 1/2  B1 12 s: 8 s at 1/8, 4 s at 1/2    U 1 s at 1
@@ -112,7 +112,7 @@ func TestPhiIsACurveOverTime(t *testing.T) {
 		}
 		line.Steps = append(line.Steps, trace.StepMark{Step: step, StartS: begin, EndS: at})
 	}
-	slices.Reverse(line.Events) // the events of a record are in no order
+	slices.Reverse(line.Events) // the events of a recorded Timeline are in no order
 	o, err := Observe(line, Observing{At: Degrees{2, 1}, Stretches: layers})
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +126,8 @@ func TestPhiIsACurveOverTime(t *testing.T) {
 	if !near(got.Length(), 31) || !near(got.Volume(), 2*(2.5+3)+1) {
 		t.Errorf("it computes %v s, %v at its peak", got.Length(), got.Volume())
 	}
-	// Equation 2 for one micro-batch in place of two: the curve is twice as high. Only the stretches at 1 are then
-	// above the peak, by 1 for 1 + 2 + 1 s. T' = (31 + 4)/2.
+	// Equation 2 for one micro-batch in place of two: the curve is twice as high. Only the parts at 1 are then above
+	// the peak, by 1 for 1 + 2 + 1 s. T' = (31 + 4)/2.
 	if got := ComputeTime(got, Degrees{2, 1}, Degrees{1, 1}); !near(got, 17.5) {
 		t.Errorf("with one micro-batch it computes %v s; want 17.5", got)
 	}
@@ -139,7 +139,8 @@ func TestPhiIsACurveOverTime(t *testing.T) {
 	}
 }
 
-// A backward with recompute has each segment's forwards before that segment's backwards.
+// TestBackwardsThatRecompute: in a backward with recompute, each segment's forwards come before that segment's
+// backwards.
 func TestBackwardsThatRecompute(t *testing.T) {
 	f, b := []profile.Stretch{{NowS: 1}, {NowS: 2}, {NowS: 3}}, []profile.Stretch{{NowS: 10}, {NowS: 20}, {NowS: 30}}
 	for again, want := range map[plan.Recompute][]float64{
@@ -155,7 +156,7 @@ func TestBackwardsThatRecompute(t *testing.T) {
 	}
 }
 
-// A long curve is written with fewer stretches, and keeps its length and volume.
+// TestLongCurvesAreWrittenShort: a long curve is written with fewer levels, and keeps its length and volume.
 func TestLongCurvesAreWrittenShort(t *testing.T) {
 	var c Curve
 	for i := range 3*mostWritten + 5 {
@@ -171,7 +172,7 @@ func TestLongCurvesAreWrittenShort(t *testing.T) {
 	}
 }
 
-// Memory that an update holds briefly counts in the peak, and not as data.
+// TestObserveKeepsUpdatesOutOfTheData: memory that an update holds briefly counts in the peak, and not as data.
 func TestObserveKeepsUpdatesOutOfTheData(t *testing.T) {
 	small, err := Observe(updating(t, 7), Observing{At: Degrees{4, 1}, Skip: 1, UpdateBytes: []int64{7, 7}})
 	if err != nil {
@@ -193,7 +194,7 @@ func TestObserveKeepsUpdatesOutOfTheData(t *testing.T) {
 	}
 }
 
-// Devices are in stage order, even if workers are numbered in another order.
+// TestObserveSortsByStage: devices are in stage order, even if workers are numbered in another order.
 func TestObserveSortsByStage(t *testing.T) {
 	line := simulated(t)
 	straight, err := Observe(line, Observing{At: Degrees{4, 1}})

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Partition returns the Base of a Workload: the fixed split, or the result of AvgPipe's partitioner (PipeDream's,
-// section 6). It has a stage on every device, or fewer if there are fewer layers.
+// Partition returns the Base of a Workload. Its stages are the fixed split, or the result of AvgPipe's partitioner
+// (PipeDream's, section 6). The partitioner uses every device, or fewer if there are fewer layers.
 //
 // Errors: a split that contradicts the model or the devices, as in Search; a fixed number of stages, which the
 // partitioner does not support.

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// A profile of several settings runs fewer than twenty batches. anchoredBatches of them are at the profiled setting,
-// in two visits. Iterations at the ends of the grid are few: three, of which the first is cold. With several
-// pipelines and most micro-batches there is one, which has enough micro-batches for half of them to be warm.
+// A profile of several settings runs fewer than twenty batches. anchoredBatches of them are at the profiled setting, in
+// two visits. The settings at the ends of the grid run only three iterations, of which the first is cold. With several
+// pipelines and many micro-batches (manyMicros) they run one, in which half of the micro-batches are warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
@@ -37,7 +37,8 @@ func (t *tuning) room() error {
 	return smallest(all, t.Workload.LimitBytes)
 }
 
-// profile runs one setting, or with Anchored the requested number, and scales the layers' profile to them.
+// profile runs one setting, or the requested number of settings if Anchored is set. Then it also scales the layers'
+// profile to them.
 func (t *tuning) profile(ctx context.Context) error {
 	at := t.ProfileAt
 	var err error
@@ -65,9 +66,9 @@ func (t *tuning) profile(ctx context.Context) error {
 }
 
 // anchor runs one setting, or ends of the grid with that setting in between, and scales the layers' profile. Most
-// predictions depend on the setting, so it is visited twice: after the first end, when the process is warm, and
-// after the last, because a machine is slow for a second now and then. It returns the anchor of one pipeline with
-// most micro-batches, for the equations; see profileAt.
+// predictions depend on the setting at, so it is visited twice: after the first end, when the process is warm, and
+// after the last, because a machine is sometimes slow for a second. anchor returns the run of one pipeline with most
+// micro-batches, for the equations; see profileAt.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
 	ends := t.ends(at)
@@ -124,9 +125,9 @@ func (t *tuning) try(ctx context.Context, at Degrees, iterations int) (anchor, e
 	return anchor{p, tried.Timeline}, nil
 }
 
-// planned reports the work left before anything is tried: the settings of the profile, the predictions, and with
-// Rivals the grid. Each profiled batch is assumed to take the first setting's predicted time. The time of a
-// prediction on this machine is known after the first ones.
+// planned reports the work left before anything is tried: the settings of the profile, the predictions, and with Rivals
+// the grid. It assumes that each profiled batch takes the first setting's predicted time. How long a prediction takes
+// on this machine is known after the first ones.
 func (t *tuning) planned(settings []Degrees, iterations func(Degrees) int) error {
 	first, err := t.Workload.simulate(settings[0], 0)
 	if err != nil {
@@ -158,8 +159,8 @@ func (t *tuning) profiling(at Degrees, iterations int, batchS float64) progress.
 }
 
 // ends returns the settings with the fewest and with the most micro-batches, other than the profiled one. With the
-// fewest, two pipelines run if they fit. They show the cost of sharing devices, and keep the devices as busy as they
-// will be. With the most, both one and two run, because another pipeline slows the smallest micro-batches most.
+// fewest, two pipelines run if they fit. They show the cost of sharing devices, and keep the devices as busy as in
+// training. With the most, both one and two run, because another pipeline slows the smallest micro-batches most.
 func (t *tuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
 	fewest, most := grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches
@@ -191,11 +192,11 @@ func (t *tuning) ends(profiled Degrees) []Degrees {
 }
 
 // profileAt returns the setting to profile. For a profile of several settings it is one pipeline and the middle
-// micro-batch size (the smaller of two), or the next smaller one that fits. For one setting it is one pipeline and
-// the second largest number of micro-batches: "a rather large M and a small N so that GPUs are not fully utilized"
-// (section 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and overestimates the time of
-// smaller ones. But the smallest of all are the slowest to profile. If devices are full even so, or the setting
-// exceeds the limit, it is the largest number.
+// micro-batch size (of two, the smaller), or the next smaller one that fits. For one setting it is one pipeline and the
+// second largest number of micro-batches: "a rather large M and a small N so that GPUs are not fully utilized" (section
+// 5.2.1). Equation 2 holds for micro-batches larger than the profiled ones, and overestimates the time of smaller ones.
+// But the smallest of all are the slowest to profile. It is the largest number if devices are full with the second
+// largest, or if that setting exceeds the limit.
 func (t *tuning) profileAt() (Degrees, error) {
 	var micros []int // ascending
 	for _, c := range t.out.Grid {
@@ -235,8 +236,8 @@ func (t *tuning) profileAt() (Degrees, error) {
 	return most, nil
 }
 
-// known fills in a setting's values from the layers' profile. For each stage these are its layers' times, measured
-// and at the device's peak, its parameters, and its update's temporary memory.
+// known fills in a setting's values from the layers' profile. For each stage these are the times of its layers,
+// measured and at the device's peak, its parameters, and its update's temporary memory.
 func (w *Workload) known(p *Pipelined, o *Observing) error {
 	own := w.profileOf(p.At.Pipelines)
 	costs, err := sim.CostsOf(own, w.Cluster, p.Plan)

@@ -13,8 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// traverse tries every setting, follows the guidelines and compares the predictions with the measurements. A
-// setting's measurement is the median of several rounds. A traversal's choice and its cost use one round.
+// traverse tries every setting, follows the guidelines and compares the predictions with the measurements. A setting's
+// measurement is the median of several rounds. The traversal and the guidelines choose from the first round. The
+// traversal's cost is that of an average round.
 func (t *tuning) traverse(ctx context.Context) error {
 	all := make([]Scored, len(t.out.Grid)) // results of the first round
 	spent := 0.0
@@ -83,13 +84,13 @@ func (t *tuning) traverse(ctx context.Context) error {
 	return nil
 }
 
-// inTheMiddle returns the trial with the median time, of two the faster.
+// inTheMiddle returns the trial with the median time (of two, the faster).
 func inTheMiddle(trials []Scored) *Scored {
 	sorted := slices.SortedFunc(slices.Values(trials), func(a, b Scored) int { return cmp.Compare(a.StepS, b.StepS) })
 	return &sorted[stats.Middle(len(sorted))]
 }
 
-// scatter returns how far the trials of a setting are from their median; no prediction can be expected to be closer.
+// scatter returns how far the trials of a setting are from their median. No prediction can be expected to be closer.
 func scatter(tried [][]Scored) PredictionError {
 	var pairs [][2]Scored
 	for _, trials := range tried {
@@ -144,9 +145,9 @@ func (t *tuning) choicesAgain(of []*Cell) (all []progress.Piece) {
 	return all
 }
 
-// again runs the chosen settings in turn for several rounds, and measures the choices by the median. Without it, a
-// traversal would choose the setting whose few batches happened to be fastest, although a machine's speed varies
-// more than settings differ.
+// again runs the chosen settings in turn for several rounds, and measures the choices by the median. With only the few
+// batches of the traversal, its choice would seem better than it is: machines vary more than settings differ, and a
+// choice happens to have had fast batches.
 func (t *tuning) again(ctx context.Context) error {
 	tried := map[Degrees][]Scored{}
 	order := t.chosen()

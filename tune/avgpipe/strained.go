@@ -6,13 +6,12 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Strain is the factor by which the fixed part of a micro-batch's time grows in a bad moment. That part does not
-// depend on the micro-batch's size; it is mostly reading the parameters and adding to their gradients. On a shared
-// machine, whether these come from a cache or from busy memory changes within seconds. For one model on one such
-// machine the part was measured a dozen times within a day, at 0.6 to 2.8 ms.
+// Strain is the factor by which the fixed part of a micro-batch's time grows in a bad moment. That part does not depend
+// on the micro-batch's size; it is mostly reading the parameters and adding to their gradients. On a shared machine,
+// these may come from a cache or from busy memory, and this changes within seconds.
 const Strain = 4
 
-// strained returns the workload in such a bad moment.
+// strained returns the workload in a bad moment of the machine; see Strain.
 func (w *Workload) strained() *Workload {
 	out := *w
 	out.Profile = strainedProfile(w.Profile)
@@ -62,9 +61,9 @@ func fixedPart(costs []profile.Cost, of func(profile.Cost) float64) float64 {
 // about the error of predictions.
 const Nearly = 0.05
 
-// steadiest returns, of the settings that are nearly the fastest as profiled, the one that is fastest when strained.
-// A small predicted lead is not worth a large loss a minute later. Of settings that it cannot rank it takes the one
-// with the least memory.
+// steadiest returns the setting that is fastest when strained, among those that are nearly the fastest as profiled. A
+// small predicted lead is not worth a large loss a minute later. Among settings whose strained times are about equal,
+// it takes the one with the least memory.
 func steadiest(grid []Cell, limit int64) (Scored, error) {
 	var all, bad []Scored
 	for _, c := range grid {

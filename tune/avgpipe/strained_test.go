@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// A layer takes 0.2 s, and 0.1 s for each sample. The fixed 0.2 s take Strain times as long in a bad moment. The
-// profile itself is not changed.
+// TestStrainedProfile: a layer takes 0.2 s, and 0.1 s for each sample. The fixed 0.2 s take Strain times as long in a
+// bad moment. The profile itself is not changed.
 func TestStrainedProfile(t *testing.T) {
 	p := overheads()
 	for l, layer := range strainedProfile(p).Layers {
@@ -66,7 +66,7 @@ func TestSteadiest(t *testing.T) {
 	if over, _, ok := r.PassedOver(0); ok {
 		t.Errorf("the fastest, %v, is passed over for itself", over.At)
 	}
-	grid[0].StrainedS = 1.101 // too close to M = 2 to tell, and holds less
+	grid[0].StrainedS = 1.101 // M = 8 is then about as fast as M = 2 when strained, and holds less
 	if got, _ := steadiest(grid, 0); got.At.MicroBatches != 8 {
 		t.Errorf("%+v", got)
 	}
@@ -75,8 +75,8 @@ func TestSteadiest(t *testing.T) {
 	}
 }
 
-// With varying instructions, the mean of a setting's few instructions equals the calibrated mean: a worker is busy
-// for as long as with constant times.
+// TestMeansStay: with varying instructions, the mean of a setting's few instructions equals the calibrated mean. So a
+// worker is busy for as long as with constant times.
 func TestMeansStay(t *testing.T) {
 	w := workload()
 	factors := make([]StageFactors, len(w.Base.Stages))
@@ -106,7 +106,7 @@ func TestMeansStay(t *testing.T) {
 	if waits < 0.001 {
 		t.Error("nobody waits for what varies")
 	}
-	// The mean over many instructions is the distribution's.
+	// Over many instructions, the mean approaches that of the distribution.
 	sum, n := 0.0, 100000
 	for m := range n {
 		sum += sim.Variation(schedule.Instruction{Kind: schedule.F, Micro: int32(m)}, 0.3)

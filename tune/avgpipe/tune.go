@@ -22,7 +22,7 @@ const (
 	TraversalBatches = 10
 )
 
-// MostSettings is the most settings that a profile uses.
+// MostSettings is the largest number of settings that a profile uses.
 const MostSettings = 4
 
 // Request describes a search for AvgPipe's degrees.
@@ -40,8 +40,8 @@ type Request struct {
 	// layers were measured briefly or not at all. With the simulator as the machine it changes nothing.
 	Anchored bool
 	// Settings is the most settings that an Anchored request profiles, 1 to MostSettings. 1 or 0 means the paper's one
-	// setting of twenty batches (section 5.2.1). Higher numbers spread the batches over further settings in this order:
-	// the fewest micro-batches, then the most (of one pipeline and of two).
+	// setting of twenty batches (section 5.2.1). Higher numbers spread the batches over more settings: first one with
+	// the fewest micro-batches, then those with the most (of one pipeline and of two).
 	Settings int
 	// Rivals traverses the grid and follows both guidelines.
 	Rivals bool
@@ -55,18 +55,18 @@ type Request struct {
 // Method is a way to choose the degrees.
 type Method string
 
-// The methods, in the order in which they are reported.
+// millrace's own: every setting simulated from the layers' profile, scaled to the profiled setting
 const (
 	// millrace's: every setting simulated from the layers' profile, scaled to the profiled setting
 	BySimulator Method = "simulator"
 	ByPrinted   Method = "equations, as printed" // AvgPipe's: equations 1 to 8 on the profiled setting
-	ByAdjusted  Method = "equations, adjusted"   // the same, see Adjusted
+	ByAdjusted  Method = "equations, adjusted"   // equations 1 to 8 as in Adjusted
 	ByTraversal Method = "traversal"             // every setting tried
 	ByMaxNum    Method = "max-num"               // most micro-batches, then most pipelines
 	ByMaxSize   Method = "max-size"              // largest micro-batches, then most pipelines
 )
 
-// ByTrial is not a way to choose. Among the errors, it is the error of one trial against the setting's median trial.
+// ByTrial is not a way to choose. In Result.Errors, it names the error of one trial against the setting's median trial.
 const ByTrial Method = "one trial"
 
 // Choice is a method's choice and its cost.
@@ -77,10 +77,10 @@ type Choice struct {
 	// trials. PredictionS is the wall-clock time of the prediction.
 	TuningS     float64 `json:"tuning_s"`
 	PredictionS float64 `json:"prediction_s"`
-	Tried       int     `json:"tried"` // settings run
+	Tried       int     `json:"tried"` // number of settings run
 	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, if it was run. For an Anchored request, it is the median of rounds together
-	// with the other choices, or over the whole grid.
+	// Measured is the setting's own trial, if it was run. For an Anchored request, it is the median of several rounds,
+	// which run together with the other choices or over the whole grid.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
 	Refused string `json:"refused,omitempty"`
@@ -98,7 +98,8 @@ func (c *Choice) StepS() float64 {
 type Cell struct {
 	At        Degrees    `json:"at"`
 	Simulated *Pipelined `json:"simulated"`
-	// StrainedS is a batch of Simulated in a bad moment of the machine; only for an Anchored request. See steadiest.
+	// StrainedS is the time of a batch of Simulated in a bad moment of the machine; only for an Anchored request. See
+	// steadiest.
 	StrainedS float64 `json:"strained_s,omitempty"`
 	Printed   Scored  `json:"printed"`
 	Adjusted  Scored  `json:"adjusted"`
@@ -109,7 +110,7 @@ type Cell struct {
 type PredictionError struct {
 	Method      Method  `json:"method"`
 	MeanStep    float64 `json:"mean_step"`
-	MedianStep  float64 `json:"median_step"` // robust if the machine is slow during one setting's trial
+	MedianStep  float64 `json:"median_step"` // does not suffer if the machine is slow during one setting's trial
 	WorstStep   float64 `json:"worst_step"`
 	MeanMemory  float64 `json:"mean_memory"` // of the fullest device
 	WorstMemory float64 `json:"worst_memory"`
@@ -131,11 +132,11 @@ type Result struct {
 	Calibrated *Workload `json:"-"`
 }
 
-// Tune chooses M and N as AvgPipe does (section 5), and also by simulation. It profiles one setting for
-// ProfileBatches and predicts every setting of the grid. The answer is the best setting within the limit. Of
-// settings that simulation cannot rank, it is the one with the least memory, or for an Anchored request the
-// steadiest. Both predictors use one profile: the layers' and the profiled setting's; see Anchored. With Rivals the
-// paper's other methods choose too, and all predictions are compared with the traversal's measurements.
+// Tune chooses M and N as AvgPipe does (section 5), and also by simulation. It profiles one setting for ProfileBatches
+// and predicts every setting of the grid. The answer is the best setting within the limit. Among settings that
+// simulation cannot rank, it is the one with the least memory, or for an Anchored request the steadiest. Both
+// predictors use the layers' profile and the profiled setting's Timeline; see Anchored. With Rivals the paper's other
+// methods choose too, and all predictions are compared with the traversal's measurements.
 func Tune(ctx context.Context, r Request) (*Result, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {
@@ -197,15 +198,15 @@ type tuning struct {
 	profiledS  float64 // seconds to run the settings of the profile
 }
 
-// trialS is the overhead of a trial, in seconds. predictionS and simulationS are the seconds of a prediction, and of
-// a simulation as the machine, for each micro-batch of each pipeline.
+// trialS is the overhead of a trial, in seconds. predictionS and simulationS are in seconds for each micro-batch of
+// each pipeline: the time of a prediction, and the time of a simulation that replaces a machine.
 const (
 	trialS      = 0.02
 	predictionS = 0.0006
 	simulationS = 0.0003
 )
 
-// trials is the group of the pieces of work that run a setting.
+// trials names the group of all pieces of work that run a setting.
 const trials = "trials"
 
 // Trying returns the piece of work that runs a setting for some batches of about batchS seconds each.
@@ -280,7 +281,7 @@ func (t *tuning) predict(ctx context.Context) error {
 	strained := t.out.Calibrated.strained()
 	failed := make([]error, len(t.out.Grid))
 	slots, wait := make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
-	var done atomic.Int64 // in 1e-9 of a cost
+	var done atomic.Int64 // cost of the settings predicted so far, in units of 1e-9
 	t.Progress.Begin(time.Now(), t.predictions(&done))
 	for _, i := range order {
 		slots <- struct{}{}
@@ -363,7 +364,7 @@ func (t *tuning) choose() error {
 			Tried: max(1, len(t.out.Anchors))}
 		if m == BySimulator {
 			choose, c.PredictionS = frugal, t.simulatedS
-			if !t.Anchored { // it predicts only from the layers' profile
+			if !t.Anchored { // the simulator then predicts only from the layers' profile
 				c.TuningS, c.Tried = t.ProfileS, 0
 			}
 		}

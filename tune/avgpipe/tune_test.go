@@ -43,7 +43,7 @@ func workload() *Workload {
 	}
 }
 
-// Two pipelines fill each other's bubbles, and hold twice as many models.
+// TestTuneDegreesOfSeveralPipelines: two pipelines fill each other's bubbles, and hold twice as many models.
 func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 	w := workload()
 	free, err := Tune(t.Context(), request(w, 3))
@@ -82,8 +82,8 @@ func TestTuneDegreesOfSeveralPipelines(t *testing.T) {
 	}
 }
 
-// A plan of several pipelines has the same prediction as its setting. A step of the plan is an iteration: one batch
-// of each pipeline.
+// TestSimulateElasticPlans: a plan of several pipelines has the same prediction as its setting. A step of the plan is
+// an iteration: one batch of each pipeline.
 func TestSimulateElasticPlans(t *testing.T) {
 	w := workload()
 	for _, at := range []Degrees{{4, 1}, {4, 2}, {2, 3}} {
@@ -104,7 +104,7 @@ func TestSimulateElasticPlans(t *testing.T) {
 	}
 }
 
-// The curve of two pipelines on a worker is for one batch, and never above 1.
+// TestObserveSeveralPipelines: the curve of two pipelines on a worker is for one batch, and never above 1.
 func TestObserveSeveralPipelines(t *testing.T) {
 	w := workload()
 	at := Degrees{4, 2}
@@ -124,8 +124,8 @@ func TestObserveSeveralPipelines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for k, d := range o.Devices {
-		// Four layers take 3 x 4 x 4 x 0.6 s for four micro-batches of 4 samples. To that come the four layers' updates
-		// and half of the reference's.
+		// Four layers take 3 x 4 x 4 x 0.6 s for four micro-batches of 4 samples. The four layers' updates, and half of
+		// the reference's, are added.
 		if want := 28.8 + 4*0.01*1.5; !near(d.Utilisation.Length(), want) || d.Utilisation.Mean() != 1 {
 			t.Errorf("device %d computes %v s for a batch, want %v", k, d.Utilisation.Length(), want)
 		}
@@ -140,9 +140,10 @@ func request(w *Workload, pipelines int) Request {
 	return Request{Workload: w, Sizes: w.Profile.Sizes("cpu"), Pipelines: pipelines, Machine: w.Simulated(), Rivals: true}
 }
 
-// By hand: a stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s for a micro-batch of b samples. A batch takes (M +
-// 1) times that, and the update. With b = 16/M the least is 36.06 s, at M = 2 and at M = 4. The equations are exact
-// at the profiled M = 8 and where devices are full. Elsewhere they are a quarter too fast or a third too slow.
+// TestTuneDegreesFindsTheMiddle works out by hand: a stage of four layers takes 3 x 4 x (0.2 + 0.1 b) s for a
+// micro-batch of b samples. A batch takes (M + 1) times that, and the update. With b = 16/M the least is 36.06 s, at M
+// = 2 and at M = 4. The equations are exact at the profiled M = 8 and where devices are full. Elsewhere they are a
+// quarter too fast or a third too slow.
 func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 	w := workload()
 	var tried []Degrees
@@ -188,7 +189,7 @@ func TestTuneDegreesFindsTheMiddle(t *testing.T) {
 		switch {
 		case e.Settings != 5:
 			t.Errorf("%s: errors over %d settings of 5", e.Method, e.Settings)
-		// a run may hold one message less than it could
+		// In a run, a worker may hold one message less than in the prediction.
 		case e.Method == BySimulator && (e.WorstStep > 1e-9 || e.WorstMemory > 0.01):
 			t.Errorf("the simulator is off the simulator: %+v", e)
 		case e.Method == ByAdjusted && e.MeanStep > 0.15:

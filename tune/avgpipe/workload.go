@@ -54,7 +54,7 @@ type Pipelined struct {
 // afab is the advance that runs all forwards first, on every stage.
 const afab = -1
 
-// plan returns the base at some degrees, with advance forwards more than 1F1B, graded by stage.
+// plan returns the base at some degrees. Its warm-up has advance forwards more than 1F1B, graded by stage.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)
@@ -97,7 +97,8 @@ func (w *Workload) profileOf(pipelines int) *profile.Profile {
 	return w.Profile
 }
 
-// run simulates some iterations. The time of a batch is an iteration's time / its pipelines.
+// run simulates some iterations of a setting; 0 means as many as a prediction needs. The Summary's steps are
+// iterations, so the time of a batch is a step's time divided by the pipelines.
 func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeline, sim.Summary, error) {
 	costs, err := sim.CostsOf(w.profileOf(p.At.Pipelines), w.Cluster, p.Plan)
 	if err != nil {
@@ -124,12 +125,12 @@ func (w *Workload) run(p *Pipelined, iterations int, record bool) (*trace.Timeli
 }
 
 // variedMicros is the least number of micro-batches in a simulation of varying instructions. With fewer, the median
-// over its steps would be that of a few draws.
+// over its steps would depend on few random factors.
 const variedMicros = 48
 
-// aroundMeans scales a stage's varying forwards and backwards to their mean over infinitely many iterations.
-// Otherwise a setting with few micro-batches that happened to draw slow forwards would be predicted to be slow. The
-// waits that variation causes remain.
+// aroundMeans scales a stage's varying forwards and backwards to the mean that they would have over infinitely many
+// iterations. Otherwise a setting with few micro-batches that by chance has slow forwards would be predicted to be
+// slow. The waits that variation causes remain.
 func aroundMeans(costs sim.Costs, at Degrees, iterations int) {
 	for s, replicas := range costs.Stages {
 		for r := range replicas {
@@ -204,9 +205,9 @@ const fasterBy = 1e-3
 
 // Predict returns the simulator's prediction for a setting. It looks for the same depth as Algorithm 1 does during
 // training: the fewest forwards in advance of 1F1B that are fastest within the memory. Times do not fall evenly with
-// depth, because a message may just miss its turn on a link. So it does not stop at the first slower step. It tries
-// every number up to twice the stages, or for several pipelines, which depend less on it, only powers of two. Beyond
-// that it tries 4, 8, 16 ... times the stages, and AFAB.
+// depth, because a message may just miss its turn on a link. So Predict does not stop at the first slower step. It
+// tries every number up to twice the stages. Several pipelines depend less on the depth, so for them it tries only
+// powers of two. Beyond twice the stages it tries 4, 8, 16 ... times the stages, and AFAB.
 func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) {
 	all, err := w.atEveryDepth(ctx, at)
 	if err != nil {
@@ -215,8 +216,8 @@ func (w *Workload) Predict(ctx context.Context, at Degrees) (*Pipelined, error) 
 	return shallowest(all, Budget{EachBytes: w.LimitBytes}), nil
 }
 
-// atEveryDepth simulates a setting at 1F1B's depths and deeper ones, until the step equals the busiest worker's
-// time.
+// atEveryDepth simulates a setting at 1F1B's depths and deeper ones. It stops when a deeper warm-up cannot make the
+// step noticeably shorter, because the busiest worker's time is reached.
 func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, error) {
 	if err := at.check(); err != nil {
 		return nil, err
@@ -245,7 +246,8 @@ func (w *Workload) atEveryDepth(ctx context.Context, at Degrees) ([]*Pipelined, 
 	return all, nil
 }
 
-// shallowest returns the first depth for which no deeper one that fits is noticeably faster, or 1F1B if none fits.
+// shallowest returns the first depth for which no deeper one that fits is noticeably faster. If none fits, it returns
+// 1F1B's.
 func shallowest(all []*Pipelined, within Budget) *Pipelined {
 	best := all[0]
 	for _, deeper := range all[1:] {
@@ -319,8 +321,8 @@ func (w *Workload) Simulated() Machine {
 // fewest is the least number of iterations of a trial: the first is cold, and the others must have a median.
 const fewest = 3
 
-// Iterations returns how many iterations of all pipelines have at least the given batches, and let several pipelines
-// settle.
+// Iterations returns how many iterations of all pipelines a trial of the given number of batches needs. Several
+// pipelines get at least enough iterations to settle.
 func Iterations(at Degrees, batches int) int {
 	least := fewest
 	if at.Pipelines > 1 {
@@ -329,7 +331,7 @@ func Iterations(at Degrees, batches int) int {
 	return max(least, (batches+at.Pipelines-1)/at.Pipelines)
 }
 
-// Best returns the simulator's choice from the grid without running anything.
+// Best returns the simulator's choice from the grid, without a trial.
 func (w *Workload) Best(ctx context.Context, grid []Degrees) (*Pipelined, error) {
 	settings, err := w.Settings(ctx, grid)
 	if err != nil {

@@ -1,22 +1,21 @@
 // Package calibrate fits a described device to what was measured on one.
 //
-// Input: a cluster of one device type with kernels, Observations (a time, and how a cluster predicts it), and the
-// names of the numbers to fit. Output: a Fit with the fitted cluster, the uncertainty of each number, the remaining
-// error, the error on held-out observations, and the most informative next measurements. Errors: names that cannot
-// be fitted, no observations, predictions that fail.
+// Input: a cluster of one device type with kernels, Observations (a time, and how a cluster predicts it), and the names
+// of the numbers to fit. Output: a Fit with the fitted cluster, the uncertainty of each number, the remaining error,
+// the error on held-out observations, and the most informative next measurements. Errors: names that cannot be fitted,
+// no observations, predictions that fail.
 //
 // A fit minimises a sum of squares. For each observation it adds log(predicted/measured)/Noise, and for each changed
-// number log(number/its first value)/Doubt. So numbers that the observations do not determine stay as described.
-// This is least squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's
-// damping.
+// number log(number/its first value)/Doubt. So numbers that the observations do not determine stay as described. This
+// is least squares with a normal prior (ridge regression), by Gauss and Newton's iteration with Levenberg's damping.
 //
-// Held-out errors: each observation is left out in turn (or each group, or a tenth of many groups). The others are
-// fitted without it, including the choice of numbers, and that fit predicts it.
+// For the held-out error, each observation is left out in turn (or each group, or a tenth of many groups). A fit to the
+// other observations, which also chooses the numbers anew, predicts it.
 //
 // To first order, the numbers are normally distributed around the fit with covariance (J'J/s^2 + D^-2)^-1. J is the
-// change of log predictions with log numbers, D the Doubts, and s the larger of Noise and the remaining error. The
-// most informative measurement shrinks the covariance's determinant most, so the next design is D-optimal (Chaloner
-// and Verdinelli, Bayesian Experimental Design, Statistical Science 10(3), 1995, section 2.2).
+// change of log predictions with log numbers, D the Doubts, and s the larger of Noise and the remaining error. The most
+// informative measurement shrinks the covariance's determinant most, so the next design is D-optimal (Chaloner and
+// Verdinelli, Bayesian Experimental Design, Statistical Science 10(3), 1995, section 2.2).
 package calibrate
 
 import (
@@ -39,7 +38,7 @@ type Predictor func(c *cluster.Cluster) (float64, error)
 // Observation is a measured time.
 type Observation struct {
 	Name     string
-	Group    string // observations that are held out together; "" means by itself
+	Group    string // names observations that are held out together; "" means that it is held out alone
 	Measured float64
 	Predict  Predictor
 }
@@ -49,7 +48,7 @@ type Number struct {
 	Name          string
 	Before, After float64
 	Least, Most   float64
-	// Doubt and Spread are its uncertainty before and after, as a standard deviation of its logarithm.
+	// Doubt and Spread are the number's uncertainty before and after the fit, as a standard deviation of its logarithm.
 	Doubt, Spread float64
 }
 
@@ -61,8 +60,8 @@ type Fit struct {
 	Cluster  *cluster.Cluster
 	Numbers  []Number
 	Before   float64   // mean relative error of the observations with the original cluster
-	After    float64   // with the fitted cluster, for the observations that it was fitted to
-	HeldOut  float64   // each predicted by a fit without it; NaN with only one observation or group
+	After    float64   // the same with the fitted cluster
+	HeldOut  float64   // the same, each observation predicted by a fit without it; NaN with one observation or group
 	Folds    int       // number of fits for HeldOut
 	Residual []float64 // predicted / measured, by observation, with the fitted cluster
 
@@ -76,13 +75,15 @@ type Request struct {
 	Cluster      *cluster.Cluster
 	Observations []Observation
 	Names        []string
-	// Least fixes numbers at their first value if the observations remove a smaller part of their uncertainty.
+	// Least is between 0 and 1. A number keeps its first value if the observations remove a smaller part of its
+	// uncertainty.
 	Least float64
-	// Fitted is called after each fit with the number done and the total; the first fit is to all observations.
+	// Fitted is called after each fit with the number of fits done and their total. The first fit is to all
+	// observations.
 	Fitted func(done, of int)
 }
 
-// Run fits numbers to observations. If its context ends, it returns the cause.
+// Run fits numbers to observations. If ctx ends, it returns the cause.
 func Run(ctx context.Context, r Request) (*Fit, error) {
 	c, all := r.Cluster, r.Observations
 	if len(all) == 0 {
@@ -132,7 +133,7 @@ func Run(ctx context.Context, r Request) (*Fit, error) {
 	return out, nil
 }
 
-// fitted fits all numbers, and then again without those that the observations barely determine.
+// fitted fits all numbers. It then fits again, with those numbers fixed that the observations barely determine.
 func fitted(f fitting, all []Observation, least float64) (*Fit, error) {
 	out := &Fit{HeldOut: math.NaN(), Numbers: slices.Clone(f.numbers)}
 	f.numbers = out.Numbers
@@ -209,8 +210,8 @@ func folds(all []Observation) (out []map[int]bool) {
 	return out
 }
 
-// without returns the residuals of observations by a fit to the others. That fit does not use the held-out ones: it
-// begins at the description, and itself decides which numbers keep their first value.
+// without returns the residuals of the held observations by a fit to the others. That fit begins at the first values,
+// and decides without the held observations which numbers keep their first value.
 func without(f fitting, all []Observation, held map[int]bool, least float64) ([]float64, error) {
 	var rest, out []Observation
 	for i, o := range all {
@@ -227,7 +228,7 @@ func without(f fitting, all []Observation, held map[int]bool, least float64) ([]
 	return fit.fitting.residuals(out, fit.theta)
 }
 
-// meanError returns the mean of |predicted/measured - 1|.
+// meanError returns the mean of |predicted/measured - 1|, from the logarithms of predicted/measured.
 func meanError(logs []float64) float64 {
 	sum := 0.0
 	for _, r := range logs {

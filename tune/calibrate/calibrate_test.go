@@ -26,8 +26,8 @@ func took(c *cluster.Cluster, w float64) float64 {
 	return w/k.Rate("matmul").At(w, 0)/1e6 + k.LaunchS
 }
 
-// A fit to synthetic measurements of a device finds the device's numbers, up to the pull of the prior. It predicts
-// held-out measurements too. Numbers that no measurement depends on do not change.
+// TestNumbersComeBack: a fit to synthetic measurements of a device finds the device's numbers, except that the prior
+// pulls them slightly. It predicts held-out measurements too. Numbers that no measurement depends on do not change.
 func TestNumbersComeBack(t *testing.T) {
 	truth := device()
 	k := truth.DeviceTypes["d"].Kernels
@@ -61,8 +61,8 @@ func TestNumbersComeBack(t *testing.T) {
 	}
 }
 
-// A number that begins at its upper limit can be fitted downwards. A number that measurements push past its limit
-// stays there.
+// TestNumbersAtTheirMostAreFitted: a number that begins at its upper limit can be fitted downwards. If measurements
+// push a number past its limit, it stays at the limit.
 func TestNumbersAtTheirMostAreFitted(t *testing.T) {
 	for measured, want := range map[float64]float64{1.2: 0.8, 0.9: 1} {
 		c := device()
@@ -126,8 +126,8 @@ func power(of map[string]float64, measured float64) calibrate.Observation {
 	return out
 }
 
-// The uncertainty of a number follows from least squares with a prior, by hand. Its precision is 1/doubt^2, plus
-// 1/noise^2 for each observation that is proportional to it.
+// TestSpreads: the uncertainty of a number follows from least squares with a prior, by hand. Its precision is
+// 1/doubt^2, plus 1/noise^2 for each observation that is proportional to it.
 func TestSpreads(t *testing.T) {
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5),
 		power(map[string]float64{"launch": 1}, 1e-5),
@@ -146,7 +146,8 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
-// Remaining errors increase the uncertainty. Of two times that differ by a factor of e^0.4, each is off by e^0.2.
+// TestNoiseIsWhatIsLeft: remaining errors increase the uncertainty. If two times differ by a factor of e^0.4, each is
+// off by e^0.2.
 func TestNoiseIsWhatIsLeft(t *testing.T) {
 	off := math.Exp(0.2)
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5*off),
@@ -160,8 +161,9 @@ func TestNoiseIsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// The next measurement is the one with the most information, half of log(1 + h'Sh/noise^2). The second one is chosen
-// as if the first had been made.
+// TestWhatToMeasureNext: the next measurement is the one with the most information, half of log(1 + h'Sh/noise^2). S is
+// the covariance of the numbers, and h the change of the measured time with them. The second measurement is chosen as
+// if the first had been made.
 func TestWhatToMeasureNext(t *testing.T) {
 	fit, err := run(device(), []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5)},
 		[]string{"launch", "matmul.limit", "memory.limit"})
@@ -193,8 +195,8 @@ func TestWhatToMeasureNext(t *testing.T) {
 	}
 }
 
-// A fit of an outer level begins with all rails of a group, as CollectiveS counts them. A number that no observation
-// determines stays out of the file.
+// TestOutsideBeginsWithAllRails: a fit of an outer level's bandwidth begins with all rails of a group, as CollectiveS
+// counts them. A number that no observation determines stays out of the file.
 func TestOutsideBeginsWithAllRails(t *testing.T) {
 	c := device()
 	c.Levels = []cluster.Level{{Size: 8, BandwidthBytesPerSecond: 300e9}, {Size: 4, BandwidthBytesPerSecond: 25e9}}
@@ -233,7 +235,7 @@ func indices(n int) (all []int) {
 	return all
 }
 
-// A number that the observations barely determine keeps its value, to the last bit.
+// TestUntoldNumbersStay: a number that the observations barely determine keeps exactly its value.
 func TestUntoldNumbersStay(t *testing.T) {
 	seen := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 0.01}, 0.4)}
 	r := calibrate.Request{Cluster: device(), Observations: seen, Names: []string{"matmul.limit", "memory.limit"}}
@@ -252,8 +254,9 @@ func TestUntoldNumbersStay(t *testing.T) {
 	}
 }
 
-// Held-out observations have no influence. The error is that of separate fits to the others. Each fit decides by
-// itself which numbers keep their first value. Only the first observation depends on memory.
+// TestHeldOutTellsNothing: held-out observations have no influence on the fits that predict them. The error is that of
+// separate fits to the others. Each fit decides by itself which numbers keep their first value. Only the first
+// observation depends on memory.
 func TestHeldOutTellsNothing(t *testing.T) {
 	all := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 1}, 0.1),
 		power(map[string]float64{"matmul.limit": 1}, 0.4), power(map[string]float64{"matmul.limit": 1}, 0.5)}
@@ -284,7 +287,7 @@ func TestHeldOutTellsNothing(t *testing.T) {
 	}
 }
 
-// A fit ends with the cause of its context.
+// TestAFitIsStopped: if its context ends, a fit returns the cause.
 func TestAFitIsStopped(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("stopped")

@@ -9,14 +9,13 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// known is the knowledge after observations: the covariance of the numbers' logarithms, and the error of one
-// measurement.
+// known is what observations tell: the covariance of the numbers' logarithms, and the error of one measurement.
 type known struct {
 	covariance *mat.SymDense
 	noise      float64
 }
 
-// after returns the knowledge after observations with these residuals.
+// after returns what is known after observations with the residuals r.
 func (f *fitting) after(jacobian [][]float64, r []float64) known {
 	sum := 0.0
 	for _, v := range r {
@@ -34,12 +33,12 @@ func (f *fitting) after(jacobian [][]float64, r []float64) known {
 // spread returns the standard deviation of a number's logarithm.
 func (k *known) spread(i int) float64 { return math.Sqrt(max(0, k.covariance.At(i, i))) }
 
-// tells returns how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio.
-// rows has the changes of its times with the numbers. then is the knowledge including it.
+// tells returns how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio. rows
+// says how the measurement's times change with the numbers. then is what is known after it.
 func (k *known) tells(rows [][]float64) (gain float64, then known) {
 	then = known{noise: k.noise, covariance: mat.NewSymDense(k.covariance.SymmetricDim(), nil)}
 	then.covariance.CopySym(k.covariance)
-	for _, row := range rows { // one at a time: Sherman and Morrison's update
+	for _, row := range rows { // one row at a time: Sherman and Morrison's update
 		h := mat.NewVecDense(len(row), row)
 		var s mat.VecDense
 		s.MulVec(then.covariance, h)
@@ -53,7 +52,7 @@ func (k *known) tells(rows [][]float64) (gain float64, then known) {
 // Candidate is a measurement that could be made.
 type Candidate struct {
 	Name  string
-	Times []Predictor // times that it would give
+	Times []Predictor // predictions of the times that it would give
 }
 
 // Advice is a measurement worth making.
@@ -68,8 +67,8 @@ type Advice struct {
 // leastGain is the least gain of a measurement that is worth making.
 const leastGain = 0.02
 
-// Next chooses up to most of the most informative measurements, the best first. Each is the best after those before
-// it have been made. Candidates that cannot be predicted are left out.
+// Next returns the most informative measurements, at most `most` of them, the best first. Each is chosen as if those
+// before it had been made. Candidates that cannot be predicted are left out.
 func (f *Fit) Next(all []Candidate, most int) ([]Advice, error) {
 	type candidate struct {
 		name string
@@ -114,7 +113,8 @@ func indices(n int) (out []int) {
 	return out
 }
 
-// changes returns how the logarithms of a candidate's times change with each number's; a row for each time.
+// changes returns how the logarithms of a candidate's times change with the logarithm of each number, with a row for
+// each time.
 func (f *Fit) changes(c Candidate) ([][]float64, error) {
 	const small = 1e-3
 	at := func(theta []float64) ([]float64, error) { return f.fitting.logs(f.fitting.at(theta), c.Name, c.Times) }

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// doubt returns the assumed error of a described number, as a logarithm. Limits and bandwidths are from data sheets
-// and published products. Sizes at which half is reached, and fixed times, are guesses within a factor of e.
+// doubt returns the assumed error of a described number, as a logarithm. Limits and bandwidths are from data sheets and
+// published products. Fixed times, and the sizes at which half of a rate is reached, are guesses within a factor of e.
 func doubt(name string) float64 {
 	switch {
 	case strings.HasSuffix(name, "half_width"), strings.HasSuffix(name, "half_rows"), name == "launch", name == "layer",
@@ -60,7 +60,7 @@ func Names() []string {
 	return names
 }
 
-// NamesOf lists the numbers of a cluster that are not zero. A fit multiplies, so zero would stay.
+// NamesOf lists the numbers of a cluster that are not zero. A fit multiplies numbers, so a zero would not change.
 func NamesOf(c *cluster.Cluster) (names []string) {
 	t := c.DeviceTypes[c.Devices[0]]
 	for _, name := range Names() {
@@ -82,7 +82,7 @@ func NamesOf(c *cluster.Cluster) (names []string) {
 	return names
 }
 
-// rateField returns one of rateFields.
+// rateField returns a rate's field by its name, one of rateFields.
 func rateField(r *cluster.Rate, field string) *float64 {
 	switch field {
 	case "limit":
@@ -93,8 +93,8 @@ func rateField(r *cluster.Rate, field string) *float64 {
 	return &r.HalfRows
 }
 
-// with returns a cluster with other numbers. If it has no rates for products in fp8, they keep following those of
-// products.
+// with returns a copy of a cluster with other numbers. If the cluster has no rates for products in fp8, they still
+// follow the rates of other products.
 func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	out := c.Copied()
 	kind := out.DeviceTypes[c.Devices[0]]
@@ -109,7 +109,7 @@ func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 			continue
 		}
 		if level, is := levelOf(c, name); is && v == c.CollectiveBandwidth(level) {
-			continue // leave it out of the file if it was left out before
+			continue // a value equal to the default is left out of the file
 		}
 		*numbers[name].of(t, out) = v
 	}
@@ -120,7 +120,7 @@ func with(c *cluster.Cluster, values map[string]float64) *cluster.Cluster {
 	return out
 }
 
-// levelOf returns the level whose collective bandwidth a number is.
+// levelOf returns the level whose collective bandwidth a number is. is reports whether it is such a number.
 func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
 	switch name {
 	case "inside":
@@ -131,7 +131,7 @@ func levelOf(c *cluster.Cluster, name string) (level int, is bool) {
 	return 0, false
 }
 
-// describe returns a cluster's number.
+// describe returns a cluster's number with its range and its doubt.
 func describe(c *cluster.Cluster, name string) (Number, error) {
 	out := c.Copied()
 	kind := out.DeviceTypes[c.Devices[0]]
@@ -158,7 +158,7 @@ func describe(c *cluster.Cluster, name string) (Number, error) {
 	return n, nil
 }
 
-// Lent applies a fit to another cluster: each number is multiplied by the factor by which the fit changed it.
+// Lent applies a fit to another cluster. It multiplies each number by the factor by which the fit changed it.
 func Lent(c *cluster.Cluster, fit *Fit) (*cluster.Cluster, error) {
 	values := map[string]float64{}
 	for _, n := range fit.Numbers {

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// fitting is a least-squares problem over the logarithms of numbers, as differences from their first values.
+// fitting is a least-squares problem. Its unknowns, theta, are the differences of the numbers' logarithms from those of
+// their first values.
 type fitting struct {
 	ctx     context.Context
 	c       *cluster.Cluster
@@ -20,19 +21,20 @@ type fitting struct {
 	held    map[int]bool // numbers that keep their first value
 }
 
-// value returns a number at a difference, within its range.
+// value returns number i for the unknown theta, limited to the number's range.
 func (f *fitting) value(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	return min(max(n.Before*math.Exp(theta), n.Least), n.Most)
 }
 
-// within limits a difference to the number's range.
+// within limits the unknown theta so that number i is in its range.
 func (f *fitting) within(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	return min(max(theta, math.Log(n.Least/n.Before)), math.Log(n.Most/n.Before))
 }
 
-// rounded returns a number at a difference with four digits; none is known more exactly, and files show them.
+// rounded returns number i for the unknown theta, rounded to four digits. No number is known more exactly, and files
+// show them.
 func (f *fitting) rounded(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	if f.held[i] {
@@ -45,8 +47,8 @@ func (f *fitting) rounded(i int, theta float64) float64 {
 	return v
 }
 
-// holding returns the fitting with those numbers fixed that the observations determine by less than least. It
-// returns nil if there are none.
+// holding returns a copy of the fitting. In it, numbers are fixed of whose uncertainty the observations removed less
+// than the part least. It returns nil if there are none.
 func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	out := *f
 	out.held = map[int]bool{}
@@ -61,7 +63,7 @@ func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	return &out
 }
 
-// at returns the cluster at differences.
+// at returns the cluster for the unknowns theta.
 func (f *fitting) at(theta []float64) *cluster.Cluster {
 	values := map[string]float64{}
 	for i := range f.numbers {
@@ -118,7 +120,7 @@ func (f *fitting) cost(r, theta []float64) (sum float64) {
 	return sum
 }
 
-// normal returns J'J/s^2 + D^-2.
+// normal returns J'J/s^2 + D^-2, the inverse of the covariance: J is the jacobian, s the error, D the Doubts.
 func (f *fitting) normal(jacobian [][]float64, s float64) *mat.SymDense {
 	n := len(f.numbers)
 	out := mat.NewSymDense(n, nil)
@@ -160,7 +162,7 @@ func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 			}
 			gradient.SetVec(i, down)
 		}
-		for i := range f.held { // as if they had no uncertainty
+		for i := range f.held { // fixed numbers have no uncertainty and do not move
 			for j := range n {
 				normal.SetSym(i, j, 0)
 			}
@@ -200,7 +202,7 @@ func (f *fitting) fit(all []Observation, from []float64) ([]float64, error) {
 	return theta, nil
 }
 
-// solved returns the x with a x = b.
+// solved returns the solution x of a x = b.
 func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 	var factors mat.Cholesky
 	x := new(mat.VecDense)
@@ -213,10 +215,11 @@ func solved(a *mat.SymDense, b *mat.VecDense) (*mat.VecDense, error) {
 	return x, nil
 }
 
-// errNotPositive is for numbers that are not finite; with a prior the matrix is otherwise positive.
+// errNotPositive is for predictions that are not finite numbers. Otherwise the prior makes the matrix positive
+// definite.
 var errNotPositive = errors.New("calibrate: predictions change by no finite number with what is fitted")
 
-// jacobian returns the change of residuals with each number, by forward differences. At a number's upper limit it
+// jacobian returns how the residuals change with each unknown, by forward differences. At a number's upper limit it
 // uses backward differences.
 func (f *fitting) jacobian(all []Observation, theta, r []float64) ([][]float64, error) {
 	const small = 1e-3

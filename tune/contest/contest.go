@@ -23,7 +23,7 @@ import (
 // stages that it needs.
 type Rules struct {
 	Workers      int
-	MicroBatches int // of a step; a stream of single minibatches is ranked by as many of them
+	MicroBatches int // micro-batches of a step; a stream of single minibatches is ranked by the time of as many of them
 	Chunks       int // stages on each worker, for orders that allow a choice
 	// MemoryBytes returns a worker's memory; a result of 0, or a nil function, means no limit.
 	MemoryBytes func(worker int) int64
@@ -58,8 +58,9 @@ var verdicts = []Verdict{Won, Slower, Control, TooBig, Refused}
 type Entry struct {
 	Schedule string          `json:"schedule"`
 	Weights  schedule.Policy `json:"weights"`
-	// Replicas is the number of workers of each stage, for an order without pipelining on several. That is data
-	// parallelism of model parallelism (PipeDream §5.3's hybrid parallelism). 0 means by the family's placement.
+	// Replicas is the number of workers of each stage, for an order that runs without pipelining on several workers a
+	// stage. That is data parallelism of model parallelism (PipeDream §5.3's hybrid parallelism). 0 means the family's
+	// placement.
 	Replicas int `json:"replicas,omitempty"`
 	// Validated means that updates do not wait for the gradient norm and are validated in the next step.
 	Validated bool    `json:"validated,omitempty"`
@@ -70,11 +71,11 @@ type Entry struct {
 	StepS           float64 `json:"step_s,omitempty"`
 	Bubble          float64 `json:"bubble"`
 	PeakBytes       []int64 `json:"peak_bytes,omitempty"`       // by worker
-	PeakActivations []int   `json:"peak_activations,omitempty"` // by worker, of its chunks
+	PeakActivations []int   `json:"peak_activations,omitempty"` // by worker, summed over its chunks
 	Versions        []int   `json:"versions,omitempty"`         // by worker
-	// Lost divides the workers' time of a step without computation by cause, as fractions of the step.
+	// Lost divides the time in which workers do not compute by cause, as fractions of the workers' time.
 	Lost Losses `json:"lost"`
-	// Behind is the time beyond the best's, relative to the best's.
+	// Behind is the additional time compared with the best, as a fraction of the best's time.
 	Behind float64 `json:"behind"`
 }
 
@@ -148,7 +149,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	if f.Streaming && costs.Streams == nil {
 		return refuse(fmt.Errorf("it is for devices that transfer while they compute, and these do not"))
 	}
-	// Each stage is one layer here, so that tied stages are tied layers.
+	// Each stage is one layer here, so tied stages are tied layers.
 	pl := &plan.Plan{Schedule: f.Name, Weights: string(policy), MicroBatches: c.MicroBatches, PostValidate: e.Validated}
 	for i, on := range placement {
 		pl.Stages = append(pl.Stages, plan.Stage{FirstLayer: i, LastLayer: i, Devices: on})
@@ -270,7 +271,7 @@ func rank(all []Entry) {
 	}
 }
 
-// noticedWork is the ratio to the best's compute per worker from which a reason mentions it.
+// noticedWork is the ratio of compute per worker to the best's above which a reason mentions it.
 const noticedWork = 1.02
 
 // slower says why an entry that fits loses to the best.

@@ -29,7 +29,7 @@ func contestOf(t *testing.T, c Rules) map[string]Entry {
 	return out
 }
 
-// TestTooManyToSimulate: a product of workers and micro-batches that overflows is too much, too.
+// TestTooManyToSimulate: too many workers and micro-batches are refused, even if their product overflows.
 func TestTooManyToSimulate(t *testing.T) {
 	for _, c := range []Rules{{}, {Workers: 1}, {MicroBatches: 1}, {Workers: 1 << 10, MicroBatches: 1<<7 + 1},
 		{Workers: 1 << 32, MicroBatches: 1 << 32}} {
@@ -40,9 +40,9 @@ func TestTooManyToSimulate(t *testing.T) {
 	}
 }
 
-// TestContestKnownLosses: without transfers, 1F1B's step takes (M+S-1)(F+B) and loses (S-1)/(M+S-1) of it to fill,
-// drain and stall. ZB-V and ZB-H2 lose nothing if F = I = W. Transfers add what BaPipe's Table II says. Data
-// parallelism loses only its all-reduce.
+// TestContestKnownLosses: without transfers, 1F1B's step of M micro-batches on S workers takes (M+S-1)(F+B). It loses
+// (S-1)/(M+S-1) of that to fill, drain and stall. ZB-V and ZB-H2 lose nothing if F = I = W. Transfers add what BaPipe's
+// Table II says. Data parallelism loses only its all-reduce.
 func TestContestKnownLosses(t *testing.T) {
 	const S, M, SR, reduce = 4, 8, 0.2, 1.5
 	free := contestOf(t, Rules{Workers: S, MicroBatches: M, Chunks: 2,
@@ -85,7 +85,7 @@ func TestContestKnownLosses(t *testing.T) {
 	near("what it waits for", e.Lost.Collective, 1-3*S/(S*6.0))
 }
 
-// TestContestReasons: the reason for each kind of loss has its own numbers.
+// TestContestReasons: each kind of loss has a reason with its own numbers.
 func TestContestReasons(t *testing.T) {
 	u := Uniform{Workers: 4, ForwardS: 1, InputS: 1, WeightS: 1, Parameters: 1}
 	all := contestOf(t, Rules{
@@ -95,7 +95,7 @@ func TestContestReasons(t *testing.T) {
 	for name, want := range map[string]string{
 		"zb-v sync": "the fastest that fits",
 		"1f1b sync": "stall 13.6 %, drain 9.1 %, fill 4.5 %",
-		// AFAB holds M = 8 activations, and weights and gradients.
+		// AFAB holds 8 activations, one for each micro-batch, and weights and gradients.
 		"afab sync":      "worker 0 has room for 6 activations",
 		"fbp-as sync":    "devices that transfer while they compute",
 		"1f1b-rr latest": "other weights than their forwards",
@@ -124,7 +124,7 @@ func TestContestReasons(t *testing.T) {
 	}
 }
 
-// TestContestHasEveryone: every family has one entry for each policy that it can keep, and every entry has a reason.
+// TestContestHasEveryone: every family has one entry for each policy that it supports, and every entry has a reason.
 // The losses add up to the bubble, and to at most the whole time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
@@ -149,7 +149,7 @@ func TestContestHasEveryone(t *testing.T) {
 	}
 }
 
-// TestEvenCuts compares with every possible cut.
+// TestEvenCuts compares evenCuts with every possible cut.
 func TestEvenCuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		times := rapid.SliceOfN(rapid.Float64Range(0, 5), 1, 9).Draw(t, "times")

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Uniform holds costs without a model: every worker's share takes the same time and memory. Sizes are in
+// Uniform holds costs without a model: every worker's share of the model takes the same time and memory. Sizes are in
 // activations; one micro-batch leaves one activation on a worker.
 type Uniform struct {
 	Workers                   int
@@ -22,7 +22,7 @@ type Uniform struct {
 	UpdateS, TransferS        float64
 	AllReduceS                float64 // of a worker's share of the gradients, over at least two replicas
 	NormS                     float64 // of pooling the gradient norm
-	Parameters                float64 // of a worker's share; its gradients take the same again
+	Parameters                float64 // of a worker's share; its gradients have the same size
 	// Streaming devices send while they compute, as BaPipe's boards do. TransferS is then the time that a message
 	// occupies the link, from the start of its computation.
 	Streaming bool
@@ -36,8 +36,8 @@ func FormatActivations(n int64) string {
 	return fmt.Sprintf("%.4g activations", float64(n)/Activation)
 }
 
-// Stages implements Rules.Stages. A family with more stages than workers has smaller ones, and a family that keeps
-// the model whole has all of it in one.
+// Stages implements Rules.Stages. If a family has more stages than workers, its stages are smaller. If it keeps the
+// model whole, one stage has the whole model.
 func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	share := float64(u.Workers) / float64(len(placement))
 	c := sim.Costs{Transfer: func(int, int, int64) (float64, float64) { return u.TransferS, 0 }}
@@ -96,8 +96,8 @@ func (s ProfileStages) Stages(f family.Family, placement [][]int) (sim.Costs, []
 	return c, pl.TiedStages(s.Profile.TiedLayers()), err
 }
 
-// evenCuts divides times into non-empty runs with the least maximum sum. Run i is times[cuts[i]:cuts[i+1]].
-// least[k][j] is the best maximum of k runs of the first j.
+// evenCuts divides times into non-empty runs so that the largest sum of a run is the least. Run i is
+// times[cuts[i]:cuts[i+1]]. least[k][j] is the smallest such maximum for k runs of the first j times.
 func evenCuts(times []float64, runs int) []int {
 	n := len(times)
 	before := make([]float64, n+1)

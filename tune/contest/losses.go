@@ -14,10 +14,10 @@ import (
 
 // Losses holds fractions of the workers' time in which they did not compute.
 type Losses struct {
-	// between a step's last computation and the next one's first, after the step has ended elsewhere
+	// Fill is the time between a step's last computation and the next one's first, after the step has ended elsewhere.
 	Fill       float64 `json:"fill"`
-	Drain      float64 `json:"drain"`      // the same, while other workers are still in the step
-	Stall      float64 `json:"stall"`      // inside a step: another stage had not computed yet
+	Drain      float64 `json:"drain"`      // the same as Fill, but while other workers are still in the step
+	Stall      float64 `json:"stall"`      // inside a step, another stage had not computed yet
 	Transfer   float64 `json:"transfer"`   // the time that the step saves if messages take no time
 	Collective float64 `json:"collective"` // replicas, tied stages or the norm were not summed yet
 	Core       float64 `json:"core"`       // other workers held every core
@@ -62,8 +62,8 @@ func (l Losses) String() string {
 	return strings.Join(words, ", ")
 }
 
-// split separates the cost of transfers from the rest. still is the same order with free messages. The rest is
-// divided in the proportions of still.
+// split separates the cost of transfers from the other losses. still is the Timeline of the same order with free
+// messages. The other losses are in the same proportions as in still.
 func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program) Losses {
 	without, rest := lossesOf(still, p)
 	all := l.Sum()
@@ -84,9 +84,8 @@ func (l Losses) split(stepS float64, still *trace.Timeline, p *schedule.Program)
 // Steps is the least number of steps in a Program for Steady.
 const Steps = 6
 
-// Steady returns the time, in seconds, of a Program's step that others precede and follow, as in an Entry. lost says
-// why its workers did not compute. The Program has at least Steps steps; with pipelines side by side, a step covers
-// all of them.
+// Steady returns the time, in seconds, of a step in the middle of a Program, as in an Entry. lost says why workers did
+// not compute. The Program has at least Steps steps; with pipelines side by side, a step covers all of them.
 func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, err error) {
 	t, _, err := sim.Run(p, costs, sim.Options{Record: true})
 	if err != nil {
@@ -96,20 +95,20 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 	return stepS, lost, nil
 }
 
-// lossesOf measures the middle of a Timeline of several steps: a step's time, from end to end, and the causes of
-// gaps in the workers' time. Each gap has one cause: a wait for a stage and then for its message counts for the
-// longer of the two. An order without a flush has no fill and no drain.
+// lossesOf measures the middle of a Timeline of several steps: a step's time, from end to end, and the causes of gaps
+// in the workers' time. Each gap has one cause. If a worker waits for a stage and then for its message, the longer of
+// the two counts. An order without a flush has no fill and no drain.
 func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losses) {
 	flushes := p.Weights.Synchronous()
 	n := len(t.Steps)
 	if n < 3 {
 		return 0, lost
 	}
-	first, last := n/3, n-1-n/6 // leave out the filling of the stream at the start and its draining at the end
+	first, last := n/3, n-1-n/6 // leave out the filling of a stream at the start and its draining at the end
 	if last <= first {
 		last = n - 1
 	}
-	if p.Served() && last-first >= p.Trainers() { // steps end in any order: take whole rounds, each after all before it
+	if p.Served() && last-first >= p.Trainers() { // steps end in any order, so take whole rounds
 		last -= (last - first) % p.Trainers()
 	}
 	ends := make([]float64, n) // running maximum of the ends of steps

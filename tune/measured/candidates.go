@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// mostCandidates limits the runs that are considered: each is predicted once for every number of a fit.
+// mostCandidates limits the runs that are considered. Each is predicted once for every number of a fit.
 const mostCandidates = 48
 
-// candidates returns runs that differ from measured ones in one respect, fit the devices' memory, and were not
+// candidates returns runs that differ from a measured run in one respect, fit the devices' memory, and were not
 // measured.
 func candidates(runs []run, c *cluster.Cluster) (out []calibrate.Candidate) {
 	seen := map[string]bool{}
@@ -35,7 +35,7 @@ func candidates(runs []run, c *cluster.Cluster) (out []calibrate.Candidate) {
 		seen[name] = true
 		p, err := shape.Predict(r.model, c, *s)
 		if err != nil || !p.Fits {
-			return // the devices or the model do not allow it
+			return // the devices or the model do not allow this run
 		}
 		out = append(out, calibrate.Candidate{Name: name, Times: []calibrate.Predictor{r.predict}})
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/calibrate"
 )
 
-// least is the smallest part of its pass at which a layer is kept.
+// least is the smallest part of the whole forward or backward at which a layer's time is kept.
 const least = 0.01
 
 // Layers reads the times of a profile of the model on the cluster's device.
@@ -87,7 +87,7 @@ func Layers(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster)
 	return out, nil
 }
 
-// moreSizes returns further micro-batch sizes to measure, with the passes of layers that are kept.
+// moreSizes returns further micro-batch sizes to measure, with the forwards and backwards of layers that are kept.
 func moreSizes(name string, m *model.Model, sizes []int, kept map[string]bool, o kernels.Options) (
 	all []calibrate.Candidate,
 ) {
@@ -108,8 +108,8 @@ func moreSizes(name string, m *model.Model, sizes []int, kept map[string]bool, o
 	return all
 }
 
-// deviceOf returns the device type that a profile was measured on. It refuses a profile of another model or of
-// described devices, and one for a cluster of tensor-parallel groups.
+// deviceOf returns the device type that a profile was measured on. It refuses a profile of another model or of computed
+// costs, and one for a cluster of tensor-parallel groups.
 func deviceOf(file string, p *profile.Profile, m *model.Model, c *cluster.Cluster) (string, error) {
 	if p.ModelID != m.ID() || len(p.Layers) != len(m.Layers) {
 		return "", fmt.Errorf("measured: %s is of model %s, %s, and the model given is %s, %s: name the one that was "+
@@ -134,7 +134,7 @@ func deviceOf(file string, p *profile.Profile, m *model.Model, c *cluster.Cluste
 	return device, nil
 }
 
-// alike groups layers with equal predictions, by kind. Their times differ only by the measurement.
+// alike groups layers that have equal predictions and are of one kind. Their measured times differ only by errors.
 func alike(m *model.Model, size int, c *cluster.Cluster, o kernels.Options) (out [][]int, err error) {
 	type key struct {
 		kind string
@@ -157,14 +157,14 @@ func alike(m *model.Model, size int, c *cluster.Cluster, o kernels.Options) (out
 	return out, nil
 }
 
-// pass is a layer's forward or backward of a micro-batch.
+// pass is a layer's forward or backward of a micro-batch, with its prediction.
 type pass struct {
 	name     string
 	backward bool
 	predict  calibrate.Predictor
 }
 
-// passes returns the passes of a layer.
+// passes returns the forward and the backward of layer i.
 func passes(m *model.Model, i, size int, o kernels.Options) []pass {
 	of := func(seconds func(k kernels.Cost) float64) calibrate.Predictor {
 		return func(c *cluster.Cluster) (float64, error) {

@@ -23,7 +23,7 @@ func core(t *testing.T, kernels string) *cluster.Cluster {
 	return c
 }
 
-// profiled returns the profile that a core with this description would measure for a model.
+// profiled returns the profile that would be measured for a model on a core with this description.
 func profiled(t *testing.T, m *model.Model, c *cluster.Cluster, sizes ...int) *profile.Profile {
 	t.Helper()
 	p, err := profile.Analyze(m, c.DeviceTypes, profile.Analysis{Sizes: sizes, States: 2})
@@ -34,8 +34,8 @@ func profiled(t *testing.T, m *model.Model, c *cluster.Cluster, sizes ...int) *p
 	return p
 }
 
-// A fit to the profile of a core that is slower than described finds the core's numbers. It has no observations of
-// layers that take no time.
+// TestACoreComesBack: a fit to the profile of a core that is slower than described finds the core's numbers. It has no
+// observations of layers that take no time.
 func TestACoreComesBack(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 3})
 	if err != nil {

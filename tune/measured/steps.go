@@ -37,7 +37,7 @@ type Set struct {
 	Candidates func(fitted *cluster.Cluster) []calibrate.Candidate
 }
 
-// mostRows limits the rows that are read: each is predicted hundreds of times for every fold.
+// mostRows limits the rows that are read, because each is predicted hundreds of times for every fold.
 const mostRows = 500
 
 // mostWhole is the largest number allowed in a row.
@@ -140,7 +140,7 @@ type row struct {
 	cells map[string]string
 }
 
-// wrong returns the error for the cell of a column.
+// wrong returns the error for a row's cell of a column. want says what would be right.
 func (r row) wrong(column, want string) error {
 	return fmt.Errorf("%s: %s is %q; give %s", r.where, column, r.cells[column], want)
 }
@@ -185,7 +185,7 @@ func (r row) word(to *string, column, usual string, of []string) error {
 	return nil
 }
 
-// run reads a row. usual -1 means that a cell must not be empty.
+// run reads a row. Its usual values are the defaults of empty cells; -1 means that a cell must not be empty.
 func (r row) run(built map[Transformer]*model.Model, c *cluster.Cluster) (one run, err error) {
 	t, s := &one.of, &one.shape
 	s.States = 2

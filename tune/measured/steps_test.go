@@ -25,7 +25,7 @@ func a100s(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// A missing or wrong cell is refused with file, line, column, value, and what would be right.
+// TestRefusedRows: a missing or wrong cell is refused with file, line, column, value, and what would be right.
 func TestRefusedRows(t *testing.T) {
 	row := func(change ...string) string {
 		cells := strings.Split("4,256,4,128,1000,2,8,f16,0.5", ",")
@@ -73,8 +73,8 @@ func TestRefusedRows(t *testing.T) {
 	}
 }
 
-// Rows are read by column names, with defaults for empty cells. Unknown columns are listed. Rows of one layout are
-// held out together.
+// TestRows: rows are read by column names, with defaults for empty cells. Unknown columns are listed. Rows of one
+// layout are held out together.
 func TestRows(t *testing.T) {
 	set, err := measured.Steps("m.csv", []byte("note,"+head+",tp,pp,schedule,id\n"+
 		"x,4,256,4,128,1000,2,8,f16,0.5,,,,\n"+"y,4,256,4,128,1000,2,16,f16,0.9,1,1,1F1B,two\n"+
@@ -99,8 +99,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A fit to steps that another device would measure finds that device's numbers, as far as a few rows determine them.
-// It predicts the held-out rows.
+// TestADeviceComesBack: a fit to steps that another device would measure finds that device's numbers, as far as a few
+// rows determine them. The fit predicts the held-out rows.
 func TestADeviceComesBack(t *testing.T) {
 	truth := a100s(t).Copied()
 	k := truth.DeviceTypes["gpu"].Kernels
@@ -155,8 +155,8 @@ func TestADeviceComesBack(t *testing.T) {
 	}
 }
 
-// A fit to the three runs of examples/measured-a100.csv predicts the other seven of their table better than the data
-// sheet does.
+// TestTheExamplePredictsTheRestOfItsTable: a fit to the three runs of examples/measured-a100.csv predicts the other
+// seven runs of the published table better than the data sheet does.
 func TestTheExamplePredictsTheRestOfItsTable(t *testing.T) {
 	text, err := os.ReadFile("../../examples/measured-a100.csv")
 	if err != nil {
@@ -190,7 +190,7 @@ func TestTheExamplePredictsTheRestOfItsTable(t *testing.T) {
 		t.Fatalf("no column %s", name)
 		return ""
 	}
-	big := func(c *cluster.Cluster) *cluster.Cluster { // the largest run has 3072 devices
+	big := func(c *cluster.Cluster) *cluster.Cluster { // the largest run needs 3072 devices
 		out := c.Copied()
 		out.Levels[1].Size = 384
 		out.Devices = nil
@@ -230,7 +230,7 @@ func TestTheExamplePredictsTheRestOfItsTable(t *testing.T) {
 	}
 }
 
-// Candidates for the next run fit the devices, and none has been measured.
+// TestCandidates: candidates for the next run fit the devices, and none has been measured.
 func TestCandidates(t *testing.T) {
 	text := head + ",tp\n24,2048,16,2048,51200,4,8,f16,0.5,1\n40,6144,48,2048,51200,1,8,f16,0.5,8\n"
 	c := a100s(t)

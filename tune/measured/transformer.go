@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// Transformer is the shape of a decoder, from which a built-in family builds a model.
+// Transformer is the shape of a decoder. A built-in family builds a model from it.
 type Transformer struct {
 	Layers, Hidden, Heads, KV, FFN, Positions, Vocabulary int // KV and FFN are 0 for a GPT
 	Tied, Dropout                                         bool

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Advanced returns a plan with more forwards in advance of 1F1B (AvgPipe §4.2), graded by stage, with a new
-// prediction.
+// Advanced returns a copy of a plan with more forwards in advance of 1F1B (AvgPipe §4.2), graded by stage, and with a
+// new prediction.
 func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, advance int) (*plan.Plan, error) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil {
@@ -30,7 +30,8 @@ func Advanced(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, 
 	return WithDepths(p, c, pl, clip, depths)
 }
 
-// deepening lists the families that allow forwards in advance: those with depths, each by its general family.
+// deepening lists the families that allow forwards in advance. These are the families with depths, each named by its
+// general family.
 func deepening() []string {
 	var names []string
 	for _, f := range family.All() {
@@ -42,7 +43,7 @@ func deepening() []string {
 	return slices.Compact(names)
 }
 
-// WithDepths returns a plan with other depths K_i by stage and a new prediction.
+// WithDepths returns a copy of a plan with other depths K_i by stage and a new prediction.
 func WithDepths(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, depths []int) (*plan.Plan, error) {
 	out := *pl
 	out.Stages = slices.Clone(pl.Stages)
@@ -67,7 +68,7 @@ func DepthsFit(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	return over == 0
 }
 
-// Over returns the device that exceeds its memory most in a prediction, and by how many bytes; 0 if none does.
+// Over returns the device that exceeds its memory most in a prediction, and by how many bytes; bytes is 0 if none does.
 func Over(c *cluster.Cluster, pl *plan.Plan, q *plan.Predicted) (device int, bytes int64) {
 	needs := q.Needs()
 	for i, d := range pl.Devices() {

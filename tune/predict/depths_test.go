@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// pair returns two layers that save 10 B for each sample, on two devices with this much memory. Micro-batches have
-// one sample.
+// pair returns two layers that save 10 B for each sample, and two devices, one for each, with this much memory.
+// Micro-batches have one sample.
 func pair(schedule string, memory int64) (*profile.Profile, *cluster.Cluster, *plan.Plan) {
 	p := &profile.Profile{Version: profile.Version, Model: "pair", Source: "imported"}
 	for i := range 2 {
@@ -29,8 +29,8 @@ func pair(schedule string, memory int64) (*profile.Profile, *cluster.Cluster, *p
 	return p, cluster.Local("cpu", 2, 0, memory, 0, 1e9, 1e9), pl
 }
 
-// TestAdvanced: forwards in advance deepen the first stage, and leave the given plan unchanged. Families without
-// depths refuse them.
+// TestAdvanced: forwards in advance deepen the first stage, and leave the given plan unchanged. Families without depths
+// refuse forwards in advance.
 func TestAdvanced(t *testing.T) {
 	p, c, pl := pair("1f1b", 0)
 	deeper, err := Advanced(p, c, pl, false, 2)
@@ -50,8 +50,8 @@ func TestAdvanced(t *testing.T) {
 	}
 }
 
-// TestOver: Over finds the first device that needs the most memory, and the bytes over its limit. DepthsFit tells
-// which depths fit.
+// TestOver: if several devices exceed their memory equally, Over finds the first of them, and the bytes over its limit.
+// DepthsFit tells which depths fit.
 func TestOver(t *testing.T) {
 	p, c, pl := pair("1f1b", 0)
 	q, err := Plan(p, c, pl, false)

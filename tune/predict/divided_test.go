@@ -11,9 +11,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// BaPipe's Table II gives (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR for 1F1B-SNO, and the simulator must agree.
-// Layers divided between neighbours make F + B the same on every stage. SR is the time to send what crosses the
-// boundary inside a layer: its input, and the part of its output that the earlier stage made (§3.3.2).
+// TestDividedLayersTakeWhatTheTableSays: BaPipe's Table II gives (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR for 1F1B-SNO
+// with M micro-batches on N stages, and the simulator must agree. Layers divided between neighbours make F + B the same
+// on every stage. SR is the time to send what crosses the boundary inside a layer: its input, and the part of its
+// output that the earlier stage made (§3.3.2).
 func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	type layer struct {
 		f, b float64
@@ -26,12 +27,13 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 		parts   []float64 // of the divided layer, by stage
 		want    float64
 	}{
-		// T = 15/2: stage 0 computes 4.5 of layer 1's 12 s. 300 B take 1 s. 9 x 7.5 + 4 x 2 x 1.
+		// F + B = 15/2 s: stage 0 computes 4.5 of layer 1's 12 s. 300 B take 1 s. A step takes 9 x 7.5 + 4 x 2 x 1.
 		{"nothing made of it is sent", []layer{{1, 2, 300}, {4, 8, 0}}, 2, []float64{0.375, 0.625}, 75.5},
-		// T = 18/2: stage 0 computes half of layer 1. 300 B and half of 120 B take 1.2 s. 9 x 9 + 4 x 2 x 1.2.
+		// F + B = 18/2 s: stage 0 computes half of layer 1. 300 B and half of 120 B take 1.2 s. A step takes 9 x 9 + 4
+		// x 2 x 1.2.
 		{"half of its output is sent too", []layer{{1, 2, 300}, {4, 8, 120}, {1, 2, 0}}, 2, []float64{0.5, 0.5}, 90.6},
-		// T = 24/3: the stages compute 5, 8 and 5 of layer 1's 18 s. 300 B take 1 s at both boundaries. 10 x 8 + 6 x 2 x
-		// 1.
+		// F + B = 24/3 s: the stages compute 5, 8 and 5 of layer 1's 18 s. 300 B take 1 s at both boundaries. A step
+		// takes 10 x 8 + 6 x 2 x 1.
 		{"three stages share it", []layer{{1, 2, 300}, {6, 12, 0}, {1, 2, 0}}, 3, []float64{5. / 18, 8. / 18, 5. / 18}, 92},
 	} {
 		t.Run(k.name, func(t *testing.T) {
@@ -72,10 +74,10 @@ func TestDividedLayersTakeWhatTheTableSays(t *testing.T) {
 	}
 }
 
-// TestChainsTakeWhatTheTableSays: two chains have two stages of 2 layers, which take (1, 2) s each. Each chain has 4
-// of 8 micro-batches. 300 B at 300 B/s give SR = 1. By Table II, 1F1B-SNO takes (4+2-1) 6 + (2+4-2-ceil(3/2)) 2 = 34
-// s, and SO takes 30 + 2 s. The gradients are summed afterwards: 600 B over two chains at 300 B/s take 2 s. The
-// simulator hides the part of this that overlaps with the last backward.
+// TestChainsTakeWhatTheTableSays: there are two chains of two stages. A stage has 2 layers, which take 1 s forward and
+// 2 s backward each. Each chain has 4 of 8 micro-batches. 300 B at 300 B/s take SR = 1 s. By Table II, 1F1B-SNO takes
+// (4+2-1) 6 + (2+4-2-ceil(3/2)) 2 = 34 s, and SO takes 30 + 2 s. The gradients are summed afterwards: 600 B over two
+// chains at 300 B/s take 2 s. The simulator hides the part of this that overlaps with the last backward.
 func TestChainsTakeWhatTheTableSays(t *testing.T) {
 	for _, k := range []struct {
 		schedule   string

@@ -11,15 +11,16 @@ import (
 
 // Peaks holds the peak memory of workers, by device.
 type Peaks struct {
-	Likely []int64 // in training, with the timing by its costs
-	// upper bounds for any timing of training, and for any evaluation; nil if unknown
+	Likely []int64 // in training, with the simulated timing
+	// AtMost and Evaluation are upper bounds for any timing of training, and for any evaluation; nil if unknown.
 	AtMost, Evaluation []int64
 }
 
-// boundedWorkers is the most workers for which a plan is simulated with each worker in turn after the others.
+// boundedWorkers is the largest number of workers for which a plan is simulated with each worker in turn after the
+// others.
 const boundedWorkers = 16
 
-// peakSteps is the number of steps in which peaks are searched: messages of neighbouring steps can coincide.
+// peakSteps is the number of steps in which peaks are searched, because messages of neighbouring steps can coincide.
 const peakSteps = 2
 
 // boundsPeaks says whether a plan's memory is examined beyond the simulated timing.
@@ -27,9 +28,9 @@ func boundsPeaks(c *cluster.Cluster, pl *plan.Plan) bool {
 	return len(pl.Devices()) <= boundedWorkers && c.InOneMemory(0, len(c.Devices)-1)
 }
 
-// PeaksOf returns the peak memory of a plan's workers; simulated has the peaks of the timing by its costs. It
-// examines peakSteps steps, or enough of a stream to fill it. If that is too much to simulate, it uses only
-// simulated.
+// PeaksOf returns the peak memory of a plan's workers. simulated holds the peaks of the simulated timing. For other
+// timings PeaksOf examines peakSteps steps, or enough steps of a stream to fill it. If that is too much to simulate, it
+// returns only simulated.
 func PeaksOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool, costs sim.Costs,
 	simulated []int64) (Peaks, error) {
 	out := Peaks{Likely: simulated}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// Steps returns the number of simulated steps for a prediction, which is the median of all but the first. Varying
+// Steps returns how many steps are simulated for a prediction, which is the median of all but the first. Varying
 // computations need more steps.
 func Steps(costs sim.Costs) int {
 	if costs.Noise.Varies() {
@@ -28,17 +28,17 @@ const fewestSteps = 3
 // shift into each other's bubbles.
 const Settling = 6
 
-// Plan predicts a plan: its steady step over several simulated steps, with the run's cores and clipping. A step of
-// pipelines side by side is an iteration of all of them, with a batch each. A plan without a flush is a stream, in
-// which minibatches end in groups. Its step is the average time of a further minibatch: the difference of two
-// streams, one twice as long as the other. A plan of too many micro-batches gives a WorkError.
+// Plan predicts a plan: its steady step over several simulated steps, with the cluster's cores and clipping as in a
+// run. A step of pipelines side by side is an iteration of all of them, with a batch each. A plan without a flush is a
+// stream, in which minibatches end in groups. Its step is the average time of a further minibatch: the difference of
+// two streams, one twice as long as the other. A plan with too many instructions gives a WorkError.
 func Plan(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool) (plan.Predicted, error) {
 	predicted, _, err := PlanIf(p, c, pl, clip, func(float64) bool { return true })
 	return predicted, err
 }
 
-// PlanIf is Plan for a search. Memory under other timings takes several more simulations. It is computed only if
-// worth accepts the step; otherwise rough is true.
+// PlanIf is Plan for a search. The memory under other timings takes several more simulations. PlanIf computes it only
+// if worth accepts the step; otherwise rough is true.
 func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	worth func(stepS float64) bool) (predicted plan.Predicted, rough bool, err error) {
 	costs, err := sim.CostsOf(p, c, pl)
@@ -92,13 +92,13 @@ func PlanIf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, clip bool,
 	}, rough, nil
 }
 
-// filled returns how many steps of a stream fill and empty all its workers.
+// filled returns a number of steps of a stream that is enough to fill and empty all its workers.
 func filled(pl *plan.Plan) int {
 	return max(3, (2*len(pl.Devices())+pl.MicroBatches-1)/pl.MicroBatches)
 }
 
-// Cores returns how many cores a plan's worker shares with others, as package sim counts them: 0 if each has its
-// own.
+// Cores returns how many cores a plan's worker shares with others, as package sim counts them. It returns 0 if each
+// worker has its own core.
 func Cores(c *cluster.Cluster, pl *plan.Plan, worker int) int {
 	devices := pl.Devices()
 	for _, pool := range sim.Pools(c, devices).Scarce(len(devices)) {

@@ -12,14 +12,14 @@ const (
 	// mostSimulated limits the instructions of one prediction: simulating them takes a minute or two. Three steps of
 	// 1,024 workers with 4,096 micro-batches have 75 million.
 	mostSimulated = 100_000_000
-	// OftenPlayed is the number of steps for a question that needs many predictions: ten predictions.
+	// OftenPlayed is the number of steps to check for a question that needs many predictions: those of ten predictions.
 	OftenPlayed = 10 * fewestSteps
-	// provenAsPlayed is how many times a stream counts: proving that it is consistent takes as long as simulating it
-	// this often.
+	// provenAsPlayed is the factor for the simulated steps of a stream, because proving that it is consistent takes as
+	// long as simulating it this often.
 	provenAsPlayed = 8
 )
 
-// WorkError says that a plan has more micro-batches than are simulated.
+// WorkError says that a plan has more instructions than are simulated.
 type WorkError struct {
 	MicroBatches, Stages int
 	Instructions, Most   int64 // in a prediction, approximately
@@ -31,8 +31,8 @@ func (e *WorkError) Error() string {
 		e.MicroBatches, e.Stages, e.Instructions, e.Most)
 }
 
-// instructionsOf returns the approximate number of instructions in a lowered step. Each micro-batch has a forward
-// and a backward on each of its workers. With several stages it adds a transfer each way, sent and received.
+// instructionsOf returns the approximate number of instructions in a lowered step. Each micro-batch has a forward and a
+// backward on each of its workers. With several stages there is also a transfer in each direction, sent and received.
 func instructionsOf(micros, visits, stages int) int64 {
 	n := 2 * int64(micros) * int64(visits)
 	if stages > 1 {
@@ -54,7 +54,7 @@ func StepInstructions(pl *plan.Plan) int64 {
 	return instructionsOf(pl.MicroBatches, visits, len(pl.Stages)) * int64(pl.Together())
 }
 
-// CheckWork refuses a plan whose steps are too many instructions to simulate.
+// CheckWork refuses a plan if so many of its steps have too many instructions to simulate.
 func CheckWork(pl *plan.Plan, steps int) error {
 	each := StepInstructions(pl)
 	if each > mostSimulated/int64(steps) {
@@ -65,7 +65,7 @@ func CheckWork(pl *plan.Plan, steps int) error {
 }
 
 // StepsPlayed returns how many steps of a plan Plan simulates if times do not vary. These are the steps of the
-// prediction and, if memory is examined, those with each worker after all others.
+// prediction and, if memory bounds are computed, the steps with each worker after all others.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {
@@ -74,8 +74,8 @@ func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	return steps
 }
 
-// Playable says whether Plan simulates a step of this many micro-batches; visits is the number of workers that a
-// micro-batch passes.
+// Playable says whether Plan simulates a step of this many micro-batches. visits is the number of workers that a
+// micro-batch visits.
 func Playable(micros, visits, stages int) bool {
 	return instructionsOf(micros, visits, stages) <= mostSimulated/fewestSteps
 }

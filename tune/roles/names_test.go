@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// policyNames lists the constants of all policies, except that of a plan without a policy.
+// policyNames lists the constants of all policies except Sync, which a plan without a policy has.
 var policyNames = []string{"Latest", "Stash", "Vertical", "DoubleBuffered", "Elastic", "ASP"}
 
 // registered returns the names of all families, policies and planners.
@@ -43,7 +43,8 @@ func registered(t *testing.T) []string {
 	return names
 }
 
-// named finds a name in a text: as the whole text, in quotes or, if it is not an English word, anywhere.
+// named finds a name in a text. The name must be the whole text or in quotes, or may be anywhere if it has a digit or a
+// hyphen.
 func named(text string, names []string) (string, bool) {
 	for _, name := range names {
 		if text == name || strings.Contains(text, strconv.Quote(name)) {
@@ -57,8 +58,8 @@ func named(text string, names []string) (string, bool) {
 	return "", false
 }
 
-// columns lists strings that are a family's name and also something else, by file. In a table of measured steps, dp
-// is a column: the degree of data parallelism.
+// columns lists, by file, strings that are a family's name but mean something else. In a table of measured steps, dp is
+// a column: the degree of data parallelism.
 var columns = map[string]string{"../measured/steps.go": "dp"}
 
 // TestTuneNamesNobody checks that no string in tune names a family, a policy or a planner.
@@ -101,7 +102,7 @@ func TestTuneNamesNobody(t *testing.T) {
 	}
 }
 
-// TestNamesAreFound checks that the test above can fail.
+// TestNamesAreFound checks that named finds names, so that TestTuneNamesNobody can fail.
 func TestNamesAreFound(t *testing.T) {
 	names := registered(t)
 	for text, want := range map[string]bool{

@@ -1,6 +1,6 @@
 // Package roles finds families of schedules and weight policies by their abilities.
 //
-// Input: the registry of package schedule. Output: the family for a role in a search. tune and its packages use it,
+// Input: the registry of package schedule. Output: the family for a role in a search. tune and its packages use roles,
 // so none of them contains the name of a family or a policy.
 //
 // There are no errors. A role without a family is a bug of the registry, and panics.
@@ -25,7 +25,7 @@ func Pipelines() family.Family {
 	})
 }
 
-// Undivided returns the family with the whole model on each of any number of workers.
+// Undivided returns the family in which each worker, of any number of workers, has the whole model.
 func Undivided() family.Family {
 	return first("has the whole model on every worker", func(f family.Family) bool { return f.IsGeneral() && f.Undivided })
 }
@@ -36,11 +36,11 @@ func WholeModel(f family.Family) bool { return f.Undivided && f.General == Undiv
 // SeveralStages says whether a worker of a family has, or may have, more than one stage.
 func SeveralStages(f family.Family) bool { return f.Chunks != 0 && f.Chunks != 1 }
 
-// Interleaving returns the family in which any number of chunks of a worker take turns. It holds fewer micro-batches
-// than a step has.
+// Interleaving returns the family in which any number of a worker's chunks take turns. A worker holds fewer
+// micro-batches than a step has.
 func Interleaving() family.Family { return interleaving() }
 
-// interleaving is computed once: it generates Programs, and sweeps need it for each of thousands of shapes.
+// interleaving is computed once, because it generates Programs and sweeps need it for thousands of shapes.
 var interleaving = sync.OnceValue(func() family.Family {
 	const workers, chunks, micros = 2, 2, 8
 	return first("has any number of chunks take turns", func(f family.Family) bool {
@@ -82,7 +82,7 @@ func Serving() schedule.Policy {
 	return all[slices.IndexFunc(all, schedule.Policy.Served)]
 }
 
-// Partitioner returns the planner of stages for averaging pipelines.
+// Partitioner returns the planner that cuts stages for averaging pipelines.
 func Partitioner() plan.Planner {
 	all := plan.Planners()
 	i := slices.IndexFunc(all, func(p plan.Planner) bool { return p.Averages })

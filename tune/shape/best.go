@@ -14,9 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// Wide returns one sweep for each number of stages, and fills in what w leaves open. Numbers of stages are powers of
-// two and numbers that divide the blocks, or the blocks plus two. Groups are powers of two, and micro-batches divide
-// the batch. Chunks give each virtual stage the same number of blocks, or are as many as the schedule has.
+// Wide returns one sweep for each number of stages, and fills in the settings that w leaves open. Numbers of stages are
+// powers of two, and numbers that divide the blocks or the blocks plus two. Groups are powers of two, and micro-batches
+// divide the batch. Chunks are as many as the schedule has. If it has no fixed number, they give each virtual stage the
+// same number of blocks.
 func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""
@@ -77,9 +78,9 @@ const (
 	mostChunks  = 24
 )
 
-// Best returns the fastest shape of the sweeps that fits in memory. It returns the same as Run's first, but without
-// predicting every shape. It tries shapes in the order of their lower bounds and stops when the bound exceeds the
-// best step so far.
+// Best returns the fastest shape of the sweeps that fits in memory. It returns the first shape that Run would return,
+// but without predicting every shape. It tries shapes in the order of their lower bounds and stops when the bound
+// exceeds the best step so far.
 func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, error) {
 	r, err := line(m, c, sweeps)
 	if err != nil {
@@ -94,12 +95,12 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 
 // Others holds the shapes that Rank did not predict. None of them both fits and is faster than Rank's first.
 type Others struct {
-	Count int         // all of them, and those that a schedule does not admit
+	Count int         // all of them, also those that a schedule does not admit
 	fit   []candidate // those that may fit
 }
 
 // Rank predicts the shapes with the lowest bounds: at most `most` that may fit and half as many that do not. It adds
-// the shape that Best returns, and orders all as Run does.
+// the shape that Best returns, and sorts all predictions as Run does.
 func Rank(m *model.Model, c *cluster.Cluster, most int, sweeps ...Sweep) (found []*Prediction, others Others,
 	err error) {
 	r, err := line(m, c, sweeps)
@@ -205,7 +206,7 @@ func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 // best returns the fastest candidate that fits, or the given prediction if none is faster.
 func (r *queue) best(best *Prediction) *Prediction {
 	var lock sync.Mutex
-	first := -1 // of candidates, the best one
+	first := -1 // index of the best one in candidates
 	each(len(r.candidates), func(i int) {
 		lock.Lock()
 		hopeless := best != nil && r.candidates[i].least > best.StepS
@@ -230,7 +231,7 @@ func (r *queue) best(best *Prediction) *Prediction {
 	return best
 }
 
-// each calls do for 0 to n-1, on GOMAXPROCS goroutines.
+// each calls do for 0 to n-1, on as many goroutines as GOMAXPROCS.
 func each(n int, do func(i int)) {
 	var wait sync.WaitGroup
 	next := make(chan int)

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Best returns the first of Run's results. The sweeps include pipelines, chunks, split backwards and shapes that do
-// not fit.
+// TestBestIsTheFirstOfAll: Best returns the first of Run's results. The sweeps include pipelines, chunks, split
+// backwards and shapes that do not fit.
 func TestBestIsTheFirstOfAll(t *testing.T) {
 	m := gpt(t, 24, 2048, 16, 1024, 51200)
 	c := machines(2)
@@ -47,9 +47,9 @@ func TestBestIsTheFirstOfAll(t *testing.T) {
 	}
 }
 
-// Rank's first shape is Run's first, and its shapes are in Run's order. That also holds if Rank leaves out most
-// shapes. None of those left out both fits and is faster. The ranked shapes and those left out are together all
-// shapes.
+// TestRankBeginsAsAllDo: Rank's first shape is Run's first, and its shapes are in Run's order, even if Rank leaves out
+// most shapes. No shape left out both fits and is faster than the first. The ranked shapes and those left out are
+// together all shapes.
 func TestRankBeginsAsAllDo(t *testing.T) {
 	m := gpt(t, 24, 2048, 16, 1024, 51200)
 	c := machines(2)
@@ -87,7 +87,7 @@ func TestRankBeginsAsAllDo(t *testing.T) {
 	}
 }
 
-// A model of one block gets one stage only. Without sweeps, Rank returns ErrNothing.
+// TestWideOfFewBlocks: a model of one block gets one stage only. Without sweeps, Rank returns ErrNothing.
 func TestWideOfFewBlocks(t *testing.T) {
 	few := (shape.Sweep{Base: shape.Shape{Batch: 4}, Tensors: []int{1}}).Wide(gpt(t, 1, 512, 8, 128, 1024), machines(1))
 	if len(few) != 1 || few[0].Stages[0] != 1 || !slices.Equal(few[0].MicroBatches, []int{1, 2, 4}) {
@@ -98,8 +98,8 @@ func TestWideOfFewBlocks(t *testing.T) {
 	}
 }
 
-// A schedule with two chunks on each device has two in Wide, also where they do not divide the blocks. One stage has
-// one chunk.
+// TestWideHasTheChunksOfItsSchedule: a schedule with two chunks on each device has two in Wide, even if they do not
+// divide the blocks. One stage has one chunk.
 func TestWideHasTheChunksOfItsSchedule(t *testing.T) {
 	m := gpt(t, 12, 512, 8, 128, 1024)
 	w := shape.Sweep{Base: shape.Shape{Batch: 16, Schedule: "zb-v", Precision: "f16"}, Stages: []int{1, 4},
@@ -113,9 +113,9 @@ func TestWideHasTheChunksOfItsSchedule(t *testing.T) {
 	}
 }
 
-// Wide must try published shapes. For a model of 96 blocks that is GPT-3's: 16 stages of 3 chunks, groups of 8, 1
-// sample at a time (Narayanan et al., SC 2021, section 5.1). For 105 blocks it is that of the 530B model: 35 stages
-// of 3 chunks. Given settings are kept.
+// TestWideHasPublishedShapes: Wide must try published shapes. For a model of 96 blocks that is GPT-3's shape: 16 stages
+// of 3 chunks, groups of 8, 1 sample at a time (Narayanan et al., SC 2021, section 5.1). For 105 blocks it is that of
+// the 530B model: 35 stages of 3 chunks. Given settings are kept.
 func TestWideHasPublishedShapes(t *testing.T) {
 	for blocks, p := range map[int]int{96: 16, 105: 35} {
 		m := gpt(t, blocks, 512, 8, 128, 1024)

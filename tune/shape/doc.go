@@ -1,26 +1,26 @@
 // Package shape predicts plans of a fixed shape: the numbers of replicas, stages and devices of a tensor-parallel
 // group.
 //
-// Input: a model of repeated blocks, a cluster of one device type with kernels (package profile/kernels), and a
-// Shape. Output: a Prediction with the step's time, its parts, and the memory of a device of each stage. Errors:
-// models without blocks, clusters of several device types, and shapes that do not divide the batch or the devices.
-// Only Best searches, over shapes; package tune searches over all plans.
+// Input: a model of repeated blocks, a cluster of one device type with kernels (package profile/kernels), and a Shape.
+// Output: a Prediction with the step's time, its parts, and the memory of a device of each stage. Errors: models
+// without blocks, clusters of several device types, and shapes that do not divide the batch or the devices. Of this
+// package, only Best and Rank search, among shapes; package tune searches among all plans.
 //
-// Planned breaks down the step of any plan, as shapes are broken down. It simulates the plan again without its sums
+// Planned breaks down the step of any plan, as Explain does for shapes. It simulates the plan again without its sums
 // and without its messages.
 //
 // All replicas are identical, and so are the devices of a group. So one replica's pipeline of groups is simulated
 // (package sim), and the collectives of replicas and groups are added in closed form. A step of thousands of devices
 // then costs no more to predict than one replica's pipeline. Above mostPlayed computations, two steps with fewer
-// micro-batches are simulated instead. By then the pipeline is in its steady state, and every further micro-batch
-// takes the same time.
+// micro-batches are simulated instead. By then the pipeline is in its steady state, and every further micro-batch takes
+// the same time.
 //
 // # Ranks
 //
-// Ranks are numbered as in Megatron-LM: groups are innermost, then replicas, then stages. A group is on one
-// innermost level if it fits there. Devices of the same position in their groups sum gradients over all replicas.
-// Devices of the same position and replica in neighbouring stages send activations, each its 1/t of them (Narayanan
-// et al., SC 2021, section 4.1).
+// Ranks are numbered as in Megatron-LM: groups are innermost, then replicas, then stages. A group is on one innermost
+// level if it fits there. Devices of the same position in their groups sum gradients over all replicas. Devices of the
+// same position and replica in neighbouring stages send activations, each its part of them: 1/t in a group of t devices
+// (Narayanan et al., SC 2021, section 4.1).
 //
 // # The step
 //
@@ -30,15 +30,15 @@
 // selective recompute adds only the attention scores (Korthikanti et al., 2022). Embedding, head and loss are never
 // recomputed.
 //
-// gradients is the sum over the replicas. With Behind it comes in full after the step. Otherwise it overlaps the
-// last micro-batch's backward, which hides the fraction overlap of the shorter of the two. If the states are
-// sharded, the gather of the weights follows. Nothing hides it, as in package sim, unless WeightsAhead moves it
-// beside the next step's first forward. tied is the sum of a shared embedding's gradients over the first and last
-// stage. update is the time to move the optimizer's bytes, divided by dp if the states are sharded.
+// gradients is the sum over the replicas. With Behind all of it comes after the step. Otherwise it overlaps the last
+// micro-batch's backward, which hides the fraction overlap of the shorter of the two. If the states are sharded, the
+// gather of the weights follows. Nothing hides it, as in package sim, unless WeightsAhead moves it beside the next
+// step's first forward. tied is the sum of a shared embedding's gradients over the first and last stage. update is the
+// time to move the optimizer's bytes. If the states are sharded, it is divided by dp, the number of replicas.
 //
 // # Sharding (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023)
 //
-//	none   everybody everything                          all-reduce
+//	none   nothing is sharded                            all-reduce
 //	zero1  states over dp                                reduce-scatter, and gather of the weights
 //	zero2  gradients too                                 the same, for every micro-batch
 //	zero3  weights too                                   gather for each forward and backward, reduce-scatter for each
@@ -48,9 +48,9 @@
 //
 // # Memory of a device
 //
-// First, parameters, gradients and optimizer states by precision: 16 or 18 bytes a parameter in 16 bits with Adam.
-// They are divided by t and, if sharded, by dp. Second, what the micro-batches in flight have saved at the peak, by
-// package profile/kernels. The unit before saves a unit's input, or a message brings it. A stage frees its output
-// when it is sent (Korthikanti et al., appendix B). With recompute, a block in flight keeps only its input, and one
-// block's activations are in memory once.
+// First, parameters, gradients and optimizer states by precision: 16 or 18 bytes a parameter in 16 bits with Adam. They
+// are divided by t and, if sharded, by dp. Second, what the micro-batches in flight have saved at the peak, by package
+// profile/kernels. A unit's input is saved by the unit before, or a message brings it. A stage frees its output when it
+// is sent (Korthikanti et al., appendix B). With recompute, a block in flight keeps only its input, and the activations
+// of one block are in memory.
 package shape

@@ -68,10 +68,9 @@ func (k *costs) units(m *model.Model, c *cluster.Cluster, a *laid) ([]unit, erro
 	return units, nil
 }
 
-// least returns a lower bound on the step time for any order of computations. For each worker it adds the forwards
-// of the stages before its first one, its own work, and the backwards of those stages. That covers the whole bubble
-// of 1F1B. The work after the pipeline comes on top. With split backwards or NoFlush, workers wait for less, so less
-// is added.
+// least returns a lower bound on the step time for any order of computations. For each worker it adds its own work, and
+// the forwards and backwards of the stages before its first one. That covers the whole bubble of 1F1B. The work after
+// the pipeline is added. With split backwards or NoFlush, workers wait for less, so less is added.
 func (a *laid) least() float64 {
 	s := a.s
 	f, err := family.Named(s.Schedule)
@@ -100,7 +99,7 @@ func (a *laid) least() float64 {
 // rounding is the relative difference that another order of summation may make.
 const rounding = 1e-9
 
-// mayFit reports whether a shape may fit in memory, as far as no simulation is needed to know it.
+// mayFit reports whether a shape may fit in memory, as far as this is known without simulation.
 func (a *laid) mayFit() bool {
 	if a.s.Room > 0 {
 		return true

@@ -26,7 +26,7 @@ func (l *links) transfer(from, to int, bytes float64) (latencyS, linkS float64) 
 		return 0, 0
 	}
 	latencyS, linkS = l.c.Transfer(l.rank(from, 0), l.rank(to, 0), int64(bytes))
-	if t := l.s.Tensor; t > 1 && !l.s.SequenceParallel { // each device needs the others' parts too
+	if t := l.s.Tensor; t > 1 && !l.s.SequenceParallel { // each device also needs the other devices' parts
 		group := make([]int, t)
 		for i := range group {
 			group[i] = i
@@ -56,7 +56,7 @@ func (l *links) allReduce(stage int, bytes float64) float64 {
 	return l.known[key]
 }
 
-// gather returns the time of an all-gather of bytes in total, or of a reduce-scatter.
+// gather returns the time of an all-gather, or of a reduce-scatter, of this many bytes in total.
 func (l *links) gather(stage int, bytes float64) float64 {
 	if l.s.Replicas == 1 || bytes == 0 {
 		return 0
@@ -103,8 +103,8 @@ func (l *links) beside(computesS, collectiveS float64) float64 {
 	return max(computesS, collectiveS) + (1-l.overlap)*min(computesS, collectiveS) - computesS
 }
 
-// gradients returns the time of a stage's gradient sum over replicas that remains after its last backward. That
-// backward takes backwardS.
+// gradients returns how long a stage's gradient sum over replicas continues after its last backward. That backward
+// takes backwardS.
 func (l *links) gradients(stage int, parameters, backwardS float64) float64 {
 	took := 0.0
 	switch l.s.Shard {
@@ -119,8 +119,9 @@ func (l *links) gradients(stage int, parameters, backwardS float64) float64 {
 	return l.beside(backwardS, took)
 }
 
-// weights is the gather of a stage's weights behind their update, where replicas divide that. Nothing hides it, but for
-// the first forward of the next step, which takes forwardS, where it goes on beside that.
+// weights returns the time of the gather of a stage's weights after their update, if replicas divide the update. With
+// WeightsAhead, the first forward of the next step, which takes forwardS, hides a part of the gather. Otherwise nothing
+// hides it.
 func (l *links) weights(stage int, parameters, forwardS float64) float64 {
 	if l.s.Shard != "zero1" && l.s.Shard != "zero2" {
 		return 0

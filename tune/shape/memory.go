@@ -5,15 +5,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// memory fills in the bytes that a device of each stage holds.
+// memory fills in the bytes that a device of each stage holds, and whether they fit.
 func (out *Prediction) memory(a *laid) error {
 	s, units, cuts, stages := a.s, a.units, a.cuts, a.stages
-	kept := make([]float64, len(stages)) // by virtual stage: bytes of a micro-batch in flight
+	kept := make([]float64, len(stages)) // by virtual stage: bytes held for a micro-batch in flight
 	parameters := make([]float64, s.Stages)
 	moment := make([]float64, s.Stages) // bytes of the largest recomputed block, by worker
 	for k, st := range stages {
 		if k > 0 {
-			kept[k] += units[cuts[k]-1].output // received
+			kept[k] += units[cuts[k]-1].output // the input received
 		}
 		for _, u := range units[cuts[k]:cuts[k+1]] {
 			kept[k] += u.saved
@@ -22,7 +22,7 @@ func (out *Prediction) memory(a *laid) error {
 			}
 		}
 		if k < len(stages)-1 && cuts[k+1] > cuts[k] {
-			kept[k] -= units[cuts[k+1]-1].output // sent, and freed
+			kept[k] -= units[cuts[k+1]-1].output // the output is freed when it is sent
 		}
 		parameters[st.worker] += st.parameters
 	}
@@ -49,9 +49,9 @@ func (out *Prediction) memory(a *laid) error {
 	return nil
 }
 
-// fullest returns the peak of what a list of computations holds. kept has the amount per micro-batch of each stage,
-// in bytes or any other unit. The first half of a backward frees all but the fraction pending, which the second half
-// needs.
+// fullest returns the peak of what a list of computations holds. kept holds, by stage, the amount for one micro-batch,
+// in bytes or any other unit. The first half of a backward frees all of it except the fraction pending, which the
+// second half needs.
 func fullest(list schedule.List, stages []stage, kept []float64) (most float64) {
 	held := 0.0
 	for _, in := range list {

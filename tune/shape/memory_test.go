@@ -21,7 +21,8 @@ func gpt(t *testing.T, layers, hidden, heads, positions, vocabulary int) *model.
 	return m
 }
 
-// machines returns a cluster of nodes with eight A100 each. Attention takes several kernels.
+// machines returns a cluster of nodes with eight A100 each. Their operators are fused, except that attention takes
+// several kernels.
 func machines(nodes int) *cluster.Cluster {
 	c := &cluster.Cluster{Name: "machines", DeviceTypes: map[string]cluster.DeviceType{"a100": {MemoryBytes: 80e9,
 		Peaks: map[string]float64{"f16": 312e12, "bf16": 312e12}, MemoryBandwidthBytesPerSecond: 2e12,
@@ -34,9 +35,9 @@ func machines(nodes int) *cluster.Cluster {
 	return c
 }
 
-// The activations of the fullest stage match Korthikanti et al. (2022) within a percent, for GPT of 1.7 to 1008
-// billion parameters. The expected values come from equations 1 to 6, from section 4.3 for layers outside the
-// blocks, and from section 4.2.3 for interleaving.
+// TestActivationsByThePublishedEquations: the activations of the fullest stage match Korthikanti et al. (2022) within a
+// percent, for GPT of 1.7 to 1008 billion parameters. The expected values come from equations 1 to 6, from section 4.3
+// for layers outside the blocks, and from section 4.2.3 for interleaving.
 func TestActivationsByThePublishedEquations(t *testing.T) {
 	const s, v = 2048, 51200
 	for _, g := range []struct{ a, h, layers, t, p, b, m int }{{24, 2304, 24, 1, 1, 16, 1}, {32, 4096, 36, 4, 1, 16, 1},
@@ -54,7 +55,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// The paper's equations, written again from its text.
+				// The following is the paper's equations, written again from its text.
 				T, P, L, sbh := float64(g.t), float64(g.p), float64(g.layers), float64(s*g.b*g.h)
 				scores := 5 * float64(g.a*s) / float64(g.h) / T
 				layer := sbh * (10 + 24/T)
@@ -63,7 +64,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					layer, outside = sbh*34/T, sbh/T
 				}
 				want := 0.0
-				flight := 1 + (P-1)/(P*float64(g.m)) // fraction of all layers: p micro-batches of L/p each, and more with chunks
+				flight := 1 + (P-1)/(P*float64(g.m)) // fraction of all layers in flight: p micro-batches of L/p layers each, and more with chunks
 				if g.m == 1 {
 					flight = 1
 				}
@@ -102,14 +103,14 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 	}
 }
 
-// If a device's first and last layers share an embedding, it keeps the embedding once. Each parameter of the model
-// takes 16 bytes with Adam in 32 bits. In a V placement the first device has both ends; otherwise the last stage
-// keeps a copy.
+// TestTiedParametersAreThereOnce: if a device's first and last layers share an embedding, it keeps the embedding once.
+// Each parameter of the model takes 18 bytes with Adam in bfloat16. In a V placement the first device has both ends;
+// otherwise the last stage keeps a copy.
 func TestTiedParametersAreThereOnce(t *testing.T) {
 	const layers, h, v, positions = 8, 256, 50257, 128
 	m := gpt(t, layers, h, 8, positions, v)
 	c := machines(1)
-	block := float64(12*h*h + 13*h) // Korthikanti et al., 2022: four projections, two of the MLP; biases and norms
+	block := float64(12*h*h + 13*h) // Korthikanti et al., 2022: four projections, two products of the MLP; biases and norms
 	all := v*h + positions*h + layers*block + 2*h
 	for name, of := range map[string]struct {
 		s    shape.Shape

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// Plan converts a prediction to a plan of the cluster's groups, in which the replicas of a stage take slices of
+// Plan converts a prediction to a plan for the cluster's groups. In it, the replicas of a stage take slices of
 // micro-batches. It returns an error for shapes without a Program, such as replicas of interleaved stages, and for
 // recompute that plans cannot express.
 func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
@@ -94,8 +94,8 @@ func (s Shape) words(out *plan.Plan) error {
 	return err
 }
 
-// Beside compares the simulator's prediction for a shape's plan with the shape's own, and says what the simulator
-// counts differently.
+// Beside compares the simulator's prediction for a shape's plan with the shape's own prediction, and says what the
+// simulator counts differently.
 func Beside(p *Prediction, pl *plan.Plan) string {
 	const gib = 1 << 30
 	counts := "counts what operators need while they run"

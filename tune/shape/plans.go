@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// Planned is any plan for devices known by description, with its model's costs.
+// Planned is any plan for devices that are only described, with its model's costs.
 type Planned struct {
 	Model   *model.Model
 	Cluster *cluster.Cluster
@@ -28,10 +28,10 @@ type Planned struct {
 // ErrStream is the error for a plan without a flush, because its steps overlap.
 var ErrStream = errors.New("shape: a step is taken apart where it ends in a flush; this plan's minibatches overlap")
 
-// Explain breaks down one simulated step of a plan. It also returns the step time with each assumption a tenth
-// worse. The parts are those of the device that computes longest. The parts of messages and of sums are the time
-// that the step saves without them. Explain keeps the plan as it is, although another plan may be better under a
-// changed assumption.
+// Explain breaks down one simulated step of a plan. It also returns the step time with each assumption a tenth worse.
+// The parts are those of the device that computes longest. The parts of messages and of sums are the time that the step
+// saves without them. Explain keeps the plan as it is, although another plan may be better under a changed assumption.
+// It returns ErrStream for a plan without a flush or with several pipelines.
 func (p Planned) Explain() (*Prediction, []Sensitivity, error) {
 	if !schedule.Policy(p.Plan.Weights).Synchronous() || p.Plan.Together() > 1 {
 		return nil, nil, ErrStream
@@ -65,7 +65,7 @@ func (p Planned) Explain() (*Prediction, []Sensitivity, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	for i := range all { // scaled to the step that was broken down, which is one step by itself
+	for i := range all { // scale to the step that was broken down, which is a single step
 		all[i].StepS *= out.StepS / predicted.StepS
 	}
 	return out, all, nil
@@ -130,8 +130,8 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	return nil
 }
 
-// add adds the time of one instruction to the parts. It takes the plan's costs (of), those without recompute
-// (keeping), and those without recompute and sharding (whole).
+// add adds the time of one instruction to the parts. of holds the plan's costs, keeping those without recompute, and
+// whole those without recompute and sharding.
 func (p Planned) add(q *Parts, in schedule.Instruction, of, keeping, whole sim.Costs) {
 	s, r := int(in.Stage), int(in.Replica)
 	at := func(c sim.Costs) *sim.StageCost { return &c.Stages[s][min(r, len(c.Stages[s])-1)] }
@@ -155,7 +155,8 @@ func (p Planned) add(q *Parts, in schedule.Instruction, of, keeping, whole sim.C
 	}
 }
 
-// byKind adds what limits the kernels of a list's forwards and backwards, if the devices have kernels.
+// byKind fills in what limits the kernels of a list's forwards and backwards, if the devices have kernels. It also
+// moves the time of sums in groups from KernelsS to SumsS.
 func (p Planned) byKind(q *Parts, list schedule.List) error {
 	for _, in := range list {
 		if in.Kind != schedule.F {

@@ -10,8 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Planned.Explain breaks a plan down by simulation. Its parts match the closed forms for the same shape. Both list
-// the same assumptions: they share the kernels' costs, but count messages, sums and waits separately.
+// TestPlansAreTakenApart: Planned.Explain breaks a plan down by simulation. Its parts match the closed forms for the
+// same shape. Both list the same assumptions: they share the kernels' costs, but count messages, sums and waits
+// separately.
 func TestPlansAreTakenApart(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(1)

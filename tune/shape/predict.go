@@ -34,11 +34,11 @@ type Prediction struct {
 // Parts divides a step's time. The parts add up to the step.
 type Parts struct {
 	KernelsS      float64 `json:"kernels_s"` // of the busiest stage, without the parts below
-	kernels.Spent         // KernelsS by what limits the kernels
+	kernels.Spent         // divides KernelsS by what limits the kernels
 	SumsS         float64 `json:"sums_s"`      // sums in tensor-parallel groups
 	AgainS        float64 `json:"again_s"`     // recompute
-	GatherS       float64 `json:"gather_s"`    // collectives of zero3, or zero2's per micro-batch, that are not hidden
-	BubbleS       float64 `json:"bubble_s"`    // waits of the busiest stage, for messages too if TransfersS is 0
+	GatherS       float64 `json:"gather_s"`    // collectives of zero3, or of zero2 for each micro-batch, that are not hidden
+	BubbleS       float64 `json:"bubble_s"`    // waits of the busiest stage; they include waits for messages if TransfersS is 0
 	TransfersS    float64 `json:"transfers_s"` // waits that messages between stages add; only from Explain
 	GradientsS    float64 `json:"gradients_s"` // sums over replicas and gathers of weights that are not hidden
 	UpdateS       float64 `json:"update_s"`
@@ -98,7 +98,7 @@ type stage struct {
 	unit
 	worker int
 	gather float64 // part of the times: collectives that are not hidden
-	tied   float64 // part of the parameters that another device owns
+	tied   float64 // parameters that another device owns, not counted in parameters
 }
 
 // stages adds up the units of each stage. Parameters that units of one device share count once.
@@ -202,8 +202,8 @@ func (s Shape) written(micros int, stages []stage, l *links) (*schedule.Program,
 }
 
 // Uniform returns the step of a shape's schedule if all stages take the same times. The times are a forward, both
-// halves of the backward (each of all chunks of a device), and a message. pending is the fraction of what a forward
-// saves that the second half needs. Uniform needs no model and no cluster.
+// halves of the backward (each summed over the chunks of a device), and a message. pending is the fraction of what a
+// forward saves that the second half needs. Uniform needs no model and no cluster.
 func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (stepS float64, err error) {
 	s = s.filled()
 	if err := s.ordered(); err != nil {
@@ -221,7 +221,8 @@ func Uniform(s Shape, forwardS, inputS, weightS, transferS, pending float64) (st
 	return s.play(stages, &l)
 }
 
-// fits returns an error if some worker holds more than room micro-batches, counting parts of them.
+// fits returns an error if some worker holds more than room micro-batches. After the first half of its backward, a
+// micro-batch counts in part.
 func fits(p *schedule.Program, stages []stage, room int) error {
 	for _, list := range p.Body {
 		held := fullest(list, stages, slices.Repeat([]float64{1}, len(stages)))
@@ -232,13 +233,14 @@ func fits(p *schedule.Program, stages []stage, room int) error {
 	return nil
 }
 
-// roomy returns the fastest order that holds at most Room micro-batches: the one made from times, or a family's.
+// roomy returns the fastest order that holds at most Room micro-batches. It tries one made from the times of stages,
+// and those of the families with split backwards.
 func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Program, err error) {
 	latency, taken := l.transfer(0, 1, stages[0].boundary)
 	least := math.Inf(1)
 	plain := s
 	plain.Room = 0
-	orders := []string{""} // "" is the order made from times
+	orders := []string{""} // "" stands for the order made from times
 	for _, f := range family.All() {
 		if f.Halves && !roles.SeveralStages(f) {
 			orders = append(orders, f.Name)
@@ -268,19 +270,20 @@ func (s Shape) roomy(micros int, stages []stage, l *links) (best *schedule.Progr
 	return best, nil
 }
 
-// mostPlayed is the most computations of a step that is simulated whole.
+// mostPlayed is the largest number of computations of a step that is simulated whole.
 const mostPlayed = 1 << 15
 
-// few returns the micro-batches of the shorter of two simulated steps; the other has one more per stage. Together
-// they predict a long step. ok is false if the step is short enough to be simulated whole. The pipeline is then in
-// its steady state: every further micro-batch adds the same time and memory.
+// few returns the micro-batches of the shorter of two simulated steps; the longer one has one more for each stage.
+// Together they predict a long step: both reach the steady state, in which every further micro-batch adds the same time
+// and memory. ok is false if the step is short enough to be simulated whole.
 func (s Shape) few() (micros int, ok bool) {
 	m, p := s.MicroBatches(), s.Stages
 	micros = m%p + 6*p
 	return micros, 2*m*p*s.Chunks > mostPlayed && micros+p < m
 }
 
-// settled returns a value that is linear in micro-batches. For a long step it extrapolates from two shorter ones.
+// settled returns a value that grows linearly with the micro-batches. For a long step it extrapolates from two shorter
+// ones.
 func (s Shape) settled(of func(micros int) (float64, error)) (float64, error) {
 	few, ok := s.few()
 	if !ok {
@@ -294,7 +297,7 @@ func (s Shape) settled(of func(micros int) (float64, error)) (float64, error) {
 	return two + (two-one)/float64(s.Stages)*float64(s.MicroBatches()-few-s.Stages), err
 }
 
-// play returns the time of the last backward's end in a step.
+// play returns when the last backward of a step ends.
 func (s Shape) play(stages []stage, l *links) (float64, error) {
 	if s.Stages == 1 {
 		took := 0.0

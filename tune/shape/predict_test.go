@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Parts add up to the step. On one device without recompute, the step is all kernels and update, and twice the
-// micro-batches take twice as long.
+// TestPartsAddUp: the parts add up to the step. On one device without recompute, the step is all kernels and update,
+// and twice the micro-batches take twice as long.
 func TestPartsAddUp(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(4)
@@ -56,8 +56,9 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// A step that is extrapolated from fewer micro-batches takes the same time as the whole simulation. What remains is
-// 1F1B's bubble for equal stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided by the chunks.
+// TestLongStepsSettle: a step that is extrapolated from fewer micro-batches takes its work and one bubble. The bubble
+// is that of 1F1B on p equal stages, (p-1)(F+B) (Narayanan et al., SC 2021, section 2.2.1), divided by the number of
+// chunks.
 func TestLongStepsSettle(t *testing.T) {
 	for chunks, schedule := range map[int]string{1: "1f1b", 2: "interleaved"} {
 		s := shape.Shape{Stages: 16, Chunks: chunks, Schedule: schedule, Batch: 16 * 256, MicroBatch: 1}
@@ -71,10 +72,10 @@ func TestLongStepsSettle(t *testing.T) {
 	}
 }
 
-// A prediction for 1,024 devices simulates one device of each stage, and for long steps two shorter steps. The first
-// case has the forwards and backwards of 48 virtual stages for 192 micro-batches. The second has steps of 96
-// micro-batches, six per stage, and of 112, one more per stage. `millrace-lab bench shapes` measures how long a
-// prediction takes.
+// TestAThousandDevicesAreOneOfEachStage: a prediction for 1,024 devices simulates one device of each stage, and for
+// long steps two shorter steps. The first case has the forwards and backwards of 48 virtual stages for 192
+// micro-batches. The second has steps of 96 micro-batches, six per stage, and of 112, one more per stage. `millrace-lab
+// bench shapes` measures how long a prediction takes.
 func TestAThousandDevicesAreOneOfEachStage(t *testing.T) {
 	m := gpt(t, 96, 12288, 96, 2048, 51200)
 	c := machines(128)
@@ -90,7 +91,8 @@ func TestAThousandDevicesAreOneOfEachStage(t *testing.T) {
 	}
 }
 
-// Sweeps rank shapes that fit before those that do not, and try only shapes that divide the batch and the devices.
+// TestSweeps: a sweep ranks shapes that fit before those that do not, and tries only shapes that divide the batch and
+// the devices.
 func TestSweeps(t *testing.T) {
 	m := gpt(t, 24, 2048, 16, 1024, 51200)
 	c := machines(2)
@@ -127,7 +129,7 @@ func TestSweeps(t *testing.T) {
 	}
 }
 
-// A sweep refuses numbers whose products overflow, and too many shapes, and says what it accepts.
+// TestRefusedSweeps: a sweep refuses numbers whose products overflow, and too many shapes, and says what it accepts.
 func TestRefusedSweeps(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	base := shape.Shape{Batch: 16, MicroBatch: 1, Precision: "f16"}
@@ -153,7 +155,7 @@ func TestRefusedSweeps(t *testing.T) {
 	}
 }
 
-// A sweep over one schedule gives each shape that schedule's chunks, and lists no shape twice.
+// TestSweepsOfASchedule: a sweep over one schedule gives each shape that schedule's chunks, and lists no shape twice.
 func TestSweepsOfASchedule(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	for name, chunks := range map[string][]int{"zb-v": nil, "v-half": nil, "bfs": {2, 2}, "zb-h1": nil, "mp": {1}} {
@@ -172,7 +174,8 @@ func TestSweepsOfASchedule(t *testing.T) {
 	}
 }
 
-// If blocks differ, each has its own time. A stage's kernels are the sum over all its layers, computed one by one.
+// TestBlocksThatDiffer: if blocks differ, each has its own time. A stage's kernels are the sum over all its layers,
+// computed one by one.
 func TestBlocksThatDiffer(t *testing.T) {
 	m, err := model.Build("resnet50", nil)
 	if err != nil {
@@ -203,8 +206,8 @@ func TestBlocksThatDiffer(t *testing.T) {
 	}
 }
 
-// A shape that can be written as a plan has a Program and the shape's recompute, a block at a time. Other shapes are
-// refused.
+// TestPlansOfShapesAreBuilt: if a shape can be written as a plan, the plan has a Program and the shape's recompute, a
+// block at a time. Other shapes are refused.
 func TestPlansOfShapesAreBuilt(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(1)

@@ -43,15 +43,15 @@ func number(t *testing.T, text string) float64 {
 	return v
 }
 
-// Bubble rates are within half a point of the authors' calculated ones (Qi et al., 2024, Table 5). They are computed
-// from the authors' stage times (Table 9).
+// TestBubbleRatesAsTheAuthorsCalculate: bubble rates are within half a point of those that the authors calculate (Qi et
+// al., 2024, Table 5). The test computes them from the authors' stage times (Table 9).
 func TestBubbleRatesAsTheAuthorsCalculate(t *testing.T) {
 	times := map[string]map[string]string{}
 	for _, row := range table(t, "zero_bubble_table9_stage_times.csv") {
 		times[row["model"]+" "+row["pp"]+" "+row["microbatches"]] = row
 	}
-	// layers holds the layers on a device, where embedding and head count as one. scores holds a s / h, the attention
-	// scores for each element of width.
+	// layers holds the number of layers on a device, where embedding and head count as one. scores holds the attention
+	// scores for each element of width: a s / h for a heads, s positions and width h.
 	layers := map[string]int{"1.5B": 3, "6.2B": 4, "14.6B": 3, "28.3B": 2}
 	scores := map[string]float64{"1.5B": 24 * 1024 / 2304., "6.2B": 8, "14.6B": 8, "28.3B": 8}
 	seen := 0

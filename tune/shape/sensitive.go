@@ -12,7 +12,8 @@ type Sensitivity struct {
 	Assumption string  `json:"assumption"`
 	StepS      float64 `json:"step_s"` // of the original best shape
 	Fits       bool    `json:"fits"`   // whether the original best shape fits
-	// Best is the best shape under the changed assumption and BestS its step time; nil means the same shape.
+	// Best is the best shape under the changed assumption, and BestS is its step time; nil means the original best
+	// shape.
 	Best  *Shape  `json:"best,omitempty"`
 	BestS float64 `json:"best_step_s,omitempty"`
 }
@@ -102,7 +103,7 @@ func ofKernels() []assumption {
 	}
 }
 
-// slow makes a level's links a tenth slower. At the innermost level it also slows the links in tensor-parallel
+// slow makes a level's links a tenth slower. At the innermost level it also slows the links inside tensor-parallel
 // groups.
 func slow(c *cluster.Cluster, level int) {
 	c.Levels[level].BandwidthBytesPerSecond *= worse
@@ -121,9 +122,9 @@ func slow(c *cluster.Cluster, level int) {
 }
 
 // Sensitivities predicts the best shape's step with each assumption a tenth worse, one at a time. Each result also
-// names the best shape of the sweep under that assumption: of found and of those that Rank left out. No shape gets
-// faster, so only those are predicted again that were faster before than the best shape is after the change, or may
-// have been.
+// names the best shape under that assumption, among found and the shapes that Rank left out. Under a worse assumption
+// no shape gets faster. So a shape is predicted again only if its time or bound before is below the best shape's time
+// after the change.
 func Sensitivities(m *model.Model, c *cluster.Cluster, found []*Prediction, others Others) ([]Sensitivity, error) {
 	best := found[0]
 	var rivals []candidate

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Explain leaves the step time unchanged. The part of messages is the time saved if messages are free, on a cluster
-// whose links are 1e9 times as fast. The kernels' parts follow what limits them.
+// TestExplained: Explain leaves the step time unchanged. The part of messages equals the bubble that disappears on a
+// cluster whose links are 1e9 times as fast and have no latency. The kernels' parts follow what limits them.
 func TestExplained(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	c := machines(2)
@@ -38,7 +38,7 @@ func TestExplained(t *testing.T) {
 		plain.Parts.TransfersS != 0 {
 		t.Errorf("%+v explained, %+v", p.Parts, plain.Parts)
 	}
-	// Without messages, the two also differ by the tied embedding's sum, which uses the same links.
+	// Only the bubbles are compared, because the tied embedding's sum also uses the links.
 	want := (plain.Parts.BubbleS - free.Parts.BubbleS)
 	if want <= 0 || math.Abs(p.Parts.TransfersS/want-1) > 1e-6 {
 		t.Errorf("messages take %v, want %v", p.Parts.TransfersS, want)
@@ -55,7 +55,8 @@ func TestExplained(t *testing.T) {
 	}
 }
 
-// The best shape under a worse assumption is what a sweep under that assumption finds, also where Rank left it out.
+// TestSensitivitiesAreSweeps: the best shape under a worse assumption is the one that a sweep under that assumption
+// finds, even if Rank left it out.
 func TestSensitivitiesAreSweeps(t *testing.T) {
 	m := gpt(t, 16, 1024, 16, 512, 8192)
 	c := machines(2)

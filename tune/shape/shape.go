@@ -26,22 +26,23 @@ type Shape struct {
 	Shard            string `json:"shard"`       // one of Shards
 	Behind           bool   `json:"all_reduce_behind,omitempty"`
 	Precision        string `json:"precision"`
-	// GradientBytes is the size of a gradient's element while replicas sum it. It is also the size that a replica keeps
-	// if gradients are not sharded. 0 means by precision.
+	// GradientBytes is the size of a gradient's element while replicas sum it. If gradients are not sharded, replicas
+	// also keep gradients in this size. 0 means by precision.
 	GradientBytes int `json:"gradient_bytes,omitempty"`
 	// WeightsAhead gathers the weights of zero1 and zero2 during the next step's first forward instead of after their
 	// update, as Megatron-Core's --overlap-param-gather does.
 	WeightsAhead bool `json:"weights_ahead,omitempty"`
 	States       int  `json:"optimizer_states"`
-	// Room is the most micro-batches that a device may hold under zb-auto. If it is set, the order is the fastest that
-	// fits: one made from the stages' times, or a schedule with split backwards. 0 means the schedule's own order.
+	// Room is the most micro-batches that a device may hold under zb-auto. If it is set, the order is the fastest with
+	// this room: one made from the stages' times, or a schedule with split backwards. 0 means the schedule's own order.
 	Room int `json:"room,omitempty"`
-	// NoFlush lets each stage begin its next step as soon as it has finished this one (Qi et al., 2024, section 4).
+	// NoFlush lets each stage begin its next step as soon as it has finished the present one (Qi et al., 2024, section
+	// 4).
 	NoFlush bool `json:"no_flush,omitempty"`
-	// AsyncTensor overlaps a group's sums with its matrix products, by the devices' overlap.
+	// AsyncTensor overlaps the sums in a group with its matrix products, by the devices' fraction Overlap.
 	AsyncTensor bool `json:"async_tensor,omitempty"`
-	// Blocks is the number of blocks of each virtual stage; nil divides them evenly. If they do not divide, both ends
-	// get one block less, because they have embedding and loss.
+	// Blocks is the number of blocks of each virtual stage; nil divides them evenly. If that is not possible, stages in
+	// the middle get one more, because those at both ends have embedding and loss.
 	Blocks []int `json:"blocks,omitempty"`
 }
 
@@ -162,7 +163,8 @@ func (s Shape) ordered() error {
 	return nil
 }
 
-// divides returns an error if a shape does not divide its batch, or uses more devices than the cluster has.
+// divides returns an error if a shape does not divide its batch into micro-batches, or uses more devices than the
+// cluster has.
 func (s Shape) divides(c *cluster.Cluster) error {
 	if s.MicroBatch < 1 || s.Batch%(s.Replicas*s.MicroBatch) != 0 {
 		return fmt.Errorf("shape: %d replicas of micro-batches of %d samples do not divide a batch of %d", s.Replicas,

@@ -7,12 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// timed returns an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1).
-// It uses the times of all computations. Stage i first runs the forwards that end before its first gradient can
-// arrive, as far as it has room. Then it alternates input gradients and forwards. A weight gradient fills a wait
-// that is longer than wait times its own time, or makes room. Between its two halves a micro-batch occupies the
-// fraction pending of its room. timed tries several waits and depths and takes the best, as the authors try several
-// settings.
+// timed returns an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1). It
+// uses the times of all computations. Stage i first runs the forwards that end before its first gradient can arrive, as
+// far as it has room. Then it alternates input gradients and forwards. It runs a weight gradient if it has to wait for
+// longer than wait times that gradient's own time, or if it needs room. Between the two halves of its backward, a
+// micro-batch occupies the fraction pending of its room. timed tries several waits and depths and takes the best, as
+// the authors try several settings.
 func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.Program, error) {
 	var best schedule.Part
 	least := math.Inf(1)
@@ -37,7 +37,7 @@ func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.P
 	return p, nil
 }
 
-// timedList is an order that timed is building; all slices are by worker.
+// timedList is an order under construction; all slices are by worker.
 type timedList struct {
 	stages    []stage
 	micros    int
@@ -52,8 +52,8 @@ type timedList struct {
 	lists                     schedule.Part
 }
 
-// run writes the lists, with depths increased by up to more. It also returns the longest time of a worker from its
-// first computation to its last.
+// run writes the lists. Stages may have up to more forwards beyond the depth by times. run also returns the longest
+// time of a worker from its first computation to its last.
 func (t *timedList) run(more int) (schedule.Part, float64) {
 	p := len(t.stages)
 	t.free, t.depths = make([]float64, p), make([]int, p)
@@ -126,8 +126,8 @@ func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) 
 	return schedule.I, t.inputEnds[w+1][i] + t.transferS, true
 }
 
-// fill runs weight gradients before the next computation, which is ready at ready. It does so while the wait lasts,
-// and until a forward has room. It reports whether there is room.
+// fill runs weight gradients before the next computation, whose input is there at ready. It runs them while they fit
+// into the wait, and until a forward has room. It reports whether there is room.
 func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	pending := t.stages[w].pending
 	for t.weights[w] < t.inputs[w] && ready-t.free[w] > t.wait*t.stages[w].weight {
@@ -146,7 +146,7 @@ func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	return true
 }
 
-// take appends one computation to a worker's list and advances its times.
+// take appends one computation, which begins at at, to a worker's list, and advances the worker's times.
 func (t *timedList) take(w int, kind schedule.Kind, at float64) {
 	st, micro := &t.stages[w], 0
 	switch kind {

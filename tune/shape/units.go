@@ -13,20 +13,20 @@ import (
 // them. Times are for a micro-batch, bytes for one device.
 type unit struct {
 	block                  bool
-	cheap, products        float64 // part of forward: memory-bound operators, and matrix products
+	cheap, products        float64 // parts of forward: memory-bound operators, and matrix products
 	forward, input, weight float64
 	spent                  kernels.Spent   // kernels, without sums and recompute
 	summed                 float64         // part of forward and input: the group's sums
 	again                  float64         // part of input: recompute
 	parameters             float64         // elements on each device of a group
-	saved, saveds          float64         // bytes kept from forward to backward: in flight, and during the recompute
+	saved, saveds          float64         // bytes kept from forward to backward: for a micro-batch in flight, and while it is recomputed
 	output                 float64         // bytes that the next unit reads, on each device
 	boundary               float64         // bytes that each device sends to another stage
 	pending                float64         // fraction of saved that the second half of the backward needs
-	shared                 map[int]float64 // parameters that an earlier unit owns, by that unit
+	shared                 map[int]float64 // number of parameters that an earlier unit owns, by that unit
 }
 
-// alike returns a key that is equal for layers of equal cost: same kind, settings, parameters and tensors.
+// alike returns a key that is equal for layers of equal cost: the same kind, settings, parameters and tensors.
 func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 	var shapes []any
 	for _, from := range l.From {
@@ -43,9 +43,9 @@ func alike(l *model.Layer, tensors map[string][]model.Tensor) string {
 	return fmt.Sprint(l.Kind, l.Attr, shapes)
 }
 
-// units divides a model into units. Its blocks must repeat without a break.
+// units divides a model into units. The model's blocks must repeat without a break.
 func (s Shape) units(m *model.Model, name string, d cluster.DeviceType) ([]unit, error) {
-	t, spread := 1.0, 1.0 // devices of a group, and devices over which positions are divided between units
+	t, spread := 1.0, 1.0 // devices of a group, and devices that share the positions between units
 	if d.Group != nil {
 		t = float64(d.Group.Size)
 		if d.Group.SequenceParallel {
@@ -136,14 +136,15 @@ func (u *unit) add(cost kernels.Cost, devices float64) {
 	u.pending += float64(cost.PendingBytes) / devices
 }
 
-// hideSums overlaps a part of the group's sums with computation. Half of it is in the forward, half in the backward.
+// hideSums overlaps a part of the group's sums with computation. Half of that part is in the forward, half in the
+// backward.
 func (u *unit) hideSums(overlap float64) {
 	hidden := overlap * min(u.summed, u.forward+u.input+u.weight-u.summed)
 	u.summed -= hidden
 	u.forward, u.input = u.forward-hidden/2, u.input-hidden/2
 }
 
-// recompute makes a block keep less and recompute it in the backward. number counts blocks from 1.
+// recompute makes a block keep less and recompute the rest in the backward. number counts blocks from 1.
 func (u *unit) recompute(how string, number int) {
 	switch {
 	case how == "full" || how == "alternate" && number%2 == 0:
