@@ -27,7 +27,7 @@ func (m Memory) String() string {
 // Place is where a buffer lies.
 type Place struct {
 	Memory Memory
-	Number int // number of the device
+	Number int // number of the device, for Device
 }
 
 // DType is the type of a buffer's elements, as headers number it.

@@ -38,11 +38,13 @@ const (
 // Each done function is called once for each call of Send or Recv. That may happen on any goroutine, and before the
 // method returns, but never under a lock of the carrier.
 //
-// Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. A frame may come
-// before its receive is posted. It then waits, and so may all later frames to the same worker. The caller therefore
-// posts the receives of an edge without waiting for frames of another edge. A carrier cannot be sure that a worker is
-// dead. What was posted with a worker that it cannot reach stays posted until Fail or Close. Or it ends with a
-// PeerError, after a time in which Fail could have given a better reason.
+// Frames of an edge are sent and received in ascending numbers, without a gap, over all epochs. A frame may come before
+// its receive is posted. It then waits, and so may all later frames to the same worker. The caller therefore posts the
+// receives of an edge without waiting for frames of another edge.
+//
+// A carrier cannot be sure that a worker is dead. If it cannot reach a worker, frames posted with that worker stay
+// posted until Fail or Close. Or they end with a PeerError, after a time in which Fail could have given a better
+// reason.
 type Carrier interface {
 	// Rank returns the worker that this carrier belongs to.
 	Rank() int

@@ -17,7 +17,7 @@ import (
 
 func TestInProcessIsACarrier(t *testing.T) { wiretest.Conforms(t, wire.InProcess) }
 
-// Split works with several workers in one process, with any carrier between processes.
+// TestSplitIsACarrier: Split works with several workers in one process, with any carrier between processes.
 func TestSplitIsACarrier(t *testing.T) {
 	for _, c := range []struct {
 		name      string

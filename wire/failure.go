@@ -17,7 +17,8 @@ var ErrClosed = errors.New("wire: the port is closed")
 type PeerError struct {
 	Rank int
 	Err  error
-	// Lost says that the connection to it has ended (Gone). The cause is then probably its process, not this one.
+	// Lost says that the connection to the worker has ended (Gone). The cause is then probably the worker's process,
+	// not this one.
 	Lost bool
 }
 
@@ -30,10 +31,9 @@ func (e *PeerError) Unwrap() error { return e.Err }
 var gone = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED,
 	syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN}
 
-// Gone says whether an error means that the other end of a connection, or the way to it, no longer exists. That is:
-// the connection ended, nobody listens there, or nothing came in time. Every other error is a problem of this
-// process or of what was said. Examples are no files or ports left, a firewall or resolver of this host, or a
-// refused certificate.
+// Gone says whether an error means that the other end of a connection, or the way to it, no longer exists. That is: the
+// connection ended, nobody listens there, or nothing came in time. Every other error is a problem of this process or of
+// the contents. Examples are no files or ports left, a firewall or resolver of this host, or a refused certificate.
 func Gone(err error) bool {
 	var late interface{ Timeout() bool }
 	var name *net.DNSError

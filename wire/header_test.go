@@ -56,7 +56,8 @@ func TestHeadersSurviveTheWire(t *testing.T) {
 	}
 }
 
-// The first bytes of a header are written by hand here, since other builds must read them.
+// TestHeadersAreLittleEndian compares the beginning of a header with bytes written by hand, since other builds must be
+// able to read headers.
 func TestHeadersAreLittleEndian(t *testing.T) {
 	h := Header{Epoch: 0x01020304, Key: 0x1112131415161718, Step: 0x21222324, SentS: 1,
 		Parts: []Buffer{{Value: 5, DType: F64, Shape: []int64{3, 2}}}}
@@ -140,7 +141,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// A queue keeps no reference to elements that have left it.
+// TestAQueueForgetsItsFirst: a queue keeps no reference to an element that was removed.
 func TestAQueueForgetsItsFirst(t *testing.T) {
 	queue := []*int{new(int), new(int)}
 	rest := behindFirst(queue)
@@ -159,7 +160,7 @@ func TestTheTableNumbersEdgesOfAPair(t *testing.T) {
 		for range 2 {
 			for from := range 3 {
 				if table == &b && from == 1 {
-					continue // it has none of these edges
+					continue // the table has none of these edges
 				}
 				for group := range uint64(2) {
 					if _, err := table.Edge(Name{From: from, To: 2 - from, Group: group}, 4); err != nil {

@@ -30,7 +30,8 @@ type between struct {
 	id uint32
 }
 
-// lane is the queue of an edge. It holds posted sends or posted receives; the first of the other side takes them.
+// lane is the queue of an edge. It holds either posted sends or posted receives. A post of the other side takes the
+// first of them.
 type lane struct {
 	edge   Edge
 	mu     sync.Mutex
@@ -58,7 +59,7 @@ type handing struct {
 	handed sync.WaitGroup // counts its posted frames that another worker's goroutine is handing over
 }
 
-// Takes implements Carrier. Memory is only handed over, so every place will do.
+// Takes implements Carrier. Memory is only handed over, so every place is possible.
 func (c *handing) Takes(int, Place) bool { return true }
 
 // HandsOver implements Carrier.
@@ -133,7 +134,7 @@ func (l *lane) hand(send, recv post) {
 	send.done(err)
 }
 
-// behindFirst removes and forgets the first element. A queue that is empty then keeps its memory for reuse.
+// behindFirst removes the first element and the queue's reference to it. An empty queue keeps its memory for reuse.
 func behindFirst[T any](queue []T) []T {
 	var none T
 	queue[0] = none

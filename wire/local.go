@@ -59,7 +59,7 @@ func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Ca
 	if workers < 1 {
 		return nil, fmt.Errorf("wire: %s carriers of %d workers; there must be at least 1", engine, workers)
 	}
-	address := Address{Engine: engine, Version: "1", Data: []byte(rand.Text())} // unique, in any process
+	address := Address{Engine: engine, Version: "1", Data: []byte(rand.Text())} // unique among all processes
 	all := make([]Carrier, workers)
 	for rank := range all {
 		all[rank] = carrier(&Local{rank: rank, address: address, how: how})

@@ -80,7 +80,7 @@ func NewPort(c Carrier, config Config) (*Port, error) {
 	}, nil
 }
 
-// Rank returns the port's worker.
+// Rank returns the worker whose port this is.
 func (p *Port) Rank() int { return p.carrier.Rank() }
 
 // HandsOver says whether the memory of frames to another worker changes hands. If so, their Data is not read.
@@ -138,9 +138,9 @@ func (p *Port) Open(edges []Edge) {
 	}
 }
 
-// Begin says that the Program of an epoch has been loaded. It returns a function that reports the transfers which
-// have already come for this epoch, and frees what is left of earlier epochs. The caller calls that function on its
-// own goroutine. Messages of collectives can be received at once, in their order.
+// Begin says that the Program of an epoch has been loaded. It returns a function that reports the transfers which have
+// already come for this epoch, and frees messages of earlier epochs. The caller calls that function on its own
+// goroutine. Messages of collectives can be received at once, in their order.
 func (p *Port) Begin(epoch uint32) (early func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

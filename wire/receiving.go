@@ -21,7 +21,7 @@ type inEdge struct {
 	frame   *Buffer     // receives the next header or credit
 	told    func(error) // is called when frame has been received
 	got     []error     // results of received headers or credits that are not read yet, at most two
-	reading bool        // a goroutine is reading them
+	reading bool        // a goroutine is reading the frames of got
 }
 
 // recv posts a receive for the edge's next frame.
@@ -54,7 +54,8 @@ func (e *inEdge) begin() {
 // post posts the receive of the next header or credit, in the memory of the one just read.
 func (e *inEdge) post() { e.recv(e.frame, e.told) }
 
-// header reads a header, and further ones that come meanwhile. Posting a receive may complete it at once.
+// header reads a header. Posting the next receive may complete it at once, so header also reads, in a loop, the headers
+// that come meanwhile.
 func (e *inEdge) header(err error) {
 	e.mu.Lock()
 	e.got = append(e.got, err)

@@ -42,7 +42,7 @@ type waiting uint8
 
 const (
 	unasked waiting = iota
-	pending         // a goroutine waits for their events
+	pending         // a goroutine waits for the buffers' events
 	ready
 )
 
@@ -132,12 +132,12 @@ func (e *outEdge) end() []*outgoing {
 	return queue
 }
 
-// pump posts the messages that may go, in order: each needs a credit and complete buffers.
+// pump posts the messages at the front of the queue that have a credit and complete buffers, in order.
 func (e *outEdge) pump() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.pumping {
-		return // the goroutine that is pumping looks again
+		return // the pumping goroutine looks at the queue again
 	}
 	e.pumping = true
 	for len(e.queue) > 0 && (e.Slots == 0 || e.credits > 0) {
@@ -163,8 +163,7 @@ func (e *outEdge) pump() {
 	e.pumping = false
 }
 
-// ready says whether all buffers of a message are complete. If not, it has the edge pumped again once they are. The
-// caller holds mu.
+// ready says whether all buffers of a message are complete. If not, pump runs again once they are. The caller holds mu.
 func (e *outEdge) ready(m *outgoing) bool {
 	if m.events != unasked {
 		return m.events == ready
@@ -197,7 +196,7 @@ func (e *outEdge) ready(m *outgoing) bool {
 
 // end frees the buffers and reports err, after the last frame or when nothing was sent.
 func (m *outgoing) end(err error) {
-	if !m.hands || m.frame.message != nil { // otherwise the receiver has them
+	if !m.hands || m.frame.message != nil { // otherwise the receiver has the parts
 		FreeAll(m.parts)
 	}
 	if m.done != nil {

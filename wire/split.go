@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Split makes carriers for the workers in mine, which are of one process. They reach each other through near, and
-// all others through far. Both lists are indexed by worker; near needs entries only for mine. A new carrier closes
-// both of its parts. Of a worker not in mine only far's address is used.
+// Split makes carriers for the workers in mine, which are of one process. They reach each other through near, and all
+// others through far. Both lists are indexed by worker; near needs entries only for mine. A new carrier closes both of
+// its parts. For a worker not in mine, only the address of its carrier in far is used.
 func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	all := slices.Clone(far)
 	for _, rank := range mine {
@@ -20,7 +20,7 @@ func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	return all, nil
 }
 
-// split is a worker's carrier. Methods that it lacks come from the far carrier.
+// split is a worker's carrier. Methods that split does not define are those of the far carrier.
 type split struct {
 	Carrier
 	near Carrier
@@ -64,5 +64,5 @@ func (c *split) Recv(e Edge, n uint32, b *Buffer, done func(error)) { c.of(e).Re
 // Fail implements Carrier.
 func (c *split) Fail(rank int, err error) { c.to(rank).Fail(rank, err) }
 
-// Close closes both.
+// Close closes both carriers.
 func (c *split) Close() error { return errors.Join(c.near.Close(), c.Carrier.Close()) }

@@ -6,7 +6,7 @@ import "fmt"
 type Name struct {
 	From, To int
 	Group    uint64 // 0 for transfers; otherwise identifies the group
-	Pair     uint32 // the pair of members; needed where a worker is a member more than once
+	Pair     uint32 // the pair of members; needed where a worker is several members
 }
 
 // Table numbers edges. Each directed pair of workers counts from 0, in the order in which edges are named. So two

@@ -64,7 +64,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					layer, outside = sbh*34/T, sbh/T
 				}
 				want := 0.0
-				flight := 1 + (P-1)/(P*float64(g.m)) // fraction of all layers in flight: p micro-batches of L/p layers each, and more with chunks
+				flight := 1 + (P-1)/(P*float64(g.m)) // of all layers: p micro-batches hold L/p layers each; more with chunks
 				if g.m == 1 {
 					flight = 1
 				}
@@ -110,7 +110,7 @@ func TestTiedParametersAreThereOnce(t *testing.T) {
 	const layers, h, v, positions = 8, 256, 50257, 128
 	m := gpt(t, layers, h, 8, positions, v)
 	c := machines(1)
-	block := float64(12*h*h + 13*h) // Korthikanti et al., 2022: four projections, two products of the MLP; biases and norms
+	block := float64(12*h*h + 13*h) // Korthikanti et al., 2022: four projections, two MLP products; biases and norms
 	all := v*h + positions*h + layers*block + 2*h
 	for name, of := range map[string]struct {
 		s    shape.Shape

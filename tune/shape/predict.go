@@ -37,8 +37,8 @@ type Parts struct {
 	kernels.Spent         // divides KernelsS by what limits the kernels
 	SumsS         float64 `json:"sums_s"`      // sums in tensor-parallel groups
 	AgainS        float64 `json:"again_s"`     // recompute
-	GatherS       float64 `json:"gather_s"`    // collectives of zero3, or of zero2 for each micro-batch, that are not hidden
-	BubbleS       float64 `json:"bubble_s"`    // waits of the busiest stage; they include waits for messages if TransfersS is 0
+	GatherS       float64 `json:"gather_s"`    // unhidden collectives of zero3, or of zero2 for each micro-batch
+	BubbleS       float64 `json:"bubble_s"`    // waits of the busiest stage, also for messages if TransfersS is 0
 	TransfersS    float64 `json:"transfers_s"` // waits that messages between stages add; only from Explain
 	GradientsS    float64 `json:"gradients_s"` // sums over replicas and gathers of weights that are not hidden
 	UpdateS       float64 `json:"update_s"`

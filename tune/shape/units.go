@@ -19,7 +19,7 @@ type unit struct {
 	summed                 float64         // part of forward and input: the group's sums
 	again                  float64         // part of input: recompute
 	parameters             float64         // elements on each device of a group
-	saved, saveds          float64         // bytes kept from forward to backward: for a micro-batch in flight, and while it is recomputed
+	saved, saveds          float64         // bytes kept from forward to backward: in flight, and while recomputed
 	output                 float64         // bytes that the next unit reads, on each device
 	boundary               float64         // bytes that each device sends to another stage
 	pending                float64         // fraction of saved that the second half of the backward needs

@@ -1,10 +1,9 @@
 // Package blocking is a carrier that blocks and has no tags.
 //
-// On each edge a send blocks until the receiver takes the frame. Frames must be received strictly in the order in
-// which they were posted. A communicator of NCCL works the same way: each side counts for itself, and a frame out of
-// turn goes into the wrong buffer. Tests use this carrier, and so does train where MILLRACE_CARRIER asks for it.
-// They show that every Program keeps to the order of its edges, and that no message waits for another one that is
-// stuck.
+// On each edge a send blocks until the receiver takes the frame. Frames must be received strictly in the order in which
+// they were posted. A communicator of NCCL works the same way: each side counts for itself, and a frame out of turn
+// goes into the wrong buffer. Tests use this carrier, and so does train where MILLRACE_CARRIER asks for it. Both show
+// that every Program keeps to the order of its edges, and that no message waits for another message that cannot move.
 //
 // In: frames in host memory. Out: the same bytes in the receiver's memory. Frame numbers and epochs are ignored.
 package blocking
@@ -143,7 +142,7 @@ type side struct {
 
 	mu    sync.Mutex
 	queue []frame
-	err   error // why it was stopped
+	err   error // why the side was stopped
 }
 
 func (s *side) add(f frame) {
@@ -207,7 +206,7 @@ func (s *side) send(f frame) error {
 	o := &offer{data: f.b.Data, taken: make(chan error, 1)}
 	select {
 	case s.meet <- o:
-		return <-o.taken // it is being copied
+		return <-o.taken // the receiver is copying the frame
 	case <-s.stopped:
 		return s.reason()
 	}

@@ -40,9 +40,9 @@ const Slots = 3
 // most is the largest number of members of a group.
 const most = 1 << 16
 
-// NameEdges names the edges of a group in a table, where mine is true for one of the two workers. id identifies the
-// group and is not zero. limited gives the edges slots, which they need where messages take memory at their
-// receiver.
+// NameEdges names edges of a group in a table: those for which mine is true of at least one of the two workers. id
+// identifies the group and is not zero. limited gives the edges slots, which they need where messages take memory at
+// their receiver.
 func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
 	if len(ranks) > most {
 		return fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), most)
@@ -79,7 +79,7 @@ func name(id uint64, ranks []int, i, j int) wire.Name {
 	return wire.Name{From: ranks[i], To: ranks[j], Group: id, Pair: uint32(i)<<16 | uint32(j)}
 }
 
-// NewGroup makes member me's view of a group whose edges are named.
+// NewGroup makes the group as member me sees it. Its edges must be named in the table.
 func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int) (*Group, error) {
 	if me < 0 || me >= len(ranks) || ranks[me] != port.Rank() {
 		return nil, fmt.Errorf("collective: worker %d is not member %d of the group %v", port.Rank(), me, ranks)
@@ -99,12 +99,12 @@ func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int) (*
 	return g, nil
 }
 
-// The rounds of AllReduce and Exchange. They are the keys of their messages.
+// The rounds of AllReduce and Exchange. Each is the key of its messages.
 const (
 	lend   = iota + 1 // each member lends its part of slice k to member k, which sums that slice
-	result            // each member shows its summed slice to all
+	result            // each member shows its summed slice to all others
 	seen              // each member tells member 0 that it has copied the sums shown to it
-	given             // what a member gives in Exchange
+	given             // each member gives its bytes to all others, in Exchange
 )
 
 // AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are cut
@@ -296,7 +296,7 @@ func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 			return err
 		}
 	}
-	if err := r.settle(); err != nil { // what is lent must not be written earlier
+	if err := r.settle(); err != nil { // the slices that others read must not be written before they are sent
 		return err
 	}
 	for k := range n {
@@ -352,7 +352,7 @@ func slicePart(vectors []wire.Buffer, k, n int) []wire.Buffer {
 	return m
 }
 
-// sameForm returns an error if two slices that should be added differ in number, type or length.
+// sameForm returns an error if two lists of vectors to be added differ in number, type or length.
 func sameForm(a, b []wire.Buffer) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d vectors and %d; a group sums equal lists", len(a), len(b))

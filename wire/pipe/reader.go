@@ -152,7 +152,7 @@ func (r *reader) read() error {
 		if _, err := io.ReadFull(in, came.data); err != nil {
 			return err
 		}
-		if f, posted = r.next(tag, &came); posted { // it was posted meanwhile
+		if f, posted = r.next(tag, &came); posted { // the receive was posted meanwhile
 			err := f.fill(came)
 			f.done(err)
 			if err != nil {

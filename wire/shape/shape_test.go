@@ -130,7 +130,8 @@ func TestWhatIsOnTheWayEndsWithTheCarrier(t *testing.T) {
 	}
 }
 
-// An extremely slow link keeps a frame for ever: no time may be so long that it overflows and counts as zero.
+// TestASlowLinkIsNoFastOne: an extremely slow link keeps a frame for ever. A time that overflows must not count as
+// zero.
 func TestASlowLinkIsNoFastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{BytesPerSecond: 1e-300} })

@@ -47,7 +47,7 @@ func placeOf(a, own wire.Address) (place, error) {
 	return place{way == secured, host, port}, nil
 }
 
-// AddressOf returns the address of an Endpoint that listens at HOST:PORT, where t is not nil if it uses TLS.
+// AddressOf returns the address of an Endpoint that listens at HOST:PORT. If t is not nil, the Endpoint uses TLS.
 func AddressOf(at string, t *TLS) (wire.Address, error) {
 	host, port, err := net.SplitHostPort(at)
 	if err != nil || host == "" || port == "" {

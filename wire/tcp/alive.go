@@ -19,8 +19,8 @@ func (e errSilent) Error() string {
 func (errSilent) Timeout() bool { return true }
 
 // watch cuts connections whose other host no longer answers. It covers connections with unacknowledged data; the
-// keepalive of package net covers idle ones. TCP's own limit (TCP_USER_TIMEOUT) will not do: it would also end
-// connections whose receiver is only slow to read.
+// keepalive of package net covers idle ones. TCP's own limit (TCP_USER_TIMEOUT) cannot be used, because it would also
+// end connections whose receiver is only slow to read.
 func (e *Endpoint) watch() {
 	every := time.NewTicker(e.limits.look)
 	defer every.Stop()

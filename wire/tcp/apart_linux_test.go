@@ -50,15 +50,15 @@ func reads(t *testing.T) (out, in bool) {
 	return yama() < 2, false
 }
 
-// yama returns the restriction on reading other processes' memory. 1 allows relatives and processes that were let
-// in, 2 only root, 3 nobody.
+// yama returns the restriction on reading other processes' memory. 1 allows only ancestors, and processes that were
+// given permission; 2 allows only root, 3 nobody.
 func yama() int {
 	text, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope") // missing without the module
 	scope, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return scope
 }
 
-// room returns memory that goes back to the kernel when freed, like an engine's.
+// room returns memory that goes back to the kernel when freed, like that of an engine.
 func room(n int) []byte {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -140,7 +140,7 @@ func take(c wire.Carrier, frames int, behind func(n int) error) error {
 // loanFrames is the number of frames of a run in which memory is refused half-way.
 const loanFrames = 60
 
-// loans runs give or take.
+// loans runs give or take. With k.Apart, the process calls apart after k.Behind frames.
 func (k task) loans(all []wire.Carrier, rank int) (string, error) {
 	frames, does := math.MaxInt-10, give
 	if k.Apart {
@@ -158,8 +158,9 @@ func (k task) loans(all []wire.Carrier, rank int) (string, error) {
 	})
 }
 
-// withLoans lets a child give or take, and this process do the other. behind is called for each frame that has ended
-// here, with whether memory is being read. The result lent says whether it ever was.
+// withLoans makes a child run give or take, and this process the other of the two. It calls behind for each frame that
+// has ended here; behind's argument lent says whether frames are read from memory at present. The result lent says
+// whether any were.
 func withLoans(t *testing.T, k task, frames int,
 	behind func(p *process, n int, lent bool)) (p *process, lent bool, err error) {
 	t.Helper()
@@ -189,7 +190,8 @@ func withLoans(t *testing.T, k task, frames int,
 	return p, lent, err
 }
 
-// If the kernel forbids reading in the middle of a run, all lent frames and all later ones travel as bytes.
+// TestMemoryThatIsRefusedLater: if the kernel forbids reading in the middle of a run, frames that are lent at that time
+// and all later ones travel as bytes.
 func TestMemoryThatIsRefusedLater(t *testing.T) {
 	if yama() > 1 {
 		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())
@@ -208,7 +210,8 @@ func TestMemoryThatIsRefusedLater(t *testing.T) {
 	}
 }
 
-// If either of two processes is killed while memory is read, the other ends too, and accepts no wrong bytes.
+// TestProcessesThatAreKilledAsTheyLend: if either of two processes is killed while memory is read, the other ends too,
+// and accepts no wrong bytes.
 func TestProcessesThatAreKilledAsTheyLend(t *testing.T) {
 	if os.Geteuid() != 0 && yama() > 1 {
 		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())
@@ -233,7 +236,8 @@ func TestProcessesThatAreKilledAsTheyLend(t *testing.T) {
 	}
 }
 
-// Memory that a sender has lent and freed when it ended does not count as its receiver's failure.
+// TestWhatIsLentIsFreed: if a sender closes and frees memory that it has lent, the receive stays posted and reports no
+// failure.
 func TestWhatIsLentIsFreed(t *testing.T) {
 	all := pairThatLends(t)
 	defer closeAll(t, all)
@@ -270,7 +274,7 @@ func TestMemoryThatIsReadForNobody(t *testing.T) {
 		}
 		return
 	}
-	rules := []unix.SockFilter{ // if it is this system call, EPERM
+	rules := []unix.SockFilter{ // EPERM for this system call
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_PROCESS_VM_READV},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},

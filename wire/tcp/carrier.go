@@ -131,7 +131,7 @@ func (p *peer) write(w *stream) {
 		session: p.c.session, stream: uint16(w.number), streams: uint16(max(p.c.streams, w.number+1))})
 	if err != nil {
 		var said *refused
-		if !errors.As(err, &said) || said.code != over { // over: the peer has left in good order
+		if !errors.As(err, &said) || said.code != over { // over means that the peer has left in good order
 			p.lost(at.String(), err)
 		}
 		return

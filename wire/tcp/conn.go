@@ -54,7 +54,7 @@ func (c *Conn) offers() {
 		c.e.unread(errors.New("this process's is read for no other"))
 		return
 	}
-	_, _ = c.Write(appendPrefix(nil, kindOffer, offer(loan))) // if this fails, so does what follows
+	_, _ = c.Write(appendPrefix(nil, kindOffer, offer(loan))) // if this write fails, later ones fail too
 }
 
 // why returns the reason why the connection was cut, or err if it was not.

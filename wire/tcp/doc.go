@@ -84,8 +84,8 @@
 //
 // # Sessions
 //
-// All processes make their carriers with the same session number, a greater one each time. A connection for a later
-// session waits for its carriers. One for closed carriers is refused, and its dialler takes that as the peer's
+// All processes make their carriers with the same session number, which grows each time. A connection for a later
+// session waits for its carriers. A connection for closed carriers is refused, and its dialler treats that as the peer
 // leaving in good order.
 //
 // # Duties of an Endpoint's caller

@@ -27,7 +27,7 @@ type Config struct {
 	Advertise string       // the host by which others reach this one; "": the one in Address
 	Token     []byte       // the shared secret of all processes of the run
 	Run       string       // identifies the run and this start of it
-	Process   int          // the number of this process
+	Process   int          // the number of this process in the run
 	TLS       *TLS         // nil: no encryption
 	Log       *slog.Logger // gets a line for each refused connection; nil: no log
 
@@ -79,7 +79,7 @@ type Endpoint struct {
 type session struct {
 	number   uint32
 	mine     []int            // the workers in this process
-	members  int              // connections that workers elsewhere make to these workers
+	members  int              // number of connections that other processes' workers make to these workers
 	carriers map[int]*carrier // open carriers, by worker
 	parked   []parked         // connections for a later session
 }
@@ -201,7 +201,7 @@ func (e *Endpoint) accept() {
 				raw.Close()
 			}
 			return
-		case err != nil: // perhaps no file descriptors are left; existing connections go on
+		case err != nil: // perhaps no file descriptors are left; existing connections continue
 			e.config.Log.Error("no connections can be accepted", "address", e.at.String(), "error", err)
 			select {
 			case <-e.ctx.Done():
@@ -232,7 +232,7 @@ func (e *Endpoint) accept() {
 // room for all of them. The caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
-// together is how many simultaneous handshakes of a session have the time of a single one.
+// together is the number of simultaneous handshakes for which the time limit grows by that of a single handshake.
 const together = 100
 
 // patience returns the longest time of a handshake or a dial, where alone is the time for a single one. All

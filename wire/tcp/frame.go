@@ -22,7 +22,7 @@ const (
 	kindReads            // the answer: lent memory can be read
 	kindLent             // a whole frame, which lies in the sender's memory
 	kindTaken            // the answer: the frame has been read
-	kindBack             // the answer: it cannot be read, and must travel as bytes
+	kindBack             // the answer: the frame cannot be read, and must travel as bytes
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -93,7 +93,7 @@ func FuzzFrames(f *testing.F) {
 				done = true
 			case <-time.After(time.Millisecond):
 				s.mu.Lock()
-				stuck := s.waiting > 0 // for a receive that is never posted
+				stuck := s.waiting > 0 // readers wait for a receive that is never posted
 				s.mu.Unlock()
 				if stuck {
 					s.end(io.EOF)
@@ -121,7 +121,8 @@ func (s said) Read(b []byte) (int, error)  { return s.Reader.Read(b) }
 func (s said) Write(b []byte) (int, error) { return len(b), nil }
 func (s said) SetDeadline(time.Time) error { return nil }
 
-// Nobody gets in without the token, whatever is sent. A hello that is accepted is read as it was written.
+// FuzzHandshake: no connection is accepted without the token, whatever is sent. A hello that is accepted is read as it
+// was written.
 func FuzzHandshake(f *testing.F) {
 	f.Add(helloOf(func(*hello) {}))
 	f.Add(append(helloOf(func(h *hello) { h.service = Control }), make([]byte, 32)...))

@@ -63,10 +63,10 @@ const (
 
 // The codes of refusals.
 const (
-	notOne  = iota + 1 // it does not know the token
-	notHere            // what it asks for is not here
-	over               // the session that it asks for is over
-	another            // it belongs to another run, or to another start of this run
+	notOne  = iota + 1 // the dialler does not know the token
+	notHere            // the requested worker or service is not here
+	over               // the requested session is over
+	another            // the dialler belongs to another run, or to another start of this run
 )
 
 // refused is an error for a refused connection, on both sides.

@@ -55,8 +55,8 @@ type edgeQueue struct {
 type receive struct {
 	b    *wire.Buffer
 	done func(error)
-	left int64    // chunks that are not written yet; a frame that is read out of memory is one
-	came []uint64 // chunks that were claimed, a bit each; nil: none was, or the frame has only one
+	left int64    // chunks that are not written yet; a lent frame counts as one
+	came []uint64 // one bit for each chunk that was claimed; nil: none was, or the frame has only one
 	busy int      // readers that write into b
 	err  error
 }
@@ -112,9 +112,9 @@ func (s *source) add(number uint16, c *Conn) error {
 	return nil
 }
 
-// read receives from a connection until it ends; nil means that the sender has left in good order. proof is the
-// value that the sender keeps in memory that it lends. While a worker is told of a frame, back holds its credits, so
-// that they travel with the answer.
+// read reads from a connection until it ends; nil means that the sender has left in good order. proof is the value that
+// the sender keeps in its memory as long as it lends memory. While a worker is told of a frame, back holds its credits,
+// so that they travel with the answer.
 func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) error {
 	in := bufio.NewReaderSize(from, readBytes)
 	prefix := make([]byte, prefixBytes)
@@ -165,7 +165,7 @@ func (s *source) readChunk(in *bufio.Reader, c chunk, back *target) error {
 	case err != nil:
 		return err
 	case r == nil:
-		_, _ = in.Discard(int(end - begin)) // if this fails, so does what follows
+		_, _ = in.Discard(int(end - begin)) // if this fails, the next read fails too
 		return nil
 	}
 	_, err = io.ReadFull(in, r.b.Data[begin:end])
@@ -188,7 +188,7 @@ func (s *source) readLent(lent *memory.Reader, c chunk, to io.Writer, back *targ
 		back.hold()
 		s.written(q, r, err)
 		back.release()
-		if err == nil { // answered last, since the worker may be waiting for the frame
+		if err == nil { // the answer comes last, since the worker may be waiting for the frame
 			_, err = to.Write(appendPrefix(nil, kindTaken, chunk{tag: c.tag}))
 		}
 		return err
@@ -220,12 +220,13 @@ func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 }
 
 // claim waits until the receive of a chunk, or of a lent frame, is posted, and marks it busy. The caller writes into it
-// and then calls written or unread. The receive is nil where the sender's memory is gone, and nobody posts any more.
+// and then calls written or unread. If the sender's memory is gone, claim does not wait, and returns nil if the receive
+// is not posted.
 func (s *source) claim(kind byte, c chunk) (*edgeQueue, *receive, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queue(c.edge())
-	// Numbers wrap around, so that the difference is signed.
+	// Numbers wrap around, so their difference is signed.
 	for s.err == nil && !s.gone && int32(c.number()-q.first) >= int32(len(q.receives)) {
 		s.waiting++
 		s.posted.Wait()
@@ -248,7 +249,7 @@ func (s *source) claim(kind byte, c chunk) (*edgeQueue, *receive, error) {
 	return q, r, nil
 }
 
-// claim marks a chunk as come, or says why it is not one of this frame.
+// claim marks a chunk as received and the receive as busy, or says why the chunk is not one of this frame.
 func (r *receive) claim(e wire.Edge, kind byte, c chunk) error {
 	if room := int64(len(r.b.Data)); c.total != room {
 		r.err = &wire.LengthError{Edge: e, N: c.number(), Sent: c.total, Room: room}
@@ -305,8 +306,8 @@ func (s *source) unread(q *edgeQueue, r *receive, gone bool) {
 // finished says whether a receive can end, whole or with its error. Nobody writes into it then.
 func (r *receive) finished() bool { return r.busy == 0 && (r.left == 0 || r.err != nil) }
 
-// complete ends the finished receives at the front of a queue, in order. The caller holds mu, which is released
-// while done is called. If another goroutine is in complete already, that one also ends what has finished since.
+// complete ends the finished receives at the front of a queue, in order. The caller holds mu, which is released while
+// done is called. If another goroutine is already in complete, that goroutine ends them.
 func (s *source) complete(q *edgeQueue) {
 	if q.completing {
 		return
@@ -318,7 +319,7 @@ func (s *source) complete(q *edgeQueue) {
 		q.first++
 		err := r.err
 		if r.left == 0 {
-			err = nil // it was whole before the error
+			err = nil // the frame was whole before the error
 		}
 		s.mu.Unlock()
 		r.done(err)
@@ -327,7 +328,7 @@ func (s *source) complete(q *edgeQueue) {
 	q.completing = false
 }
 
-// withoutFirst removes the first element. A queue that is empty then keeps its memory for reuse.
+// withoutFirst removes the first element and the queue's reference to it. An empty queue keeps its memory for reuse.
 func withoutFirst[T any](queue []T) []T {
 	var none T
 	queue[0] = none

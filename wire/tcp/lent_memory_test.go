@@ -70,8 +70,8 @@ func pairThatLends(t *testing.T) []wire.Carrier {
 	return all
 }
 
-// Lent memory belongs to the sender again once the receiver has read it, or once the sender has ended. Nothing that
-// the sender writes to it then reaches the receiver.
+// TestWhatIsLentIsTakenBack: lent memory belongs to the sender again once the receiver has read it, or once the sender
+// has ended. What the sender then writes to it does not reach the receiver.
 func TestWhatIsLentIsTakenBack(t *testing.T) {
 	for name, end := range map[string]func(c wire.Carrier) error{
 		"closed": wire.Carrier.Close,
@@ -151,7 +151,8 @@ func TestOffersThatCannotBeTaken(t *testing.T) {
 	}
 }
 
-// A member that lends memory it has not offered, or that does not exist, ends only what is with itself.
+// TestMembersThatLendWhatIsWrong: if a member lends memory that it has not offered, or that does not exist, only sends
+// and receives with this member end.
 func TestMembersThatLendWhatIsWrong(t *testing.T) {
 	lends(t)
 	frame := chunk{tag: wire.TagOf(1, 5, 0), total: 8, at: memory.At(loan.data[:])}
@@ -199,7 +200,8 @@ func TestMembersThatLendWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A frame that is not at the announced address comes over another stream, whatever else waits.
+// TestMemoryThatIsNotThere: a frame that is not at the announced address comes over another stream, whatever else
+// waits.
 func TestMemoryThatIsNotThere(t *testing.T) {
 	lends(t)
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
@@ -261,7 +263,7 @@ func TestLendersThatAreGone(t *testing.T) {
 	}
 }
 
-// A receiver that answers loans which were never made is refused.
+// TestReceiversThatReadWhatIsNotLent: a receiver that answers loans which were never made is refused.
 func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	for name, text := range map[string][]byte{
 		"nothing was lent": appendPrefix(nil, kindTaken, chunk{tag: 5}),

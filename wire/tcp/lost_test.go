@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// receiver returns a worker 1 that waits for frames of worker 0, which the test sends by hand.
+// receiver returns worker 1, which waits for frames of worker 0. The test sends these by hand.
 func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
 	t.Helper()
 	a, _ := listen(t, Config{Process: 0, limits: quick()})

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// member is a worker made by hand: it knows the token, and sends whatever the test wants.
+// member returns a connection of a worker made by hand: it knows the token, and sends whatever the test wants.
 func member(t testing.TB, e, to *Endpoint, h hello) *Conn {
 	t.Helper()
 	c, err := e.dial(t.Context(), to.at, h)
@@ -22,7 +22,8 @@ func member(t testing.TB, e, to *Endpoint, h hello) *Conn {
 	return c
 }
 
-// A worker that sends bytes that are not a frame, or a wrong frame, ends only what is with itself, at once.
+// TestMembersThatSendWhatIsWrong: if a worker sends bytes that are not a frame, or a wrong frame, only sends and
+// receives with this worker end, at once.
 func TestMembersThatSendWhatIsWrong(t *testing.T) {
 	part := func(index uint32, total int64, n uint32) []byte {
 		return appendPrefix(nil, kindChunk, chunk{tag: wire.TagOf(1, 5, n), total: total, index: index})

@@ -19,16 +19,16 @@ const (
 // target holds everything to be sent to one worker.
 type target struct {
 	mu      sync.Mutex
-	more    *sync.Cond // something was posted, a stream has become free, or err was set
+	more    *sync.Cond // signals that something was posted, a stream has become free, or err was set
 	urgent  []*send    // credits, which are sent first
-	held    int        // readers that are telling their worker of a message; its credits wait to travel with an answer
+	held    int        // readers that are telling their worker of a message; meanwhile credits wait for its answer
 	queue   []*send
-	back    []*send            // lent frames that could not be read, for a stream of their own
-	open    map[*send]struct{} // whose done has not been called
+	back    []*send            // lent frames that could not be read; they get a stream of their own
+	open    map[*send]struct{} // the sends whose done has not been called
 	streams []*stream          // nil: nothing has been posted yet
 	moved   *atomic.Int64
 	lends   int   // streams whose receiver reads lent memory
-	least   int   // smallest frame that is lent, in bytes; nothing is lent any more once a frame has come back
+	least   int   // smallest frame that is lent, in bytes; MaxInt once a frame could not be read
 	err     error // nothing more is sent
 }
 
@@ -197,7 +197,7 @@ func (t *target) settle(s *send) (over bool) {
 	return over
 }
 
-// start gets posted frames written. The caller holds mu; start releases it.
+// start makes a stream write posted frames. The caller holds mu; start releases it.
 func (t *target) start() {
 	if w := t.free(); w != nil && w.fill() {
 		t.mu.Unlock()
@@ -331,7 +331,7 @@ func (p piece) prefix(to []byte) []byte {
 	return appendPrefix(to, kindChunk, p.chunk())
 }
 
-// data returns the bytes that travel.
+// data returns the bytes of the chunk that travel: none for a lent frame.
 func (p piece) data() []byte {
 	if p.lent {
 		return nil

@@ -71,8 +71,8 @@ func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	}
 }
 
-// Credits wait while the worker is told of a message. They go before its answer, or by themselves if it does not
-// answer.
+// TestCreditsGoWithTheAnswer: credits wait while the worker is told of a message. They go before its answer, or by
+// themselves if it does not answer.
 func TestCreditsGoWithTheAnswer(t *testing.T) {
 	var writes []int
 	to, _, _ := stubborn(t)

@@ -33,7 +33,7 @@ type task struct {
 	Streams int
 	Silence time.Duration // 0: the default
 	Lent    int           // smallest frame that is lent, in bytes; 0: the default
-	Apart   bool          // the processes may not read each other's memory; for give and take, after Behind frames:
+	Apart   bool          // the processes may not read each other's memory: from the start, or after Behind frames
 	Behind  int
 	Does    string // exchange, flood, idle, echo, give, or take
 	Echo    string // raw, frames, or messages
@@ -106,7 +106,7 @@ func child(in io.Reader, out io.Writer) error {
 	return err
 }
 
-// exchange sends and receives messages, with credits, sums a vector, and reports what has come.
+// exchange sends and receives messages, with credits, sums a vector, and reports what was received.
 func exchange(all []wire.Carrier, rank int) (string, error) {
 	const messages, workers = 30, 2
 	came, broken := make(chan wire.Arrival, messages), make(chan error, 1)

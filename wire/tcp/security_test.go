@@ -78,7 +78,7 @@ func quick() limits {
 	return l
 }
 
-// helloOf returns a hello that is correct but for its token.
+// helloOf returns a hello that is correct except for its token, after a change.
 func helloOf(change func(*hello)) []byte {
 	h := hello{service: frames, from: 0, to: 1, session: 1, stream: 1, streams: 2}
 	change(&h)

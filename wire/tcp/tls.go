@@ -15,7 +15,7 @@ import (
 )
 
 // TLS says how connections are encrypted, with version 1.3. The zero TLS is usable: the Endpoint then makes a
-// certificate, and the token proves who it belongs to. All processes of a run need settings of the same kind.
+// certificate, and the token proves whose certificate it is. All processes of a run need settings of the same kind.
 type TLS struct {
 	// Certificate is this process's own. If it is set, the certificates of listeners must be signed by Roots. Their
 	// names are not checked.

@@ -48,7 +48,8 @@ func TestTroublesOfThisProcess(t *testing.T) {
 
 // noFiles refuses this process every new file descriptor until the end of the test.
 //
-// The limit is 3, below all that a closing connection of an earlier test may free: only 0, 1 and 2 lie under it.
+// The limit allows only the descriptors 0, 1 and 2. If a connection of an earlier test closes meanwhile, the descriptor
+// that it frees is above the limit.
 func noFiles(t *testing.T) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {

@@ -68,7 +68,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// An attacker in the middle, with a TLS channel to each end, cannot use the proofs that it receives.
+// TestWhoeverSitsBetween: an attacker in the middle, with a TLS channel to each end, cannot use the proofs that it
+// receives.
 func TestWhoeverSitsBetween(t *testing.T) {
 	l, log := listen(t, Config{TLS: &TLS{}, limits: quick()})
 	d, _ := listen(t, Config{TLS: &TLS{}, limits: quick()})

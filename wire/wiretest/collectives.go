@@ -137,7 +137,7 @@ func collectives(t *testing.T, open Maker) {
 	collectiveWaits(t, open)
 }
 
-// exchanges has a member give more bytes in each round, always in the same memory, and take what the others give.
+// exchanges makes a member give more bytes in each round, always in the same memory, and compares what the others give.
 func exchanges(g *collective.Group) error {
 	const rounds, more = 3, 70_000
 	own := make([]byte, rounds*more)
@@ -164,7 +164,7 @@ func vectorsOf(g *rand.Rand, members int, sizes []int, dtypes []wire.DType) [][]
 	return mine
 }
 
-// collectiveFails: a member that fails ends the collective for all.
+// collectiveFails checks that a member that fails ends the collective for all.
 func collectiveFails(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 1)
 	groups := groupsOf(w, []int{0, 1, 2}, true)
@@ -184,7 +184,7 @@ func collectiveFails(t *testing.T, open Maker) {
 	w.close()
 }
 
-// collectiveWaits: messages of a collective wait at their senders until the receiver has joined.
+// collectiveWaits checks that messages of a collective wait at their senders until the receiver has joined.
 func collectiveWaits(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 1)
 	groups := groupsOf(w, []int{0, 1}, true)

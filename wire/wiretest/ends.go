@@ -85,7 +85,7 @@ func closesAtEveryPoint(t *testing.T, open Maker) {
 	ending(t, open, func(all []wire.Carrier) error { return errors.Join(all[0].Close(), all[1].Close()) }, wire.ErrClosed)
 }
 
-// closeWaits: when Close returns, no done function of the carrier's frames is running, on any goroutine.
+// closeWaits checks that no done function of a carrier's frames runs any more, on any goroutine, when Close returns.
 func closeWaits(t *testing.T, open Maker) {
 	for me := range 2 { // the carrier that is closed: the sender's or the receiver's
 		all := carriers(t, open, 2)
@@ -119,7 +119,7 @@ func closeWaits(t *testing.T, open Maker) {
 	}
 }
 
-// badFrames: a frame that cannot be read ends its port, which reports why, and no other port.
+// badFrames checks that a frame that cannot be read ends its port, which reports why, and no other port.
 func badFrames(t *testing.T, open Maker) {
 	transfers := wire.Edge{ID: 3, From: 1, To: 0}
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func badFrames(t *testing.T, open Maker) {
 	}
 }
 
-// badMessages: a message that cannot be sent is refused and freed, and the port goes on.
+// badMessages checks that a message that cannot be sent is refused and freed, and that the port still works.
 func badMessages(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e := w.edge(0, 1)
@@ -217,7 +217,7 @@ type ill struct{ why error }
 func (ill) Done() bool    { return false }
 func (i ill) Wait() error { return i.why }
 
-// failedEvents: a buffer whose device work failed ends the port, which reports why, and is freed once.
+// failedEvents checks that a buffer whose device work failed ends the port, which reports why, and is freed once.
 func failedEvents(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e := w.edge(0, 1)
@@ -241,8 +241,8 @@ func failedEvents(t *testing.T, open Maker) {
 	}
 }
 
-// failure: once a peer has failed, everything in progress ends with a PeerError, and every buffer is freed exactly
-// once.
+// failure checks that once a peer has failed, everything in progress ends with a PeerError, and every buffer is freed
+// exactly once.
 func failure(t *testing.T, open Maker) {
 	why := errors.New("out of memory")
 	w := newWorld(t, open, 3, 1)
@@ -291,7 +291,8 @@ func failure(t *testing.T, open Maker) {
 	}
 }
 
-// whatNobodyTook: Close frees messages that arrived and were not taken, that wait for a slot, or are on their way.
+// whatNobodyTook checks that Close frees messages that arrived and were not taken, wait for a slot, or are on their
+// way.
 func whatNobodyTook(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)

@@ -36,8 +36,9 @@ func randomMessage(g *rand.Rand, owners *[]*owner) []wire.Buffer {
 	return parts
 }
 
-// messages: messages of several edges at once come whole, are reported once, and are taken in any order by Key. The
-// sender's buffers are freed once where bytes are copied, and belong to the receiver where memory changes hands.
+// messages checks that messages of several edges at once come whole, are reported once, and are taken in any order by
+// Key. The sender's buffers are freed once where bytes are copied, and belong to the receiver where memory changes
+// hands.
 func messages(t *testing.T, open Maker) {
 	for seed := range uint64(6) {
 		for _, slots := range []int{0, 3} {
@@ -69,7 +70,7 @@ func messages(t *testing.T, open Maker) {
 					t.Fatal(err)
 				}
 			}
-			for range all { // taken as they come, since slots may be few
+			for range all { // take each message as it comes, since slots may be few
 				a := wait(t, w.came, "a message")
 				got, here := w.Port(a.Edge.To).Take(a.Edge, a.Key)
 				if _, twice := w.Port(a.Edge.To).Take(a.Edge, a.Key); !here || twice {
@@ -102,7 +103,7 @@ func messages(t *testing.T, open Maker) {
 	}
 }
 
-// credits: with n slots, at most n messages come before one is taken; other edges go on meanwhile.
+// credits checks that with n slots, at most n messages come before one is taken. Other edges are not blocked meanwhile.
 func credits(t *testing.T, open Maker) {
 	for slots := 1; slots <= 3; slots++ {
 		w := newWorld(t, open, 3, slots)
@@ -120,7 +121,7 @@ func credits(t *testing.T, open Maker) {
 				t.Fatalf("message %d came where %d is due", a.Key, k)
 			}
 		}
-		// A message that lacks a credit holds up no other edge.
+		// A message that lacks a credit blocks no other edge.
 		if err := w.Port(0).Send(other, 77, 0, nil, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +149,8 @@ func credits(t *testing.T, open Maker) {
 	}
 }
 
-// epochs: messages of a later epoch wait for it; those of an earlier one are dropped, and their slots go back.
+// epochs checks that messages of a later epoch wait for it. Messages of an earlier epoch are dropped, and their slots
+// go back.
 func epochs(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 2)
 	e := w.edge(0, 1)
@@ -189,8 +191,8 @@ func epochs(t *testing.T, open Maker) {
 	w.close()
 }
 
-// epochsOfCollectives: a collective's messages that came before their epoch are received before those that come
-// within it.
+// epochsOfCollectives checks the order of a collective's messages: those that came before their epoch are received
+// before those that come within it.
 func epochsOfCollectives(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e, err := w.table.Edge(wire.Name{From: 0, To: 1, Group: 9}, 0)
@@ -257,8 +259,8 @@ func (l late) Wait() error {
 	return nil
 }
 
-// events: a message is sent once its buffers are complete, and later messages of its edge after it. Other edges do
-// not wait.
+// events checks that a message is sent once its buffers are complete, and later messages of its edge after it. Other
+// edges do not wait.
 func events(t *testing.T, open Maker) {
 	w := newWorld(t, open, 3, 0)
 	one, other := w.edge(0, 1), w.edge(0, 2)
@@ -288,7 +290,7 @@ func events(t *testing.T, open Maker) {
 	w.close()
 }
 
-// bothWays: two workers send each other more than any pipe holds before either takes anything.
+// bothWays makes two workers send each other more than any pipe can hold, before either takes a message.
 func bothWays(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	edges := []wire.Edge{w.edge(0, 1), w.edge(1, 0)}

@@ -159,8 +159,8 @@ func saysWhatItIs(t *testing.T, open Maker) {
 
 var edge = wire.Edge{ID: 7, From: 0, To: 1}
 
-// postedInEitherOrder: a receive may be posted before or after its send. Frames of an edge come in order, of any
-// size, posted singly or several together.
+// postedInEitherOrder posts receives before or after their sends. Frames of an edge come in order, of any size, posted
+// singly or several together.
 func postedInEitherOrder(t *testing.T, open Maker) {
 	sizes := []int{1, 0, 300_000, 17, 4096, 65536, 65537}
 	for _, first := range []string{"send", "receive"} {
@@ -228,8 +228,8 @@ func signal(f func()) <-chan struct{} {
 	return c
 }
 
-// lengths: unequal lengths give an error at the receiver, in either order of posting, and also at the sender where
-// memory changes hands.
+// lengths checks that unequal lengths give an error at the receiver, in either order of posting, and also at the sender
+// where memory changes hands.
 func lengths(t *testing.T, open Maker) {
 	for _, sizes := range [][2]int{{10, 12}, {12, 10}, {0, 1}, {1, 0}} {
 		for _, sendsFirst := range []bool{false, true} {

@@ -1,18 +1,18 @@
 // Package memory reads memory that another process on this host lends.
 //
-// In: the address of some bytes in a process, and a proof that the process keeps in its memory as long as those
-// bytes are valid. Out: the bytes, by one copy, without any work of that process. Refused: a process that does not
-// have the proof at the announced address, and everything that the kernel does not allow.
+// In: the address of some bytes in a process, and a proof that the process keeps in its memory as long as those bytes
+// are valid. Out: the bytes, by one copy, without any work of that process. Refused: a process that does not have the
+// proof at the announced address, and everything that the kernel does not allow.
 //
-// The proof prevents wrong reads. A process number may belong to another process by now, and memory may be in use
-// for something else. So a lender wipes the proof before anything else. The reader reads it once more after the
-// bytes; if it is still there, the bytes are good. No other process may have the same proof.
+// The proof prevents wrong reads. A process number may belong to another process by now, and memory may be in use for
+// something else. So a lender wipes the proof before it frees or reuses lent memory. The reader reads the proof once
+// more after the bytes; if it is still there, the bytes are good. No other process may have the same proof.
 //
 // Linux allows this (process_vm_readv) between processes of one user and one process namespace. The Yama module may
-// restrict it to descendants. A lender then also admits the descendants of its parent, which are the processes that
-// one launcher has started. The smallest right that the kernel has for this is the right to trace the process; it
-// ends when that parent ends. If the parent is process 1, the ancestor of all processes, the lender admits nobody.
-// On other systems, and where the kernel refuses, nothing can be read.
+// restrict it to ancestors of the lender. A lender then also permits it to the descendants of its parent, which are the
+// processes that one launcher has started. The smallest right that the kernel has for this is the right to trace the
+// process; it ends when that parent ends. If the parent is process 1, the ancestor of all processes, the lender gives
+// nobody this right. On other systems, and where the kernel refuses, nothing can be read.
 package memory
 
 import (

@@ -23,7 +23,7 @@ var thisHost = sync.OnceValue(func() uint64 {
 		return 0
 	}
 	sum := sha256.Sum256(append(boot, numbers...))
-	return binary.LittleEndian.Uint64(sum[:]) >> 1 // 63 bits: it travels as a length, which is signed
+	return binary.LittleEndian.Uint64(sum[:]) >> 1 // 63 bits, because it travels as a length, which is signed
 })
 
 func thisProcess() uint32 { return uint32(os.Getpid()) }

@@ -30,8 +30,8 @@ func TestMemoryThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// If freed memory contained the proof, the loan is reported as gone. If the proof is still there, the error does not
-// say that the process has ended.
+// TestMemoryThatIsFreed: if the proof was in freed memory, the loan is reported as gone. If the proof is still there,
+// the error does not say that the process has ended.
 func TestMemoryThatIsFreed(t *testing.T) {
 	data, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -60,7 +60,8 @@ func TestMemoryThatIsFreed(t *testing.T) {
 	}
 }
 
-// A launcher's processes are let in, but not those of process 1, from which all processes descend.
+// TestWhoIsLetIn: the processes of a launcher may read memory, but not those of process 1, from which all processes
+// descend.
 func TestWhoIsLetIn(t *testing.T) {
 	kernel := setTracer
 	defer func() { setTracer = kernel }()

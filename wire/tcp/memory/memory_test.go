@@ -139,7 +139,8 @@ func TestFalseLoans(t *testing.T) {
 	}
 }
 
-// Bytes are not accepted if the proof after them is gone. The error for an address without memory names its process.
+// TestTheEndOfALoan: bytes are not accepted if the proof is gone afterwards. The error for an address without memory
+// names the process.
 func TestTheEndOfALoan(t *testing.T) {
 	data := bytes.Repeat([]byte{5}, 100)
 	proof := &Proof{1, 2, 3}
