@@ -97,7 +97,8 @@ func TestIssuingAhead(t *testing.T) {
 	})
 }
 
-// Options.Ahead is refused for BaPipe's boards and for shared cores, which are not devices with a host.
+// TestDevicesThatHaveNoHost: Options.Ahead is refused for BaPipe's boards and for shared cores, which are not devices
+// with a host.
 func TestDevicesThatHaveNoHost(t *testing.T) {
 	p, c := program(t, "1f1b", 2, 2, 1), Uniform(2, 1, 1, 0)
 	c.Cores = machine.Share(1)
@@ -153,7 +154,8 @@ func TestSlotsArePlayed(t *testing.T) {
 	}
 }
 
-// A slot whose return takes an invalid time is refused, like a message that takes an invalid time.
+// TestCreditsThatTakeNoTimeOfAClock: a slot whose return takes an invalid time is refused, like a message that takes an
+// invalid time.
 func TestCreditsThatTakeNoTimeOfAClock(t *testing.T) {
 	c := Uniform(2, 1, 1, 0.5)
 	for s := range c.Stages {

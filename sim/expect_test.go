@@ -38,8 +38,8 @@ func TestWorkersFallBehindInTurn(t *testing.T) {
 	}
 }
 
-// A step is a convex function of the computing times, so workers at different paces are never faster than workers at
-// one pace.
+// TestPacesNeverShortenAStep: a step is a convex function of the computing times, so workers at different paces are
+// never faster than workers at one pace.
 func TestPacesNeverShortenAStep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := randomCase(t)

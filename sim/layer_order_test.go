@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// A plan that runs layers in its own order has the same costs as on a profile in that order.
+// TestAPlansOwnOrder: a plan that runs layers in its own order has the same costs as on a profile in that order.
 func TestAPlansOwnOrder(t *testing.T) {
 	p := &profile.Profile{Version: profile.Version, Model: "diamond", Source: profile.SourceImported}
 	for l, from := range [][]int{{-1}, {0}, {0}, {2, 1}} {

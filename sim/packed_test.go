@@ -71,8 +71,8 @@ func TestPackedBoundariesByHand(t *testing.T) {
 	}
 }
 
-// A layer's outputs are packed tensor by tensor, and integers are not packed. If a profile does not know the
-// outputs, they count as one tensor.
+// TestPackedBytesOfLayers: a layer's outputs are packed tensor by tensor, and integers are not packed. If a profile
+// does not know the outputs, they count as one tensor.
 func TestPackedBytesOfLayers(t *testing.T) {
 	cost := []profile.Cost{{Device: "cpu", MicroBatch: 3, OutputBytes: 3 * 4 * 30}}
 	p := &profile.Profile{Layers: []profile.Layer{

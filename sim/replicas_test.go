@@ -172,7 +172,8 @@ func TestStepsOfDividedReplicas(t *testing.T) {
 	}
 }
 
-// With plan.Blocks only blocks are recomputed: the block's forward of 1 s runs again, the head's does not.
+// TestBlocksAloneAreComputedAgain: with plan.Blocks only blocks are recomputed. The block's forward of 1 s runs again,
+// the head's does not.
 func TestBlocksAloneAreComputedAgain(t *testing.T) {
 	for again, want := range map[plan.Recompute]float64{plan.KeepAll: 5, plan.Blocks: 6, plan.KeepInput: 7} {
 		k := replicated(t, 1, func(pl *plan.Plan, _ *profile.Profile, _ *cluster.DeviceType) {
@@ -183,8 +184,8 @@ func TestBlocksAloneAreComputedAgain(t *testing.T) {
 	}
 }
 
-// Recomputed attention scores add their time to the backward and are no longer saved. A profile without scores is
-// refused.
+// TestScoresAreComputedAgain: recomputed attention scores add their time to the backward and are no longer saved. A
+// profile without scores is refused.
 func TestScoresAreComputedAgain(t *testing.T) {
 	selective := func(scores profile.Scores) (kept, again StageCost) {
 		change := func(how plan.Recompute) func(*plan.Plan, *profile.Profile, *cluster.DeviceType) {

@@ -106,7 +106,8 @@ func TestTheSameBytesTwice(t *testing.T) {
 	}
 }
 
-// Four workers on two cores take at least the total work divided by two, and never compute three at once.
+// TestCoresAreShared: four workers on two cores take at least the total work divided by two, and never compute three at
+// once.
 func TestCoresAreShared(t *testing.T) {
 	tl, sum, err := Run(program(t, "1f1b", 4, 8, 1), on(2, Uniform(4, 1, 2, 0)), Options{Record: true})
 	if err != nil {

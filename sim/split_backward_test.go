@@ -53,8 +53,8 @@ func TestWhatHalvesHold(t *testing.T) {
 	}
 }
 
-// In a split backward, the first half makes the gradients of layers without halves, and the second half makes the
-// rest. Each half has its own peak.
+// TestHalvesMakeGradientsApart: in a split backward, the first half makes the gradients of layers without halves, and
+// the second half makes the rest. Each half has its own peak.
 func TestHalvesMakeGradientsApart(t *testing.T) {
 	p, err := family.Generate("zb-h1", schedule.Settings{Placement: [][]int{{0}}, MicroBatches: 2})
 	if err != nil {

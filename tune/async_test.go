@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Asynchronous data parallelism is planned if its schedule is fixed, with or without the number of stages or of
-// micro-batches.
+// TestAsynchronousDataParallelismIsPlanned: asynchronous data parallelism is planned if its schedule is fixed, with or
+// without the number of stages or of micro-batches.
 func TestAsynchronousDataParallelismIsPlanned(t *testing.T) {
 	for _, fix := range []Overrides{{Schedule: "dp-async"}, {Schedule: "dp-async", Stages: 1},
 		{Schedule: "dp-async", MicroBatches: 4}} {

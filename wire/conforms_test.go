@@ -42,7 +42,8 @@ func TestShapedIsACarrier(t *testing.T) {
 	})
 }
 
-// Carriers that were not made together do not connect, even if another process has made them by the same steps.
+// TestCarriersOfAnotherMakingAreStrangers: carriers that were not made together do not connect, even if another process
+// has made them by the same steps.
 func TestCarriersOfAnotherMakingAreStrangers(t *testing.T) {
 	const child, says = "MILLRACE_TEST_WIRE_ADDRESS", "address "
 	all, err := wire.InProcess(2)

@@ -112,7 +112,8 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// Any header frame is either read within the limits or refused. What was read is encoded to the same bytes again.
+// FuzzHeader: any header frame is either read within the limits or refused. What was read is encoded to the same bytes
+// again.
 func FuzzHeader(f *testing.F) {
 	for seed := range uint64(20) {
 		h := randomHeader(rand.New(rand.NewPCG(seed, 1)))
@@ -153,7 +154,8 @@ func TestAQueueForgetsItsFirst(t *testing.T) {
 	}
 }
 
-// Edges between two workers are numbered separately, in their own order, whatever other edges are named in between.
+// TestTheTableNumbersEdgesOfAPair: edges between two workers are numbered separately, in their own order, whatever
+// other edges are named in between.
 func TestTheTableNumbersEdgesOfAPair(t *testing.T) {
 	var a, b Table
 	for _, table := range []*Table{&a, &b} {

@@ -21,7 +21,8 @@ func TestItNeedsAWorker(t *testing.T) {
 	}
 }
 
-// A closed worker leaves no end of a pipe open, even if another worker makes a pipe to it afterwards.
+// TestNoPipeStaysOpen: a closed worker leaves no end of a pipe open, even if another worker makes a pipe to it
+// afterwards.
 func TestNoPipeStaysOpen(t *testing.T) {
 	files := func() int {
 		open, err := os.ReadDir("/proc/self/fd")

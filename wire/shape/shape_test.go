@@ -28,8 +28,8 @@ func shaped(t *testing.T, n int, links func(from, to int) shape.Link) []wire.Car
 	return all
 }
 
-// On the clock of a synctest bubble a message takes latency + bytes / bandwidth, to the nanosecond. Transfers on one
-// link follow each other while their latencies overlap.
+// TestALinkTakesItsTime: on the clock of a synctest bubble a message takes latency + bytes / bandwidth, to the
+// nanosecond. Transfers on one link follow each other while their latencies overlap.
 func TestALinkTakesItsTime(t *testing.T) {
 	link := func(from, to int) shape.Link { return shape.Link{Latency: 5 * time.Millisecond, BytesPerSecond: 1000} }
 	for _, c := range []struct {
@@ -152,7 +152,7 @@ func TestASlowLinkIsNoFastOne(t *testing.T) {
 	})
 }
 
-// A send during Close ends before Close returns, and leaves nothing running.
+// TestASendBesideCloseEnds: a send during Close ends before Close returns, and leaves nothing running.
 func TestASendBesideCloseEnds(t *testing.T) {
 	for range 100 {
 		all := shaped(t, 2, func(from, to int) shape.Link { return shape.Link{Latency: time.Hour} })

@@ -259,7 +259,8 @@ func TestWhatIsLentIsFreed(t *testing.T) {
 	}
 }
 
-// If a container's rules forbid all reading of memory, frames travel as bytes, and the reason is logged.
+// TestMemoryThatIsReadForNobody: if a container's rules forbid all reading of memory, frames travel as bytes, and the
+// reason is logged.
 func TestMemoryThatIsReadForNobody(t *testing.T) {
 	const inside = "MILLRACE_TCP_RULES"
 	if os.Getenv(inside) == "" {

@@ -56,7 +56,7 @@ var loan = struct {
 	data  [chunkBytes + 10]byte
 }{proof: memory.Proof{1, 2, 3}}
 
-// Whatever a member sends, every receive ends once, and only posted buffers are written.
+// FuzzFrames: whatever a member sends, every receive ends once, and only posted buffers are written.
 func FuzzFrames(f *testing.F) {
 	f.Add(framesOf(1, nil, []byte("12345678"), []byte{1}), false)
 	f.Add(append(framesOf(1, nil), appendPrefix(nil, kindLeave, chunk{})...), true)
@@ -142,7 +142,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// A dialler detects a listener that does not know the token, whatever it answers, and reads no more than it may.
+// FuzzAnswers: a dialler detects a listener that does not know the token, whatever it answers, and reads no more than
+// it may.
 func FuzzAnswers(f *testing.F) {
 	var right bytes.Buffer
 	if answer(&right, challenge, 0, make([]byte, 32)) != nil || answer(&right, welcome, 0, make([]byte, 32)) != nil {

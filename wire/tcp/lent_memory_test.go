@@ -123,7 +123,8 @@ func TestWhatIsLentIsTakenBack(t *testing.T) {
 	}
 }
 
-// A receiver that cannot use an offer does not answer it, and frames come over the connection.
+// TestOffersThatCannotBeTaken: a receiver that cannot use an offer does not answer it, and frames come over the
+// connection.
 func TestOffersThatCannotBeTaken(t *testing.T) {
 	lends(t)
 	for name, change := range map[string]func(*memory.Loan){
@@ -236,7 +237,8 @@ func TestMemoryThatIsNotThere(t *testing.T) {
 	}
 }
 
-// The disappearance of a lender is noticed, even if earlier frames wait for receives that are never posted.
+// TestLendersThatAreGone: the disappearance of a lender is noticed, even if earlier frames wait for receives that are
+// never posted.
 func TestLendersThatAreGone(t *testing.T) {
 	lends(t)
 	_, m, said := receiver(t)
@@ -287,8 +289,8 @@ func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	}
 }
 
-// If the kernel lets only one of two processes read the other, frames in the other direction travel as bytes. Both
-// directions get the same data.
+// TestAProcessThatMayNotRead: if the kernel lets only one of two processes read the other, frames in the other
+// direction travel as bytes. Both directions get the same data.
 func TestAProcessThatMayNotRead(t *testing.T) {
 	lends(t)
 	p := begin(t, task{Rank: 1, Does: "exchange", Lent: allLent, Apart: true})

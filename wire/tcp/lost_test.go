@@ -26,8 +26,8 @@ func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
 	return c, member(t, a, b, hello{service: frames, from: 0, to: 1, session: 1, streams: 1}), said
 }
 
-// A connection that breaks ends everything with its worker, but only after some time in which Fail may give the
-// reason.
+// TestAConnectionThatBreaks: a connection that breaks ends everything with its worker, but only after some time in
+// which Fail may give the reason.
 func TestAConnectionThatBreaks(t *testing.T) {
 	for name, breaks := range map[string]func(*Conn){
 		"end":   func(m *Conn) { m.raw.Close() },
@@ -61,7 +61,7 @@ func TestAConnectionThatBreaks(t *testing.T) {
 	}
 }
 
-// Both ends see the progress of a long frame before it is complete.
+// TestBytesThatMove: both ends see the progress of a long frame before it is complete.
 func TestBytesThatMove(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, _ := listen(t, Config{Process: 1, limits: quick()})
@@ -101,7 +101,7 @@ func TestBytesThatMove(t *testing.T) {
 	}
 }
 
-// A worker that leaves in good order is not lost.
+// TestLeaving: a worker that leaves in good order is not lost.
 func TestLeaving(t *testing.T) {
 	c, m, said := receiver(t)
 	m.leave()
@@ -118,7 +118,7 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// A worker that closes its carrier while others still send to it leaves in good order.
+// TestLeavingWhileOthersSend: a worker that closes its carrier while others still send to it leaves in good order.
 func TestLeavingWhileOthersSend(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, _ := listen(t, Config{Process: 1, limits: quick()})
@@ -149,7 +149,7 @@ func TestLeavingWhileOthersSend(t *testing.T) {
 	}
 }
 
-// A send to an address where nobody listens ends with an error that names the address.
+// TestNobodyListens: a send to an address where nobody listens ends with an error that names the address.
 func TestNobodyListens(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -178,7 +178,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// A worker is lost if its process accepts connections but never answers, like a stopped process.
+// TestAListenerThatSaysNothing: a worker is lost if its process accepts connections but never answers, like a stopped
+// process.
 func TestAListenerThatSaysNothing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -211,7 +212,7 @@ func TestAListenerThatSaysNothing(t *testing.T) {
 	}
 }
 
-// A receiver that takes nothing for a long time, while its host answers, is not lost.
+// TestASlowReceiverIsNotLost: a receiver that takes nothing for a long time, while its host answers, is not lost.
 func TestASlowReceiverIsNotLost(t *testing.T) {
 	t.Parallel()
 	short := quick()
@@ -240,7 +241,7 @@ func TestASlowReceiverIsNotLost(t *testing.T) {
 	}
 }
 
-// Frames that streams deliver in another order still end in the order of their edge.
+// TestReceivesEndInOrder: frames that streams deliver in another order still end in the order of their edge.
 func TestReceivesEndInOrder(t *testing.T) {
 	s := newSource()
 	e := wire.Edge{ID: 5, From: 0, To: 1}
@@ -284,7 +285,7 @@ func TestReceivesEndInOrder(t *testing.T) {
 	}
 }
 
-// Credits go before long frames. Streams other than the first take only long frames, in order.
+// TestWhatGoesFirst: credits go before long frames. Streams other than the first take only long frames, in order.
 func TestWhatGoesFirst(t *testing.T) {
 	t1 := newTarget(usual.lent)
 	all := t1.begin(2)

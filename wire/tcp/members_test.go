@@ -82,7 +82,7 @@ func TestMembersThatSendWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A receiver that sends frames is refused.
+// TestReceiversThatSend: a receiver that sends frames is refused.
 func TestReceiversThatSend(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	bad, _ := listen(t, Config{Process: 1, limits: quick()})

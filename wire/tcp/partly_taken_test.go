@@ -30,7 +30,8 @@ func stubborn(t *testing.T) (to *target, near, far net.Conn) {
 	return to, near, far
 }
 
-// Whatever part of a frame is written at once, the rest follows before anything else, and done is called after it.
+// TestWhatIsNotTakenAtOnceFollows: whatever part of a frame is written at once, the rest follows before anything else,
+// and done is called after it.
 func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	for seed := range uint64(30) {
 		g := rand.New(rand.NewPCG(seed, 9))

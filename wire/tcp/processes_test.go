@@ -216,7 +216,7 @@ func flood(all []wire.Carrier, rank, messages int) (string, error) {
 	return "", <-broken
 }
 
-// Two processes exchange the same as two workers of one process, over every kind of connection.
+// TestTwoProcesses: two processes exchange the same as two workers of one process, over every kind of connection.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	inside, err := wire.InProcess(2)
@@ -257,7 +257,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// If a worker's process is killed, the other's run ends with an error that names it.
+// TestAKilledProcess: if a worker's process is killed, the other's run ends with an error that names it.
 func TestAKilledProcess(t *testing.T) {
 	p := begin(t, task{Rank: 1, Does: "flood"})
 	c := task{Rank: 0}.config()
@@ -283,8 +283,8 @@ func TestAKilledProcess(t *testing.T) {
 	}
 }
 
-// If a link is cut silently, both ends notice it and name the other. The test uses smaller limits while frames are
-// in flight. With make soak it uses the default limits, within ten seconds, with and without frames.
+// TestACutLink: if a link is cut silently, both ends notice it and name the other. The test uses smaller limits while
+// frames are in flight. With make soak it uses the default limits, within ten seconds, with and without frames.
 func TestACutLink(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("MILLRACE_SOAK") == "" {

@@ -85,7 +85,7 @@ func helloOf(change func(*hello)) []byte {
 	return h.encode()
 }
 
-// A dialler that does not know the token is refused and logged, whatever it sends, and the run goes on.
+// TestStrangers: a dialler that does not know the token is refused and logged, whatever it sends, and the run goes on.
 func TestStrangers(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, log := listen(t, Config{Process: 1, limits: quick()})
@@ -133,8 +133,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// A dialler that knows the token may still belong to another run or session, or claim a worker that is connected
-// already.
+// TestWhoeverIsNotWanted: a dialler that knows the token is refused if it is of another run or session, or claims a
+// worker that is connected already.
 func TestWhoeverIsNotWanted(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, Run: "r", limits: quick()})
 	b, log := listen(t, Config{Process: 1, Run: "r", limits: quick()})
@@ -169,7 +169,7 @@ func TestWhoeverIsNotWanted(t *testing.T) {
 	}
 }
 
-// A recorded handshake with its frames is refused when it is replayed.
+// TestReplay: a recorded handshake with its frames is refused when it is replayed.
 func TestReplay(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
 	b, log := listen(t, Config{Process: 1, limits: quick()})
@@ -212,8 +212,8 @@ func TestReplay(t *testing.T) {
 	log.says(t, "its token is not this run's")
 }
 
-// Diallers that send a byte now and then, or nothing at all, are dropped in time. Many of them hold up neither the
-// run nor valid connections, and use little memory.
+// TestSlowStrangers: diallers that send a byte now and then, or nothing at all, are dropped in time. Many of them hold
+// up neither the run nor valid connections, and use little memory.
 func TestSlowStrangers(t *testing.T) {
 	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestSlowStrangers(t *testing.T) {
 	}
 }
 
-// All connections of a session may shake hands at once: they do not close each other.
+// TestAllMembersShakeHandsAtOnce: all connections of a session may shake hands at once, without closing each other.
 func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	const workers = 100
 	e, log := listen(t, Config{Process: 0, limits: quick()})
@@ -311,8 +311,8 @@ func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 	t.Errorf("of %d members some are sent away: %s", len(members), log.String())
 }
 
-// All members of a session can shake hands at once. Together they get more time than a single one. The single one's
-// time here is half of what all of them need.
+// TestAllMembersHaveTimeEnough: all members of a session can shake hands at once. Together they get more time than a
+// single one. The single one's time here is half of what all of them need.
 func TestAllMembersHaveTimeEnough(t *testing.T) {
 	const workers = 400
 	shake := func(each time.Duration) (took time.Duration, failed error) {

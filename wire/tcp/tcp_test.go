@@ -46,8 +46,8 @@ func TestItIsACarrierOverTLSWithCertificatesOfBoth(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 2, Config{TLS: both}) })
 }
 
-// Within a process memory changes hands, and between processes messages go over TCP, as in every run with several
-// processes.
+// TestItIsACarrierBesideMemory: within a process memory changes hands, and between processes messages go over TCP, as
+// in every run with several processes.
 func TestItIsACarrierBesideMemory(t *testing.T) {
 	for name, c := range map[string]Config{"plain": {}, "TLS": {TLS: &TLS{}}} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestItIsACarrierBesideMemory(t *testing.T) {
 	}
 }
 
-// Workers of one process share its Endpoint.
+// TestItIsACarrierOfSeveralWorkersAProcess: workers of one process share its Endpoint.
 func TestItIsACarrierOfSeveralWorkersAProcess(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) {
 		ends, at := make([]*Endpoint, (n+1)/2), make([]wire.Address, n)
@@ -159,8 +159,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Connections for a later session wait for its carriers. Connections to closed carriers count as leaving in good
-// order.
+// TestSessions: connections for a later session wait for its carriers. Connections to closed carriers count as leaving
+// in good order.
 func TestSessions(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0})
 	b, _ := listen(t, Config{Process: 1})
@@ -216,7 +216,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// Services have their own connections, and the accepting side knows who dials.
+// TestServices: services have their own connections, and the accepting side knows who dials.
 func TestServices(t *testing.T) {
 	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
 		leader, l := listen(t, Config{Process: 0, TLS: of})
@@ -275,7 +275,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// HTTP works over a service, after the handshake.
+// TestHTTP: HTTP works over a service, after the handshake.
 func TestHTTP(t *testing.T) {
 	leader, _ := listen(t, Config{Process: 0, TLS: &TLS{}})
 	other, _ := listen(t, Config{Process: 1, TLS: &TLS{}})

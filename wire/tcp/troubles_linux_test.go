@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// A problem of this process that keeps it from reaching a running worker is not reported as the loss of that worker.
+// TestTroublesOfThisProcess: a problem of this process that keeps it from reaching a running worker is not reported as
+// the loss of that worker.
 func TestTroublesOfThisProcess(t *testing.T) {
 	authority := newAuthority(t)
 	for name, c := range map[string]struct {

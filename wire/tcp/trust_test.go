@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Certificates that the right authority has not signed are refused on both sides, and so are peers without TLS.
+// TestCertificates: certificates that the right authority has not signed are refused on both sides, and so are peers
+// without TLS.
 func TestCertificates(t *testing.T) {
 	right, wrong := newAuthority(t), newAuthority(t)
 	one := func(a *authority, mutual bool, change func(*TLS)) *TLS {
@@ -113,7 +114,8 @@ func TestWhoeverSitsBetween(t *testing.T) {
 	all.Wait()
 }
 
-// A listener that does not know the token is detected, even if it accepts everybody or repeats what it hears.
+// TestFalseListeners: a listener that does not know the token is detected, even if it accepts everybody or repeats what
+// it hears.
 func TestFalseListeners(t *testing.T) {
 	d, _ := listen(t, Config{limits: quick()})
 	for name, c := range map[string]struct {
@@ -176,7 +178,7 @@ func TestFalseListeners(t *testing.T) {
 	}
 }
 
-// A wrong token is final. A refusal by another start of the run is not, since that start may end soon.
+// TestWhatIsFinal: a wrong token is final. A refusal by another start of the run is not, since that start may end soon.
 func TestWhatIsFinal(t *testing.T) {
 	l, _ := listen(t, Config{Run: "run 1"})
 	for _, c := range []struct {
@@ -203,7 +205,8 @@ func TestWhatIsFinal(t *testing.T) {
 	}
 }
 
-// A worker whose address another start of the run has taken is gone. That is not a failure of its senders.
+// TestAnotherStartIsThere: a worker whose address another start of the run has taken is gone. That is not a failure of
+// its senders.
 func TestAnotherStartIsThere(t *testing.T) {
 	gone, _ := listen(t, Config{Run: "run 0", Process: 1})
 	at := gone.Address()

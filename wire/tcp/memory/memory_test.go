@@ -91,7 +91,7 @@ func canLend(p *Proof) bool {
 	return ok
 }
 
-// Memory that another process lends is read unchanged, and not at all after its death.
+// TestAnotherProcess: memory that another process lends is read unchanged, and not at all after its death.
 func TestAnotherProcess(t *testing.T) {
 	l, c := borrow(t)
 	r, err := Open(l.Loan, l.Proof)
@@ -116,7 +116,7 @@ func TestAnotherProcess(t *testing.T) {
 	}
 }
 
-// A loan with false data is refused.
+// TestFalseLoans: a loan with false data is refused.
 func TestFalseLoans(t *testing.T) {
 	l, _ := borrow(t)
 	for name, change := range map[string]func(*lent){
