@@ -12,7 +12,6 @@ type event struct {
 	what   happening
 }
 
-// happening is a kind of event.
 type happening uint8
 
 const (

@@ -56,7 +56,6 @@ func newJournal(p *schedule.Program, clock *queue, records bool) journal {
 	return j
 }
 
-// stepOf returns the training step of an instruction.
 func (j *journal) stepOf(in schedule.Instruction) int {
 	if in.Kind.OfMinibatch() {
 		return int(in.Micro)

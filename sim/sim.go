@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Options of a run.
+// Options holds the settings of Run; the zero value is usable.
 type Options struct {
 	Ahead  int          // how many computations a host may issue before its device has done them
 	Slots  int          // messages that an edge holds between their send and their receive; 0 means no limit
@@ -91,7 +91,6 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 	return s.timeline(), s.summary(), nil
 }
 
-// workerState is one worker in the simulation.
 type workerState struct {
 	running   bool
 	ended     bool
@@ -239,7 +238,7 @@ func (s *state) happen(e event) {
 	}
 }
 
-// arrive delivers a message.
+// arrive delivers a message: it tells the Gate, hands the memory over if that has not happened yet, and wakes workers.
 func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
 	if occupying {
 		s.workers[from].device.transferring, s.workers[to].device.transferring = false, false

@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// answer is what a planner returned.
 type answer struct {
 	planner string
 	plan    *plan.Plan

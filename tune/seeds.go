@@ -49,7 +49,6 @@ type baselines struct {
 	estimator *estimator
 }
 
-// simulate simulates the baselines.
 func (s baselines) simulate(ctx context.Context) error {
 	if err := s.dataParallel(ctx); err != nil {
 		return err

@@ -54,7 +54,6 @@ func (h *shape) devices() [][]int {
 	return out
 }
 
-// stageOf returns the stage of a layer.
 func (h *shape) stageOf(layer int) int {
 	i, found := slices.BinarySearch(h.cuts, layer)
 	if found {
@@ -95,7 +94,6 @@ func (h *shape) clone() *shape {
 	return &next
 }
 
-// kindOf returns the kind of a shape.
 func kindOf(h *shape) string {
 	switch {
 	case h.stages() == 1 && h.used() == 1:
@@ -108,7 +106,6 @@ func kindOf(h *shape) string {
 	return h.family
 }
 
-// plan returns the shape as a plan.
 func (s *space) plan(h *shape) *plan.Plan {
 	out := &plan.Plan{
 		Version: plan.Version, Model: s.Profile.Model, ModelID: s.Profile.ModelID, Cluster: s.Cluster.Name,

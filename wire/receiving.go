@@ -217,7 +217,6 @@ func (e *inEdge) credit(err error) {
 	}
 }
 
-// give adds credits.
 func (e *outEdge) give(slots uint32) {
 	e.mu.Lock()
 	e.credits += slots

@@ -62,7 +62,6 @@ type Observation struct {
 // Form is an interpretation of equations 1 to 8.
 type Form string
 
-// The forms.
 const (
 	// Adjusted keeps the terms of Printed and corrects the following.
 	Printed Form = "printed"

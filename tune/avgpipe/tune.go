@@ -117,7 +117,7 @@ type PredictionError struct {
 	Settings    int     `json:"settings"`
 }
 
-// Result is the result of a search.
+// Result holds what Tune has found.
 type Result struct {
 	Best     *Pipelined   `json:"best"` // the simulator's choice, as predicted
 	Profiled *Observation `json:"profiled"`
@@ -189,7 +189,6 @@ func (t *tuning) soFar(ctx context.Context) *Result {
 	return t.out
 }
 
-// tuning is the state of a search.
 type tuning struct {
 	Request
 	out        *Result

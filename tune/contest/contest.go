@@ -128,7 +128,6 @@ const mostVisits = 1 << 17
 // hybridReplicas is the number of workers of a stage under hybrid parallelism: two chains of stages side by side.
 const hybridReplicas = 2
 
-// enter simulates one entry.
 func (c Rules) enter(f family.Family, e Entry) Entry {
 	policy := e.Weights
 	e.Verdict = Slower

@@ -64,7 +64,7 @@ func all(ports *wire.Ports, groups []*Group, vectors [][]wire.Buffer) []error {
 	return errs
 }
 
-// add adds float64.
+// add adds the float64 elements of src to dst.
 func add(dst, src []byte, _ wire.DType) error {
 	le := binary.LittleEndian
 	for i := 0; i+8 <= len(dst); i += 8 {

@@ -19,7 +19,6 @@ import (
 // soon is the longest time that an expected event may take on a busy machine.
 const soon = 20 * time.Second
 
-// authority signs certificates.
 type authority struct{ *wiretest.Authority }
 
 func newAuthority(t testing.TB) *authority { return &authority{wiretest.NewAuthority(t)} }
@@ -110,7 +109,7 @@ func closeAll(t testing.TB, all []wire.Carrier) {
 	}
 }
 
-// bufferOf is a buffer of bytes.
+// bufferOf returns a buffer of bytes.
 func bufferOf(data []byte) *wire.Buffer {
 	return &wire.Buffer{DType: wire.U8, Shape: []int64{int64(len(data))}, Data: data}
 }
