@@ -26,8 +26,8 @@ func MeanVariation(spread float64) float64 {
 
 // jitter returns an instruction's time divided by its median.
 //
-// A computation never takes exactly the same time twice, and a pipeline waits for the slowest. Two schedules may take
-// equally long with constant times and still differ on a real machine, because only one of them has a micro-batch in
+// A computation never takes exactly the same time twice, and a pipeline waits for the slowest. With constant times, two
+// schedules may take equally long. On a real machine they still differ, if only one of them has a micro-batch in
 // reserve when a neighbouring worker is late. So instructions take log-normal times around the measured medians with
 // the measured spread. Each factor depends on the instruction only. So the same Program has the same timeline every
 // time, whatever the order in which events are handled.

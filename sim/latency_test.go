@@ -214,9 +214,9 @@ func TestPBNeedsOneLess(t *testing.T) {
 
 // TestAdvanceForward varies AvgPipe's advance (§4.2) on 8 stages with 32 micro-batches, F = 1, B = 2 (LANDSCAPE §C.3).
 // It looks for the smallest advance over 1F1B that reaches AFAB's time, with transfers of SR. With the same advance on
-// every stage but the last, 11 are needed at SR = 0.1 (19 held on the first stage), and 21 at SR = 0.25. Advances that
-// differ by stage are much smaller. If they fall evenly to the last stage, rounded up, 4 are enough; LANDSCAPE has 6,
-// for a grading that it does not describe. If stage i has P_B's advance of 7-i, but at most 3, the first stage holds
+// every stage but the last, 11 are needed at SR = 0.1, and 21 at SR = 0.25. With 11, the first stage holds 19. Advances
+// that differ by stage are much smaller. If they fall evenly to the last stage, rounded up, 4 are enough; LANDSCAPE has
+// 6, for a grading that it does not describe. If stage i has P_B's advance of 7-i, but at most 3, the first stage holds
 // 11.
 func TestAdvanceForward(t *testing.T) {
 	const p, M = 8, 32

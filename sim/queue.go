@@ -19,7 +19,7 @@ const (
 	deviceEnd                  // the device has finished a computation that its host had issued
 	summed                     // a collective, or an update by the reference's thread, is complete
 	arrival                    // a message has arrived
-	occupying                  // a message has arrived that kept both devices busy
+	occupying                  // a message that kept both devices busy has arrived
 	credit                     // a slot of the edge is free again
 )
 

@@ -273,7 +273,7 @@ func (s *state) wakeAll(list []int) {
 	}
 }
 
-// finish ends an instruction that a worker does itself, and lets workers that wait for its core go on.
+// finish ends an instruction that a worker does itself, and wakes workers that wait for its core.
 func (s *state) finish(w int, in schedule.Instruction) {
 	s.executed(w, in)
 	s.issued(w, in, in.Kind.IsCompute())
@@ -282,7 +282,7 @@ func (s *state) finish(w int, in schedule.Instruction) {
 	}
 }
 
-// issued lets a worker's host go on after an instruction.
+// issued makes a worker's host continue with its list after an instruction.
 func (s *state) issued(w int, in schedule.Instruction, done bool) {
 	me := &s.workers[w]
 	me.running = false

@@ -153,7 +153,7 @@ func (mv mover) placeMoves(h *shape, try func(func(*shape) bool)) {
 	}
 }
 
-// apart returns pairs of positions in a shape's order, such that exchanging their devices changes the links between
+// apart returns pairs of positions in a shape's order. Exchanging the devices of a pair changes the links between
 // stages. A pair belongs to two stages, or to a stage and the unused devices. From each innermost group, a stage has
 // only one position in the pairs.
 func (mv mover) apart(h *shape) (pairs [][2]int) {

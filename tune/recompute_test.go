@@ -29,8 +29,8 @@ func held(t *testing.T, schedule, recompute string, want plan.Recompute) int64 {
 }
 
 // TestRecomputeIsKeptOrFound: a fixed recompute applies to every stage of every family. If nothing is fixed, the search
-// finds that recomputing nine layers three at a time fits. No recompute does not fit, nor does recomputing all layers
-// at once.
+// finds that nine layers fit if three at a time are recomputed. They do not fit without recompute, and not if all are
+// recomputed at once.
 func TestRecomputeIsKeptOrFound(t *testing.T) {
 	for _, schedule := range []string{"1f1b", "zb-h1", "interleaved"} {
 		held(t, schedule, "none", plan.KeepAll)

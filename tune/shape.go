@@ -158,9 +158,9 @@ func (s *space) shapeOf(pl *plan.Plan) *shape {
 }
 
 // depths returns a family's K_i for stages with these replica counts. A stage's place is that of its first device in a
-// pipeline of single devices. The stage needs as many micro-batches in flight as the family has at that place, shared
-// by the stage's replicas (for 1F1B this is PipeDream §3.2's NOAM by stage). Replicas that split micro-batches count as
-// one device. Depths do not grow from stage to stage.
+// pipeline of single devices. A stage's replicas share as many micro-batches in flight as the family has at that place
+// (for 1F1B this is PipeDream §3.2's NOAM by stage). Replicas that split micro-batches count as one device. Depths do
+// not grow from stage to stage.
 func depths(counts []int, split bool, warmup func(stages, microBatches int) []int, microBatches int) []int {
 	places := len(counts)
 	if !split {

@@ -243,8 +243,8 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 	return nil
 }
 
-// heldBefore returns the bytes that a worker holds when an instruction starts. It takes the smallest of the last sample
-// before that moment and the samples at it, since a sample at that moment may include the instruction's own memory.
+// heldBefore returns the bytes that a worker holds when an instruction starts. This is the smallest of several samples:
+// the last one before that moment and those at it. A sample at that moment may include the instruction's own memory.
 func heldBefore(samples []trace.MemorySample, atS float64) (bytes int64, ok bool) {
 	n, _ := slices.BinarySearchFunc(samples, atS, func(m trace.MemorySample, at float64) int {
 		if m.AtS <= at {

@@ -3,8 +3,8 @@
 //
 // Input: a model of repeated blocks, a cluster of one device type with kernels (package profile/kernels), and a Shape.
 // Output: a Prediction with the step's time, its parts, and the memory of a device of each stage. Errors: models
-// without blocks, clusters of several device types, and shapes that do not divide the batch or the devices. Of this
-// package, only Best and Rank search, among shapes; package tune searches among all plans.
+// without blocks, clusters of several device types, and shapes that do not divide the batch or the devices. Only
+// Best and Rank search, among shapes; package tune searches among all plans.
 //
 // Planned breaks down the step of any plan, as Explain does for shapes. It simulates the plan again without its sums
 // and without its messages.

@@ -74,8 +74,8 @@ type Endpoint struct {
 	services map[Service]*service
 }
 
-// session is the last session begun, guarded by its Endpoint. Each has a greater number than the one before. A
-// session begins when no carrier of the previous one is open.
+// session is the last session begun, guarded by its Endpoint. Each session has a greater number than the one before. It
+// begins when no carrier of the previous session is open.
 type session struct {
 	number   uint32
 	mine     []int            // the workers in this process

@@ -142,8 +142,8 @@ func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) erro
 	}
 }
 
-// accept opens the sender's memory and answers the offer. If the memory cannot be read it does not answer, and the
-// sender goes on sending chunks.
+// accept opens the sender's memory and answers the offer. If the memory cannot be read, accept does not answer, and the
+// sender still sends chunks.
 func (s *source) accept(l memory.Loan, proof memory.Proof, to io.Writer) (*memory.Reader, error) {
 	lent, err := memory.Open(l, proof)
 	if err != nil {
