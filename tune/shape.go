@@ -12,7 +12,7 @@ import (
 type shape struct {
 	cuts   []int // stage i is layers cuts[i]..cuts[i+1]-1
 	counts []int // number of devices of each stage, taken from order one stage after the other
-	order  []int // the cluster's devices: used ones in the order of stages, then unused ones
+	order  []int // devices: used ones in the order of stages, then unused ones
 	depth  []int // K_i
 	again  []plan.Recompute
 	size   int  // samples of a micro-batch
