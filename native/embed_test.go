@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A file that the patterns of go:embed miss would be compiled here and be missing at a user's, where nobody has this
-// folder.
+// TestEverySourceIsEmbedded checks that the patterns of go:embed match every source file. A file that they miss would
+// compile in this repository, but be missing on a user's machine.
 func TestEverySourceIsEmbedded(t *testing.T) {
 	files := func(of fs.FS) (paths []string) {
 		t.Helper()

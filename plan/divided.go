@@ -114,8 +114,8 @@ func (p *Plan) Runs(costs *profile.Profile) (*Plan, *profile.Profile, error) {
 	return &runs, costs.Divided(parts), nil
 }
 
-// Pieces returns a plan whose stages are runs of pieces. It also returns the fractions into which the model's layers
-// are then divided (model.Model.Divide). layers is their number.
+// Pieces returns a plan whose stages are runs of pieces of the model's layers. It also returns the fractions into which
+// each layer is divided (model.Model.Divide). layers is the number of layers.
 func (p *Plan) Pieces(layers int) (*Plan, [][]float64, error) {
 	if err := p.checkParts(); err != nil {
 		return nil, nil, err
@@ -124,7 +124,7 @@ func (p *Plan) Pieces(layers int) (*Plan, [][]float64, error) {
 	return &runs, runs.pieces(layers), nil
 }
 
-// pieces changes the stages to runs of pieces, and returns each layer's pieces as fractions.
+// pieces renumbers the stages as runs of pieces, and returns each layer's pieces as fractions.
 func (p *Plan) pieces(layers int) [][]float64 {
 	parts := p.parts(layers)
 	p.Stages = slices.Clone(p.Stages)

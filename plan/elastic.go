@@ -22,10 +22,10 @@ const (
 type Reference string
 
 const (
-	// Inline makes each worker update the reference itself, at a fixed place in its list. Runs are bit-equal.
+	// Inline makes each worker update the reference itself, at a fixed place in its list. Repeated runs are bit-equal.
 	Inline Reference = "inline"
 	// Beside updates the reference on a separate thread of each worker, which takes steps from a queue. Pipelines never
-	// wait (AvgPipe §3.2). A pipeline is pulled towards the newest reference, and a run records which one that was.
+	// wait (AvgPipe §3.2). A pipeline is pulled towards the newest reference, and a run records which version that was.
 	Beside Reference = "beside"
 )
 
@@ -74,7 +74,7 @@ func (e *Elastic) Check() error {
 	return nil
 }
 
-// Besides says whether the reference is updated on threads of its own (Beside). That needs several pipelines.
+// Besides says whether the reference is updated on separate threads (Beside). That needs several pipelines.
 func (e *Elastic) Besides() bool { return e != nil && e.Pipelines > 1 && e.Reference == Beside }
 
 // StepSamples returns the samples of one step: the batches of all pipelines that train side by side.

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Other runtimes use a plan's cut points. A plan with anything else that they cannot express is refused with the
-// reason, so that no different plan runs under its name.
+// The functions here write a plan's cut points for other runtimes. A plan with anything else that a runtime cannot
+// express is refused with the reason. Otherwise the runtime would run a different plan under the same name.
 
-// exportable refuses plans that no other runtime can run.
+// exportable refuses plans that the target runtime cannot run.
 func (p *Plan) exportable(target string) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("plan: it cannot be written for %s: %s", target, fmt.Sprintf(format, args...))
@@ -61,7 +61,7 @@ func (p *Plan) sameRecompute(target string) error {
 	return nil
 }
 
-// named refuses a plan whose number of layers differs from the number of names.
+// named refuses a plan that has more or fewer layers than there are names.
 func (p *Plan) named(layers []string) error {
 	if last := p.Stages[len(p.Stages)-1].LastLayer; last != len(layers)-1 {
 		return fmt.Errorf("plan: its last stage ends with layer %d; the model has %d layers", last, len(layers))
@@ -156,9 +156,10 @@ func (p *Plan) MegatronLayout(layers []string) (string, error) {
 	return strings.Join(stages, "|"), nil
 }
 
-// MegatronFlags returns Megatron-LM's other flags: the sizes of its groups, and what it computes with.
+// MegatronFlags returns Megatron-LM's flags other than the layout: sizes of groups and batches, number format,
+// recompute, and how replicas shard and sum.
 func (p *Plan) MegatronFlags() []string {
-	replicas := max(1, len(p.Stages[0].Devices)) // replicas split micro-batches: checked by exportable
+	replicas := max(1, len(p.Stages[0].Devices)) // exportable checks that replicas split micro-batches
 	flags := []string{
 		fmt.Sprintf("--pipeline-model-parallel-size %d", max(1, len(p.Devices())/replicas)),
 		fmt.Sprintf("--micro-batch-size %d", p.MicroBatch/replicas), fmt.Sprintf("--global-batch-size %d", p.Batch())}
@@ -173,7 +174,7 @@ func (p *Plan) MegatronFlags() []string {
 	} else if p.Precision == "f16" {
 		flags = append(flags, "--fp16")
 	}
-	switch p.Stages[0].Recompute { // the same for all stages: checked by sameRecompute
+	switch p.Stages[0].Recompute { // sameRecompute checks that it is the same for all stages
 	case Blocks:
 		flags = append(flags, "--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1")
 	case Selective:
@@ -193,13 +194,13 @@ func (p *Plan) MegatronFlags() []string {
 	if p.Gradients != GradientsBehind {
 		flags = append(flags, "--overlap-grad-reduce")
 	}
-	if n := p.Gradients.BucketBytes(); n > 0 { // of 32-bit gradients
+	if n := p.Gradients.BucketBytes(); n > 0 { // the flag counts 32-bit gradients
 		flags = append(flags, fmt.Sprintf("--ddp-bucket-size %d", max(1, n/4)))
 	}
 	return flags
 }
 
-// fsdp returns the flags that Megatron-Core's page on its FSDP lists for sharding gradients, or weights too.
+// fsdp returns the flags of Megatron-Core's FSDP for a sharding strategy, as its documentation lists them.
 func fsdp(strategy string) []string {
 	return []string{"--use-megatron-fsdp", "--data-parallel-sharding-strategy " + strategy,
 		"--use-distributed-optimizer", "--no-gradient-accumulation-fusion"}

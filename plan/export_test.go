@@ -73,8 +73,8 @@ func stagesOf(t *rapid.T, layout string) []string {
 	return out
 }
 
-// cutBetweenBlocks draws a gpt: its number of blocks, its layers' names, and cuts before blocks or before the norm
-// after the last block.
+// cutBetweenBlocks draws a transformer: its number of blocks, its layers' names, and cuts before blocks or before the
+// norm after the last block.
 func cutBetweenBlocks(t *rapid.T) (blocks int, names []string, cuts []int) {
 	blocks = rapid.IntRange(1, 12).Draw(t, "blocks")
 	for b := 0; b <= blocks; b++ {

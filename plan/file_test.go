@@ -44,7 +44,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// A plan keeps a copy of the cluster that it is for.
+// TestAPlanSaysWhatItIsFor: a plan file keeps a copy of the cluster that the plan is for.
 func TestAPlanSaysWhatItIsFor(t *testing.T) {
 	p := twoStages()
 	if c, err := p.For(); c != nil || err != nil {
@@ -218,7 +218,7 @@ func TestPlansThatContradictThemselves(t *testing.T) {
 	}
 }
 
-// A plan that Decode accepts can be written and read again, and stays the same.
+// FuzzDecode: a plan that Decode accepts can be written and read again, and stays the same.
 func FuzzDecode(f *testing.F) {
 	text, err := json.Marshal(twoStages())
 	if err != nil {

@@ -86,13 +86,13 @@ func ReadDeepSpeedParts(text []byte, layers []string) ([]int, error) {
 	return parts[1 : len(parts)-1], nil
 }
 
-// LayoutFlag is Megatron-LM's flag for the layers of each stage.
+// LayoutFlag is the Megatron-LM flag that says which layers each stage has.
 const LayoutFlag = "--pipeline-model-parallel-layout"
 
-// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout, by itself or among other flags. It
-// accepts the symbols that MegatronLayout writes, | between stages, and x*n or (...)*n for repetitions; commas are
-// ignored. It refuses layouts of other models and stages without a layer, which Megatron-LM allows for stages that
-// only pass data on. It also refuses m, layers that predict several tokens.
+// ReadMegatronLayout reads Megatron-LM's --pipeline-model-parallel-layout, by itself or among other flags. It accepts
+// the symbols that MegatronLayout writes, | between stages, and x*n or (...)*n for repetitions; commas are ignored. It
+// refuses layouts of other models, and the symbol m for layers that predict several tokens. It also refuses stages
+// without a layer, which Megatron-LM allows for stages that only send data on.
 func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
 	if _, behind, is := strings.Cut(layout, LayoutFlag); is {
 		behind = strings.TrimLeft(behind, "= \t")
@@ -147,7 +147,8 @@ func ReadMegatronLayout(layout string, layers []string) ([]int, error) {
 	return cuts, nil
 }
 
-// unrollLayout writes out the repetitions of a layout with at most most symbols.
+// unrollLayout writes out the repetitions of a layout and returns its stages. most is the number of the model's
+// symbols.
 func unrollLayout(layout string, most int) ([]string, error) {
 	var out strings.Builder
 	limit := 2*most + maxLayoutStages

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLayoutsComeBack: a layout written for a runtime is read back as the same stages.
+// TestLayoutsComeBack checks that a layout written for a runtime is read back as the same stages.
 func TestLayoutsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, names, cuts := cutBetweenBlocks(t)
@@ -52,8 +52,8 @@ func TestLayoutsComeBack(t *testing.T) {
 	})
 }
 
-// TestMegatronLayoutsAsPeopleWriteThem reads layouts with repetitions, groups and commas. The expected cuts are by
-// hand.
+// TestMegatronLayoutsAsPeopleWriteThem reads layouts with repetitions, groups and commas. The expected cuts were worked
+// out by hand.
 func TestMegatronLayoutsAsPeopleWriteThem(t *testing.T) {
 	names := gpt(6) // embed, 6 x 2, norm, head, loss
 	for layout, want := range map[string][]int{

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// Devices lists the devices of a plan, ascending; worker i of its Program is the i-th.
+// Devices lists the devices of a plan, ascending. Worker i of the plan's Program runs on the i-th of them.
 func (p *Plan) Devices() []int {
 	var devices []int
 	for _, s := range p.Stages {
@@ -64,7 +64,7 @@ func (p *Plan) On(c *cluster.Cluster) {
 	p.Cluster, p.Hardware = c.Name, strings.Split(strings.TrimSuffix(c.Text(), "\n"), "\n")
 }
 
-// For returns the cluster that the plan is for, or nil if the plan names none.
+// For returns the cluster that the plan is for, or nil if the plan has no copy of one.
 func (p *Plan) For() (*cluster.Cluster, error) {
 	if len(p.Hardware) == 0 {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
 
 // MemoryError says that none of a planner's plans fits the devices, by the planner's own count of memory. It matches
-// ErrMemory. It takes the plan that needs the least memory and names the device that is exceeded most, and by how
-// much.
+// ErrMemory. It describes the plan that needs the least memory. It names the device whose limit that plan exceeds most,
+// and by how much.
 type MemoryError struct {
 	Planner       string
 	Counts        string // what the planner counts as memory
@@ -21,7 +21,7 @@ type MemoryError struct {
 
 	Stages      int    // of the plan that needs SmallestBytes
 	Stage       int    // the stage that exceeds its device most
-	First, Last string // its layers
+	First, Last string // that stage's layers
 	Device      int
 	NeedBytes   int64
 	LimitBytes  int64 // memory of Device

@@ -46,11 +46,11 @@ type Predicted struct {
 	StepS            float64 `json:"step_s"`
 	SamplesPerSecond float64 `json:"samples_per_s"`
 	Bubble           float64 `json:"bubble"` // 1 - sum(busy) / (workers x step)
-	// MemoryBytes is the peak of training by device, with the simulated timing.
+	// MemoryBytes is each device's peak memory in training, with the simulated timing.
 	MemoryBytes []int64 `json:"memory_bytes"`
 	// AtMostBytes is an upper bound on that peak for any timing of training; nil means unknown.
 	AtMostBytes []int64 `json:"at_most_bytes,omitempty"`
-	// EvaluationBytes is such a bound for an evaluation; nil means unknown.
+	// EvaluationBytes is an upper bound on each device's peak memory in an evaluation; nil means unknown.
 	EvaluationBytes []int64   `json:"evaluation_bytes,omitempty"`
 	BusyS           []float64 `json:"busy_s"` // seconds of computing in one step, by device
 	PeakActivations []int     `json:"peak_activations"`
@@ -65,7 +65,7 @@ func (p *Predicted) Needs() []int64 {
 // EvaluationBytes. Unlike Needs it does not cover other timings.
 func (p *Predicted) Evaluated() []int64 { return fullest(p.MemoryBytes, p.EvaluationBytes) }
 
-// fullest returns the maximum by device; lists that are unknown are skipped.
+// fullest returns the maximum for each device. It skips lists that are unknown.
 func fullest(first []int64, others ...[]int64) []int64 {
 	most := slices.Clone(first)
 	for _, bytes := range others {
@@ -84,7 +84,7 @@ type LowerBound struct {
 	Gap   float64 `json:"gap"` // predicted step / bound - 1
 }
 
-// Above returns the gap in words: "5.8 % above", or from twice the bound on "3.1 times that".
+// Above returns the gap in words: "5.8 % above". From twice the bound on it is written as "3.1 times that".
 func (b *LowerBound) Above() string {
 	switch shown := math.Round(1000*b.Gap) / 10; {
 	case b.Gap >= 1:
@@ -96,8 +96,8 @@ func (b *LowerBound) Above() string {
 	}
 }
 
-// Plan says how a model is spread over devices. Its fields are those of a plan's file, and its methods questions about
-// them or other forms of it.
+// Plan says how a model is spread over devices. Its fields are those of a plan file. Its methods answer questions about
+// the plan, or return it in other forms.
 type Plan struct {
 	Version int    `json:"version"`
 	Model   string `json:"model"`
@@ -107,7 +107,7 @@ type Plan struct {
 	Cluster string `json:"cluster"`
 	// Precision is the number format of the prediction, one of cluster.Precisions; "" means f32. Only f32 is trained.
 	Precision string `json:"precision,omitempty"`
-	// Tensor makes each device of the plan a tensor-parallel group; such plans are not trained here.
+	// Hardware holds the text of the cluster's file, line by line; absent for a machine whose workers are threads.
 	Tensor *Tensor `json:"tensor,omitempty"`
 	// Hardware holds the cluster's file, line by line; absent for a machine whose workers are threads.
 	Hardware []string `json:"hardware,omitempty"`
@@ -120,7 +120,7 @@ type Plan struct {
 	MicroBatches int     `json:"micro_batches"`
 	Schedule     string  `json:"schedule"` // a family in package schedule: "1f1b", "afab", "dp", ...
 	Weights      string  `json:"weights"`  // the weight policy: "sync"
-	// Elastic holds the pipelines that run side by side under the weight policy elastic; each has its own step of
+	// Elastic describes the pipelines that train side by side under the weight policy elastic. Each pipeline's step has
 	// MicroBatches.
 	Elastic *Elastic `json:"elastic,omitempty"`
 	// Staleness, for the weight policy asp, is how many minibatches a worker may be ahead of the slowest; absent means
@@ -131,7 +131,8 @@ type Plan struct {
 	Boundary packing.Format `json:"boundary,omitempty"`
 	// Shard says what the replicas of a stage shard; absent means that each keeps everything.
 	Shard Shard `json:"shard,omitempty"`
-	// Gradients says when replicas sum gradients; absent means during the last backward, as they are made.
+	// PostValidate lets updates go ahead of the gradient norm when gradients are clipped. The next step validates the
+	// updates (Qi et al., Zero Bubble, ICLR 2024, §4). The resulting weights are the same.
 	Gradients Gradients `json:"gradients,omitempty"`
 	// PostValidate lets updates go ahead of the gradient norm when gradients are clipped. The next step validates them
 	// (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
@@ -162,8 +163,8 @@ type Asked struct {
 // Batch returns the samples of one step of one pipeline.
 func (p *Plan) Batch() int { return p.MicroBatch * p.MicroBatches }
 
-// Sizes returns the numbers of samples that stages compute at once, ascending. It is a micro-batch or, if replicas
-// split micro-batches, their slices.
+// Sizes returns the numbers of samples that stages compute at once, ascending. A stage computes a micro-batch at once
+// or, if its replicas split micro-batches, a slice.
 func (p *Plan) Sizes() []int {
 	var sizes []int
 	for _, s := range p.Stages {

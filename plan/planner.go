@@ -10,17 +10,17 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Request asks a planner for a plan for this model, on these devices, with this many samples a step.
+// Request asks a planner for a plan for a model, on given devices, with a given number of samples a step.
 type Request struct {
 	Profile *profile.Profile
 	Cluster *cluster.Cluster
 	Batch   int // samples of one step over all devices
-	// MicroBatch fixes the samples of one micro-batch; 0 leaves it to the planner.
+	// MicroBatch fixes the samples of one micro-batch; with 0 the planner chooses.
 	MicroBatch int
-	// Formula is "paper" (also "") or "artifact". The latter follows the published code where it differs.
+	// Formula is "paper" (also "") or "artifact", which follows the published code where it differs from the paper.
 	Formula string
 	// Boundary is the format of activations and gradients sent between stages. Planners see the profile with the packed
-	// sizes (profile.Profile.Packed). The time of packing is left to the simulation of their plans.
+	// sizes (profile.Profile.Packed). Only the simulation of their plans counts the time of packing.
 	Boundary packing.Format
 	// Runnable restricts the search to plans that package run executes, unless the planner's settings say otherwise.
 	Runnable bool
@@ -36,7 +36,7 @@ func (r Request) Blank(planner, replication string) *Plan {
 	}
 }
 
-// SameTime is the relative difference that another order of summing the same times may make.
+// SameTime is the relative difference that rounding may make between sums of the same times in different orders.
 const SameTime = 1e-9
 
 // Planner is one way to find a plan.
@@ -45,16 +45,17 @@ type Planner struct {
 	Paper    string // the paper that describes it
 	Artifact string // the published code that formula "artifact" follows; empty if there is none
 	Settings []Setting
-	// Averages means that its stages are for pipelines side by side, each with its own weights.
+	// Averages means that the planner's stages are for pipelines side by side, each with its own weights.
 	Averages bool
-	// Plan returns the planner's own best plan, with Objective by its own formula. It stops early with ctx's error.
+	// Plan returns the planner's own best plan, with Objective by its own formula. It stops early with ctx's error if
+	// ctx ends.
 	Plan func(ctx context.Context, r Request) (*Plan, error)
 }
 
 var planners = registry.New[Planner]("planner")
 
-// RegisterPlanner adds a planner; call it from an init function. The planner never sees batches that CheckBatch
-// refuses.
+// RegisterPlanner adds a planner; call it from an init function. It wraps the planner so that batches that CheckBatch
+// refuses never reach it.
 func RegisterPlanner(p Planner) {
 	search := p.Plan
 	p.Plan = func(ctx context.Context, r Request) (*Plan, error) {

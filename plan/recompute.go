@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Recompute says what a stage keeps of a micro-batch between its forward and its backward. It computes the rest a
-// second time.
+// Recompute says what a stage keeps of a micro-batch between its forward and its backward. The backward computes the
+// rest again.
 //
-// Its text is "none", "stage", "every K", "blocks" or "selective". JSON booleans of earlier plans are read as the
-// first two: false is none, true is stage.
+// Its text is "none", "stage", "every K", "blocks" or "selective". JSON booleans of earlier plans are read as the first
+// two: false is none, true is stage.
 type Recompute int
 
 const (
@@ -44,7 +44,7 @@ func AtBoundary(again bool) Recompute {
 // Again says whether anything is recomputed.
 func (r Recompute) Again() bool { return r != KeepAll }
 
-// Trained says whether package run executes it. Other settings are only planned and simulated.
+// Trained says whether package run can execute this setting. Other settings are only planned and simulated.
 func (r Recompute) Trained() bool { return r >= KeepInput }
 
 // Segment returns how many layers of a stage are recomputed at a time, for settings that are Trained. The first
@@ -106,7 +106,8 @@ func (r Recompute) String() string {
 	return fmt.Sprintf("every %d", int(r))
 }
 
-// ParseRecompute reads the text form. It also accepts every:K for every K, which a shell would need quotes for.
+// ParseRecompute reads the text form. It also accepts every:K in place of "every K", which a shell would need quotes
+// for.
 func ParseRecompute(text string) (Recompute, error) {
 	switch text {
 	case "none":

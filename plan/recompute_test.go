@@ -34,7 +34,7 @@ func TestRecomputeHasATextForm(t *testing.T) {
 	}
 }
 
-// The lengths of segments in a stage of 5 layers.
+// TestRecomputeSegments checks the length of segments in a stage of 5 layers.
 func TestRecomputeSegments(t *testing.T) {
 	for r, want := range map[Recompute]int{KeepAll: 0, KeepInput: 5, Every(1): 1, Every(2): 2, Every(5): 5,
 		Every(9): 5, Blocks: 0, Selective: 0} {
@@ -44,7 +44,8 @@ func TestRecomputeSegments(t *testing.T) {
 	}
 }
 
-// Blocks makes a run of layers for each block, found by names like block7.mlp, and none for an embedding or a head.
+// TestRecomputedRuns: Blocks makes a run of layers for each block, found by names like block7.mlp. It makes none for an
+// embedding or a head.
 func TestRecomputedRuns(t *testing.T) {
 	names := []string{"embed", "block0.attention", "block0.mlp", "block1.attention", "block1.mlp", "norm", "head"}
 	name := func(at int) string { return names[at] }
@@ -68,7 +69,7 @@ func TestRecomputedRuns(t *testing.T) {
 	}
 }
 
-// Text that parses keeps its meaning when it is written and parsed again, in JSON too.
+// FuzzParseRecompute: text that can be parsed keeps its meaning when it is written and parsed again, in JSON too.
 func FuzzParseRecompute(f *testing.F) {
 	for _, text := range []string{"none", "stage", "every 2", "every:3", "every 0", "every +4", "every"} {
 		f.Add(text)

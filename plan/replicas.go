@@ -13,10 +13,10 @@ import (
 // Shard says what the replicas of a stage shard (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB
 // 2023). Each of n replicas keeps 1/n of what is sharded, and all of the rest.
 //
-//	none   nothing                 gradients are all-reduced
-//	zero1  the optimizer's states  gradients are reduce-scattered, and weights gathered behind the update
-//	zero2  gradients too           the same, scattered for every micro-batch
-//	zero3  weights too             gathered for each forward and backward, scattered for every micro-batch
+//	none   nothing is sharded      gradients are all-reduced
+//	zero1  the optimizer's states  gradients are reduce-scattered, and weights gathered after the update
+//	zero2  gradients too           the same, but gradients are scattered for every micro-batch
+//	zero3  weights too             weights are also gathered for each forward and backward
 //
 // Its text is one of these words; ShardNothing is "none" or empty.
 type Shard string
@@ -96,8 +96,8 @@ func (g Gradients) String() string {
 	return string(g)
 }
 
-// BucketBytes returns the least bytes that are summed at once. 0 means the runtime's own size, or with "behind"
-// everything at once.
+// BucketBytes returns the least bytes that are summed at once. 0 means the runtime's own size or, with "behind", that
+// everything is summed at once.
 func (g Gradients) BucketBytes() int64 {
 	size, _ := strings.CutPrefix(string(g), "bucket=")
 	n, err := cluster.ParseBytes(size)
@@ -127,7 +127,8 @@ func (g *Gradients) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// checkReplicas refuses shard and gradients settings for plans in which no single sum covers all replicas.
+// checkReplicas refuses unknown texts of shard and gradients. It also refuses settings of theirs that need one sum over
+// all replicas, for plans whose updates are not synchronous.
 func (p *Plan) checkReplicas() error {
 	if _, err := ParseShard(string(p.Shard)); err != nil {
 		return err

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// Plan files keep the words for what replicas divide and for when they sum. Unknown words are refused by name.
+// TestWordsOfReplicas: plan files keep the words for what replicas shard and for when they sum gradients. Errors name
+// unknown words.
 func TestWordsOfReplicas(t *testing.T) {
 	p := Plan{Version: Version, Model: "m", Cluster: "c", Planner: "auto", Schedule: "dp", Weights: "sync",
 		Replication: "round_robin", MicroBatch: 1, MicroBatches: 2, Stages: []Stage{{LastLayer: 1, Devices: []int{0, 1}}}}

@@ -11,12 +11,13 @@ import (
 // Rival is a plan that lost to the chosen one: the best of its kind.
 type Rival struct {
 	Kind string `json:"kind"` // a schedule, "replicated " plus one, "data parallelism", "one worker" or a planner
-	Name string `json:"name"` // its schedule, stages and workers; and its warm-up if that differs from the schedule's
-	// Stages of the plan: 1 means one worker or data parallelism. Absent for a formula, as are the next two.
+	Name string `json:"name"` // its schedule, stages and workers; also its warm-up if that is not the schedule's own
+	// Stages is the number of stages: 1 means one worker or data parallelism. Like MicroBatches and MicroBatch it is
+	// absent for a formula.
 	Stages       int `json:"stages,omitempty"`
 	MicroBatches int `json:"micro_batches,omitempty"`
 	MicroBatch   int `json:"micro_batch,omitempty"` // samples
-	// A step by the simulator, or by a formula if Why says so.
+	// StepS is the time of a step by the simulator, or by a formula if Why says so.
 	StepS       float64 `json:"step_s"`
 	Bubble      float64 `json:"bubble"`
 	MemoryBytes int64   `json:"memory_bytes"` // of the fullest device

@@ -45,8 +45,8 @@ func (p Planner) CheckSettings(set map[string]string) error {
 	return nil
 }
 
-// SettingsReader reads a request's settings, using a planner's table for their defaults and allowed words. It keeps
-// the first error.
+// SettingsReader reads a request's settings. It takes their defaults and allowed words from a planner's table, and
+// keeps the first error.
 type SettingsReader struct {
 	planner   string
 	table     []Setting
@@ -69,8 +69,8 @@ func (s *SettingsReader) Fail(format string, args ...any) {
 	}
 }
 
-// ReadSettings returns a reader of a request's settings for a planner with this table. It refuses names that are not
-// in the table. It also refuses formulas other than paper and, if there is published code, artifact.
+// ReadSettings returns a reader of a request's settings for a planner with this table. It refuses names that are not in
+// the table. It accepts the formula paper and, if there is published code, artifact.
 func ReadSettings(planner string, table []Setting, published bool, r Request) *SettingsReader {
 	s := &SettingsReader{planner: planner, table: table, set: r.Set, published: r.Formula == "artifact",
 		asked: map[string]bool{}}
@@ -86,7 +86,7 @@ func ReadSettings(planner string, table []Setting, published bool, r Request) *S
 	return s
 }
 
-// of returns a setting and its text: the given one or the default.
+// of returns a setting and its text, which is the given one or the default.
 func (s *SettingsReader) of(name string) (Setting, string) {
 	i := slices.IndexFunc(s.table, func(one Setting) bool { return one.Name == name })
 	if i < 0 {

@@ -11,12 +11,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/storytest"
 )
 
-// TestStories runs the stories in testdata, about what a plan file says and which files are refused.
+// TestStories runs the stories in testdata: what a plan file says, and which files are refused.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld holds the story's plan file as decoded JSON.
+// storyWorld holds the story's plan file as decoded JSON. Each plan command replaces it.
 type storyWorld struct{ file map[string]any }
 
 // Do implements storytest.World.

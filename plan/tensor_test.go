@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A plan has two stages, and each has two replicas of groups of eight. Megatron-LM's flags are by hand; other
-// exports refuse the plan.
+// TestGroupsForMegatron has a plan of two stages, each with two replicas that are tensor-parallel groups of eight
+// devices. The expected Megatron-LM flags were worked out by hand. Other exports refuse the plan.
 func TestGroupsForMegatron(t *testing.T) {
 	p := &plan.Plan{Version: 1, Model: "gpt", Planner: "shape", Schedule: "1f1b", Weights: "sync", Replication: "split",
 		MicroBatch: 4, MicroBatches: 6, Precision: "bf16", Tensor: &plan.Tensor{Devices: 8, SequenceParallel: true},

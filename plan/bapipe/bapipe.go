@@ -1,29 +1,33 @@
 // Package bapipe is BaPipe's exploration (§3).
 //
 // For each micro-batch size, order of the devices along the chain, and schedule that suits them, it finds a balanced
-// partition. It returns the one whose mini-batch takes the least time by Tables I and II. Errors: settings that
-// allow no partition, more than mostLayers layers, and a plan.MemoryError if nothing fits.
+// partition. It returns the one whose mini-batch takes the least time by Tables I and II. Errors: settings that allow
+// no partition, more than mostLayers layers, and a plan.MemoryError if nothing fits.
 //
-// Balanced partition (Fig. 2, §3.3): first, layers are divided by T = 1/sum(1/T_n), iterated. If a transfer forth
-// and back takes longer than the longest stage computes, only cuts with features below a_th are used. Otherwise
-// boundary layers are divided between neighbours. Stages must always hold their weights, gradients and features.
+// Notation, as in the paper: F and B are the times of a forward and a backward, and SR is the time of a transfer. N is
+// the number of stages and M the number of micro-batches. T_n is the time of the whole model on device n.
 //
-// Details that the paper leaves open: the iteration ends at the partition whose longest stage is shortest, found by
-// recursion. a_th is the bytes that the chain's slowest link carries there and back within T, raised until there are
-// enough cuts. Final stages may differ, so the tables' F + B is the longest stage's and SR the longest transfer.
-// Beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for links below Table I's bandwidth, transfers set the
-// pace instead of F + B. A divided layer is kept only if the formula then gives less, because it sends the layer's
-// input and a part of its output. Plain data parallelism is compared with all of them (Table III's ResNet-50),
-// unless dp=off.
+// Balanced partition (Fig. 2, §3.3): first, each device gets layers that take about T = 1/sum(1/T_n). If a transfer
+// forth and back takes longer than the longest stage computes, cuts are allowed only where the features are smaller
+// than a threshold a_th. Otherwise boundary layers are divided between neighbours. Stages must always fit their
+// weights, gradients and features in memory.
+//
+// The paper leaves some details open. Here the partition of the first step is the one whose longest stage is shortest,
+// found by recursion. a_th is the bytes that the chain's slowest link carries there and back within T, raised until
+// there are enough cuts. Final stages may differ, so the tables' F + B is the longest stage's and SR the longest
+// transfer. Transfers set the pace instead of F + B beyond the range of 1F1B-SO's formula (2 SR <= F + B), and for
+// links below Table I's bandwidth. A divided layer is kept only if the formula then gives less, because dividing it
+// sends the layer's input and a part of its output. Plain data parallelism is compared with all of these plans (Table
+// III's ResNet-50), unless dp=off.
 //
 // The paper's chain is "orthogonal to data parallelism" (§2.3). So d chains of N/d devices are compared, for every d
-// that uses all devices. Each chain has its share of the micro-batches, and the same types in the same order. After
-// a chain's mini-batch, the gradients of each stage are summed over its d devices. The time of the longest such sum
-// is added.
+// that uses all N devices. Each chain has its share of the micro-batches, and the same types in the same order. After a
+// chain's mini-batch, the gradients of each stage are summed over its d devices. The time of the longest such sum is
+// added.
 //
-// On boards, F and B are a stage's times when each runs separately. FBP-AS's pace is the time of both at once
-// (package profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B,
-// that is Table I's time.
+// On boards, F and B are a stage's times when each runs separately. FBP-AS's pace is the time of both at once (package
+// profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B, that is
+// Table I's time.
 package bapipe
 
 import (
@@ -71,7 +75,7 @@ type options struct {
 	dataParallel   bool
 	threshold      int64 // bytes; 0 means auto
 	stages         int
-	exactly        bool // exactly this many stages, not fewer
+	exactly        bool // exactly as many stages as the field stages says, not fewer
 	chains         int  // 0 means auto
 }
 

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The expected times come from BaPipe's Tables I and II, by hand. N = 3 and M = 8 are those of the paper's Figs. 5
-// and 6. F = 1, B = 2 and SR = 0.5.
+// TestTables checks the plans' times against BaPipe's Tables I and II, evaluated by hand. N = 3 stages and M = 8
+// micro-batches are those of the paper's Figs. 5 and 6. F = 1, B = 2 and SR = 0.5.
 func TestTables(t *testing.T) {
 	for _, c := range []struct {
 		family   string
@@ -87,9 +87,9 @@ func limit(t *rapid.T, r plan.Request) {
 	}
 }
 
-// TestBalancesExactly compares the objective with brute force, without fractions and with links that never matter.
-// Brute force takes the least over every order of the devices, every split that fits, and both schedules of Table
-// II. It uses only the profile.
+// TestBalancesExactly compares the plan's time with brute force, without divided layers and on links that take no time.
+// Brute force takes the least time over every order of the devices, every split that fits, and both schedules of Table
+// II. It reads the costs from the profile and shares no code with the planner.
 func TestBalancesExactly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
@@ -174,8 +174,8 @@ func everyOrder(devices []int, yield func([]int)) {
 	walk(nil, devices)
 }
 
-// Divided boundary layers balance the stages as far as neighbours can share layers. The longest stage is never
-// longer than in the partition into whole layers, and every layer is computed exactly once.
+// TestDividesLayers: divided boundary layers balance the stages as far as neighbours can share layers. The longest
+// stage is never longer than in the partition into whole layers, and every layer is computed exactly once.
 func TestDividesLayers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
@@ -221,8 +221,8 @@ func TestDividesLayers(t *testing.T) {
 	})
 }
 
-// Four equal layers on three equal devices give T = 4/3 of a layer for each device. Whole layers miss T, and thirds
-// of layers meet it exactly (FPDeep's case).
+// TestReachesT: for four equal layers on three equal devices, the ideal T is the time of 4/3 layers on each device.
+// Stages of whole layers cannot take exactly T, but stages with thirds of layers can (FPDeep's case).
 func TestReachesT(t *testing.T) {
 	r := plantest.EvenChain(4, 3, 1e12)
 	p, err := find(context.Background(), r)
@@ -244,8 +244,8 @@ func TestReachesT(t *testing.T) {
 	}
 }
 
-// On this link, most features take longer to send than a stage takes to compute. So the plan cuts only where
-// features are small (§3.3.3), and divides no layer.
+// TestCutsWhereFeaturesAreSmall has a slow link, on which most features take longer to send than a stage takes to
+// compute. So the plan cuts only where features are small (§3.3.3), and divides no layer.
 func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	r := plantest.EvenChain(6, 2, 1)
 	r.Profile.Layers[1].Costs[0].OutputBytes = 2 // the other cuts take 10 s each way, a stage 9 s
@@ -258,8 +258,8 @@ func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	}
 }
 
-// While transfers take time, the schedule is SO if memory holds twice the features, and SNO if it does not. On
-// boards it is FBP-AS or 1F1B-AS.
+// TestChoosesSchedules: if transfers take time, the schedule is SO if twice the features fit in memory, and otherwise
+// SNO. On boards it is FBP-AS or 1F1B-AS.
 func TestChoosesSchedules(t *testing.T) {
 	r := plantest.EvenChain(4, 2, 10)
 	p, err := find(context.Background(), r)
@@ -279,8 +279,8 @@ func TestChoosesSchedules(t *testing.T) {
 		t.Fatalf("got %v, want that 440 bytes would do", err)
 	}
 	r.Cluster.DeviceTypes["d"] = cluster.DeviceType{FPGA: &cluster.FPGA{DSPSlices: 1, ClockHz: 1, FLOPsPerSlice: 1}}
-	// The bandwidth lies between a/F and 2a/(F+B): 10 bytes take 2.4 s, a forward takes 2 s, and a forward and backward
-	// 6 s.
+	// The bandwidth is between Table I's values for FBP-AS, 2a/(F+B), and for 1F1B-AS, a/F, where a is 10 bytes. They
+	// take 2.4 s to send; a forward takes 2 s, and a forward and backward take 6 s.
 	r.Cluster.Levels[0].BandwidthBytesPerSecond = 10 / 2.4
 	p, err = find(context.Background(), r)
 	if err != nil || p.Schedule != "fbp-as" || p.Stages[0].Warmup != 3 {
@@ -288,7 +288,7 @@ func TestChoosesSchedules(t *testing.T) {
 	}
 }
 
-// The faster device takes the heavy end, whatever its place in the list.
+// TestDeviceOrder: the faster device gets the heavy end of the chain, wherever it is in the list of devices.
 func TestDeviceOrder(t *testing.T) {
 	r := plantest.EvenChain(3, 2, 1e12)
 	for i := range r.Profile.Layers {

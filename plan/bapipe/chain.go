@@ -96,8 +96,8 @@ func (h *chain) compute(i, from, to int) float64 {
 	return h.work(i, boundary{layer: from}, boundary{layer: to})
 }
 
-// transfer returns SR into stage i: the time of one feature map, or of one error the other way. It takes the slowest
-// of the chains.
+// transfer returns SR into stage i: the time of one feature map, or of one error the other way. If there are several
+// chains, it is the slowest chain's time.
 func (h *chain) transfer(i int, bytes int64) float64 {
 	if i == 0 {
 		return 0
@@ -109,7 +109,7 @@ func (h *chain) transfer(i int, bytes int64) float64 {
 	return longest
 }
 
-// memoryBytes returns the memory limit of a stage; 0 means none.
+// memoryBytes returns the smallest memory limit of a stage's devices; 0 means none.
 func (h *chain) memoryBytes(i int) int64 {
 	least := int64(0)
 	for _, d := range h.places[i] {
@@ -140,10 +140,10 @@ func (h *chain) ideal() float64 {
 	return 1 / sum
 }
 
-// balanced returns the partition whose longest stage is shortest, over allowed cuts and stages that fit; nil if
-// there is none. least(i, j), for the first j layers on stages 0..i-1, is the minimum over k of max(least(i-1, k),
-// stage i-1 of layers k..j-1). A stage grows as k falls, so the search for k ends once the stage by itself is too
-// long.
+// balanced returns the partition whose longest stage is shortest, with allowed cuts and stages that fit; nil if there
+// is none. Let least(i, j) be the longest stage's time for the first j layers on stages 0..i-1. It is the minimum over
+// k of max(least(i-1, k), stage i-1 of layers k..j-1). That stage grows as k falls, so the search over k ends once the
+// stage alone takes too long.
 func (h *chain) balanced(allowed func(stage, cut int) bool, fits func(i, from, to int) bool) []int {
 	n, N := len(h.p.Layers), len(h.places)
 	before := make([]float64, n+1)

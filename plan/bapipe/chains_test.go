@@ -70,8 +70,8 @@ func TestChainsOfMixedDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each chain has one layer of 3 s on d and two of 1.5 s on e. So its pace is 3 s, with 4 micro-batches. e may come
-	// first.
+	// Each chain has one layer of 3 s on d and two layers of 1.5 s on e. So its pace is 3 s, with 4 micro-batches. A
+	// chain may begin with either type.
 	if len(p.Stages) != 2 || math.Abs(p.Objective.Value-5*3) > 1e-6 {
 		t.Fatalf("%v s in %+v, want 15", p.Objective.Value, p.Stages)
 	}

@@ -16,7 +16,7 @@ type exploration struct {
 	r     plan.Request
 	o     options
 	best  *plan.Plan
-	least *plan.MemoryError // the error with the least memory of all that was tried
+	least *plan.MemoryError // of all errors so far, the one with the smallest memory limit
 	tried int
 }
 
@@ -106,7 +106,7 @@ func (h *chain) pace(bounds []boundary) (pace, sr float64) {
 	return pace, sr
 }
 
-// coarse returns the partition that cuts only below the feature threshold (§3.3.3).
+// coarse returns the partition that cuts only where features are at most the threshold a_th (§3.3.3).
 func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
 	n := len(h.p.Layers)
 	threshold := x.o.threshold
@@ -131,7 +131,8 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	below := func(a int64) []int {
 		return h.balanced(func(_, cut int) bool { return h.cut[cut] <= a }, fits)
 	}
-	// A higher threshold allows all cuts of a lower one, so bisection finds the first with a partition.
+	// A higher threshold allows every cut that a lower one allows. So bisection finds the lowest threshold with a
+	// partition.
 	at := sort.Search(len(thresholds), func(i int) bool { return below(thresholds[i]) != nil })
 	if at == len(thresholds) {
 		return nil
@@ -139,7 +140,8 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	return whole(below(thresholds[at]))
 }
 
-// searchBytes returns the largest number up to most that passes, or 0.
+// searchBytes returns the largest number up to most for which passes is true, or 0. passes must be true for all numbers
+// up to some number, and false above it.
 func searchBytes(most int64, passes func(int64) bool) int64 {
 	low, high := int64(0), most
 	for low < high {
@@ -176,7 +178,7 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	N := len(h.places)
 	switch family {
 	case "1f1b-as":
-		// Features must pass while a forward computes, and errors while a backward computes: a/F.
+		// A feature map must cross within a forward, and an error within a backward. This is Table I's bandwidth a/F.
 		from := boundary{}
 		for i := range bounds {
 			f := h.forward[i][bounds[i].layer] - h.forward[i][from.layer] + borders(h.forward[i], from, bounds[i])
@@ -197,8 +199,9 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	return row.TimeS + h.alone(bounds) + h.allReduce(bounds)
 }
 
-// alone returns the time beyond Table I to fill and empty the pipeline, if forwards and backwards take longer
-// separately than at once. The last stage has M-1 pairs, with N forwards before them and N backwards after.
+// alone returns the time that Table I leaves out: filling and emptying the pipeline takes longer if a forward and a
+// backward take longer separately than at once. The last stage has M-1 pairs, with N forwards before them and N
+// backwards after.
 func (h *chain) alone(bounds []boundary) float64 {
 	if !h.paired {
 		return 0
@@ -236,8 +239,8 @@ func (h *chain) allReduce(bounds []boundary) float64 {
 	return longest
 }
 
-// leastMemory returns the error with the least limit that some partition would meet. Bisection works because a
-// larger limit never fits less.
+// leastMemory returns the error with the smallest memory limit for which some partition fits. Bisection finds it,
+// because a partition that fits one limit also fits every larger one.
 func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
 	N, high := len(h.places), int64(0)
 	need := func(i, from, to int) int64 { return h.memory(i, from, to, featuresOf(family, i, N, M)) }
@@ -262,7 +265,7 @@ func (h *chain) leastMemory(family string, M int) *plan.MemoryError {
 
 const counts = "weights, gradients, optimizer and features"
 
-// refuse keeps the error with the smallest limit.
+// refuse keeps the error with the smallest limit so far.
 func (x *exploration) refuse(e *plan.MemoryError) {
 	if x.least == nil || e.SmallestBytes < x.least.SmallestBytes {
 		x.least = e
@@ -328,7 +331,7 @@ func (x *exploration) tryDataParallel(size int) error {
 	devices := p.Stages[0].Devices
 	layers := x.r.Profile.Layers
 	n, slowest, bytes, fits := len(layers), 0.0, int64(0), true
-	least, whole := int64(0), []plan.Held{} // on each device
+	least, whole := int64(0), []plan.Held{} // the memory that every device must have, and what each holds
 	for _, d := range devices {
 		h, err := newChain(x.r, [][]int{{d}}, size, "dp")
 		if err != nil {

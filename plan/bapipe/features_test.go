@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Boundaries within layers move by at most half a feature or, in layers without features, by at most half the layer.
-// No two stages compute parts of the same feature, and each stage keeps something.
+// TestDividesByFeatures: a boundary within a layer moves by at most half a feature. In a layer without features, it
+// moves by at most half the layer. No two stages compute parts of the same feature, and no stage becomes empty.
 func TestDividesByFeatures(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)
@@ -50,8 +50,8 @@ func TestDividesByFeatures(t *testing.T) {
 	})
 }
 
-// A third of a layer of 10 features becomes 3 features if the plan will be executed, and stays exactly a third
-// otherwise. The setting fractions overrides this.
+// TestWhatIsExecutedIsDividedByFeatures: a third of a layer of 10 features becomes 3 features if the plan will be
+// executed, and otherwise stays exactly a third. The setting fractions overrides this.
 func TestWhatIsExecutedIsDividedByFeatures(t *testing.T) {
 	for _, x := range []struct {
 		runnable bool

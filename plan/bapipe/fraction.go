@@ -89,8 +89,8 @@ func (h *chain) fill(limit float64) []boundary {
 		if i == N-1 {
 			break
 		}
-		// Leave half a layer for each later stage. The bound must never fall as the limit grows, because bisection relies
-		// on that.
+		// Leave at least half a layer for each later stage. Bisection relies on this bound never falling as the limit
+		// grows.
 		if last := n - (N - 1 - i); at.layer > last || at.layer == last && at.part > 0.5 {
 			at = boundary{layer: last, part: 0.5}
 		}
@@ -139,8 +139,8 @@ func (h *chain) onBoard(i int, from, to boundary) (forward, backward, paired flo
 	return sum.Times(h.c.DeviceTypes[h.c.Devices[h.places[i][0]]])
 }
 
-// borders returns how divided layers at a stage's two boundaries change a sum over whole layers, from prefix sums.
-// The part before the first boundary belongs to another stage; the part before the second belongs to this one.
+// borders returns how much the divided layers at a stage's two boundaries change a sum over whole layers. sums has the
+// prefix sums. The part before the first boundary belongs to another stage; the part before the second to this one.
 func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
 	if from.part > 0 {
 		change -= T(from.part * float64(sums[from.layer+1]-sums[from.layer]))

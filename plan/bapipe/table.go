@@ -45,8 +45,8 @@ func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 	return row, nil
 }
 
-// featuresOf returns the most micro-batches whose features stage i of n, counted from 0, holds (fourth row of both
-// tables).
+// featuresOf returns the most micro-batches whose features a stage holds at once (fourth row of both tables). The stage
+// is number i of n, counted from 0.
 func featuresOf(family string, i, n, m int) int {
 	k := n - i
 	if family == "fbp-as" || family == "so" {
@@ -55,7 +55,7 @@ func featuresOf(family string, i, n, m int) int {
 	return min(k, m)
 }
 
-// warmup returns the number of forwards before the first backward that leads to featuresOf.
+// warmup returns the number of forwards before the first backward with which a stage holds featuresOf micro-batches.
 func warmup(family string, i, n, m int) int {
 	k := featuresOf(family, i, n, m)
 	if family == "fbp-as" {

@@ -82,12 +82,12 @@ type bounder struct {
 	types []string
 	// costs by device type and by rows per replica; nil if the profile has no costs for so few rows
 	costs, measured map[string]map[int][]profile.Cost // limited by cheapest, and as measured
-	// counts holds each number of replicas r whose replicas have fewer rows than with r-1. Any other r has the same
-	// rows per replica as a smaller r, and more work in total.
+	// counts lists each number of replicas r that leaves each replica fewer rows than r-1 does. Any other r has the
+	// same rows per replica as a smaller r, and more work in total.
 	counts []int
 	groups []*serverBound // by level
 	proof  Proof          // the best one so far
-	effort *effort        // what refining it may still spend
+	effort *effort        // budget left for refining the proof
 }
 
 func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split bool) *bounder {
@@ -120,11 +120,11 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 // at returns the layers' costs on each of r replicas on a device type.
 func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
-// cheapest limits the sum of a layer's forward and backward to its time with recompute. This matters if the
-// recompute was measured to be faster: a forward that keeps nothing finds its memory in the caches. Bounds use only
-// the sums, not their parts. With split backwards only the first half counts, and both halves together count at most
-// as a whole backward or as the halves were measured, whichever is less. On a board, forward and backward take no
-// less than they take side by side.
+// cheapest limits the sum of a layer's forward and backward to its time with recompute. This matters if recompute was
+// measured to be faster, as when a forward that keeps nothing finds its memory in the caches. Bounds use only such
+// sums, not their parts. With split backwards, the sum has only the first half of the backward. The two halves together
+// count as a whole backward or as the measured halves, whichever takes less. On a board, a forward and a backward
+// together count at most their time side by side.
 func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {
@@ -206,7 +206,7 @@ func (b *bounder) work() float64 {
 	return bound
 }
 
-// updateS returns the time of a layer's update on the device type that is fastest for it.
+// updateS returns the time in seconds of a layer's update on the device type that is fastest for it.
 func (b *bounder) updateS(k int) float64 {
 	least := math.Inf(1)
 	for _, t := range b.types {
@@ -230,7 +230,7 @@ func (b *bounder) layer(t string, k int) float64 {
 	return least
 }
 
-// transfers returns, for each layer, the least time that the cut before it takes.
+// transfers returns, for each layer, the least time in seconds of a transfer over the cut before it.
 func (b *bounder) transfers() []float64 {
 	out := make([]float64, len(b.p.Layers))
 	if len(b.c.Devices) < 2 {

@@ -81,7 +81,7 @@ type fillBound struct {
 	at     parent
 	before []float64 // fill plus the cut, by width
 	out    []exit    // by layer and place
-	// tail, by layer and place, is the time that the last stage adds to rear and the cut after it.
+	// tail, by layer and place, is the time that the last stage adds to rear and to the cut after that stage.
 	tail []float64
 	parts
 	lines
@@ -209,7 +209,7 @@ func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {
 		switch {
-		case l.Rails > 0: // it matters which devices of a group sum
+		case l.Rails > 0: // the time of a sum depends on which devices of a group take part
 			return nil
 		case l.Size < 2 || i == s.level:
 		case i > s.level:

@@ -109,8 +109,8 @@ func fastest(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
-// thereAndBack returns the time of the cut before layer k between the first devices of a stage of q and one of r. Of
-// a split micro-batch, the two devices share as many rows as the smaller slice has.
+// thereAndBack returns the time of the cut before layer k between the first devices of two stages, of q and of r
+// devices. With split micro-batches, the two devices share as many rows as the smaller slice has.
 func (f *fillBound) thereAndBack(k, q, r int, links []cluster.Line) float64 {
 	if !f.split {
 		return 2 * fastest(links, f.cutBytes[k])
@@ -198,8 +198,8 @@ func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64
 	return taken <= T
 }
 
-// pair reports whether a device of a stage of q and one of a stage of r can exchange their data within T. Their link
-// carries one message at a time. In turn, they share every lcm(q, r)-th micro-batch.
+// pair reports whether a device of a stage of q devices can exchange its data with a device of a stage of r devices
+// within T. Their link carries one message at a time. In turn, the two devices share every lcm(q, r)-th micro-batch.
 func (f *fillBound) pair(k, q, r int, links []cluster.Line, fill []float64, beside, T float64) bool {
 	latency := fastest(links, 0)
 	if f.split {
@@ -241,7 +241,7 @@ func (f *fillBound) passes(out exit, k, d int, T float64) bool {
 	return !f.oneLink || out.fill+taken+f.rear[f.kind.Workers-d][k] <= T && (!f.oneWay || 2*taken <= T)
 }
 
-// micros returns the least number of micro-batches that some of r devices have.
+// micros returns the least number of micro-batches that `some` of r devices have together.
 func (f *fillBound) micros(r, some int) float64 {
 	if f.split {
 		return float64(f.M) * float64(some) / float64(r)

@@ -39,10 +39,10 @@ func (l leastReduce) of(bytes int64) float64 {
 	return least
 }
 
-// leastReduces returns the bounds by number of devices, from 0 to most; those for 0 and 1 are empty. The devices are
-// in one group of the first `inside` levels, or with across in several such groups.
+// leastReduces returns the bounds by number of devices, from 0 to most; those for 0 and 1 are empty. The devices are in
+// one group of the first `inside` levels or, with across, in several such groups.
 func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastReduce {
-	levels, fewest := c.Levels, 0 // some ring of level fewest or above joins several groups
+	levels, fewest := c.Levels, 0 // with across, some ring of this level or above joins several groups
 	if across {
 		fewest = inside
 	} else {
@@ -110,7 +110,7 @@ func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastRedu
 // ring joins n groups of a level, with at most inside devices in each.
 type ring struct{ level, n, inside int }
 
-// railsAtMost returns the most rails out of the smallest group that a ring joins on a level.
+// railsAtMost returns the most rails that the smallest of a ring's groups can have on a level.
 func railsAtMost(levels []cluster.Level, level, inside, devices int) int {
 	l := levels[level]
 	if level == 0 || l.Uplinks || l.Shared || l.CollectiveBandwidthBytesPerSecond > 0 {

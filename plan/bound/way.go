@@ -66,7 +66,7 @@ func (f *fillBound) reached(T float64) bool {
 	return false
 }
 
-// goBack computes rear and front: the way through the layers from each one on, by the most devices.
+// goBack computes rear and front: the least times through the layers from each one on and back, by the most devices.
 func (f *fillBound) goBack(T float64) {
 	n, W := len(f.p.Layers), f.kind.Workers
 	for d := range f.rear {
@@ -117,7 +117,7 @@ func (f *fillBound) lasts(r int) int {
 	return 0
 }
 
-// most returns the number of micro-batches of the device that has most, among r devices.
+// most returns the largest number of micro-batches that one of r devices has.
 func (f *fillBound) most(r int) float64 {
 	if f.split {
 		return float64(f.M)

@@ -14,8 +14,8 @@ import (
 )
 
 // TestNoArgumentRulesOutASimulatedPlan takes random plans on random clusters of one or two levels, with or without
-// uplinks. A plan's stages must be a path that every argument allows within the simulated step. Comparing the bound
-// with the best plan only would miss arguments that are wrong about other plans.
+// uplinks. A plan's stages must be a path that every argument allows within the simulated step. A comparison of the
+// bound with only the best plan would miss arguments that are wrong about other plans.
 func TestNoArgumentRulesOutASimulatedPlan(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 14))
 	plans, ways := 0, map[bool]int{}
@@ -26,7 +26,7 @@ func TestNoArgumentRulesOutASimulatedPlan(t *testing.T) {
 			pl := randomPlan(r, len(p.Layers), len(c.Devices), batch)
 			q, _, err := predict.PlanIf(p, c, pl, false, func(float64) bool { return false })
 			if err != nil {
-				continue // depths that stages with unequal replicas cannot keep
+				continue // the depths are impossible for stages with unequal numbers of replicas
 			}
 			plans++
 			split := pl.Replication == "split"

@@ -6,17 +6,18 @@ import "math"
 // nothing.
 const sameBound = 1e-12
 
-// behind holds lower bounds on the stages after some place of a pipeline. They include the networks between and
-// before those stages, and hold for any such stages.
+// behind holds lower bounds on the stages after some place of a pipeline. The bounds include the networks before and
+// between those stages, and hold for any such stages. F, B and AR are as in stage, M is the number of micro-batches,
+// and L the latency.
 type behind struct {
-	// steady is (M-1)(F+B) of the pivot among them plus F+B of the stages before it. An earlier stage must exceed it to
-	// be the pivot itself, equation (3).
+	// steady is (M-1)(F+B) of the pivot among these stages, plus F+B of the stages before the pivot. An earlier stage
+	// becomes the pivot only if its own (M-1)(F+B) is larger, equation (3).
 	steady float64
 	// through is F+B of the stages before that pivot plus M(F+B) of the pivot.
 	through float64
 	// late is L of these stages only.
 	late float64
-	// over is the maximum over stages of AR minus B of all of them up to that stage.
+	// over is the maximum, over these stages, of a stage's AR minus the B of all of them up to that stage.
 	over float64
 }
 

@@ -14,9 +14,9 @@ import (
 )
 
 // choose is DAPPLE's planner of §4, plus data parallelism. Equation (4) never returns a single stage, so data
-// parallelism is compared separately. It tries the micro-batch sizes that the profile has. As in the paper, the time
-// of a replicated stage is its device's time / its replicas, although kernels with fewer samples are slower. Unlike
-// the paper, a graph may be cut after each layer of the profile's order, and everything that crosses the cut is
+// parallelism is compared separately. choose tries the micro-batch sizes that the profile has. As in the paper, the
+// time of a replicated stage is the time on one device / its replicas, although kernels with fewer samples are slower.
+// Unlike the paper, a graph may be cut after each layer of the profile's order, and everything that crosses the cut is
 // sent.
 //
 // Device types may differ: a stage is as slow as its slowest device, and has the memory of its smallest. Servers are
@@ -104,8 +104,8 @@ type options struct {
 // maxSizes limits the micro-batch sizes that are searched.
 const maxSizes = 4
 
-// microBatches lists the sizes that the profile has and that divide the batch. If it has fewer than two, divisors
-// follow that it interpolates or scales to. At most maxSizes are kept.
+// microBatches lists the sizes that the profile has and that divide the batch. If there are fewer than two, it adds
+// other divisors, for which the profile interpolates or scales its costs. At most maxSizes are kept.
 func microBatches(r plan.Request) []int {
 	var sizes []int
 	for _, m := range r.Profile.Sizes(r.Cluster.Devices[0]) {

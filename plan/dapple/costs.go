@@ -140,8 +140,8 @@ func (d *costs) network(a cluster.Line, before int) stage {
 	return stage{F: t, B: t}
 }
 
-// bound returns a step that no plan of these layers on these devices beats: all devices compute without pause, each
-// type at its own speed.
+// bound returns a step time that no plan of these layers on these devices beats. It assumes that all devices compute
+// without pause, each type at its own speed.
 func (d *costs) bound() float64 {
 	n, rate := len(d.p.Layers), 0.0
 	for _, t := range d.typeOf {

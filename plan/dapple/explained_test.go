@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// If stages side by side could use more sets of devices than the search follows, the answer says so.
+// TestSaysThatSetsWereLeftOut: if straight pipelines could use more sets of devices than the search follows, the plan's
+// reasons say so.
 func TestSaysThatSetsWereLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		devices, each int
@@ -36,7 +37,7 @@ func TestSaysThatSetsWereLeftOut(t *testing.T) {
 	}
 }
 
-// TestSaysWhereItCuts: for a profile that branches, the answer says where it cuts; for a chain it does not.
+// TestSaysWhereItCuts: for a profile that branches, the plan's reasons say where it cuts; for a chain they do not.
 func TestSaysWhereItCuts(t *testing.T) {
 	for _, branched := range []bool{false, true} {
 		r := plantest.EvenChain(8, 2, 1e9)

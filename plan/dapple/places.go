@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// places holds the sets of devices that the placements reach. For stages on them it has the cost of a transfer by
-// the byte. It does not depend on layers, so the searches of all micro-batch sizes share it. Sets are computed on
+// places holds the sets of devices that the placements reach. For stages on those sets it also has the transfer cost
+// per byte. Nothing here depends on layers, so the searches of all micro-batch sizes share it. Sets are computed on
 // first use.
 type places struct {
 	c      *cluster.Cluster
@@ -180,7 +180,8 @@ func (d *places) reduce(g *group) (lines [2]cluster.Line) {
 	if known && d.c.Nodes == nil {
 		return alike
 	}
-	// If all links of a ring are equal, both are linear in the bytes. Otherwise they never exceed this line.
+	// If all links of a ring are equal, the time of an all-reduce is linear in the bytes. Otherwise it never exceeds
+	// this line.
 	const far = 1 << 40
 	for i, reduce := range []func([]int, int64) float64{d.c.HierarchicalAllReduceS, d.c.RingAllReduceS} {
 		zero := reduce(g.devices, 0)

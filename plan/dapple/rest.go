@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// rests bounds the stages after a cut on a number of devices, for plans with L below a limit. It holds for any set
-// with that number of devices.
+// rests bounds the stages after a cut on a number of devices, for plans with L below a limit. The bounds hold for any
+// set with that number of devices.
 type rests struct {
 	devices, steps int
 	of             []behind // by index of the cut (the start of the model first), and devices
@@ -141,7 +141,7 @@ func (b *bounds) row(starts []int, i int, out *rests) {
 	}
 }
 
-// stage returns layers from..to-1 on k devices; ok is false if no plan has such a stage.
+// stage returns the bounds of layers from..to-1 on k devices; ok is false if no plan has such a stage.
 func (b *bounds) stage(from, to, k int) (s step, ok bool) {
 	r := float64(k)
 	s.F, s.B = math.Inf(1), math.Inf(1)
@@ -198,7 +198,7 @@ func (d *places) memories() (least, most int64) {
 	return least, most
 }
 
-// networks bounds the seconds per byte to a single receiver. Its data comes over one or several levels of links,
+// networks bounds the time to send bytes to a single receiver. The data may come over several levels of links at once,
 // each with a share; each of n receivers gets 1/n.
 func (d *places) networks() (fast, slow cluster.Line) {
 	rate := 0.0

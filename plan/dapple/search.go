@@ -40,8 +40,8 @@ type search struct {
 }
 
 // search finds the best plan of at least two stages below limit; bestAt is -1 if there is none. A limit close to the
-// best plan's time prunes most: fewer prefixes are planned. So it first tries lower limits, from the least time of
-// any plan upwards.
+// best plan's time leaves the fewest prefixes to plan. So search first tries lower limits, from the least time of any
+// plan upwards.
 func (s *search) search(ctx context.Context, limit float64) error {
 	s.best, s.bestAt = limit, -1
 	if float64(s.M)*s.fastest[0]/float64(len(s.typeOf)) >= limit {
@@ -73,9 +73,9 @@ const (
 
 // run searches within one limit.
 //
-// It is the memoised recursion as printed. For each number of layers and set of devices it keeps one prefix: that
-// with the least latency if the rest were one stage. It leaves out prefixes that cannot lead to a plan below the
-// best known, see leastLatency. Another prefix may then be kept instead, so the result can differ from the
+// It is the paper's memoised recursion. For each number of layers and set of devices it keeps one prefix: that with the
+// least latency if all remaining layers were one stage. It leaves out prefixes that cannot lead to a plan below the
+// best known (see leastLatency). Another prefix may then be kept instead, so the result can differ from the
 // recursion's. In thousands of random cases it was never worse (TestSearchAgainstTwins).
 //
 // It visits prefixes by ascending number of layers. Extensions have more layers, so each prefix is final when it is
@@ -121,7 +121,7 @@ func (s *search) planned(cut int, set int32) *int32 {
 	return &s.index[cut][set]
 }
 
-// beam keeps, of prefixes with the same layers, those with the least latencies: width for each number of devices.
+// beam keeps the prefixes with the least latencies among those with the same layers: width for each number of devices.
 func (s *search) beam(prefixes []int32) []int32 {
 	slices.SortStableFunc(prefixes, func(a, b int32) int { return cmp.Compare(s.found[a].latency, s.found[b].latency) })
 	kept := map[int]int{}
@@ -139,8 +139,8 @@ func (s *search) length(at int32) (n int) {
 	return n
 }
 
-// before lists the stages of a planned prefix, including the networks between them. Its slice has room for another
-// stage, the rest, and a network for each.
+// before lists the stages of a planned prefix, including the networks between them. The slice has room for one more
+// stage, a stage of the remaining layers, and a network before each.
 func (s *search) before(p planned, at int32) []stage {
 	s.stages = s.stages[:0]
 	for ; at >= 0; at = s.found[at].before {
@@ -243,9 +243,9 @@ func (s *search) chain() (ends []int, devices [][]int) {
 	return ends, devices
 }
 
-// thin chooses cuts and steps so that about most prefixes are planned. It keeps all of both if that is within most.
-// Otherwise numbers of devices are multiples of a unit, of at least a server if there are many servers. Cuts are
-// then at equal amounts of work, each moved to the nearby cut with the fewest bytes.
+// thin chooses cuts and steps so that about most prefixes are planned. It keeps all cuts and steps if that is within
+// most. Otherwise the numbers of devices are multiples of a unit, which is at least a server if there are many servers.
+// Cuts are then at equal amounts of work, each moved to the nearby cut with the fewest bytes.
 func (s *search) thin(most int) (thinned bool) {
 	n, G := len(s.p.Layers), len(s.typeOf)
 	for m := 1; m < G; m++ {

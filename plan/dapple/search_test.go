@@ -64,8 +64,8 @@ func TestLatencyAsPrinted(t *testing.T) {
 	}
 }
 
-// TestBehind: if all stages of a random pipeline are known exactly, the bound equals its latency. If some later
-// stages are known only by bounds, it is at most the latency.
+// TestBehind: if all stages of a random pipeline are known exactly, the bound equals its latency. If only bounds of
+// some later stages are known, the bound is at most the latency.
 func TestBehind(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	tight := 0
@@ -106,9 +106,9 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// TestSearchAgainstTwins compares with two twins on thousands of random chains: the recursion as printed, and all
-// plans that the placements allow. s.run must give the recursion's result. s.search drops the recursion's pruning,
-// so its result must lie between the twins'.
+// TestSearchAgainstTwins compares the search with two others on thousands of random chains: the paper's recursion, and
+// all plans that the placements allow. s.run must give the recursion's result. s.search leaves out the recursion's
+// pruning, so its result must lie between the two.
 func TestSearchAgainstTwins(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	better, optimal, plans := 0, 0, 0

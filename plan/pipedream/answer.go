@@ -18,8 +18,8 @@ type stage struct {
 }
 
 // trace lists the stages of segment (i, end) at a level. The segment runs on every group of devices that begins with
-// one of bases. It finds the cuts from their row, and computes the row if it is nil. It also stores the segment with
-// the most memory by the published rule in fullest.
+// one of bases. trace reads the cuts from the segment's row, and computes the row if it is nil. It also stores, in
+// fullest, the segment with the most memory by the published rule.
 func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row *row) []stage {
 	if row == nil {
 		row = s.row(ctx, level, i, end)
@@ -71,9 +71,10 @@ func (s *search) trace(ctx context.Context, level, i, end int, bases []int, row 
 	return stages
 }
 
-// answer writes the stages as a plan. With one minibatch per batch, each is followed by an update, as in PipeDream.
-// With several, one update takes all of them, if every replica of a stage has at least one. Warm-up is PipeDream's
-// too: NOAM on the input stage, and ceil(workers from here on / replicas) on the later ones, as its runtime counts.
+// answer writes the stages as a plan. If a batch is one minibatch, an update follows each minibatch, as in PipeDream.
+// If it is several, one update takes all of them, provided that every replica of a stage has at least one. Without a
+// flush, a stage's warm-up is ceil(workers from this stage on / replicas), as PipeDream's runtime counts; on the input
+// stage that is NOAM.
 func (s *search) answer(r plan.Request, states *profile.States, stages []stage, size int) (*plan.Plan, error) {
 	chain := make([]int, len(stages))
 	for i, st := range stages {
@@ -92,7 +93,7 @@ func (s *search) answer(r plan.Request, states *profile.States, stages []stage, 
 	}
 	first := 0
 	for i, st := range stages {
-		if ends[i] == first { // cuts that do not nest may leave a stage empty
+		if ends[i] == first { // a stage may be empty if the cuts are not nested
 			continue
 		}
 		slices.Sort(st.devices)

@@ -25,8 +25,8 @@ type everyPlan struct {
 	known                      map[[4]int]float64
 }
 
-// stage returns the time of layers i to j as one stage on m workers of a level. The level's later stages have behind
-// workers.
+// stage returns the time of layers i to j as one stage on m workers of a level. behind is the number of workers of the
+// level's later stages.
 func (e *everyPlan) stage(level, i, j, m, behind int, first bool) float64 {
 	compute, weights, saved := 0.0, 0.0, 0.0
 	for k := i; k <= j; k++ {
@@ -86,7 +86,7 @@ func (e *everyPlan) best(level, i, j, m int) float64 {
 	return least
 }
 
-// drawLayers draws a chain, and returns the bytes of all parameters and saved activations.
+// drawLayers draws a chain of layers. It returns the total bytes of their parameters and saved activations.
 func (e *everyPlan) drawLayers(rng *rand.Rand, n int) (bytes float64) {
 	for i := range n {
 		f, b, w, out := rng.Float64(), 2*rng.Float64(), rng.Int64N(1e8), rng.Int64N(1e9)
@@ -104,8 +104,8 @@ func (e *everyPlan) drawLayers(rng *rand.Rand, n int) (bytes float64) {
 	return bytes
 }
 
-// TestEverySetting checks that the search is exact under every setting. Coarser searches, which give it limits, are
-// on or off. Chains have up to 9 layers and clusters up to three levels.
+// TestEverySetting checks that the search is exact under every setting, with and without the coarser searches that give
+// it limits. Chains have up to 9 layers and clusters up to three levels.
 func TestEverySetting(t *testing.T) {
 	defer func(was []int) { coarser = was }(coarser)
 	rng := rand.New(rand.NewPCG(17, 4))

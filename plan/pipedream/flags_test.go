@@ -148,7 +148,7 @@ func drawFlags(rng *rand.Rand, bytes float64) publishedFlags {
 // outcome counts the results of runs.
 type outcome struct {
 	planned, refused int
-	bound            int // plans that are slower because of their memory limit
+	bound            int // plans that are slower than without their memory limit
 }
 
 // compare checks the planner's result against the recursion above.
@@ -209,9 +209,9 @@ func drawBandwidths(rng *rand.Rand, sizes []int) []float64 {
 	return out
 }
 
-// TestFlagsOnPublishedProfiles compares under random flags. It uses every published profile, or only its first
-// layers if the literal recursion would take too long. Times vary by up to a tenth. Clusters have one to four levels
-// with random bandwidths, and an inner level may be the slower one.
+// TestFlagsOnPublishedProfiles compares the planner with the literal recursion under random flags. It uses every
+// published profile, or only its first layers if the recursion would take too long. Times vary by up to a tenth.
+// Clusters have one to four levels with random bandwidths, and an inner level may be the slower one.
 func TestFlagsOnPublishedProfiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 4))
 	var came outcome
@@ -255,7 +255,7 @@ func (o outcome) check(t *testing.T) {
 	}
 }
 
-// TestFlagsOnRandomGraphs compares in the same way on small graphs, some of which branch.
+// TestFlagsOnRandomGraphs compares the planner with the literal recursion on small graphs, some of which branch.
 func TestFlagsOnRandomGraphs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(23, 9))
 	var came outcome

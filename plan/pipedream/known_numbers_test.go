@@ -10,7 +10,7 @@ import (
 )
 
 // TestKnownNumbers compares with published answers that exist only as rounded numbers, to their last digit. It also
-// compares with the replicas of shipped configurations.
+// compares the numbers of replicas with those of shipped configurations.
 func TestKnownNumbers(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -27,8 +27,8 @@ type model struct {
 	chain   bool // every state is an ancestor of all later ones
 }
 
-// take lists the states by time. Above the limit, the state with the least output in each neighbourhood represents
-// the others.
+// take lists the states by time. If there are more than limit, it keeps the state with the least output of each
+// neighbourhood.
 func (m *model) take(states *profile.States, limit int) {
 	m.ids = make([]int, len(states.List))
 	for i := range m.ids {
@@ -114,7 +114,8 @@ func (m *model) volume(level, r int) float64 {
 	return 4 * float64(r-1) / (b * float64(r))
 }
 
-// stage returns T^k: the time of segment (i, j) on r workers of a level. compute is its time on one worker.
+// stage returns T^k: the time of a segment on r workers of a level. compute and sync are the times of its computation
+// and synchronisation.
 func (m *model) stage(compute, sync float64, r int) float64 {
 	if m.o.sum {
 		return (compute + sync) / float64(r)
@@ -136,11 +137,11 @@ func (m *model) whole(level, i, j, r int, compute float64) float64 {
 	return m.stage(compute, sync, r)
 }
 
-// fits applies the published rule: each replica holds the weights and outputs of ceil(ahead / r) minibatches. This
-// differs from a plan's real memory: weights, versions, gradients, optimizer, activations and buffers. That depends
-// on the minibatches in flight, and so on all later workers up to the outermost level. A table of an inner level
-// must serve any later workers. Therefore millrace plan simulates the plan and says where it does not fit. It also
-// names a limit with which this rule finds a plan that does (tune.FittingLimit).
+// fits applies the published rule: each replica holds the weights and outputs of ceil(ahead / r) minibatches. A plan's
+// real memory also has versions, gradients, optimizer, activations and buffers. It depends on the minibatches in
+// flight, and so on all later workers up to the outermost level. But a table of an inner level must serve any later
+// workers. Therefore millrace plan simulates the plan and says where it does not fit. It also names a limit with which
+// this rule finds a plan that fits (tune.FittingLimit).
 func (m *model) fits(i, j, ahead, r int) bool {
 	return m.o.memory == 0 || m.held(i, j, ahead, r) <= m.o.memory
 }
@@ -150,8 +151,8 @@ func (m *model) held(i, j, ahead, r int) float64 {
 	return math.Ceil(float64(ahead)/float64(r)) * (m.activations(i, j) + m.parameters(i, j))
 }
 
-// receives returns the seconds that a stage of r workers after a cut at state k uses the link before it. It receives
-// activations and sends back as many bytes of gradients. sends is the same for the cut after the stage, at state j.
+// receives returns the seconds that a stage of r workers, after a cut at state k, uses the link before it. The stage
+// receives activations and sends back as many bytes of gradients.
 func (m *model) receives(level, k, r int) float64 {
 	if m.o.transfer == "none" {
 		return 0

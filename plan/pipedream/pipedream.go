@@ -48,8 +48,8 @@ func find(ctx context.Context, r plan.Request) (*plan.Plan, error) {
 	return o.plan(ctx, r)
 }
 
-// Flushed runs PipeDream's optimizer for another planner's name and settings. Its plans are synchronous:
-// micro-batches, then an update.
+// Flushed runs PipeDream's optimizer for another planner's name and settings. Its plans are synchronous: each step runs
+// its micro-batches and then one update.
 func Flushed(ctx context.Context, planner string, settings []plan.Setting, r plan.Request) (*plan.Plan, error) {
 	o, err := read(planner, settings, r)
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *search) gap(value float64) string {
 		"most %.1f %% better", bound, 100*(1-bound/value))
 }
 
-// cutStates returns where a profile may be cut, and describes the states that were left out.
+// cutStates returns the states after which a profile may be cut, and describes those that were left out.
 func cutStates(p *profile.Profile, costs []profile.Cost) (*profile.States, string, error) {
 	states, err := profile.CompressedStates(p, costs)
 	if err != nil {
@@ -189,7 +189,8 @@ func (o options) size(r plan.Request) (int, error) {
 	return r.Batch, nil // p.At interpolates, scales, or lists the existing sizes
 }
 
-// better prefers the larger minibatch. Plans with a flush need at least one micro-batch for each device.
+// better says whether minibatch m is better than minibatch `than`. It prefers the larger one. Plans with a flush need
+// at least one micro-batch for each device.
 func (o options) better(m, than, batch, devices int) bool {
 	if o.flush && batch/m < devices {
 		return m < than && batch/than < devices

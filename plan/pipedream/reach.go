@@ -59,8 +59,8 @@ func (p *reach) devicesBefore(m *model, k, width int) float64 {
 	return max(1, math.Ceil(m.list[k].ComputeS/(p.limit*(1+plan.SameTime)*float64(width)))) * float64(width)
 }
 
-// cap returns the most time that a level's segment may take that begins with state i: limit times its replicas
-// outside. The devices left for it and the later segments limit those replicas.
+// cap returns the most time that a level's segment may take that begins with state i. It is limit times the number of
+// the segment's replicas outside the level. Those replicas are limited by the devices left from state i on.
 func (p *reach) cap(m *model, level, i int) float64 {
 	width, left := m.width(level+1), float64(m.devices())
 	if i > 0 {

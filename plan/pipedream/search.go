@@ -197,7 +197,7 @@ func (s *search) heads(level, i, end, r int, least [][]float64) [][]float64 {
 	return heads
 }
 
-// mayIdle says whether segment (i, j) may leave workers idle; the artifact's single states may not.
+// mayIdle says whether segment (i, j) may leave workers idle. In the published code, single states may not.
 func (s *search) mayIdle(i, j int) bool { return s.o.fewer && (s.o.nested || j > i) }
 
 // cut returns the least value of cutting segment (i, j) on r workers, if it is below best. k is the last state

@@ -19,9 +19,9 @@ type shippedModel struct {
 	}
 }
 
-// TestAnswersAsShipped: the published formula gives the stages that the published repository ships, if the files say
-// which version and bandwidths they were made with. It compares the kinds of modules and the ranks of each stage.
-// Dropout takes no time, so the side of a cut on which it lies is chance.
+// TestAnswersAsShipped checks that the published formula gives the stages that the published repository ships. It uses
+// the files that say with which version and bandwidths they were made. It compares the kinds of modules and the ranks
+// of each stage. Dropout takes no time, so which side of a cut it is on depends on chance.
 func TestAnswersAsShipped(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestArtifactTwin compares with the literal recursion, on published profiles whose times vary by up to 10 %.
+// TestArtifactTwin compares the planner with the literal recursion, on published profiles whose times vary by up to 10
+// %.
 func TestArtifactTwin(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -67,8 +68,8 @@ func TestArtifactTwin(t *testing.T) {
 	}
 }
 
-// TestBruteForce tries every partition and number of replicas by the paper's formula. It uses thousands of small
-// chains, with two levels and two types of devices.
+// TestBruteForce compares the planner with every partition and number of replicas, by the paper's formula. It uses
+// thousands of small chains, with two levels and two types of devices.
 func TestBruteForce(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {
@@ -192,8 +193,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayOfWhichPlans: if a refusal examines only some of a model's cuts, it says which plans its least
-// limit is for.
+// TestRefusalsSayOfWhichPlans: a refusal that examined only some of a model's cuts says to which plans its least limit
+// applies.
 func TestRefusalsSayOfWhichPlans(t *testing.T) {
 	for _, c := range []struct {
 		planner string

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestSettingsAreReadByTheirTables: every planner accepts the default and the listed words of each of its settings.
-// It refuses other values, and names the setting, the value and what is right.
+// TestSettingsAreReadByTheirTables: every planner accepts the default and the listed words of each of its settings. It
+// refuses other values. The error names the setting, the value and the values that are allowed.
 func TestSettingsAreReadByTheirTables(t *testing.T) {
 	p := &profile.Profile{Version: 1, Model: "m", Layers: []profile.Layer{
 		{Name: "a", From: []int{-1}, TiedTo: -1, ParameterBytes: 10}, {Name: "b", From: []int{0}, TiedTo: -1,
@@ -69,7 +69,7 @@ func TestSettingsAreReadByTheirTables(t *testing.T) {
 	}
 }
 
-// AvgPipe's paper describes its partitioner in section 6.
+// TestAvgPipeCitesWhereItsPartitionerIs: AvgPipe's paper describes its partitioner in section 6.
 func TestAvgPipeCitesWhereItsPartitionerIs(t *testing.T) {
 	p, err := plan.LookupPlanner("avgpipe")
 	if err != nil || !strings.HasSuffix(p.Paper, "section 6") {

@@ -50,7 +50,8 @@ func EvenChain(layers, devices int, link float64) plan.Request {
 	return plan.Request{Profile: p, Cluster: c, Batch: 8}
 }
 
-// Chain returns a profile of equal layers on cpu, at each of sizes. A sample costs 1 forward and 2 backward.
+// Chain returns a profile of equal layers on cpu, for each of the micro-batch sizes. A sample costs 1 s forward and 2 s
+// backward.
 func Chain(layers int, sizes ...int) *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x"}
 	for i := range layers {
@@ -64,7 +65,8 @@ func Chain(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// ChainCase returns a random chain of layers on a random cluster of one or two levels and device types.
+// ChainCase returns a random chain of layers on a random cluster of one or two levels and device types. It also returns
+// the batch and the micro-batch.
 func ChainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
 	p := &profile.Profile{Model: "chain", OptimizerStates: r.IntN(3)}
 	mb := []int{8, 16}[r.IntN(2)]
@@ -117,13 +119,14 @@ func ReadProfile(t testing.TB, file string, batch int) *profile.Profile {
 	return p
 }
 
-// Published is a profile that DAPPLE's authors published: its file, its samples, and the samples of a step.
+// Published is a profile that DAPPLE's authors published: its file, the samples that it was measured with, and the
+// samples of a step.
 type Published struct {
 	File           string
 	Profile, Batch int
 }
 
-// Table4 lists the workloads of DAPPLE's Table 4 with available profiles.
+// Table4 lists those workloads of DAPPLE's Table 4 whose profiles are available.
 var Table4 = []Published{
 	{"dapple-vgg-19-pbs-32.txt", 32, 2048}, {"dapple-gnmt-16-pbs-64.txt", 64, 1024}, {"dapple-bert-48-pbs-2.txt", 2, 64},
 	{"dapple-xlnet-36-pbs-1.txt", 1, 128}, {"dapple-amoeba-36-pbs-1.txt", 1, 128},
@@ -145,7 +148,7 @@ func Preset(t testing.TB, name string) *cluster.Cluster {
 	return c
 }
 
-// Shape writes a plan as in DAPPLE's tables: dp, straight, or the devices of each stage as in 15:1.
+// Shape writes a plan as in DAPPLE's tables: dp, straight, or the number of devices of each stage, as in 15:1.
 func Shape(p *plan.Plan) string {
 	if len(p.Stages) == 1 {
 		return "dp"

@@ -38,14 +38,14 @@ func (l Limits) again(i int) plan.Recompute {
 	return l.Recompute[i]
 }
 
-// Pipeline splits the layers into a given number of stages so that the slowest stage or transfer takes the least
-// time. Stage i is on device i. Times are for one micro-batch: a stage takes its layers' forward and backward, and
-// another forward if it recomputes. A transfer takes the activations and gradients that cross a cut. Stages that
+// Pipeline splits the layers into a given number of stages so that the slowest stage or transfer takes the least time.
+// Stage i is on device i. Times are for one micro-batch. A stage takes its layers' forward and backward, and another
+// forward if it recomputes. A transfer takes the time of the activations and gradients that cross a cut. Stages that
 // exceed their device's memory are left out.
 //
-// The result is exact. Let best(i, j) be the least bottleneck of the first j layers on stages 0..i-1. It is the
-// minimum over k < j of max(best(i-1, k), stage i-1 of layers k..j-1, cut before k), because a stage's cost depends
-// only on its layers and its number.
+// The result is exact. Let best(i, j) be the least bottleneck of the first j layers on stages 0..i-1. It is the minimum
+// over k < j of max(best(i-1, k), stage i-1 of layers k..j-1, cut before k), because a stage's cost depends only on its
+// layers and its number.
 func Pipeline(p *profile.Profile, c *cluster.Cluster, l Limits) (*plan.Plan, error) {
 	s, err := newSplitter(p, c, l)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *splitter) time(i, from, to int) float64 {
 	return t
 }
 
-// transfer returns the seconds before stage i for one micro-batch's activations there and gradients back.
+// transfer returns the seconds to send one micro-batch's activations to stage i and its gradients back.
 func (s *splitter) transfer(i, from int) float64 {
 	if i == 0 {
 		return 0

@@ -1,10 +1,9 @@
 // Package artifact is DAPPLE's published planner, AlibabaPAI/DAPPLE@fd75dcf src/.
 //
-// It differs from the paper's algorithm: it has no pivot, no phases and no K, and checks memory only for data
-// parallelism (oracles README §3). Input: a profile, a cluster, a batch and the published code's constants. Output:
-// the plans that it compares, with its estimates (Search), and the best as a plan (Plan). Length is the published
-// script for the length of a pipeline. Errors: more than maxStates states, and models for which the profile has no
-// costs.
+// Unlike the paper's algorithm, it has no pivot, no phases and no K, and checks memory only for data parallelism
+// (oracles README §3). Input: a profile, a cluster, a batch and the published code's constants. Output: the plans that
+// it compares, with its estimates (Search), and the best as a plan (Plan). Length is the published script that computes
+// the length of a pipeline. Errors: more than maxStates states, and models for which the profile has no costs.
 package artifact
 
 import (
@@ -52,8 +51,8 @@ type Answer struct {
 	BestMulti     int // best of those with several stages; -1 means none
 	TotalComputeS float64
 	DP            DP
-	// Limited says that some stage of the straight searches could be on more than MaxWays sets of devices. Only the
-	// first of these were followed.
+	// Limited says that a stage of a straight pipeline could be on more than MaxWays sets of devices. Then only the
+	// first MaxWays of them were searched.
 	Limited bool
 	// RecursiveSpeedup is the result of sync_pipeline_speedup_recursive for BestMulti.
 	RecursiveSpeedup float64
@@ -117,11 +116,13 @@ func (a *input) allReduceS(devices []int, bytes float64) float64 {
 // microBatches returns M of each of rp pipelines; 0 if the batch is too small for them.
 func (a *input) microBatches(rp int) int { return a.batch / rp / a.MinMicroBatch }
 
-// speedup is sync_pipeline_speedup_analytical (oracles README §3.2):
+// speedup is sync_pipeline_speedup_analytical (oracles README §3.2). It divides the total compute by the latency L:
 //
 //	L = block (M-1) + compute/(rp M) + sum over cuts transfer(a/(rp M)) + max(0, max_i AR_i - i block)
 //
-// An all-reduce covers one state more than its stage, except the last stage's.
+// block is the time of the slowest stage or transfer for one micro-batch. rp pipelines have M micro-batches each, a is
+// the bytes that cross a cut, and AR_i the all-reduce of stage i. An all-reduce covers one state more than its stage,
+// except the last stage's.
 func (a *input) speedup(c Candidate) float64 {
 	M := a.microBatches(c.Pipelines)
 	if M == 0 {
@@ -140,9 +141,9 @@ func (a *input) speedup(c Candidate) float64 {
 	return a.total() / (length + late)
 }
 
-// recursive is sync_pipeline_speedup_recursive. It times every micro-batch's forwards and backwards by the recursion
-// of Length. Each takes half of a stage's time, transfers count as stages, and each stage's all-reduce follows its
-// last backward.
+// recursive is sync_pipeline_speedup_recursive. It times every micro-batch's forwards and backwards by the recursion of
+// Length. A forward and a backward each take half of their stage's time. Transfers count as stages, and each stage's
+// all-reduce follows its last backward.
 func (a *input) recursive(c Candidate) float64 {
 	M := a.microBatches(c.Pipelines)
 	if M == 0 {
@@ -205,8 +206,8 @@ func (a *input) accumulation(fit int) int {
 	return a.batch / plan.LeastDivisor(a.batch, (a.batch+fit-1)/fit)
 }
 
-// overlap returns the seconds of all-reduces that computation does not hide. They run one state at a time, the last
-// first, during the backward of that part of the batch. With next they also run during the next forward.
+// overlap returns the seconds of all-reduces that computation does not hide. All-reduces run one state at a time, the
+// last first, during the backward of that part of the batch. With next, they also run during the next forward.
 func (a *input) overlap(all []int, next bool, part float64) float64 {
 	n := len(a.compute)
 	half := func(state int) float64 { return span(a.compute, state, state) * part / 2 }

@@ -30,13 +30,13 @@ func Length(forward, backward []float64, microBatches int, warmup []int) (float6
 	return length, nil
 }
 
-// pipelineEnds returns when each stage ends its last forward and backward. With inOrder false, a backward does not
-// wait for the previous one on its stage once no forward is between them. DAPPLE's sync_pipeline_speedup_recursive
-// does that.
+// pipelineEnds returns when each stage ends its last forward and backward. With inOrder false, a backward with no
+// forward between it and the stage's previous backward does not wait for that backward. The published
+// sync_pipeline_speedup_recursive works like that.
 func pipelineEnds(forward, backward []float64, M int, warmup []int, inOrder bool) (forwards, backwards []float64) {
 	S := len(forward)
-	// Forwards are at most one warm-up ahead of the backward that they wait for. Reads of the previous stage lag by the
-	// difference of two warm-ups. So f keeps that many micro-batches, and b keeps the previous one.
+	// f keeps the times of the last forwards, and b those of the last two backwards. Forwards that are still read are
+	// at most one warm-up behind the newest forward of their stage. So f keeps the largest warm-up plus one.
 	ring := 1
 	for _, k := range warmup {
 		ring = max(ring, min(k, M)+1)

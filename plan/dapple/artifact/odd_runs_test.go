@@ -54,7 +54,7 @@ func TestOddRuns(t *testing.T) {
 			}
 			run := fmt.Sprintf("%s, %d servers of %d, batch %d, %+v", of.file, servers[0], servers[1], batch, k)
 			runs++
-			at := G - 1 // after the candidates of one stage
+			at := G - 1 // index after the candidates of one stage
 			straight := []int{G}
 			if G > 2 && G%2 == 0 {
 				straight = []int{2, G}

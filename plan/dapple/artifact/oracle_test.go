@@ -115,8 +115,8 @@ func (want *publishedRun) holdsCandidates(t *testing.T, got []artifact.Candidate
 	t.Helper()
 	for i, cand := range got {
 		published := want.Result.Candidates[i]
-		// The original breaks ties between straight plans by memory addresses. So their cuts may differ, and GNMT's
-		// speedups agree only roughly.
+		// The original breaks ties between straight plans by memory addresses. So the cuts of straight plans may
+		// differ, and GNMT's speedups agree only roughly.
 		straight := len(cand.Stages) == devices && devices > 2
 		if straight && strings.Contains(want.Profile, "gnmt") {
 			if math.Abs(cand.Speedup/published.Speedup-1) > 0.002 {

@@ -11,18 +11,16 @@ import (
 )
 
 // Search runs the published planner's search (orchestrate in its source). For every i it tries a pipeline for i
-// devices, floor(G/i) times side by side. It also tries the two straight pipelines (one device a stage, 2 and G
-// stages), and every cut into two stages.
+// devices, floor(G/i) times side by side, on G devices. It also tries the two straight pipelines, which have one device
+// a stage and 2 or G stages, and every cut into two stages.
 //
-// The fifteen searches that are not straight always return one stage on all devices. The all-reduce is commented out
-// in the source, so no split has a smaller bottleneck than all devices on everything. Search returns that answer
-// directly.
+// The searches that are not straight always return one stage on all devices. The all-reduce is commented out in the
+// source, so no split has a smaller bottleneck than all devices on everything. Search returns that answer directly.
 //
-// The original's straight searches break ties between bottlenecks by addresses in memory. Here the shortest last
-// stage wins. That gives the published candidates' speedups if the tied cuts carry the same bytes (BERT, XLNet,
-// VGG). GNMT-16 has ties between other cuts. Its sixteen straight stages have a speedup of 4.856 on configuration A,
-// published 4.859, where another plan wins. On C, where they win, it is 4.33, published 4.37. The tied plans reach
-// from less than that to 4.99 and 4.41. The original's algorithm does not determine which one it returns.
+// The original's straight searches break ties between bottlenecks by addresses in memory. Here the shortest last stage
+// wins. That gives the published candidates' speedups if the tied cuts carry the same bytes (BERT, XLNet, VGG). GNMT-16
+// has ties between cuts of different sizes, so the speedups of its straight plans differ slightly from the published
+// ones. The original's algorithm does not determine which of the tied plans it returns.
 func Search(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*Answer, error) {
 	a, answer, err := newInput(p, c, batch, k)
 	if err != nil {
@@ -153,7 +151,7 @@ const sameBlock = 1e-12
 // every placement of both, by the analytical speedup. Here transfers count a_k once.
 func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err error) {
 	N, G := len(a.compute), len(a.at.Of)
-	// All costs are proportional to the bytes, so a split is computed once for all cuts.
+	// All costs are proportional to the bytes, so a placement's costs per byte are computed once for all cuts.
 	type split struct {
 		one, two         []int
 		sent, sum1, sum2 float64 // seconds per byte of the transfer and of both all-reduces

@@ -13,12 +13,13 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// straightSearch is plan_for(i, true) of the published planner. It finds stages of one device each, of rp pipelines
-// side by side, with the least slowest stage or transfer (2 a_k).
+// straightSearch is plan_for(i, true) of the published planner. It finds pipelines whose stages have one device each,
+// rp of them side by side. Their slowest stage or transfer is as fast as possible. A transfer counts twice the output
+// of the state before the cut.
 //
-// It leaves out what cannot be part of a plan whose slowest part is at most limit. These are states with more work
-// before them than the stages so far may take, or more after them than the rest may. It also skips states after
-// which no transfer is fast enough, and stages and transfers that take more.
+// The search leaves out whatever cannot be part of a plan whose slowest part takes at most limit. It skips states with
+// too much work before them for the stages so far, or too much after them for the remaining stages. It also skips
+// states after which no transfer is fast enough, and single stages and transfers that take longer than limit.
 type straightSearch struct {
 	*input
 	stages, rp int
@@ -31,7 +32,8 @@ type straightSearch struct {
 	places map[[2]int32]*place
 }
 
-// place holds the devices of a stage, with some devices left after it. The following stages depend on nothing else.
+// place holds the devices of a stage, with some devices left after it. The following stages depend only on what is
+// taken.
 type place struct {
 	set     int32 // what is taken including it
 	devices []int
@@ -44,18 +46,19 @@ type move struct {
 	rate float64 // seconds per byte sent to it
 }
 
-// cell is the least slowest part of states 0..j on m devices, by the devices taken.
+// cell is one entry of the search's table: a pipeline of states 0..j on m devices. Among those that take the same
+// devices, its slowest part is the fastest.
 type cell struct {
 	*place
 	block float64
-	state int // last state of the stage before; -1 means none
-	from  int // its cell in the table of that state and one device fewer
+	state int // last state of the previous stage; -1 means none
+	from  int // index of the previous cell, in the table of that state with one device fewer
 }
 
-// straight is plan_for(i, true). It first searches a few of the states, and then with the devices in order. The
-// results are plans too, and limit the full search. The published search keeps one cell for all placements of its
-// last stage, so it may miss the best plan and find none within a limit. Then the limit is raised. Its cells are the
-// same with any limit.
+// straight is plan_for(i, true). It first tries only a few of the states, and then all states with the devices in
+// order. The slowest part of the plans found so limits the full search. The published search keeps one cell for all
+// placements of its last stage. So it may miss the best plan and find none within a limit; then the limit is raised.
+// The cells are the same with any limit.
 func (a *input) straight(ctx context.Context, stages int) (best Candidate, ok bool, err error) {
 	N, limit := len(a.compute), math.Inf(1)
 	if N < stages {
@@ -166,7 +169,7 @@ func (s *straightSearch) set(t servers.Taken) int32 {
 	return n
 }
 
-// moves lists the stages that may follow a place, with every choice of policies.
+// moves lists the stages that may follow a place, by every choice of placement policies.
 func (s *straightSearch) moves(p *place) []move {
 	if p.next == nil {
 		ways := s.at.PlaceEach(s.sets[p.set], 1, s.rp)
@@ -181,7 +184,7 @@ func (s *straightSearch) moves(p *place) []move {
 	return p.next
 }
 
-// row returns the cells of m+1 stages from those of m stages.
+// row returns the cells of pipelines with m+1 stages, from the cells of those with m stages.
 func (s *straightSearch) row(ctx context.Context, m int, before [][]cell) ([][]cell, error) {
 	N := len(s.compute)
 	reached := make([]uint64, (N+63)/64) // states at the end of a stage so far whose output can be sent within limit

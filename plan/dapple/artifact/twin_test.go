@@ -164,8 +164,8 @@ func TestArtifactAgainstALiteralTwin(t *testing.T) {
 	}
 }
 
-// literalBipartition returns the best speedup of two stages, over every cut, every number of devices of the first
-// stage, and every placement of both.
+// literalBipartition returns the best speedup of two stages. It tries every cut, every number of devices of the first
+// stage, and every placement of both stages.
 func literalBipartition(a *input, G int) float64 {
 	best, states := 0.0, len(a.compute)
 	for l := range states - 1 {

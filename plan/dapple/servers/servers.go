@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// Layout groups a cluster's devices into servers. Servers fill from their lowest device number up, so one count for
-// each server describes what is taken.
+// Layout groups a cluster's devices into servers. A server's devices are taken from the lowest number up, so one count
+// for each server describes what is taken.
 type Layout struct {
 	first []int // lowest device of each server; one more entry ends the last server
 	Of    []int // the server of each device
@@ -128,11 +128,12 @@ func (s *Layout) Place(before Taken, n int) []Taken {
 	return out
 }
 
-// MaxWays limits the sets that PlaceEach follows: on hundreds of devices there are more than the published search
-// could ever finish.
+// MaxWays limits the sets that PlaceEach follows. On hundreds of devices there are more than the published search could
+// ever try.
 const MaxWays = 512
 
-// PlaceEach runs Place for n devices, times times, with every choice of policies. It keeps the first MaxWays sets.
+// PlaceEach runs Place for n devices, `times` times in a row, with every choice of policies. It keeps the first MaxWays
+// sets.
 func (s *Layout) PlaceEach(before Taken, n, times int) []Taken {
 	now := []Taken{before}
 	for range times {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// TestOneServerOfAllDevices counts the devices of one server that has as many as a cluster may have.
+// TestOneServerOfAllDevices checks placements on one server that has as many devices as a cluster may have.
 func TestOneServerOfAllDevices(t *testing.T) {
 	s := New(cluster.MaxDevices, cluster.MaxDevices, Used)
 	for _, some := range []int{1, cluster.MaxDevices - 1} {
@@ -33,7 +33,7 @@ func TestScatterFirst(t *testing.T) {
 	}{
 		{Taken{0, 0, 0}, 6, "[[4 2 0] [2 2 2]]", "[[4 2 0] [2 2 2]]"},                 // all servers are fresh
 		{Taken{2, 1, 0}, 2, "[[2 1 2] [4 1 0] [3 2 0]]", "[[2 1 2] [4 1 0] [3 2 0]]"}, // five are left on used servers
-		{Taken{2, 1, 0}, 4, "[[2 1 4] [4 3 0]]", "[[2 1 4] [4 3 0] [4 2 1]]"},         // five are left on them
+		{Taken{2, 1, 0}, 4, "[[2 1 4] [4 3 0]]", "[[2 1 4] [4 3 0] [4 2 1]]"},         // five are left on used servers
 		{Taken{3, 3, 0}, 3, "[[3 3 3]]", "[[3 3 3] [4 4 1]]"},                         // two are left on used servers
 		{Taken{4, 0, 0}, 4, "[[4 4 0]]", "[[4 4 0] [4 2 2]]"},                         // the used server is full
 		{Taken{1, 0, 0}, 3, "[[1 3 0] [4 0 0]]", "[[1 3 0] [4 0 0] [2 1 1]]"},         // one server is used
