@@ -12,11 +12,11 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// averagedPipelines is how many pipelines' steps the reference takes in one update when that is timed.
+// averagedPipelines is the number of pipelines whose steps the timed update of the reference takes.
 const averagedPipelines = 2
 
-// averaging adds the times of the updates of elastic averaging, for a pipeline and a reference of the whole model.
-// Each update follows a forward and a backward, so that caches are as in training.
+// averaging adds the update times of elastic averaging: those of a pipeline and of a reference, each with the whole
+// model. Each update follows a forward and a backward, so that caches are as in training.
 func (t *Timer) averaging(ctx context.Context, r timing.Request, times []profile.UpdateTimes) error {
 	round := func(b *bench) error {
 		for _, u := range b.averaged[:averagedPipelines] {

@@ -12,17 +12,18 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// besides holds how much longer instructions take than their layers, in seconds.
+// besides holds how much longer instructions take than their layers, in seconds. Each list has one value for each
+// instruction.
 type besides struct{ dispatch, send, receive []float64 }
 
 // beside measures how much longer instructions take than their layers. It trains a model of negligible cost on two
-// workers, and then times profile passes over the same layers. It does so several times in turn, because a shared
+// workers, and then times profile passes over the same layers. It repeats both several times in turn, because a shared
 // machine may run at half its pace for a second.
 //
-// For a computation it counts the excess over the layers' times in passes. If the worker did not wait, it also
-// counts the time since the end of its previous instruction. A receive is counted in the same way. A send lasts from
-// the end of the computation to the next instruction. Forwards of the first half are left out: they copy the model
-// inputs, which layers' costs include.
+// For a computation it counts the excess over the layers' times in passes. If the worker did not wait, it also counts
+// the time since the end of its previous instruction. A receive is counted in the same way. A send lasts from the end
+// of the computation to the next instruction. The first stage's forwards are left out: they copy the model inputs,
+// whose time is part of the layers' costs.
 func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	m, err := probeModel()
 	if err != nil {
@@ -64,7 +65,7 @@ func (t *Timer) once(ctx context.Context, r timing.Request) ([]timing.LayerTimin
 	return c.Layers(ctx, r)
 }
 
-// ownEvents returns a worker's events without its sends, in order. A send is recorded when it has arrived.
+// ownEvents returns a worker's events in order, without its sends, because a send is only recorded when it has arrived.
 func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 	var own []trace.Event
 	for _, e := range t.Events {
@@ -76,8 +77,8 @@ func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 	return own
 }
 
-// add evaluates one worker's instructions. loop has the layers' times in passes; forwards says whether forwards
-// count.
+// add adds the excess times of one worker's instructions. loop has the layers' times in passes; forwards says whether
+// forwards count.
 func (b *besides) add(own []trace.Event, loop []timing.LayerTiming, forwards bool) {
 	layersS := map[string]float64{}
 	for _, l := range loop {

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// crew is a group of measuring workers: locked threads, each with the whole model on its own device. They stay
+// crew is a group of measuring workers: locked threads, each with the whole model on its own device. The workers stay
 // between tasks, because making a model and allocating memory takes longer than a pass over it.
 type crew struct {
 	benches []*bench
@@ -84,7 +84,7 @@ func (t *Timer) hire(r timing.Request) (*crew, error) {
 	return c, nil
 }
 
-// work makes every worker do f and waits for all of them. A finished worker repeats idle until the last has
+// work makes every worker run f and waits for all of them. A worker that has finished repeats idle until the last has
 // finished, so that all are timed under the same load.
 func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	c.busy.Store(int32(len(c.benches)))
@@ -104,7 +104,7 @@ func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("measure: measuring: %w", context.Cause(ctx))
 	}
-	return cmp.Or(c.errs...) // one error is enough, because all do the same
+	return cmp.Or(c.errs...) // one error is enough, because all workers run the same
 }
 
 // Close ends the workers.
@@ -135,7 +135,7 @@ type bench struct {
 
 const noMicro = -1
 
-// aStep is an update that takes the usual time and changes almost nothing.
+// aStep is an update that takes as long as usual but changes almost nothing.
 var aStep = update.Step{Step: optim.Step{Rate: 1e-6, GradScale: 1}, Renewal: stage.Replace}
 
 func (b *bench) close() {
@@ -185,7 +185,7 @@ func (b *bench) backward(id int) error {
 	return err
 }
 
-// halves runs the backward in two halves, one right after the other.
+// halves runs the backward of a micro-batch in two halves, one right after the other.
 func (b *bench) halves(id int) error {
 	if _, err := b.stage.BackwardInput(id, nil, 1); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (b *bench) drain(back func(id int) error) error {
 	return back(id)
 }
 
-// through runs the forward of one micro-batch, and with back the backward of the waiting one.
+// through runs the forward of one micro-batch. With back, it also runs the backward of the waiting one.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {
@@ -220,7 +220,7 @@ func (b *bench) through(back func(id int) error) error {
 func (b *bench) pass() error         { return b.through(b.backward) }
 func (b *bench) passInHalves() error { return b.through(b.halves) }
 
-// update makes an optimizer step, which leaves no gradients. No micro-batch may be in flight.
+// update makes an optimizer step, after which there are no gradients. No micro-batch may be in flight.
 func (b *bench) update(by optim.Settings) error {
 	plainly, err := update.New(update.Plain, update.Config{Optimizer: by}, []*stage.Stage{b.stage})
 	if err == nil {
@@ -230,8 +230,8 @@ func (b *bench) update(by optim.Settings) error {
 	return err
 }
 
-// passes makes at least n passes over the model, for at least that many seconds. The first hundred passes of a small
-// model run with cold code and caches, unlike training.
+// passes makes at least n passes over the model, and continues for at least that many seconds. The first hundred passes
+// of a small model run with cold code and caches, unlike training.
 func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
 	begun := time.Now()
 	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {
@@ -262,7 +262,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	old.restart(b.clock.first)
 	b.rows, b.clock, b.stage.Watch = r.MicroBatch, old, old
 
-	// The first pass has no backward, and the second of a new size allocates the gradients.
+	// The first pass of a visit has no backward. The second pass with a new size allocates the gradients.
 	uncounted := r.Warmup + 1
 	if !known {
 		uncounted++
@@ -275,7 +275,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 		return err
 	}
-	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before) // one pass takes as long as all should
+	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before) // a pass takes longer than the least time of all of them
 	if !known {
 		// The first pass in halves allocates the gradients and new sizes of memory.
 		b.clock.counts = false
@@ -290,7 +290,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 		}
 		b.clock.counts = true
 	}
-	// The waiting micro-batch goes back in halves too. If passes are long, it is the only one.
+	// The waiting micro-batch's backward is in halves too. If passes are long, it is the only one.
 	if n := max(r.Passes/2, 1) - 1; n > 0 || !long {
 		if err := b.passes(ctx, b.passInHalves, n, r.AtLeastS/2); err != nil {
 			return err
@@ -302,12 +302,12 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	return b.computeAgain(ctx, long, max(r.Passes/2, 1), r.AtLeastS/2)
 }
 
-// againVisit is the visit in which long passes recompute layers. Doing so in every visit would lengthen a
+// againVisit is the visit that also times recomputation if passes are long. Doing so in every visit would lengthen a
 // measurement by a third.
 const againVisit = 2
 
-// computeAgain counts at least n passes with full recomputation. No micro-batch is in flight before or after. With
-// long passes the very first one counts, because memory is allocated.
+// computeAgain times at least n passes with full recomputation. No micro-batch is in flight before or after. The first
+// pass does not count, unless passes are long.
 func (b *bench) computeAgain(ctx context.Context, long bool, n int, seconds float64) error {
 	b.clock.counts = false
 	b.clock.timing, b.stage.Segment = true, b.stage.Last+1

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestWhatAVisitTimes: short passes are timed in halves and with recomputation many times in every visit. With long
-// passes a visit has one pass in halves, and only one visit recomputes.
+// TestWhatAVisitTimes: if passes are short, every visit times many passes in halves and with recomputation. If they are
+// long, a visit has one pass in halves, and only one visit recomputes.
 func TestWhatAVisitTimes(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
 	if err != nil {
@@ -28,7 +28,7 @@ func TestWhatAVisitTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// times returns how many samples of a half and of recomputation each visit has.
+	// times returns, for each visit, how many times of a half and of recomputation were recorded.
 	times := func(atLeastS float64) (halves, again []int) {
 		r := timing.Request{Model: m, MicroBatch: 2, Passes: 1, AtLeastS: atLeastS, Again: true, Concurrency: 1, Threads: 1}
 		c, err := timer.Crew(t.Context(), r)

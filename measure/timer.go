@@ -28,8 +28,8 @@ type Timer struct {
 	place     *place.Policy
 }
 
-// Pipeline is a short training for a Timer. The model is cut into two stages with a worker each. It trains by plain
-// gradient descent on micro-batches of one sample, with 1F1B, and every step is recorded in full.
+// Pipeline is a short training for a Timer. The model is cut into two stages with a worker each. The training uses
+// plain gradient descent on micro-batches of one sample, with 1F1B, and records every step in full.
 type Pipeline struct {
 	Model               *model.Model
 	Cut                 int // first layer of the second stage
@@ -48,8 +48,8 @@ func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, erro
 }
 
 // NewTimer returns a Timer. split gives the samples for timing layers, because the cost of an embedding depends on
-// them. train trains Pipelines on workers of this host, with the code that trains for users. on says what may be
-// changed in the process.
+// them. train trains Pipelines on workers of this host, with the code that trains for users. on says which settings of
+// the process may be changed.
 func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
 	train func(context.Context, Pipeline) (*trace.Timeline, error), on *place.Policy) (*Timer, error) {
 	if e == nil || split == nil || train == nil {
@@ -63,7 +63,7 @@ func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
 
 var _ timing.Timer = (*Timer)(nil)
 
-// Engine returns the engine's name, Device its device type.
+// Engine returns the engine's name. Device returns its device type.
 func (t *Timer) Engine() string { return t.engine.Name() }
 func (t *Timer) Device() string { return t.engine.DeviceType() }
 
@@ -74,20 +74,20 @@ type clock struct {
 	phases [stage.Phases][][]bracket // by layer, one per pass
 	again  [stage.Phases][][]bracket // the same for passes with recomputation
 	feeds  []bracket                 // copies of the model inputs
-	beside []besideLayers            // of updates
+	beside []besideLayers            // time of updates beside their layers
 	timing bool                      // this pass does not count bytes
 	visits int                       // number of visits to this size
 	bytes  []layerBytes
 	begun  engine.Event
 	live   int64
-	first  bool // no backward since the last update: the next one allocates the parameters' gradients
+	first  bool // no backward has run since the last update, so the next one allocates the parameters' gradients
 }
 
-// layerBytes holds byte counts of one layer from an allocator. peaks are the high-water marks of each phase above
-// the live bytes at its start. firsts are those of phases that allocated the parameters' gradients.
+// layerBytes holds byte counts of one layer from an allocator. peaks has the high-water mark of each phase, above the
+// live bytes at its start. firsts has those of phases that allocated the parameters' gradients.
 type layerBytes struct {
 	output, saved, pending int64
-	inputLeaves            int64 // change of live bytes by an input half that allocates no gradients of parameters
+	inputLeaves            int64 // change of live bytes in an input half that allocates no parameter gradients
 	peaks, firsts          [stage.Phases]int64
 }
 
@@ -194,7 +194,7 @@ func (c *crew) Layers(ctx context.Context, r timing.Request) ([]timing.LayerTimi
 	return out, nil
 }
 
-// feedParts returns, by layer, the share in bytes of the model inputs that the layer is the first to read.
+// feedParts returns the share of the model inputs, in bytes, that each layer is the first to read.
 func feedParts(m *model.Model) []float64 {
 	parts, bytes, read := make([]float64, len(m.Layers)), 0.0, map[string]bool{}
 	for l, layer := range m.Layers {
@@ -216,13 +216,13 @@ func feedParts(m *model.Model) []float64 {
 	return parts
 }
 
-// besideLayers is an update and its parts by layer.
+// besideLayers is the time of a whole update, and of its parts by layer.
 type besideLayers struct {
 	whole  bracket
 	layers []bracket
 }
 
-// seconds returns how long the update took beside its layers.
+// seconds returns how much longer the update took than its parts together.
 func (u besideLayers) seconds() float64 {
 	rest := seconds([]bracket{u.whole})[0]
 	for _, s := range seconds(u.layers) {
@@ -241,7 +241,7 @@ func (c *clock) updated() []int {
 }
 
 // Updates implements timing.Timer. An update takes longer than its layers' steps, for instance to go over the
-// gradients. That time is divided evenly among the layers with parameters.
+// gradients. The excess is divided evenly among the layers with parameters.
 func (t *Timer) Updates(ctx context.Context, r timing.Request) (all []profile.UpdateTimes, optimizer string,
 	states int, err error) {
 	all = make([]profile.UpdateTimes, len(r.Model.Layers))

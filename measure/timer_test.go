@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// samples has numbers and classes that depend only on their positions.
+// samples is a data set whose numbers and classes depend only on their positions.
 type samples struct {
 	model   *model.Model
 	classes int
@@ -74,7 +74,7 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 				c.ForwardPeakBytes < c.SavedBytes {
 				t.Errorf("%s: %+v", layer.Name, c)
 			}
-			// Layers with weights split; the input half of a first layer takes almost no time.
+			// The backward of layers with weights is split. The input half of a first layer takes almost no time.
 			if split := layer.ParameterBytes > 0; split != (c.BackwardInputS != nil && c.BackwardWeightS != nil) {
 				t.Errorf("%s splits: %v; its halves: %v and %v", layer.Name, split, c.BackwardInputS, c.BackwardWeightS)
 			}
@@ -104,7 +104,7 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 func TestTimerMeasuresEveryLayer(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 8}, "classes": 4})
 	p := measured(t, ref.New(), m, 4)
-	// dense0 keeps its output, before and after the ReLU: 4 rows of 8, in float64.
+	// dense0's output is 4 rows of 8, in float64. It may be kept twice, before and after the ReLU.
 	if c := p.Layers[0].Costs[1]; c.OutputBytes != 4*8*8 || c.SavedBytes < 4*8*8 || c.SavedBytes > 2*4*8*8+64 {
 		t.Errorf("%+v", c)
 	}

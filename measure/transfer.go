@@ -32,8 +32,8 @@ const (
 	copyRounds   = 15
 )
 
-// Transfer implements timing.Timer: Wire, how much longer instructions take than their layers, and the speed of
-// packing tensors.
+// Transfer implements timing.Timer. It measures what Wire does, how much longer instructions take than their layers,
+// and the speed of packing tensors.
 func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	out, err := t.Wire(ctx)
 	if err != nil {
@@ -46,9 +46,9 @@ func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	return out, err
 }
 
-// Wire measures only the wire between two workers of this process, in a fraction of the time of Transfer. The
-// latency is the time between a send and the instruction with which a sleeping receiver takes the message, in a run
-// of negligible cost. The bandwidth is that of the one copy that a transfer within a process makes.
+// Wire measures only the wire between two workers of this process, in a fraction of the time of Transfer. The latency
+// is the time from a send until a sleeping receiver begins the instruction that takes the message. It is measured in a
+// run of negligible cost. The bandwidth is that of the one copy that a transfer within a process makes.
 func (t *Timer) Wire(ctx context.Context) (*profile.Transfer, error) {
 	out := &profile.Transfer{}
 	var err error
@@ -61,7 +61,7 @@ func (t *Timer) Wire(ctx context.Context) (*profile.Transfer, error) {
 	return out, nil
 }
 
-// ones is the data of the probe: every feature is 1, every target 0.
+// ones is the data set of the probe: every feature is 1, every target 0.
 type ones struct{ features int }
 
 func (o ones) Len() int { return 1 << 20 }
@@ -88,7 +88,7 @@ func (t *Timer) probe(ctx context.Context) (*trace.Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One micro-batch at a time: the receiver sleeps when the message comes.
+	// With one micro-batch at a time, the receiver is asleep when the message arrives.
 	return t.pipeline(ctx, Pipeline{
 		Model: m, Cut: len(m.Layers) / 2, InAdvance: 1, Samples: ones{4}, MicroBatches: probeMicros, Steps: probeSteps,
 	})
@@ -117,7 +117,7 @@ func (t *Timer) latency(ctx context.Context) (float64, error) {
 	return stats.Median(took), nil
 }
 
-// bandwidth measures handing a copy of a tensor to another worker.
+// bandwidth measures how fast a copy of a tensor is made for another worker, in bytes per second.
 func (t *Timer) bandwidth() (float64, error) {
 	var rate float64
 	err := onThread(func() error {
@@ -146,7 +146,7 @@ func (t *Timer) bandwidth() (float64, error) {
 	return rate, err
 }
 
-// onThread runs f on a new locked thread, like a worker's.
+// onThread runs f on a new locked thread, as a worker does.
 func onThread(f func() error) error {
 	failed := make(chan error, 1)
 	crash.Go(func() {

@@ -27,7 +27,7 @@ func init() {
 type traced struct {
 	*rules.Program
 	layer   *model.Layer
-	checked atomic.Int64 // the number of rows for which all shapes were last checked; 0: none
+	checked atomic.Int64 // rows for which all shapes were last checked; 0 means none
 }
 
 // State implements Stateful.
@@ -94,8 +94,8 @@ type tracing struct {
 	check   bool  // compare shapes with the recorded ones
 }
 
-// begin copies the layer's state, for the calls to change. A backward of an earlier forward may still read the old
-// state, and what an evaluation changes is thrown away.
+// begin copies the layer's state, so that calls can change the copy. A backward of an earlier forward may still read
+// the old state, and an evaluation must not change it.
 func (r *tracing) begin() error {
 	r.params = r.ctx.Params
 	if len(r.state) == 0 {
@@ -112,7 +112,7 @@ func (r *tracing) begin() error {
 	})
 }
 
-// keep writes the changed state back, once for both forwards of a micro-batch.
+// keep writes the changed state back. A recomputed forward does not, so the state changes once for each micro-batch.
 func (r *tracing) keep() error {
 	if !r.ctx.Training || r.ctx.Recomputing {
 		return nil
@@ -170,7 +170,7 @@ func (r *tracing) run(c *rules.Call) error {
 	switch {
 	case len(c.Updates) > 0 && c.Norm():
 		if !copied && (r.ctx.Recomputing || !r.ctx.Training && c.Mode == nil) {
-			args[3], args[4] = nil, nil // running statistics do not change, but a batch is still normalised by its own
+			args[3], args[4] = nil, nil // running statistics stay, but a batch is still normalised by its own
 		}
 	case len(c.Updates) > 0 && len(c.Out) == 0:
 		if !copied && (r.ctx.Recomputing || !r.ctx.Training) || !r.ctx.Training && !c.Always {
@@ -183,7 +183,7 @@ func (r *tracing) run(c *rules.Call) error {
 	}
 	var results []tensor
 	switch {
-	case strings.HasSuffix(c.Op, "scaled_dot_product_attention"): // its variants differ between versions of PyTorch
+	case strings.HasSuffix(c.Op, "scaled_dot_product_attention"): // its arguments differ between versions of PyTorch
 		results, r.err = r.attention(c, args)
 	case c.Mode == nil:
 		results, r.err = r.dev.Call(c.Op, args...)
@@ -240,8 +240,8 @@ func literal(a aten.Arg) any {
 	return nil
 }
 
-// wrapped returns a number as a tensor, for arguments that take tensors. As in PyTorch it is a scalar of the type
-// for its kind of number.
+// wrapped returns a number as a tensor, for arguments that take tensors. As in PyTorch it is a scalar tensor of the
+// default type for that kind of number.
 func (r *tracing) wrapped(o rules.Operand) (tensor, error) {
 	switch {
 	case o.Size != nil:

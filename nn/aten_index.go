@@ -16,7 +16,7 @@ type CallError struct {
 func (e *CallError) Error() string { return fmt.Sprintf("%s in %s: %v", e.op, e.where, e.err) }
 func (e *CallError) Unwrap() error { return e.err }
 
-// ShapeError says that an operator returns another shape than the network's file has recorded.
+// ShapeError says that an operator returned a shape other than the one recorded in the network's file.
 type ShapeError struct {
 	shape    []int64
 	rows     int64
@@ -43,7 +43,7 @@ func (e *IndexError) Error() string {
 
 func (e *IndexError) Unwrap() error { return e.err }
 
-// explained returns an IndexError if a failed call has an index out of range, and otherwise err.
+// explained returns an IndexError if the failed call has an index out of range, and otherwise err.
 func (r *tracing) explained(c *rules.Call, err error) error {
 	x, is := rules.IndexedBy(c.Op)
 	if !is || max(x.Index, x.Of) >= len(c.In) {
@@ -83,7 +83,7 @@ func (r *tracing) outside(c *rules.Call, x rules.Indexed, index rules.Operand, d
 		return err
 	}
 	r.err = nil
-	if skip != nil { // the index that is left out counts as 0
+	if skip != nil { // the skipped index counts as 0
 		at = r.call("aten::masked_fill.Scalar", at, r.call("aten::eq.Scalar", at, *skip), int64(0))
 	}
 	ends := [2]int64{}

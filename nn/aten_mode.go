@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// moded makes a call that depends on whether the forward trains. Random numbers, which PyTorch draws from a
-// generator, are drawn from counters here, so that replicas and recomputation repeat them.
+// moded makes a call that depends on whether the forward trains. PyTorch draws random numbers from a generator. Here
+// they are drawn from counters, so that replicas and recomputation repeat them.
 func (r *tracing) moded(c *rules.Call, args []any) ([]tensor, error) {
 	rate := rateOf(c, args)
 	if c.Mode.Train >= 0 {
@@ -81,7 +81,7 @@ func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tenso
 	return r.call("aten::add.Scalar", r.call("aten::mul.Scalar", r.add(kept, gone), a), -a*p*low)
 }
 
-// spreadMask returns a mask of a shape. A row's elements do not depend on the other rows in the batch.
+// spreadMask returns a mask of a shape. A row's part of the mask does not depend on the other rows in the batch.
 func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Spread, p float64) tensor {
 	if r.err != nil {
 		return nil
@@ -149,7 +149,7 @@ func (r *tracing) recurrent(c *rules.Call, args []any, p float64) ([]tensor, err
 	return results, r.err
 }
 
-// rowsOf says where the rows lie in a sequence.
+// rowsOf says in which dimension of a sequence the rows are.
 func (r *tracing) rowsOf(batchFirst bool) rules.Spread {
 	if batchFirst {
 		return rules.Spread{Dim: 0, Lead: 1, Tail: 1}
@@ -157,7 +157,7 @@ func (r *tracing) rowsOf(batchFirst bool) rules.Spread {
 	return rules.Spread{Dim: 1, Lead: 1, Tail: 1}
 }
 
-// causal calls millrace's attention, whose third argument is a mask instead of a rate.
+// causal calls millrace's attention, whose third argument is a mask instead of a dropout rate.
 func (r *tracing) causal(c *rules.Call, args []any, p float64) ([]tensor, error) {
 	qkv := args[0].(tensor)
 	args[2] = nil
@@ -180,7 +180,7 @@ func (r *tracing) attention(c *rules.Call, args []any) ([]tensor, error) {
 	args = append(slices.Clip(args), make([]any, max(0, 8-len(args)))...)
 	causal, _ := args[5].(bool)
 	if strings.HasPrefix(c.Op, "aten::_") {
-		causal, _ = args[6].(bool) // after the flag for returning the weights
+		causal, _ = args[6].(bool) // argument 5 says whether to return the weights
 	} else {
 		if s, given := args[6].(float64); given {
 			scale = s
@@ -218,7 +218,7 @@ func (r *tracing) attention(c *rules.Call, args []any) ([]tensor, error) {
 	return []tensor{r.call("aten::matmul", dropped, v), weights}, r.err
 }
 
-// repeated repeats each head of keys or values for all heads of queries that share it.
+// repeated repeats each head of keys or values for all heads of queries that use it.
 func (r *tracing) repeated(x tensor, queries []int64) tensor {
 	if n := x.Shape(); len(n) > 2 && len(queries) > 2 {
 		heads := len(n) - 3

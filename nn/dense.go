@@ -36,7 +36,8 @@ func init() {
 }
 
 // dense makes activation(x w' + b), for w [width, features] and x [rows, ..., features]. A piece of a divided layer
-// computes its features of the product. The last piece joins those of all pieces, and applies the activation.
+// computes its part of the product's features. The last piece joins the features of all pieces, and applies the
+// activation.
 func dense(l model.Layer) (Layer, error) {
 	activation, bias := l.Word("activation"), l.Flag("bias")
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {

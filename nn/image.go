@@ -2,7 +2,7 @@ package nn
 
 import "github.com/millrace-ml/millrace/model"
 
-// Batch norm as in PyTorch: eps 1e-5, and running statistics move by a tenth.
+// Batch norm is as in PyTorch: epsilon is 1e-5, and running statistics move by a tenth.
 const (
 	normEps      = 1e-5
 	normMomentum = 0.1
@@ -50,7 +50,7 @@ func init() {
 	})
 }
 
-// pool makes a layer of an operator with these arguments after the input.
+// pool makes a layer of an operator whose arguments are the input and window.
 func pool(op string, window ...any) Layer {
 	return unary(func(o *ops, _ *Context, x tensor) tensor { return o.call(op, append([]any{x}, window...)...) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// every has each kind that the other models of these tests do not use.
+// every has each kind of layer that the other models of these tests do not use.
 const every = `
 name: every
 inputs:
@@ -64,8 +64,8 @@ func TestEveryKindYieldsItsShape(t *testing.T) {
 	}
 }
 
-// Running statistics move by a tenth towards the micro-batch's, once for each micro-batch. A recomputed forward
-// gives the same result and does not move them, and evaluation uses them.
+// TestBatchNormCountsAMicroBatchOnce: running statistics move by a tenth towards those of the micro-batch, once for
+// each micro-batch. A recomputed forward gives the same result and does not move them, and evaluation uses them.
 func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()
@@ -123,7 +123,7 @@ func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 	running("after evaluation")
 }
 
-// Attention depends only on the past: later positions change nothing before them.
+// TestAttentionIsCausal: changing later positions does not change the outputs of earlier ones.
 func TestAttentionIsCausal(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()

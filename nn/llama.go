@@ -113,7 +113,7 @@ func (o *ops) constant(of engine.DType, shape []int64, values []float64) tensor 
 	return x
 }
 
-// turned returns x [rows, positions, heads x d] with each head rotated by its position.
+// turned returns x [rows, positions, heads x d] with each head rotated by its position's angles.
 func (o *ops) turned(x, cos, sin tensor, heads int64) tensor {
 	if o.err != nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// entry returns the text of docs/models.md for a kind of layer or a built-in model.
+// entry returns the text that docs/models.md should have for a kind of layer or a built-in model.
 func entry(name, doc string, settings []model.Setting, example string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s.\n", name, doc)
@@ -26,8 +26,8 @@ func entry(name, doc string, settings []model.Setting, example string) string {
 	return b.String()
 }
 
-// The page of models lists every kind of layer and every built-in model with all settings. It says of each kind
-// whether it can be trained.
+// TestTheModelsPageIsComplete: docs/models.md lists every kind of layer and every built-in model with all settings. For
+// each kind it says whether it can be trained.
 func TestTheModelsPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/models.md")
 	if err != nil {

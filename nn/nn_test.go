@@ -164,7 +164,8 @@ func TestInitialValuesDependOnTheirPlaceAlone(t *testing.T) {
 	}
 }
 
-// A layer that gets a wrong number of tensors returns an error, and does not use the device.
+// TestLayersRefuseOtherNumbersOfInputs: a layer that gets a wrong number of tensors returns an error, and does not use
+// the device.
 func TestLayersRefuseOtherNumbersOfInputs(t *testing.T) {
 	m, err := model.Parse(strings.NewReader(every))
 	if err != nil {

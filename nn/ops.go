@@ -8,7 +8,7 @@ import (
 )
 
 // ops calls operators on one device and keeps the first error, so that a forward reads like the formula it computes.
-// After an error every call returns nil. It has a method for each operator, and for each formula that layers share.
+// After an error every call returns nil. ops has a method for each operator, and for each formula that layers share.
 // Code that needs a result's shape must check err first.
 type ops struct {
 	dev engine.Device
@@ -85,7 +85,7 @@ func (o *ops) activate(name string, x tensor) tensor {
 }
 
 // others returns how many outputs of other pieces a piece reads. The last piece reads those of all earlier pieces;
-// the others read none.
+// earlier pieces read none.
 func others(p *model.Piece) int {
 	if p == nil || !p.Last() {
 		return 0

@@ -15,7 +15,7 @@ import (
 
 const probability = 0.25
 
-// masked returns the output of a dropout layer for ones, for rows [first, first+rows) of 8.
+// masked returns the output of a dropout layer for ones, for rows [first, first+rows) of 8. change changes the Context.
 func masked(t *testing.T, change func(*nn.Context), first, rows int) []float64 {
 	t.Helper()
 	return maskedBy(t, probability, change, first, rows)
@@ -52,7 +52,7 @@ func maskedBy(t *testing.T, p float64, change func(*nn.Context), first, rows int
 	return read(t, d, out[0].Tensor)
 }
 
-// Even with a probability close to 1, both outcomes occur.
+// TestAMaskOfNearlyAll: even with a probability close to 1, both outcomes occur.
 func TestAMaskOfNearlyAll(t *testing.T) {
 	for _, p := range []float64{0.9999, 0.999999, math.Nextafter(1, 0)} {
 		kept := 0
@@ -67,7 +67,7 @@ func TestAMaskOfNearlyAll(t *testing.T) {
 	}
 }
 
-// A slice of a micro-batch gets the same mask as its rows in the whole.
+// TestAMaskSlicedIsTheMask: a slice of a micro-batch gets the same mask as its rows in the whole micro-batch.
 func TestAMaskSlicedIsTheMask(t *testing.T) {
 	whole := masked(t, nil, 0, 8)
 	for _, c := range [][2]int{{0, 3}, {3, 5}, {7, 1}} {
@@ -80,8 +80,8 @@ func TestAMaskSlicedIsTheMask(t *testing.T) {
 	}
 }
 
-// A mask's bits come from counters: a chain of SplitMix64's finalizer over the numbers of the micro-batch, of the
-// row, and of the word for four elements.
+// TestMasksAreCounted: a mask's bits come from counters. They are a chain of SplitMix64's finalizer over the numbers of
+// the micro-batch and of the row, and over the number of each group of four elements.
 func TestMasksAreCounted(t *testing.T) {
 	mix := func(z uint64) uint64 {
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -143,7 +143,8 @@ func TestMasksFollowTheirPlace(t *testing.T) {
 	}
 }
 
-// Torch and the pure Go engine agree on the loss and every gradient of a network, up to float32 rounding.
+// TestEnginesAgree: torch and the pure Go engine agree on the loss and every gradient of a network, up to float32
+// rounding.
 func TestEnginesAgree(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 12, "hidden": []int{16, 8}, "activation": "gelu",
 		"dropout": 0.25, "classes": 5})

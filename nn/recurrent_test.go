@@ -50,8 +50,8 @@ func recur(t *testing.T, d engine.Device, dropout float64, training bool, moved 
 	return read(t, d, out[0].Tensor)
 }
 
-// The forward state at a position depends on that position and earlier ones, the backward state on that position and
-// later ones. Rows are independent of each other.
+// TestLSTMReadsEachWay: the forward state at a position depends only on that position and earlier ones. The backward
+// state depends only on that position and later ones. Rows are independent of each other.
 func TestLSTMReadsEachWay(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()
@@ -67,8 +67,8 @@ func TestLSTMReadsEachWay(t *testing.T) {
 	}
 }
 
-// A unit is dropped at all positions of a sequence or at none, and scaled if it is kept. A slice of a micro-batch
-// gets the masks of its rows.
+// TestLSTMDropoutIsLocked: a unit is dropped at all positions of a sequence or at none, and scaled if it is kept. A
+// slice of a micro-batch gets the masks of its rows.
 func TestLSTMDropoutIsLocked(t *testing.T) {
 	d := device(t)
 	defer runtime.UnlockOSThread()
@@ -98,7 +98,7 @@ func TestLSTMDropoutIsLocked(t *testing.T) {
 	}
 }
 
-// A layer keeps exactly the bytes of its description until its backward.
+// TestLSTMHoldsWhatItsDescriptionSays: until its backward, a layer holds as many bytes as its description says.
 func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
 	for _, c := range []struct {
 		inputs        []int

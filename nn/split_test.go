@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// libtorchs is a device that replaces millrace's operators by libtorch's own, with autograd's own backward.
+// libtorchs is a device that replaces millrace's operators by libtorch's operators, with autograd's backward.
 type libtorchs struct {
 	engine.Device
 	t testing.TB
@@ -74,7 +74,7 @@ func (d libtorchs) attention(qkv engine.Tensor, heads int64, mask any) engine.Te
 	return d.one("aten::reshape", d.one("aten::transpose.int", y, 1, 2), []int64{rows, t, width})
 }
 
-// layerCase is a layer given by its kind and settings, and the shape of its input for a row.
+// layerCase is a layer given by its kind and settings, and the shape of its input for one row.
 type layerCase struct {
 	kind     string
 	settings map[string]any
@@ -124,9 +124,9 @@ func (c layerCase) describe(t *testing.T) model.Layer {
 	return l
 }
 
-// gradients runs two micro-batches through the layer. It returns the gradients of both inputs and those gathered in
-// the parameters. own selects libtorch's operators, back runs a backward, and last does the work that remains after
-// both.
+// gradients runs two micro-batches through the layer. It returns the gradients of both inputs and those accumulated in
+// the parameters. own selects libtorch's operators. back runs one backward, and last does the work that remains after
+// both backwards.
 func (c layerCase) gradients(t *testing.T, d engine.Device, own bool, back func(outputs, grads []engine.Tensor) error,
 	last func()) (names []string, all [][]float64) {
 	t.Helper()
@@ -193,8 +193,8 @@ func (c layerCase) input(t *testing.T, d engine.Device, seed int) engine.Tensor 
 	return x
 }
 
-// waves returns a tensor of different numbers whose sum is far from zero. A sum near zero would be all rounding
-// error.
+// waves returns a tensor of different numbers whose sum is far from zero. A sum near zero would consist only of
+// rounding errors.
 func waves(t *testing.T, d engine.Device, shape []int64, seed int) engine.Tensor {
 	t.Helper()
 	n, to := 1, []int{}
@@ -220,9 +220,9 @@ func gradient(t *testing.T, d engine.Device, x engine.Tensor) []float64 {
 	return read(t, d, g)
 }
 
-// Every layer with weights runs in three ways: with whole backwards, with each weight half directly after the input
-// half, and with both weight halves at the end. All give the same bits, and agree with autograd through libtorch's
-// own operators within a millionth.
+// TestLayersInHalves: every layer with weights runs in three ways. One has whole backwards, one has each weight half
+// directly after the input half, and one has both weight halves at the end. All give the same bits, and agree with
+// autograd through libtorch's operators within a millionth.
 func TestLayersInHalves(t *testing.T) {
 	for _, c := range layerCases {
 		t.Run(fmt.Sprint(c.kind, c.settings), func(t *testing.T) {

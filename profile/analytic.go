@@ -12,21 +12,21 @@ import (
 	"github.com/millrace-ml/millrace/profile/kernels"
 )
 
-// Analysis says what an analytic profile should contain.
+// Analysis says what an analytic profile should contain, and under which assumptions.
 type Analysis struct {
 	Sizes     []int  // of micro-batches, in samples
 	Optimizer string // its name
 	States    int    // copies of the parameters that the optimizer keeps
-	// OnChip keeps parameters in on-chip memory, on device types that have it. Parameters of a stage that fit there use
-	// no memory bandwidth (BaPipe, section 4.3).
+	// OnChip keeps parameters in on-chip memory, on device types that have it. Parameters that fit there use no memory
+	// bandwidth (BaPipe, section 4.3).
 	OnChip bool
-	// Board holds assumptions about FPGA boards. Roofline treats boards like all other devices: one layer at a time,
-	// forward or backward, with everything read from and written to memory.
+	// Board holds assumptions about FPGA boards. Roofline makes boards like all other devices: they compute one layer
+	// at a time, forward or backward, and read and write everything in memory.
 	Board    board.Settings
 	Roofline bool
-	// Recurrent makes recurrent layers whose state weights exceed the cache read them once per position. That slows
-	// down small micro-batches, and matters for tuning their size. Without it every size is about as efficient as any
-	// other. The published planners assume that, as they scale one measured size.
+	// Recurrent makes recurrent layers read their state weights once per position if these exceed the cache. That slows
+	// down small micro-batches, and matters for tuning their size. Without it, all sizes are about equally efficient.
+	// The published planners assume this, as they scale one measured size.
 	Recurrent bool
 	// Precision is one of cluster.Precisions; "" means f32. With 16 bits or fp8 the optimizer also keeps 32-bit weights
 	// (Micikevicius et al., Mixed Precision Training, 2018, section 3.1).
@@ -35,21 +35,21 @@ type Analysis struct {
 	Selective bool
 }
 
-// Analytic is Analyze for weights in memory.
+// Analytic is Analyze with only the sizes and the optimizer set; weights are in memory.
 func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, optimizer string,
 	states int) (*Profile, error) {
 	return Analyze(m, types, Analysis{Sizes: sizes, Optimizer: optimizer, States: states})
 }
 
 // Analyze returns the profile of a model on device types that are described and not measured. It uses the roofline
-// model (Williams, Waterman and Patterson, CACM 52(4), 2009). A layer takes the longer of two times. One is its
-// FLOPs over the speed that its kind reaches. The other is its bytes over the memory bandwidth reached (Efficiency).
-// Bytes are what it reads and writes once: inputs, outputs and parameters, and in the backward pass the same again
-// and as many gradients. Batch norm and the activation after a convolution pass over its output again, in kernels of
-// their own. An update reads and writes parameters, gradients and the optimizer's copies.
+// model (Williams, Waterman and Patterson, CACM 52(4), 2009). A layer takes the longer of two times. One is its FLOPs
+// over the speed that its kind reaches. The other is its bytes over the memory bandwidth reached (Efficiency). A
+// forward reads its inputs and parameters and writes its outputs once. A backward moves the same bytes again, and as
+// many bytes of gradients. Batch norm and the activation after a convolution read and write its output again, in
+// separate kernels. An update reads and writes parameters, gradients and the optimizer's copies.
 //
-// A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards
-// use package board, unless Roofline is set.
+// A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards use
+// package board, unless Roofline is set.
 //
 // Refused: device types without a peak or a memory bandwidth, and precisions other than f32 without kernels.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
@@ -116,7 +116,7 @@ func (p *Profile) byKernels(m *model.Model, name string, d cluster.DeviceType, a
 	e := kernels.ElementBytes(a.Precision)
 	for i := range p.Layers {
 		layer := &p.Layers[i]
-		outside := int64(0) // bytes that the layer reads from outside
+		outside := int64(0) // bytes that the layer reads for one sample
 		for k, from := range layer.From {
 			if from >= 0 {
 				outside += p.Layers[from].perSample(e)
@@ -220,7 +220,7 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 	}
 }
 
-// onBoard replaces a layer's times by those on a board.
+// onBoard replaces a layer's times by its times on a board.
 func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip, frozen bool) {
 	switch {
 	case !a.Roofline:
@@ -250,9 +250,9 @@ func passing(l *model.Layer) int64 {
 // yet.
 const cacheBytes = 6 << 20
 
-// rereading returns the bytes of parameters that a recurrent layer reads again. Each position needs the weights of
-// the state, forward and for the gradient of the input. The gradient of the weights is one product over all
-// positions. With small micro-batches this time dominates, and one sample more costs nothing.
+// rereading returns the bytes of parameters that a recurrent layer reads again. Each position needs the weights of the
+// state, in the forward and for the gradient of the input. The gradient of the weights is one product over all
+// positions. With small micro-batches, these reads take longer than the computing, so one more sample costs nothing.
 func rereading(l *model.Layer) int64 {
 	if l.Kind != "lstm" {
 		return 0
@@ -269,8 +269,8 @@ func rereading(l *model.Layer) int64 {
 	return bytes * int64(l.Outputs[0].Shape[0]-1)
 }
 
-// passes returns how often the output of a convolution passes through memory again: read and written for its
-// activation, and for batch norm read twice and written once.
+// passes returns how often the output of a convolution passes through memory again. An activation reads and writes it
+// once; batch norm reads it twice and writes it once.
 func passes(l *model.Layer) int64 {
 	if l.Kind != "conv2d" {
 		return 0

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// A dense layer by hand: 64 inputs, 32 outputs and 8 samples, with 2*64*32 FLOPs for each sample.
+// TestAnalyticKnownNumbers checks a dense layer by hand: 64 inputs, 32 outputs and 8 samples, with 2*64*32 FLOPs for
+// each sample.
 func TestAnalyticKnownNumbers(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 64, "hidden": []int{32}, "classes": 10})
 	if err != nil {
@@ -52,8 +53,8 @@ func TestAnalyticKnownNumbers(t *testing.T) {
 	}
 }
 
-// An LSTM of 1024 units over 29 positions reads its state weights, 16 MiB, 28 more times. With 512 units they stay
-// in the cache. With many samples the FLOPs take longer than these reads.
+// TestRecurrentWeightsAreReadAgain: an LSTM of 1024 units over 29 positions reads its state weights, 16 MiB, 28 more
+// times. With 512 units the weights stay in the cache. With many samples the FLOPs take longer than these reads.
 func TestRecurrentWeightsAreReadAgain(t *testing.T) {
 	const flops, bytes = 1e13, 1e11
 	fast := map[string]cluster.DeviceType{"fast": {PeakFLOPS: flops, MemoryBandwidthBytesPerSecond: bytes,

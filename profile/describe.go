@@ -57,7 +57,8 @@ func Describe(m *model.Model) *Profile {
 	return p
 }
 
-// frozenReaders returns how many layers read each frozen tensor, by its owner's full name for it.
+// frozenReaders returns how many layers read each frozen tensor. The key is the tensor's full name in the layer that
+// owns it.
 func frozenReaders(m *model.Model) map[string]int {
 	readers := map[string]int{}
 	for _, l := range m.Layers {

@@ -9,13 +9,13 @@ import (
 )
 
 // Divided returns the profile with layers divided into pieces. Each piece is a layer that makes its part of the
-// features (BaPipe, §3.3.2; model.Model.Divide). parts has one list for each layer of p. A list adds up to 1; empty
-// lists at the end leave out the last layers. If a layer's Features are known, pieces are whole features.
+// features (BaPipe, §3.3.2; model.Model.Divide). parts has a list of fractions for each layer of p, which add up to 1.
+// Empty lists at the end leave out the last layers. If a layer's Features are known, pieces are whole features.
 //
-// A piece reads its layer's whole input and computes its part. A piece before the last holds and sends only its part
-// of the output. The last piece also reads what the others made, and has the layer's whole output and all that the
-// layer saves. Readers of the layer read the last piece. So what crosses a boundary inside a layer, in both
-// directions, is the layer's input and the output made so far. A piece shares the parameters that its layer shares.
+// A piece reads its layer's whole input and computes its part. A piece before the last holds and sends only its part of
+// the output. The last piece also reads what the other pieces made, and has the layer's whole output and all that the
+// layer saves. Readers of the layer read the last piece. So two things cross a boundary inside a layer, in both
+// directions: the layer's input, and the output made so far. A piece shares the parameters that its layer shares.
 // Layers that share a parameter of a divided layer share it with the last piece.
 func (p *Profile) Divided(parts [][]float64) *Profile {
 	last := make([]int, len(p.Layers)) // the last piece of each layer
@@ -57,7 +57,7 @@ func (p *Profile) Divided(parts [][]float64) *Profile {
 	return &divided
 }
 
-// ends returns where the parts of a layer end; the whole layer is 1.
+// ends returns where each part of a layer ends, as a fraction of the layer; the last ends at 1.
 func (l *Layer) ends(parts []float64) []float64 {
 	ends, sum := make([]float64, len(parts)), 0.0
 	for i, part := range parts {
@@ -81,13 +81,13 @@ func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 		*n = share(*n)
 	}
 	layer.FrozenShared = slices.Clone(layer.FrozenShared)
-	for i := range layer.FrozenShared { // each part has its own share of it
+	for i := range layer.FrozenShared { // each piece has a different part of the tensor
 		s := &layer.FrozenShared[i]
 		s.Name, s.Bytes = fmt.Sprintf("%s behind %g", s.Name, before), share(s.Bytes)
 	}
 	layer.ScaleUpdates(part, part, part)
 	if end < 1 {
-		layer.BufferBytes = 0                               // statistics belong to what comes after the product
+		layer.BufferBytes = 0                               // batch norm's statistics are in the last piece
 		layer.FloatOutputs, layer.WholeOutputBytes = nil, 0 // the costs hold the sizes
 	}
 	layer.Costs = make([]Cost, len(p.Layers[l].Costs))
@@ -97,8 +97,8 @@ func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 	return layer
 }
 
-// PartBytes returns how many of n bytes the first part of a layer has. Pieces add up to the whole; rounding errors
-// of part do not change it.
+// PartBytes returns how many of n bytes the first part of a layer has. The bytes of pieces add up to n; rounding errors
+// in part do not change the result.
 func PartBytes(n int64, part float64) int64 { return int64(math.Floor(float64(n)*part + 1e-6)) }
 
 // inputBytes returns what a layer reads from other layers, at the device and size of one of its costs.
@@ -136,15 +136,15 @@ func (c Cost) piece(input int64, part float64, share func(int64) int64, last boo
 	return c
 }
 
-// beyond returns the bytes of n that a part of a layer has: all up to kept, and its share of the rest.
+// beyond returns the bytes of n that a piece of a layer holds: all of the first kept bytes, and its share of the rest.
 func beyond(kept, n int64, share func(int64) int64) int64 {
 	kept = min(kept, n)
 	return kept + share(n-kept)
 }
 
-// isJoined makes a cost that of a piece before the last. The piece holds its part of the output. The temporary
-// memory of a product depends on its input as much as on its output. Its backward adds its gradient of the input to
-// the gradient from the later pieces, which takes as much memory again for a moment.
+// isJoined turns a cost into that of a piece before the last. The piece holds its part of the output. The temporary
+// memory of a product depends on its input as much as on its output. The piece's backward adds its gradient of the
+// input to the gradient from the later pieces, which takes as much memory again for a moment.
 func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	c.SavedBytes = c.OutputBytes
 	c.ForwardPeakBytes = c.OutputBytes + max(0, whole.ForwardPeakBytes-whole.OutputBytes)
@@ -159,9 +159,9 @@ func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	}
 }
 
-// joins makes a cost that of the last piece. It holds all that the layer saves, and its own part as well while it
-// joins the parts. During a backward it holds the gradient of the whole output in parts for a moment. What waits for
-// the weights' half holds all of it.
+// joins turns a cost into that of the last piece. The piece holds all that the layer saves and, while it joins the
+// parts, also its own part. During a backward it holds the gradient of the whole output in parts for a moment. It keeps
+// everything that waits for the weights' half.
 func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {
 	c.ForwardPeakBytes = whole.ForwardPeakBytes + c.OutputBytes
 	c.OutputBytes, c.SavedBytes = whole.OutputBytes, whole.SavedBytes
@@ -176,7 +176,7 @@ func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {
 	c.PendingBytes, c.PendingInputBytes = whole.PendingBytes, whole.PendingInputBytes
 }
 
-// halves sets what the halves of a piece's backward hold for a moment.
+// halves sets the temporary memory of the two halves of a piece's backward.
 func (c *Cost) halves(whole *Cost, input, firstInput, kept int64, share func(int64) int64) {
 	h := whole.HalvesPeakBytes
 	if h == nil {

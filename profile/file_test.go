@@ -162,7 +162,7 @@ func TestProfilesThatNoMeasurementGives(t *testing.T) {
 	}
 }
 
-// Every profile that can be read has costs for all its devices and sizes, and can be written and read again.
+// FuzzDecode: a profile that can be read has a cost for every layer at its sizes, and can be written and read again.
 func FuzzDecode(f *testing.F) {
 	text, err := json.Marshal(twoLayers())
 	if err != nil {
@@ -191,7 +191,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// Files with terms that are no longer measured can be read. These terms are ignored and never written.
+// TestTermsOfEarlierVersionsAreReadAndDropped: files with fields that are no longer measured can be read. Those fields
+// are ignored and never written.
 func TestTermsOfEarlierVersionsAreReadAndDropped(t *testing.T) {
 	p := twoLayers()
 	var now bytes.Buffer

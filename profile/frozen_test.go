@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// An analytic profile charges nothing for the backward of frozen first layers, and less for partly frozen layers.
-// Other layers cost the same. A frozen layer's parameters are kept, without gradients.
+// TestAnalyticCostsOfFrozenLayers: an analytic profile charges nothing for the backward of frozen first layers, and
+// less for partly frozen layers. Other layers cost the same. A frozen layer's parameters are kept, without gradients.
 func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 	types := map[string]cluster.DeviceType{"gpu": {PeakFLOPS: 1e13, MemoryBandwidthBytesPerSecond: 1e12}}
 	of := func(patterns ...string) *profile.Profile {
@@ -54,8 +54,9 @@ func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 	}
 }
 
-// A frozen embedding that the head shares is listed once in each of the two layers: 50 x 8 floats. It has no
-// gradient and no optimizer state in either. Frozen parameters that no other layer reads count in FrozenBytes.
+// TestFrozenTiesAreListedByAllWhoReadThem: a frozen embedding that the head shares, 50 x 8 floats, is listed once in
+// each of the two layers. It has no gradient and no optimizer state in either. Frozen parameters that no other layer
+// reads count in FrozenBytes.
 func TestFrozenTiesAreListedByAllWhoReadThem(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 50,
 		"tied": true})

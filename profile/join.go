@@ -13,14 +13,14 @@ const SourceJoined = "joined"
 
 // Part is a profile to join with others.
 type Part struct {
-	Name    string // its name in errors: the file
+	Name    string // the file, for errors
 	Profile *Profile
 }
 
 // Join returns one profile with the device types of several profiles of the same model.
 //
-// Nothing is lost: what belongs to one machine is in Machines, by device type. The result does not depend on the
-// order of the parts, or on whether some of them were joined before.
+// Nothing is lost: the data of one machine is in Machines, by device type. The result does not depend on the order of
+// the parts, or on whether some of them were joined before.
 //
 // Refused: different models, layers, optimizers or threads per worker; a device type with different numbers in two
 // parts; costs that hold on any device; device types that have no micro-batch size in common.
@@ -179,7 +179,7 @@ func (p *Profile) sizesInCommon() error {
 	return nil
 }
 
-// Renamed returns the profile with another name for its only device type.
+// Renamed returns the profile with its only device type renamed.
 func (p *Profile) Renamed(device string) (*Profile, error) {
 	types := p.DeviceTypes()
 	if len(types) != 1 {

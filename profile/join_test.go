@@ -64,7 +64,7 @@ func joined(t *testing.T, parts ...*profile.Profile) *profile.Profile {
 	return out
 }
 
-// TestJoinLosesNothing: for each device type, a joined profile has the same values as the part, also after it is
+// TestJoinLosesNothing: for each device type, a joined profile has the same values as the part, even after it is
 // written and read. Its text has every number of each part.
 func TestJoinLosesNothing(t *testing.T) {
 	for seed := range uint64(20) {
@@ -129,8 +129,7 @@ func leaves(v any) map[string]bool {
 	return out
 }
 
-// TestJoinInAnyOrder: the order of joins does not change the result, and a part that is joined again changes
-// nothing.
+// TestJoinInAnyOrder: the order of joins does not change the result. Joining a part a second time changes nothing.
 func TestJoinInAnyOrder(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	a, b, c := filledOn(g, "x"), filledOn(g, "y"), filledOn(g, "z")
@@ -194,7 +193,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 }
 
-// TestJoinedProfilesAreRefused if machines and costs have different device types.
+// TestJoinedProfilesAreRefused: joined profiles are refused if machines, costs and updates do not match.
 func TestJoinedProfilesAreRefused(t *testing.T) {
 	for want, change := range map[string]func(p *profile.Profile){
 		"machines: device is \"other\"":       func(p *profile.Profile) { p.Machines[0].Device = "other" },

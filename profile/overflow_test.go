@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Finite numbers whose sum is infinite are refused, like infinite numbers.
+// TestProfilesWhoseSumsOverflowAreRefused: finite numbers whose sum would be infinite are refused, like infinite
+// numbers.
 func TestProfilesWhoseSumsOverflowAreRefused(t *testing.T) {
 	for what, change := range map[string]func(*Layer){
 		"forward_s is 1e+308":              func(l *Layer) { l.Costs[0].ForwardS = 1e308 },
@@ -29,7 +30,8 @@ func TestProfilesWhoseSumsOverflowAreRefused(t *testing.T) {
 	}
 }
 
-// The optimizer's copies count in the bytes of layers: 2 times 1e14 bytes fit, 21 times do not.
+// TestCopiesOfTheOptimizerAreCounted: the optimizer's copies count in the bytes of layers. 2 copies of 1e14 bytes are
+// accepted, 21 are not.
 func TestCopiesOfTheOptimizerAreCounted(t *testing.T) {
 	p := &Profile{Version: Version, Model: "m", ModelID: "m", Source: "measured", Layers: []Layer{{
 		Name: "a", Kind: "dense", TiedTo: -1, From: []int{-1}, ParameterBytes: 1e14,

@@ -10,7 +10,7 @@ import (
 // Packing is how fast a machine converts 32-bit numbers to a format and back.
 type Packing struct {
 	Format               packing.Format `json:"format"`
-	PackBytesPerSecond   float64        `json:"pack_bytes_per_s"` // of the numbers, not of what stands for them
+	PackBytesPerSecond   float64        `json:"pack_bytes_per_s"` // bytes of the 32-bit numbers, not of the packed ones
 	UnpackBytesPerSecond float64        `json:"unpack_bytes_per_s"`
 }
 
@@ -40,8 +40,8 @@ func (t *Transfer) checkPacking() error {
 	return nil
 }
 
-// Packed returns the profile with OutputBytes as they cross a boundary in a format. Nothing else changes, since
-// SavedBytes says what a stage holds of its outputs.
+// Packed returns the profile with each OutputBytes in its packed size, as it crosses a boundary. Nothing else changes,
+// because SavedBytes says what a stage holds of its outputs.
 func (p *Profile) Packed(f packing.Format) *Profile {
 	if !f.Packs() {
 		return p
@@ -72,10 +72,10 @@ func (l *Layer) packed(c *Cost, f packing.Format) int64 {
 }
 
 // Selective returns the profile in which backwards recompute attention scores and forwards do not save them. While a
-// layer's backward runs, its scores exist once (Korthikanti et al., Reducing Activation Recomputation in Large
+// layer's backward runs, only that layer's scores exist (Korthikanti et al., Reducing Activation Recomputation in Large
 // Transformer Models, 2022, section 5).
 //
-// Refused: profiles that do not say what scores cost, such as measured ones.
+// Refused: profiles without the costs of scores, such as measured ones.
 func (p *Profile) Selective() (*Profile, error) {
 	known := false
 	q := *p

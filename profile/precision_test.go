@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// With Adam a parameter takes 16 bytes in f32 and f16 and 18 in bf16, gradient included (Rajbhandari et al., ZeRO,
-// 2020, section 3.1). Activations and transfers take two bytes for each number in 16 bits.
+// TestBytesByPrecision: with Adam a parameter takes 16 bytes in f32 and f16 and 18 in bf16, gradient included
+// (Rajbhandari et al., ZeRO, 2020, section 3.1). Activations and transfers take two bytes for each 16-bit number.
 func TestBytesByPrecision(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 2, "width": 64, "heads": 4, "context": 8, "vocabulary": 32})
 	if err != nil {

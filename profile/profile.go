@@ -1,7 +1,7 @@
 // Package profile holds what each layer of a model costs on each device type.
 //
-// In: measurements of package timing, or a device described by peak and bandwidth, for the roofline. Out: a Profile,
-// saved as versioned JSON; readers keep every field that writers wrote. Refused: other versions, truncated files,
+// Input: measurements of package timing, or a device described by peak and bandwidth, for the roofline. Output: a
+// Profile, saved as versioned JSON; reading and writing a file loses no field. Errors: other versions, truncated files,
 // negative or non-finite times, layers without the requested micro-batch size. The package does not know plans.
 package profile
 
@@ -10,24 +10,25 @@ import "github.com/millrace-ml/millrace/profile/board"
 // Version is the version of the JSON form.
 const Version = 1
 
-// Cost is what one layer takes on one device type for one micro-batch size.
-// Times are medians over the measured repetitions, in seconds. Its fields are those of a profile's file.
+// Cost is what one layer takes on one device type for one micro-batch size. Times are medians over the measured
+// repetitions, in seconds. Its fields are those of a profile's file.
 type Cost struct {
 	Device     string `json:"device"`
 	MicroBatch int    `json:"micro_batch"` // samples
 
 	ForwardS float64 `json:"forward_s"`
-	// BackwardS is the whole backward. BackwardInputS and BackwardWeightS are its halves; they are null if the layer
-	// cannot split.
+	// BackwardS is the whole backward. BackwardInputS and BackwardWeightS are its halves, or null if the layer's
+	// backward cannot be split.
 	BackwardS       float64  `json:"backward_s"`
 	BackwardInputS  *float64 `json:"backward_input_s"`
 	BackwardWeightS *float64 `json:"backward_weight_s"`
-	// BareForwardS is a forward that keeps nothing for a backward, as under recompute and in an evaluation. AgainS is
-	// the backward after it: the forward once more, with a graph, and the backward. They are null if not measured;
-	// ForwardS, and ForwardS + BackwardS, are then used instead.
+	// BareForwardS is a forward that keeps nothing for a backward, as under recompute and in an evaluation. AgainS is a
+	// backward that first computes the forward again. They are null if not measured; ForwardS, and ForwardS +
+	// BackwardS, are then used instead.
 	BareForwardS *float64 `json:"bare_forward_s,omitempty"`
 	AgainS       *float64 `json:"again_s,omitempty"`
-	// Board is the additional cost on an FPGA board, which computes and moves weights at once; null on other devices.
+	// FeedS is the time to copy those model inputs of a micro-batch that no earlier layer reads. It leaves out reading
+	// them from the data set, which runs in parallel to the workers.
 	Board *board.Cost `json:"board,omitempty"`
 	// FeedS is the time to copy those model inputs of a micro-batch that no earlier layer reads. Reading them from the
 	// data set does not count, since it runs in parallel to the workers.
@@ -36,16 +37,16 @@ type Cost struct {
 	Spread float64 `json:"spread,omitempty"`
 
 	OutputBytes int64 `json:"output_bytes"` // the layer's output tensors
-	SavedBytes  int64 `json:"saved_bytes"`  // held from forward to backward, its own output included, its input not
-	// PendingBytes is held from the input's half of a backward to the weights' half: the output's gradient, and what
-	// the forward saved for the weights' half. null means unknown.
+	SavedBytes  int64 `json:"saved_bytes"`  // held from forward to backward: with the layer's own output, without its input
+	// PendingBytes is what waits between the input's half of a backward and the weights' half: the output's gradient,
+	// and what the forward saved for the weights' half. null means unknown.
 	PendingBytes *int64 `json:"pending_bytes,omitempty"`
-	// PendingInputBytes is the part of PendingBytes that is the layer's input. The layer before holds it too, until its
-	// own half is done. null means unknown.
+	// PendingInputBytes is the part of PendingBytes that is the layer's input. The layer before also holds it, until
+	// that layer's own half is done. null means unknown.
 	PendingInputBytes *int64 `json:"pending_input_bytes,omitempty"`
-	WorkspaceBytes    int64  `json:"workspace_bytes"` // most bytes held at once inside forward or backward beyond those
-	// ForwardPeakBytes and BackwardPeakBytes are the peaks of this layer's forward and backward, above what was held
-	// when each began.
+	WorkspaceBytes    int64  `json:"workspace_bytes"` // most temporary bytes inside a forward or a backward
+	// ForwardPeakBytes and BackwardPeakBytes are the peaks of this layer's forward and backward, above the bytes that
+	// were held when each began.
 	ForwardPeakBytes  int64 `json:"forward_peak_bytes"`
 	BackwardPeakBytes int64 `json:"backward_peak_bytes"`
 	// FirstBackwardPeakBytes is BackwardPeakBytes of the first backward after an update, which also allocates the
@@ -58,8 +59,8 @@ type Cost struct {
 }
 
 // HalvesPeaks holds the peaks of the halves of a layer's backward, in bytes above what was held when each began. The
-// First fields are for the first backward after an update, which also allocates the parameters' gradients. It does
-// so in the weights' half, or in the input's half of a layer that cannot split, which is its whole backward.
+// First fields are for the first backward after an update, which also allocates the parameters' gradients. The weights'
+// half allocates them or, in a layer that cannot split, the input's half, which is then the whole backward.
 type HalvesPeaks struct {
 	Input       int64 `json:"input"`
 	FirstInput  int64 `json:"first_input"`
@@ -67,10 +68,10 @@ type HalvesPeaks struct {
 	FirstWeight int64 `json:"first_weight"`
 }
 
-// Scores says how recompute selective changes a layer.
+// Scores says what recomputing attention scores changes in a layer.
 type Scores struct {
-	AgainS float64 `json:"again_s"` // of computing scores again
-	Bytes  int64   `json:"bytes"`   // that are then not saved
+	AgainS float64 `json:"again_s"` // time to compute scores again
+	Bytes  int64   `json:"bytes"`   // saved bytes that this frees
 }
 
 // Feed is a model input that a layer reads.
@@ -81,7 +82,7 @@ type Feed struct {
 
 // Shared is a frozen tensor that several layers read. Each stage that has one of them holds a copy.
 type Shared struct {
-	Name  string `json:"name"` // its owner's full name for it
+	Name  string `json:"name"` // its full name in the layer that owns it
 	Bytes int64  `json:"bytes"`
 }
 
@@ -94,14 +95,14 @@ type Layer struct {
 	Feeds          []Feed `json:"feeds,omitempty"`
 	ParameterBytes int64  `json:"parameter_bytes"`
 	BufferBytes    int64  `json:"buffer_bytes,omitempty"` // kept and saved, without gradient: batch-norm statistics
-	// FrozenBytes is the frozen parameters and constants that only this layer reads. FrozenShared are those that other
-	// layers read too.
+	// FrozenBytes is the size of the frozen parameters and constants that only this layer reads. FrozenShared lists
+	// those that other layers read too.
 	FrozenBytes  int64    `json:"frozen_bytes,omitempty"`
 	FrozenShared []Shared `json:"frozen_shared,omitempty"`
 	// TiedTo is the layer that owns a parameter which this layer shares, or -1. TiedBytes is the parameter's size.
 	TiedTo    int   `json:"tied_to"`
 	TiedBytes int64 `json:"tied_bytes,omitempty"`
-	// NoGradient says that neither the layer nor any layer it depends on has trained parameters. It then has no
+	// NoGradient says that neither the layer nor any layer it depends on has trained parameters. Such a layer has no
 	// backward, and no gradient of its output crosses a cut.
 	NoGradient bool `json:"no_gradient,omitempty"`
 	// FloatOutputs is the number of elements in one sample of each floating-point output. WholeOutputBytes is the bytes
@@ -131,7 +132,7 @@ type Transfer struct {
 	DispatchS float64 `json:"dispatch_s"`
 	SendS     float64 `json:"send_s,omitempty"`
 	ReceiveS  float64 `json:"receive_s,omitempty"`
-	// Packing holds the rates of writing numbers in fewer bits; empty if not measured.
+	// Packing holds the speeds of packing numbers into fewer bits; empty if not measured.
 	Packing []Packing `json:"packing,omitempty"`
 	retired
 }
@@ -150,37 +151,38 @@ type gone struct{}
 // UnmarshalJSON implements json.Unmarshaler.
 func (*gone) UnmarshalJSON([]byte) error { return nil }
 
-// Profile has a model's costs. Its methods are pure questions about costs, or make a profile of other ones.
+// Profile has a model's costs. Its methods answer questions about the costs, or return a changed profile.
 type Profile struct {
 	Version          int    `json:"version"`
 	Model            string `json:"model"`
-	ModelID          string `json:"model_id"` // digest of the description: a profile fits one model
+	ModelID          string `json:"model_id"` // digest of the model's description
 	Source           string `json:"source"`   // "measured", "roofline", "kernels", "imported"
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
-	// PaceSpread is (slowest - mean) / mean of the workers' times for equal work at once, the median over visits. On a
-	// shared machine one core at a time is slow, for about a second.
+	// PaceSpread is (slowest - mean) / mean of the workers' times for equal work at once, as the median over visits. On
+	// a shared machine one core at a time is slow, for about a second.
 	PaceSpread float64 `json:"pace_spread,omitempty"`
-	// PassSpread is the spread of measured passes, which the medians do not show; null if not measured.
+	// PassSpread is how much measured passes vary, which the medians do not show; null if not measured.
 	PassSpread *PassSpread `json:"pass_spread,omitempty"`
 	// Precision is the number format of its costs, one of cluster.Precisions; "" means f32.
 	Precision       string `json:"precision,omitempty"`
 	Optimizer       string `json:"optimizer,omitempty"`
-	OptimizerStates int    `json:"optimizer_states"` // copies of the parameters it keeps: SGD 0, Adam 2
-	// Slices are sizes whose costs are only for replicas that split a micro-batch. Planners do not choose them.
+	OptimizerStates int    `json:"optimizer_states"` // copies of the parameters that the optimizer keeps: SGD 0, Adam 2
+	// Slices lists sizes whose costs are only for replicas that split a micro-batch. Planners do not choose these
+	// sizes.
 	Slices   []int     `json:"slices,omitempty"`
 	Layers   []Layer   `json:"layers"`
 	Transfer *Transfer `json:"transfer,omitempty"`
-	// Machines holds ThreadsPerWorker, Transfer and so on for each machine, by device type, in a joined profile.
+	// Machines holds the Transfer, Concurrency and so on of each machine, by device type, in a joined profile.
 	Machines []Machine `json:"machines,omitempty"`
 }
 
-// PassSpread is the middle half of measured passes over the whole model, relative to the median for their
-// micro-batch size.
+// PassSpread says between which times the middle half of measured passes over the whole model lies. Times are relative
+// to the median for their micro-batch size.
 type PassSpread struct {
-	Below  float64 `json:"below"` // of the lower quartile
-	Above  float64 `json:"above"` // of the upper quartile
+	Below  float64 `json:"below"` // 1 - lower quartile
+	Above  float64 `json:"above"` // upper quartile - 1
 	Passes int     `json:"passes"`
 }
 

@@ -12,7 +12,7 @@ import (
 // its planners assume that every device is that GPU.
 const AnyDevice = "any"
 
-// costsOf returns the device type whose costs are used for a device.
+// costsOf returns the device type under which the costs for a device are listed: its own, or AnyDevice.
 func (p *Profile) costsOf(device string) string {
 	named := func(name string) bool {
 		return len(p.Layers) > 0 && slices.ContainsFunc(p.Layers[0].Costs, func(c Cost) bool {
@@ -28,13 +28,13 @@ func (p *Profile) costsOf(device string) string {
 // Covers reports whether there are costs for a device type.
 func (p *Profile) Covers(device string) bool { return len(p.Sizes(device)) > 0 }
 
-// Sizes returns the micro-batch sizes for which every layer has a cost on a device type, ascending, without those of
-// Slices.
+// Sizes returns the micro-batch sizes for which every layer has a cost on a device type, ascending. It leaves out those
+// of Slices.
 func (p *Profile) Sizes(device string) []int {
 	return slices.DeleteFunc(p.known(device), func(size int) bool { return slices.Contains(p.Slices, size) })
 }
 
-// known returns the same sizes, including those of Slices.
+// known returns the sizes as Sizes does, including those of Slices.
 func (p *Profile) known(device string) []int {
 	if len(p.Layers) == 0 {
 		return nil
@@ -93,11 +93,11 @@ func (e *MissingError) Error() string {
 }
 
 // At returns every layer's cost at a micro-batch size. Between two measured sizes it interpolates linearly and sets
-// interpolated. Outside of them it returns an error.
+// interpolated. Outside of the measured range it returns an error.
 //
-// An imported profile has one size: the minibatch with which it was measured. For other sizes its times and bytes
-// are scaled in proportion to the samples, up or down, as the published planners do. interpolated is then true too,
-// and Basis explains it. This assumes that small micro-batches are as efficient as large ones, which is true on no
+// An imported profile has one size: the minibatch with which it was measured. For other sizes its times and bytes are
+// scaled in proportion to the samples, up or down, as the published planners do. interpolated is then true too, and
+// Basis explains it. Scaling assumes that small micro-batches are as efficient as large ones, which is true on no
 // device.
 func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, err error) {
 	have := p.known(device)
@@ -155,7 +155,7 @@ func (c *Cost) Again() (forwardS, backwardS float64) {
 	return *c.BareForwardS, *c.AgainS
 }
 
-// OnBoard returns layer l of costs as a part of a stage on a board.
+// OnBoard returns the times of layer l as a summand of a stage's times on a board.
 func (p *Profile) OnBoard(costs []Cost, l int) board.Sum {
 	c := &costs[l]
 	sum := board.Sum{ForwardS: c.ForwardS, BackwardS: c.BackwardS,
@@ -166,12 +166,12 @@ func (p *Profile) OnBoard(costs []Cost, l int) board.Sum {
 	return sum
 }
 
-// OfBoards reports whether any of the costs are those of a board.
+// OfBoards reports whether any of the costs is for a board.
 func OfBoards(costs []Cost) bool {
 	return slices.ContainsFunc(costs, func(c Cost) bool { return c.Board != nil })
 }
 
-// StillBytes returns the layer's bytes other than trained parameters, their gradients and states.
+// StillBytes returns the bytes of the layer's buffers and frozen parameters.
 func (l *Layer) StillBytes() int64 {
 	n := l.BufferBytes + l.FrozenBytes
 	for _, shared := range l.FrozenShared {
@@ -180,8 +180,8 @@ func (l *Layer) StillBytes() int64 {
 	return n
 }
 
-// CutBytes returns what crosses the cut after a layer: the outputs of every layer at or before it that a later layer
-// reads.
+// CutBytes returns the bytes that cross the cut after layer cut. These are the outputs of every layer up to it that a
+// later layer reads.
 func (p *Profile) CutBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, false) }
 
 // GradientBytes returns the part of CutBytes for which gradients come back over the cut.

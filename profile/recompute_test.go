@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Between two measured sizes, recomputing and copying inputs are interpolated on a line. If one size was not
-// measured, recomputing takes as long as a forward.
+// TestComputingAgainBetweenSizes: between two measured sizes, the times of recomputing and of copying inputs are
+// interpolated linearly. If recomputing was not measured at one size, it takes as long as a forward.
 func TestComputingAgainBetweenSizes(t *testing.T) {
 	cost := func(size int, s float64) Cost {
 		return Cost{Device: "cpu", MicroBatch: size, ForwardS: 2 * s, BackwardS: 3 * s, BareForwardS: new(s),

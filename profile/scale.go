@@ -13,8 +13,8 @@ func (p *Profile) scales(device string, have []int) bool {
 	return len(have) == 1 && p.On(device).Source == SourceImported
 }
 
-// Basis explains in one sentence how the costs for a micro-batch size were derived. It is empty if they were
-// measured at that size, and if At refuses the size.
+// Basis explains in one sentence how the costs for a micro-batch size were derived. It returns "" if they were measured
+// at that size, or if At refuses the size.
 func (p *Profile) Basis(device string, size int) string {
 	have := p.Sizes(device)
 	if _, made, err := p.At(device, size); err != nil || !made {

@@ -1,7 +1,7 @@
 package profile
 
-// sizes returns pointers to the sizes in bytes of a cost, which all depend on the micro-batch. Those that every cost
-// has come first. Some point to memory that costs may share, so call owned before writing.
+// sizes returns pointers to all sizes in bytes of a cost; each depends on the micro-batch. Sizes that every cost has
+// come first. Some pointers are to memory that costs may share, so call owned before writing.
 func (c *Cost) sizes() []*int64 {
 	all := []*int64{&c.OutputBytes, &c.SavedBytes, &c.WorkspaceBytes, &c.ForwardPeakBytes, &c.BackwardPeakBytes,
 		&c.FirstBackwardPeakBytes, &c.Scores.Bytes}
@@ -16,8 +16,8 @@ func (c *Cost) sizes() []*int64 {
 	return all
 }
 
-// seconds returns pointers to the times of a cost, which all depend on the micro-batch. Those that every cost has
-// come first. Some point to memory that costs may share, so call owned before writing.
+// seconds returns pointers to all times of a cost; each depends on the micro-batch. Times that every cost has come
+// first. Some pointers are to memory that costs may share, so call owned before writing.
 func (c *Cost) seconds() []*float64 {
 	all := []*float64{&c.ForwardS, &c.BackwardS, &c.FeedS, &c.Scores.AgainS}
 	for _, s := range []*float64{c.BackwardInputS, c.BackwardWeightS, c.BareForwardS, c.AgainS} {
@@ -66,7 +66,7 @@ func (c Cost) WithSizes(other *Cost, of func(own, others int64) int64) Cost {
 	return c
 }
 
-// WithTimes does the same as WithSizes for times.
+// WithTimes returns c with each time replaced by of(c's time, other's time), as WithSizes does for sizes.
 func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost {
 	c, o := c.owned(), *other
 	c.BackwardInputS, o.BackwardInputS = both(c.BackwardInputS, o.BackwardInputS)
@@ -81,8 +81,8 @@ func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost 
 	return c
 }
 
-// Slowed returns c with its forwards and backwards multiplied by these factors. Recomputation in a backward counts
-// as backward.
+// Slowed returns c with its forwards and backwards multiplied by these factors. Recomputation in a backward counts as
+// part of the backward.
 func (c Cost) Slowed(forward, backward float64) Cost {
 	c = c.owned()
 	if all := c.ForwardS + c.BackwardS; c.Board != nil && all > 0 {

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// State is one place where a pipeline may cut a model's graph: an antichain of layers, with everything up to it
-// before the cut (its closure). Values are cumulative. The cost of a stage between two states is the difference of
-// their values.
+// State is one place where a pipeline may cut a model's graph: an antichain of layers. Before the cut are these layers
+// and all that they depend on, the closure. Values are cumulative. The cost of a stage between two states is the
+// difference of their values.
 type State struct {
-	// Antichain is the layers whose outputs cross the cut, ascending. First, it holds the last layers before the cut,
-	// none of which comes after another. Second, as in PipeDream's optimizer, it holds every earlier layer of one of
-	// these that a layer outside that one's history reads.
+	// Antichain is the layers whose outputs cross the cut, ascending. First, it has the last layers before the cut,
+	// none of which depends on another. Second, as in PipeDream's optimizer, it has earlier layers on which a last
+	// layer depends. Such a layer is also read by a layer other than that last layer and those it depends on.
 	Antichain []int
 
 	ComputeS        float64 // forward and backward of the closure, in seconds
@@ -25,9 +25,9 @@ type State struct {
 // whose closure is inside its own. The last closure is the whole model.
 type States struct {
 	List []State
-	// SlackS and SlackParameterBytes bound the loss by compression. Take a stage between two states, some of which were
-	// dropped. Between two kept states, it takes at most this much more, in seconds of compute and in bytes of
-	// parameters. 0 means that nothing is lost.
+	// SlackS and SlackParameterBytes bound the loss by compression, in seconds of compute and in bytes of parameters. A
+	// stage between two states, some of which were dropped, becomes a stage between two kept states. The new stage
+	// takes at most this much more. 0 means that nothing is lost.
 	SlackS              float64
 	SlackParameterBytes int64
 
@@ -41,7 +41,8 @@ type States struct {
 const (
 	// MaxStates is the largest number of listed antichain states.
 	MaxStates = 1 << 20
-	// maxAntichains is the largest total number of layers in all antichains: 256 MiB.
+	// maxSegment is the largest number of layers in a segment (see States.Segment). The table of which layer comes
+	// before which takes the square of that number in bits.
 	maxAntichains = 1 << 25
 	// maxSegment is the largest number of layers between two layers through which everything passes. The table of which
 	// comes before which needs its square in bits.
@@ -65,8 +66,8 @@ func (e *TooManyStatesError) Error() string {
 }
 
 // StatesOf lists all antichain states of a profile's graph, as PipeDream's and DAPPLE's published optimizers do. It
-// begins with layer 0 alone. A state is followed by those that add one more layer with all it depends on. That layer
-// must read a layer of the state's augmented antichain. costs has one entry for each layer, as from p.At.
+// begins with layer 0 alone. Each state is followed by the states that add one layer and all that the layer depends on.
+// That layer must read a layer of the state's augmented antichain. costs has one entry for each layer, as from p.At.
 //
 // It refuses graphs that are not connected, and more than MaxStates states.
 func StatesOf(p *Profile, costs []Cost) (*States, error) {
@@ -83,7 +84,7 @@ func (s *States) Before(i, j int) bool {
 		return s.of[i] < s.of[j]
 	}
 	if i >= j {
-		return false // the list is topological
+		return false // the list is in topological order
 	}
 	words := s.segments[s.of[i]].words()
 	a, b := s.bits[s.offset[i]:][:words], s.bits[s.offset[j]:][:words]
@@ -95,9 +96,8 @@ func (s *States) Before(i, j int) bool {
 	return true
 }
 
-// Segment returns the segment of state i. Segments are the parts of the graph between layers through which
-// everything passes. States of a segment are Before all states of later ones, and the list has them segment by
-// segment.
+// Segment returns the segment of state i. Segments are the parts of the graph between layers through which every path
+// passes. The states of a segment are Before all states of later segments, and are listed before them.
 func (s *States) Segment(i int) int { return int(s.of[i]) }
 
 // Layers returns the closure of state i, ascending: the layers before the cut.
@@ -115,9 +115,9 @@ func (s *States) Layers(i int) []int {
 	return layers
 }
 
-// Order returns a topological order of all layers in which each state of a chain ends a run. The chain is for
-// example the cuts of a plan, and the order then is plan.Plan.Order. ends is the number of layers in the closure of
-// each state. Each state must be Before the next. Layers that no state holds come last.
+// Order returns a topological order of all layers in which each state of a chain ends a run. For example, the chain is
+// the cuts of a plan, and the order is plan.Plan.Order. ends is the number of layers in the closure of each state. Each
+// state must be Before the next. Layers that no state of the chain contains come last.
 func (s *States) Order(chain []int) (order, ends []int) {
 	last := s.segments[len(s.segments)-1].last
 	taken := make([]bool, last+1)
@@ -137,8 +137,8 @@ func (s *States) Order(chain []int) (order, ends []int) {
 	return order, ends
 }
 
-// segment is the layers after one layer through which everything passes, up to and including the next such layer.
-// All states of one segment come before all of the next.
+// segment is the layers after one layer through which every path passes, up to and including the next such layer. All
+// states of a segment come before all states of the next segment.
 type segment struct{ first, last int }
 
 func (s segment) words() int { return (s.last-s.first)/64 + 1 }
@@ -172,13 +172,13 @@ func newGraph(p *Profile, costs []Cost) (*graph, error) {
 }
 
 // segments cuts the graph after each layer that every other layer comes before or after, unless the next layer is
-// absorbed into it. If that would join more than maxAbsorbed layers, the next layer is no longer absorbed.
+// absorbed. If a segment would get more than maxAbsorbed layers, that next layer is no longer absorbed.
 //
-// Layer k is such a layer exactly if each earlier layer has a reader at or before k (then a path from it ends in k),
-// and each later one reads a layer from k on.
+// The graph can be cut after layer k under two conditions. Each earlier layer has a reader at or before k, so a path
+// from it ends in k. Each later layer reads a layer from k on.
 func (g *graph) segments(absorbed []bool) []segment {
 	n := len(g.pred)
-	// reads[k] is the minimum, over the layers after k, of the last layer that each reads.
+	// reads[k] is the minimum, over the layers after k, of the last layer that each of them reads.
 	reads := make([]int, n)
 	least := n
 	for k := n - 1; k >= 0; k-- {
@@ -190,7 +190,7 @@ func (g *graph) segments(absorbed []bool) []segment {
 		least = min(least, last)
 	}
 	var out []segment
-	first, read := 0, -1 // read is the maximum, over earlier layers, of each one's first reader
+	first, read := 0, -1 // read is the maximum, over the earlier layers, of the first reader of each
 	for k := range n {
 		passed := read <= k && reads[k] >= k
 		joined := len(g.succ[k]) == 1 && absorbed[g.succ[k][0]]

@@ -8,7 +8,7 @@ import (
 )
 
 // FewStates is the number of states to which CompressedStates reduces a graph if it can. A dynamic program over all
-// pairs of them takes well under a second.
+// pairs of that many states takes well under a second.
 const FewStates = 2048
 
 // CompressedStates lists the antichain states that a plan needs. Up to FewStates of them are all kept, and the
@@ -50,8 +50,8 @@ func CompressedStates(p *Profile, costs []Cost) (*States, error) {
 	return CompressedStatesTo(p, costs, FewStates)
 }
 
-// CompressedStatesTo is CompressedStates with few in place of FewStates. With more states the result is closer to
-// the optimum, and a planner needs time proportional to their square.
+// CompressedStatesTo is CompressedStates with few in place of FewStates. With more states the result is closer to the
+// optimum, but a planner needs time proportional to their square.
 func CompressedStatesTo(p *Profile, costs []Cost, few int) (*States, error) {
 	g, err := newGraph(p, costs)
 	if err != nil {
@@ -88,8 +88,7 @@ func CompressedStatesTo(p *Profile, costs []Cost, few int) (*States, error) {
 	return with(len(cheapest), MaxStates)
 }
 
-// absorbable lists the layers that may be absorbed, those without parameters and with the
-// least time first.
+// absorbable lists the layers that may be absorbed, those with the least time and then the fewest parameters first.
 func (g *graph) absorbable() []int {
 	var out []int
 	for z, from := range g.pred {
@@ -111,8 +110,8 @@ func (g *graph) absorbable() []int {
 
 func (g *graph) seconds(l int) float64 { return g.costs[l].ForwardS + g.costs[l].BackwardS }
 
-// slack computes the slacks of the states. owedS[l] is the time of layer l, and of the earlier layers absorbed into
-// it, if l is absorbed; otherwise 0.
+// slack computes the slacks of the states. For an absorbed layer l, owedS[l] is the time of l and of the earlier layers
+// absorbed into it; otherwise it is 0.
 func (g *graph) slack(s *States, absorbed []bool) {
 	owedS, owedBytes := make([]float64, len(absorbed)), make([]int64, len(absorbed))
 	for z := range absorbed {

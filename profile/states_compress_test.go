@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// bottleneck returns the least time of the slowest stage or transfer over all chains of states. A chain goes from
-// nothing to the whole model with at most m devices.
+// bottleneck returns the least time of the slowest stage or transfer over all chains of states. A chain goes from no
+// layers to the whole model with at most m devices.
 func bottleneck(s *States, m int, bandwidth, slackS, slackW float64) float64 {
 	n := len(s.List)
-	best := make([][]float64, n) // [state][devices]
+	best := make([][]float64, n) // indexed by state and number of devices
 	for j := range s.List {
 		best[j] = make([]float64, m+1)
 		for k := range best[j] {
@@ -41,8 +41,8 @@ func stageTime(to, from State, m int, bandwidth, slackS, slackW float64) float64
 	return (to.ComputeS - from.ComputeS + slackS + 4*(k-1)*w/(bandwidth*k)) / k
 }
 
-// Absorbing free layers costs nothing. Absorbing other layers costs at most the slack. The states left are some of
-// the published ones.
+// TestAbsorbingCostsAtMostItsSlack: absorbing layers that cost nothing loses nothing, and absorbing other layers loses
+// at most the slack. The remaining states are some of the published ones.
 func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	absorbedSome := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +89,7 @@ func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	}
 }
 
-// Compression to a few states stays within its slack. With room for all states it returns them all.
+// TestCompressionToAFew: compression to a few states stays within its slack. If all states fit the limit, all are kept.
 func TestCompressionToAFew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, costs := drawDAG(t, 10)

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// lister lists the states of one graph, segment by segment. An absorbed layer is never after a cut if all that it
-// reads is before the cut (see CompressedStates).
+// lister lists the states of one graph, segment by segment. If all that an absorbed layer reads is before a cut, the
+// layer itself is before the cut too (see CompressedStates).
 type lister struct {
 	*graph
 	absorbed []bool
@@ -57,7 +57,7 @@ func (g *graph) states(absorbed []bool, limit int) (*States, error) {
 	return l.out, nil
 }
 
-// enter computes which layers of a segment come before which.
+// enter computes which layers of a segment depend on which.
 func (l *lister) enter(seg segment) error {
 	size := seg.last - seg.first + 1
 	if size > maxSegment {
@@ -115,7 +115,7 @@ func (l *lister) readOutside(p, i int) bool {
 	return false
 }
 
-// leave keeps the layers that later segments read.
+// leave keeps the layers of the segment that later segments read.
 func (l *lister) leave() {
 	for m := l.seg.first; m <= l.seg.last; m++ {
 		l.open = append(l.open, m)
@@ -133,8 +133,8 @@ func (l *lister) lastReader(m int) int {
 	return -1
 }
 
-// search finds the closures inside the segment, smallest first. It begins after the antichain before the segment, or
-// with layer 0 if there is none.
+// search finds the closures inside the segment, smallest first. It starts from the antichain before the segment, or
+// from layer 0 if there is none.
 func (l *lister) search(start []int) ([][]uint64, error) {
 	words := l.seg.words()
 	index := map[string]bool{}
@@ -199,9 +199,10 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	return found, nil
 }
 
-// absorb adds the absorbed layers whose inputs are all inside. closure is a closure that lacked none, with more
-// layers added. Only the absorbed layer reads its inputs, so it is the only reader of one that was just added. Some
-// of its inputs lie in its own segment, since segments does not cut before an absorbed layer.
+// absorb adds to closure each absorbed layer whose inputs are all inside. before is the closure to which layers have
+// just been added; it lacked none. An absorbed layer is the only reader of its inputs, so it is the only reader of a
+// layer that was just added. Some of its inputs are in its own segment, since segments does not cut before an absorbed
+// layer.
 func (l *lister) absorb(closure, before []uint64) {
 	for w := range closure {
 		for added := closure[w] &^ before[w]; added != 0; added &= added - 1 {

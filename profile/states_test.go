@@ -27,7 +27,7 @@ func dag(from [][]int, seconds []float64, parameters, outputs []int64) (*Profile
 	return p, costs
 }
 
-// drawDAG draws a connected graph with up to most layers, some of them free.
+// drawDAG draws a connected graph with up to most layers, some of which take no time and have no parameters.
 func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 	n := rapid.IntRange(1, most).Draw(t, "layers")
 	from := make([][]int, n)
@@ -45,7 +45,7 @@ func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 	return dag(from, seconds, parameters, outputs)
 }
 
-// literal is the published enumeration, set by set. Names stand for closures, and its methods have the names of the
+// literal is the published enumeration, set by set. Names stand for closures. Its methods have the names of the
 // authors' functions (augment, next, construct, de-augment).
 type literal struct {
 	pred, succ map[int]map[int]bool // transitive

@@ -6,13 +6,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// timed returns a cost whose seven times are 1 to 7 times by.
+// timed returns a cost whose seven times are 1, 2, ... 7 times the argument.
 func timed(by float64) Cost {
 	return Cost{ForwardS: by, BackwardS: 2 * by, FeedS: 3 * by, BackwardInputS: new(4 * by), BackwardWeightS: new(5 * by),
 		BareForwardS: new(6 * by), AgainS: new(7 * by)}
 }
 
-// TestEveryTimeIsWorkedOut: WithTimes computes every time of a cost anew and leaves the original cost unchanged.
+// TestEveryTimeIsWorkedOut: WithTimes computes every time of a cost and leaves the original cost unchanged.
 func TestEveryTimeIsWorkedOut(t *testing.T) {
 	one, three := timed(1), timed(3)
 	got := one.WithTimes(&three, func(own, others float64) float64 { return 2*own + others })

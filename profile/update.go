@@ -12,8 +12,8 @@ func (p *Profile) StateBytes(parameterBytes int64) int64 {
 	return parameterBytes * int64(p.OptimizerStates)
 }
 
-// SummedBytes returns the size of the gradients of this many bytes of parameters. Usually it is the same. For bf16
-// and fp8 gradients have 32 bits, since sums with few digits would lose small values. This matches Megatron-LM: 18
+// SummedBytes returns the size of the gradients of this many bytes of parameters. Usually both sizes are equal. For
+// bf16 and fp8 gradients have 32 bits, since sums with few digits would lose small values. This matches Megatron-LM: 18
 // bytes per parameter, and 16 in f16.
 func (p *Profile) SummedBytes(parameterBytes int64) int64 {
 	if p.Precision == "bf16" || p.Precision == "fp8" {
@@ -26,8 +26,8 @@ func (p *Profile) SummedBytes(parameterBytes int64) int64 {
 type UpdateTimes struct {
 	UpdateS float64 `json:"update_s"` // one optimizer step
 	// PulledUpdateS is one update of a pipeline in elastic averaging (AvgPipe, §3.2). It makes the optimizer's step,
-	// dilutes the parameters with the reference's, and leaves the step in the queue. ReferenceUpdateS is the time of
-	// the reference's update for each pipeline. 0 means not measured; a plain step's time is then used.
+	// dilutes the parameters with the reference's, and puts the step in the queue. ReferenceUpdateS is the time that
+	// the reference's update takes for each pipeline. 0 means not measured; a plain step's time is then used.
 	PulledUpdateS    float64 `json:"elastic_update_s,omitempty"`
 	ReferenceUpdateS float64 `json:"reference_update_s,omitempty"`
 }
@@ -46,7 +46,7 @@ func (u *UpdateTimes) Scale(plain, pulled, reference float64) {
 	u.ReferenceUpdateS *= reference
 }
 
-// Max takes the larger of each of the times.
+// Max replaces each of the times by the larger of u's and v's.
 func (u *UpdateTimes) Max(v UpdateTimes) {
 	u.UpdateS = max(u.UpdateS, v.UpdateS)
 	u.PulledUpdateS = max(u.PulledUpdateS, v.PulledUpdateS)
@@ -59,8 +59,8 @@ func (u *UpdateTimes) named() []named {
 		{"reference_update_s", &u.ReferenceUpdateS}}
 }
 
-// updatesOf returns the update times of a roofline. They are the number of passes of an update over the parameters
-// times parameterBytes, divided by memory, the bandwidth in bytes per second.
+// updatesOf returns the update times of a roofline. Each is parameterBytes times the number of reads and writes of that
+// size in an update, divided by memory, the bandwidth in bytes per second.
 func updatesOf(parameterBytes int64, states int, memory float64) UpdateTimes {
 	passes := func(n int) float64 { return float64(parameterBytes*int64(n)) / memory }
 	own := 3 + 2*states // reads parameters, gradients and states; writes parameters and states

@@ -10,14 +10,14 @@ import (
 // MaxLayers is the largest number of layers in a file.
 const MaxLayers = 100_000
 
-// The largest values in a profile, so that no sum over layers, micro-batches and versions overflows. A time is at
-// most thirty years, and all layers together hold at most a petabyte.
+// These are the largest values in a profile, so that no sum over layers, micro-batches and versions overflows. A time
+// is at most thirty years, and all layers together hold at most a petabyte.
 const (
 	mostS     = 1e9
 	mostBytes = 1e15
 	mostRate  = 1e18 // bytes per second of a link
 	leastRate = 1e-3
-	// mostSize is the most samples of a micro-batch. It is larger than in a plan, since analytic profiles also have
+	// mostSize is the most samples of a micro-batch. It is larger than in a plan, because analytic profiles also have
 	// multiples of a plan's sizes.
 	mostSize = 1 << 30
 	// mostCounted is the largest count on one machine: workers, threads, copies that an optimizer keeps.
@@ -58,7 +58,7 @@ func (p *Profile) Validate() error {
 	if err := p.validateMachine(); err != nil {
 		return fmt.Errorf("profile: %s: %w", p.Model, err)
 	}
-	held := 0.0 // by all layers so far, each at its largest size, with the optimizer's copies
+	held := 0.0 // bytes of all layers so far, each at its largest size, with the optimizer's copies
 	for i := range p.Layers {
 		l := &p.Layers[i]
 		own, err := l.validate(i, p.OptimizerStates)
@@ -88,7 +88,7 @@ func (p *Profile) validateMachine() error {
 	return p.validateMachines()
 }
 
-// counted is the number of some things on one machine.
+// counted is a count on one machine, with its field's name.
 type counted struct {
 	field string
 	value int
@@ -101,10 +101,10 @@ func (n counted) check() error {
 	return nil
 }
 
-// mostSpread is the largest accepted Profile.PaceSpread. A worker that much slower than the mean has stopped.
+// mostSpread is the largest accepted Profile.PaceSpread. A worker that is slower than this has stopped.
 const mostSpread = 100.0
 
-// validMachine refuses values that cannot be measured on a machine.
+// validMachine refuses values that no measurement of a machine can have.
 func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Transfer) error {
 	if p := passes; p != nil && !(p.Below >= 0 && p.Below <= 1 && p.Above >= 0 && p.Above <= mostS && p.Passes > 0) {
 		return wrong("pass_spread", fmt.Sprintf("%+v", *p), "parts of the middle pass, 0 at least, of 1 pass at least")
@@ -133,7 +133,8 @@ func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Tr
 		named{"transfer: receive_s", &t.ReceiveS})
 }
 
-// validate checks layer i. It returns the most bytes that the layer holds with this many copies of its parameters.
+// validate checks layer i. It returns the most bytes that the layer holds, with as many copies of its parameters as
+// states says.
 func (l *Layer) validate(i, states int) (bytes float64, err error) {
 	if err := names.Check(l.Name); err != nil {
 		return 0, err

@@ -9,9 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// The analytic profile against published measurements on a V100, for a whole batch, forward and backward. All models
-// share the constants, so these cannot fit each model. Convolutions come out too slow for VGG's 3x3 ones and too
-// fast for ResNet's 1x1 ones. DAPPLE's VGG-19 is 1.7 times as fast as PipeDream's VGG-16 on the same GPU.
+// TestAnalyticAgainstPublishedProfiles compares the analytic profile with published measurements on a V100, for a whole
+// batch, forward and backward. All models share the constants, so these cannot fit each model. VGG's 3x3 convolutions
+// come out too slow and ResNet's 1x1 convolutions too fast. DAPPLE's VGG-19 is 1.7 times as fast as PipeDream's VGG-16
+// on the same GPU.
 func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
 	c, err := cluster.Preset("dapple-a")
 	if err != nil {
@@ -79,7 +80,7 @@ func TestWeightsOnChip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := 4*int64(m.Inputs[0].Elements()) + m.Layers[0].OutputBytes() + int64(weights) // at one byte a second
+		read := 4*int64(m.Inputs[0].Elements()) + m.Layers[0].OutputBytes() + int64(weights) // bytes, and so seconds
 		if got := p.Layers[0].Costs[0].ForwardS; math.Abs(got-float64(read)) > 1e-6 {
 			t.Errorf("roofline, on chip %v: %v s, want %d", onChip, got, read)
 		}

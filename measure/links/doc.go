@@ -1,10 +1,10 @@
 // Package links measures a link between two workers: its latency, and its bandwidth in each direction.
 //
-// Input: the carriers of both workers, in one process or in two. One side calls Lead, the other Answer, with edges
-// of the same numbers and no earlier frames on them. Output: the latency in seconds, the median of many tries, and
-// the bandwidth in bytes per second, the best of a few. A failing carrier or an ended context ends its own side. The
-// other side waits for its own context, so give both the same one.
+// Input: the carriers of both workers, in one process or in two. One side calls Lead, the other Answer. Both must use
+// the same edge numbers, on which no frame has been sent yet. Output: the latency in seconds, the median of many tries,
+// and the bandwidth in bytes per second, the best of a few. If a carrier fails or a context ends, that side returns an
+// error. The other side waits for its own context, so give both the same one.
 //
-// A measurement takes about half a second. On a slow link it takes as long as a few frames of frameBytes. Nothing
-// else should use the link or compute meanwhile.
+// A measurement takes about half a second. On a slow link it takes as long as a few frames of frameBytes. Nothing else
+// should use the link or compute meanwhile.
 package links

@@ -15,25 +15,25 @@ import (
 // Link is a measured link, as the leading side saw it.
 type Link struct {
 	LatencyS float64 `json:"latency_s"` // of the shortest frame, one way
-	// Rates are measured with many frames in a row, in each direction.
+	// ThereBytesPerSecond and BackBytesPerSecond are measured with many frames in a row, in each direction.
 	ThereBytesPerSecond float64 `json:"there_bytes_per_s"`
 	BackBytesPerSecond  float64 `json:"back_bytes_per_s"`
 }
 
 const (
-	wordBytes  = 16 // length of the leader's next word
+	wordBytes  = 16 // length of each of the leader's words
 	warm       = 20
 	mostPings  = 400
 	leastPings = 8
-	pingS      = 0.1 // no ping begins later than this
+	pingS      = 0.1 // no ping begins later than this, in seconds
 	frameBytes = 256 << 10
-	enoughS    = 0.1 // duration of the frames of a try
+	enoughS    = 0.1 // seconds that the frames of a try should take
 	mostFrames = 1 << 12
 	tries      = 3
 	inFlight   = 4 // receives posted at once
 )
 
-// These are the leader's words.
+// These are the words that the leader sends.
 const (
 	ping uint64 = iota
 	take        // receive this number of frames, and answer when all have arrived
@@ -41,7 +41,7 @@ const (
 	over
 )
 
-// Lead measures, with Answer at the other end.
+// Lead measures the link to peer, which must call Answer.
 func Lead(ctx context.Context, c wire.Carrier, peer int) (Link, error) {
 	t := newTalk(ctx, c, peer, true)
 	defer t.close()
@@ -66,7 +66,7 @@ func Answer(ctx context.Context, c wire.Carrier, peer int) error {
 type talk struct {
 	c     wire.Carrier
 	peer  int
-	words [2]*lane // from the leader, to the leader
+	words [2]*lane // one from the leader and one to the leader
 	loads [2]*lane
 	leads bool
 	stop  func() bool
@@ -95,7 +95,7 @@ func newTalk(ctx context.Context, c wire.Carrier, peer int, leads bool) *talk {
 
 func (t *talk) close() { t.stop() }
 
-// mine returns the lane on which this end sends or receives.
+// mine returns the lane on which this end sends, or the one on which it receives.
 func (t *talk) mine(lanes *[2]*lane, sends bool) *lane {
 	if t.leads == sends {
 		return lanes[0]
@@ -147,8 +147,8 @@ func (t *talk) ask(word [2]uint64) error {
 	return t.word(false, &word)
 }
 
-// frames sends or receives count frames. Each frame in flight has its own memory. A carrier that hands memory over
-// gets a copy of each, as from a worker.
+// frames sends or receives count frames. Each frame in flight has its own memory. A carrier that hands memory over to
+// the receiver gets a copy of each frame, as from a worker.
 func (t *talk) frames(sends bool, count int) error {
 	on := t.mine(&t.loads, sends)
 	for len(on.room) < inFlight+1 {
@@ -198,8 +198,8 @@ func (t *talk) lead() (l Link, err error) {
 	return l, t.word(true, &[2]uint64{over})
 }
 
-// rate returns the bandwidth in one direction, in bytes per second, by the fastest of several tries. Each try sends
-// for enoughS. Slower tries were slowed down by something other than the link.
+// rate returns the bandwidth in one direction, in bytes per second, by the fastest of several tries. Each try sends for
+// enoughS. If a try was slower, something other than the link slowed it down.
 func (t *talk) rate(what uint64, latencyS float64) (float64, error) {
 	count := 1
 	var rates []float64

@@ -30,7 +30,7 @@ func closed(t *testing.T, all []wire.Carrier) {
 	}
 }
 
-// TestShapedLinksAreFound: the measured values are those that the link was shaped to, in each direction.
+// TestShapedLinksAreFound: the measured latency and bandwidths are those of the shaped link, in each direction.
 func TestShapedLinksAreFound(t *testing.T) {
 	const latency, there, back = 5 * time.Millisecond, 20e6, 5e6
 	carriers, err := pipe.New(2)
@@ -58,7 +58,7 @@ func TestShapedLinksAreFound(t *testing.T) {
 	}
 }
 
-// TestEveryCarrierIsMeasured also tests carriers where memory changes hands.
+// TestEveryCarrierIsMeasured measures every carrier, including those that hand memory over to the receiver.
 func TestEveryCarrierIsMeasured(t *testing.T) {
 	for name, open := range map[string]func(int) ([]wire.Carrier, error){
 		"in process": wire.InProcess, "pipe": pipe.New, "tcp": tcp.New} {
@@ -74,7 +74,7 @@ func TestEveryCarrierIsMeasured(t *testing.T) {
 	}
 }
 
-// TestAMeasurementEnds with its context, even if the other end does not answer.
+// TestAMeasurementEnds: a measurement ends with its context, even if the other end does not answer.
 func TestAMeasurementEnds(t *testing.T) {
 	all, err := tcp.New(2)
 	if err != nil {

@@ -47,10 +47,10 @@ import (
 
 // Settings are assumptions about a board.
 type Settings struct {
-	// Lanes says which products of a layer do not wait for each other; "" means Weights.
+	// Lanes says which products of a layer can be computed independently; "" means Weights.
 	Lanes string
-	// Features says where features wait for their backward: Chip, or Memory, through which they pass twice. "" means
-	// Chip.
+	// Features says where features wait for their backward: Chip, or Memory, where they are written once and read once.
+	// "" means Chip.
 	Features string
 }
 
@@ -76,11 +76,11 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Cost is the time of a layer for a micro-batch on a board, in seconds.
+// Cost is what a layer takes for a micro-batch on a board in addition to its forward and backward alone, in seconds.
 type Cost struct {
 	PairedS float64 `json:"paired_s"` // forward of one micro-batch and backward of another, at once
-	// ForwardMemoryS and BackwardMemoryS are the times of memory traffic, in parallel to the stage's computations.
-	// Weights that stay on the chip do not count.
+	// ForwardMemoryS and BackwardMemoryS are the times of memory traffic, which runs in parallel to the stage's
+	// computations. They leave out weights that stay on the chip.
 	ForwardMemoryS  float64 `json:"forward_memory_s"`
 	BackwardMemoryS float64 `json:"backward_memory_s"`
 	// OnChip says that a stage's weights stay on the chip as far as they fit.
@@ -88,7 +88,7 @@ type Cost struct {
 }
 
 // Of returns the times of a layer's passes over a micro-batch of n samples, in seconds: forward and backward alone,
-// and both together. onChip leaves its weights out of the memory traffic.
+// and, in c, both together. onChip leaves the layer's weights out of the memory traffic.
 func (s Settings) Of(l *model.Layer, d cluster.DeviceType, n int64, onChip bool) (forwardS, backwardS float64, c Cost) {
 	e := engines{board: d.FPGA, lanes: s.lanes(l), samples: float64(n)}
 	F, E, G := float64(l.ForwardFLOPs)/2, float64(l.InputFLOPs)/2, float64(l.WeightFLOPs)/2
@@ -106,11 +106,11 @@ func (s Settings) Of(l *model.Layer, d cluster.DeviceType, n int64, onChip bool)
 	return forwardS, backwardS, c
 }
 
-// WordsRate returns the bytes per second between a board's on-chip memory and its slices: 4 bytes per slice and
-// cycle. Updates of weights on the chip need it.
+// WordsRate returns the bytes per second between a board's on-chip memory and its slices: 4 bytes per slice and cycle.
+// It limits updates of weights on the chip.
 func WordsRate(d cluster.DeviceType) float64 { return 4 * float64(d.FPGA.DSPSlices) * d.FPGA.ClockHz }
 
-// lanes returns how many products of a sample do not wait for each other; 0 means no limit.
+// lanes returns how many products of a sample can be computed independently; 0 means no limit.
 func (s Settings) lanes(l *model.Layer) float64 {
 	if s.Lanes == All {
 		return 0
@@ -136,8 +136,8 @@ type engines struct {
 	samples float64
 }
 
-// takeS returns how long passes with these products per sample take side by side, in seconds. It is the longest of
-// them, each on its share of the slices.
+// takeS returns how long passes with these numbers of products per sample take side by side, in seconds. It is the time
+// of the longest pass, each on its share of the slices.
 func (e engines) takeS(products ...float64) float64 {
 	all, longest := 0.0, 0.0
 	for _, w := range products {

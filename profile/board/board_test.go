@@ -22,9 +22,9 @@ func of(slices int) cluster.DeviceType {
 		FLOPsPerSlice: 2, OnChipBytes: 100}}
 }
 
-// TestPassesByHand: cycles of a clock of 1 Hz, from 25 ceil(b 288 / s) for b samples on s slices. With 864 slices, a
-// forward pass uses all slices from three samples on. Together with the two halves of the backward it has a third of
-// the slices, and uses them all from one sample on.
+// TestPassesByHand has a clock of 1 Hz, so seconds are cycles: 25 ceil(b 288 / s) for b samples on s slices. With 864
+// slices, a forward alone uses all slices from three samples on. Together with the two halves of the backward, it has a
+// third of the slices, and uses all of these from one sample on.
 func TestPassesByHand(t *testing.T) {
 	for _, c := range []struct {
 		slices, samples           int
@@ -52,9 +52,9 @@ func TestPassesByHand(t *testing.T) {
 	}
 }
 
-// TestSmallerMicroBatchesFillFBP finds the smallest micro-batch that reaches a board's peak. By hand: 3 samples for
-// a forward, 3 for a backward (two engines of 432 slices, 288 products a sample), and 1 for both at once (BaPipe
-// §3.2.1).
+// TestSmallerMicroBatchesFillFBP finds the smallest micro-batch that reaches a board's peak. By hand it is 3 samples
+// for a forward and 3 for a backward, which has two engines of 432 slices and 288 products a sample. It is 1 sample for
+// both at once (BaPipe §3.2.1).
 func TestSmallerMicroBatchesFillFBP(t *testing.T) {
 	least := func(full func(forward, backward, paired float64, b int64) bool) int64 {
 		for b := int64(1); b < 100; b++ {
@@ -99,7 +99,7 @@ func TestMemoryBesideSlices(t *testing.T) {
 			t.Errorf("%+v: %v, %v, %v", c, forward, backward, paired)
 		}
 	}
-	var slow Sum // the computing time counts where it is longer
+	var slow Sum // computing that takes longer than the memory traffic
 	slow.ForwardS, slow.BackwardS, slow.PairedS, slow.ForwardMemoryS = 10, 20, 25, 3
 	if f, b, p := slow.Times(of(1)); f != 10 || b != 20 || p != 25 {
 		t.Errorf("got %v, %v, %v", f, b, p)

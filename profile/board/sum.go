@@ -4,7 +4,7 @@ import "github.com/millrace-ml/millrace/cluster"
 
 // Sum is the times of several layers of a stage for one micro-batch. Sums can be added and subtracted.
 type Sum struct {
-	ForwardS, BackwardS float64 // each alone
+	ForwardS, BackwardS float64 // each without the other
 	Cost
 	WeightBytes float64
 }

@@ -46,7 +46,7 @@ func (g *graph) connect(from, to int) {
 	}
 }
 
-// order returns a topological order of the nodes that were not removed. Of the nodes that may come next it always
+// order returns a topological order of the nodes that were not removed. Among the nodes that may come next, it always
 // takes the first in the file.
 func (g *graph) order() ([]int, error) {
 	missing := make([]int, len(g.nodes))
@@ -91,7 +91,7 @@ func (g *graph) order() ([]int, error) {
 
 func (g *graph) removed(n int) bool { return g.nodes[n].input || g.nodes[n].unused }
 
-// cycle names the nodes of one cycle. Each node with missing inputs reads one that also has missing inputs.
+// cycle names the nodes of one cycle. It finds a cycle because each node with missing inputs reads another such node.
 func (g *graph) cycle(missing []int) string {
 	at := slices.IndexFunc(missing, func(m int) bool { return m > 0 })
 	seen := map[int]int{}
@@ -116,9 +116,8 @@ func (g *graph) cycle(missing []int) string {
 	return strings.Join(append(names, names[0]), " -> ")
 }
 
-// removeUnplanned removes the nodes that PipeDream's and DAPPLE's optimizers remove. First it removes sources that
-// are inputs, recognized by the first letters of their description (in that case). Then it removes sinks that only
-// unpack a tuple.
+// removeUnplanned removes the nodes that PipeDream's and DAPPLE's optimizers remove. First it removes sources that are
+// inputs: their description begins with "Input". Then it removes sinks that only unpack a tuple.
 func (g *graph) removeUnplanned() {
 	var inputs, unused []string
 	for n := range g.nodes {

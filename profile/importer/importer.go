@@ -1,9 +1,8 @@
-// Package importer reads other planners' profiles: PipeDream's and DAPPLE's graph.txt and
-// Piper's JSON.
+// Package importer reads other planners' profiles: PipeDream's and DAPPLE's graph.txt and Piper's JSON.
 //
-// In: a file, its format, and the number of samples for which its times hold, which no format says. Out: a profile
-// whose layers are the graph's nodes in a topological order, with notes about what was left out or assumed. Layer 0
-// is the first source in the file. Refused, with the file and the line or node: cyclic graphs, times that are
+// Input: a file, its format, and the number of samples for which its times hold, which no format says. Output: a
+// profile whose layers are the graph's nodes in a topological order, with notes about what was left out or assumed.
+// Layer 0 is the first source in the file. Errors name the file and the line or node: cyclic graphs, times that are
 // negative or not numbers, duplicate ids, edges to unknown nodes, files without nodes, and more nodes than a profile
 // may have layers.
 //
@@ -133,7 +132,8 @@ func (g *graph) profile(o Options) (*profile.Profile, error) {
 	return p, nil
 }
 
-// bytes reads a size in whole bytes. Files write sizes as decimals, so it is rounded.
+// bytes converts a size to whole bytes. It rounds, because files write sizes as decimals. It returns false for sizes
+// that are negative, not numbers or too large.
 func bytes(x float64) (int64, bool) {
 	if !(x >= 0) || x > 1<<60 {
 		return 0, false

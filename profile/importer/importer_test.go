@@ -15,7 +15,7 @@ import (
 // published lists the files with the format and the batch that their README gives.
 var published = []struct {
 	file, format       string
-	batch, layers, all int // all: antichain states, 0 if unknown
+	batch, layers, all int // all is the number of antichain states, 0 if unknown
 }{
 	{"pipedream-alexnet.txt", "pipedream", 256, 22, 22},
 	{"pipedream-vgg16.txt", "pipedream", 128, 40, 40},
@@ -65,7 +65,8 @@ func TestPublishedProfilesHaveTheirStates(t *testing.T) {
 	}
 }
 
-// The states equal those that the published code enumerated, as sets, with their cumulative values.
+// TestStatesAreThoseOfTheOracles: the states, as sets with cumulative values, equal those that the published code
+// enumerated.
 func TestStatesAreThoseOfTheOracles(t *testing.T) {
 	type enumerated struct {
 		Profile string
@@ -275,7 +276,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// fuzz imports any file. The result is a profile that can be written, or an error that names the file.
+// fuzz imports any text. The result must be a profile that can be written, or an error that names the file.
 func fuzz(f *testing.F, format string, seeds ...string) {
 	for _, s := range seeds {
 		f.Add([]byte(s))

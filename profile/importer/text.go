@@ -13,9 +13,9 @@ const maxNodes = 200_000
 //
 //	id -- description -- forward_compute_time=F, backward_compute_time=B, activation_size=A, parameter_size=P
 //
-// where A is a number or a list [a; b; c], and ` -- stage_id=K` may follow. It has a line for each edge: a tab and
-// `id -- id`. DAPPLE's form differs in two ways: blank lines are skipped, and an edge may begin with a space or a
-// tab.
+// where A is a number or a list [a; b; c], and ` -- stage_id=K` may follow. It has a line for each edge: a tab and `id
+// -- id`. DAPPLE's form differs in two ways: blank lines are skipped, and the line of an edge may begin with a space
+// instead of a tab.
 func readText(path, text string, dapple bool) (*graph, error) {
 	g := newGraph(path)
 	type wanted struct {

@@ -28,12 +28,12 @@ func ElementBytes(precision string) int64 {
 // Sixteen reports whether a precision trains 16-bit weights, with 32-bit copies in the optimizer.
 func Sixteen(precision string) bool { return ElementBytes(precision) == 2 }
 
-// Spent is the time of kernels by what limits them, in seconds.
+// Spent is the time of kernels by what limits each of them, in seconds.
 type Spent struct {
-	ProductsS  float64 `json:"products_s"`     // of matrices
-	AttentionS float64 `json:"attention_s"`    // products of queries, keys and values
-	MemoryS    float64 `json:"memory_bound_s"` // what memory's bandwidth bounds, of any kind
-	LaunchesS  float64 `json:"launches_s"`     // beside their work, and layers beside their kernels
+	ProductsS  float64 `json:"products_s"`     // of matrices, limited by computing
+	AttentionS float64 `json:"attention_s"`    // products of queries, keys and values, limited by computing
+	MemoryS    float64 `json:"memory_bound_s"` // kernels of any kind that memory bandwidth limits
+	LaunchesS  float64 `json:"launches_s"`     // fixed times of kernels and of layers
 }
 
 // Plus returns s plus times t.
@@ -54,7 +54,7 @@ type Cost struct {
 	// PendingBytes is what the weights' half needs, for the whole group: inputs of products and gradients of their
 	// outputs.
 	PendingBytes int64
-	ScoresBytes  int64 // saved bytes that Selective frees, set or not, for the whole group
+	ScoresBytes  int64 // saved bytes that Selective frees or would free, for the whole group
 }
 
 // kernel is one kernel, or several equal ones.
@@ -71,7 +71,7 @@ type work struct {
 	forward, input, weight, core []kernel // core is recomputed under Selective
 	forwardSum, inputSum         float64  // bytes that the group sums
 	saved, pending               float64  // on each device
-	scores                       float64  // the part of saved that Selective does not keep
+	scores                       float64  // the part of saved that is not kept under Selective
 }
 
 // device is a device type with the numbers on which its kernels depend.
@@ -79,7 +79,7 @@ type device struct {
 	peak, memory float64
 	fp8          float64 // peak of products in fp8
 	k            *cluster.Kernels
-	t, sp        float64 // devices of its group; divisor of positions outside of products
+	t, sp        float64 // t is the devices of its group; sp divides the positions of operators other than products
 	link         *cluster.Group
 	e            float64 // bytes of an element
 	o            Options
@@ -169,7 +169,7 @@ func (d *device) time(all []kernel) float64 {
 	return s.ProductsS + s.AttentionS + s.MemoryS + s.LaunchesS
 }
 
-// spend adds the time of kernels.
+// spend adds the time of kernels to s.
 func (d *device) spend(s *Spent, all []kernel) {
 	if len(all) == 0 {
 		return
@@ -196,7 +196,7 @@ func (d *device) spend(s *Spent, all []kernel) {
 	}
 }
 
-// sum returns the time of a ring all-reduce among the group: 2 (t-1) messages of 1/t of the bytes each.
+// sum returns the time of a ring all-reduce in the group of t devices: 2 (t-1) messages of 1/t of the bytes each.
 func (d *device) sum(bytes float64) float64 {
 	if d.link == nil || bytes == 0 {
 		return 0
@@ -204,8 +204,8 @@ func (d *device) sum(bytes float64) float64 {
 	return d.link.RingS(bytes, 2)
 }
 
-// UpdateS returns the time of one optimizer step. Each device of a group updates 1/t of the elements. It reads
-// gradients and states, and writes states and weights.
+// UpdateS returns the time of one optimizer step. Each device of a group updates its part of the elements. It reads
+// weights, gradients and states, and writes states and weights.
 func UpdateS(d cluster.DeviceType, elements float64, states int, o Options) float64 {
 	on, err := newDevice("", d, o)
 	if err != nil {
@@ -218,7 +218,7 @@ func UpdateS(d cluster.DeviceType, elements float64, states int, o Options) floa
 	return elements / on.t * bytes / on.memory
 }
 
-// reads returns the tensors of a sample that a layer reads.
+// reads returns the tensors that a layer reads for one sample.
 func reads(m *model.Model, l *model.Layer) (in []model.Tensor) {
 	for _, from := range l.From {
 		if at := m.Index(from); at >= 0 {

@@ -29,9 +29,9 @@ func build(t *testing.T, name string, settings map[string]any) *model.Model {
 
 func bare(rates map[string]cluster.Rate) *cluster.Kernels { return &cluster.Kernels{Rates: rates} }
 
-// An MLP of width 64 and 256 over 8 positions of 2 samples, by hand. Its products are 16 x 64 by 64 x 256 and back,
-// 2*16*64*256 operations each. The rate is 64/(64+64) for the width times 16/(16+48) for the rows, an eighth of the
-// peak.
+// TestAnMLPByHand checks an MLP of width 64 and 256 over 8 positions of 2 samples. Its products are 16 x 64 by 64 x 256
+// and 16 x 256 by 256 x 64, 2*16*64*256 operations each. The rate is 64/(64+64) for the width times 16/(16+48) for the
+// rows, an eighth of the peak.
 func TestAnMLPByHand(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{PeakFLOPS: 1e9, MemoryBandwidthBytesPerSecond: 1e18, Kernels: bare(map[string]cluster.Rate{
@@ -51,7 +51,7 @@ func TestAnMLPByHand(t *testing.T) {
 	c, _ = kernels.Of(m, at, 2, "d", d, kernels.Options{})
 	near(t, "forward with launches", c.ForwardS, want+5e-3+1e-2, 1e-6)
 
-	// Where memory decides: the norm moves 2 and the residual 3 times 16 x 64 elements, the activation 2 times 16 x
+	// Here memory is the limit: the norm moves 2 and the residual 3 times 16 x 64 elements, the activation 2 times 16 x
 	// 256. Products move their inputs, weights and outputs.
 	d.PeakFLOPS, d.MemoryBandwidthBytesPerSecond, d.Kernels.LaunchS, d.Kernels.LayerS = 1e18, 4, 0, 0
 	d.Kernels.Rates["memory"] = cluster.Rate{Limit: 0.5}
@@ -63,7 +63,7 @@ func TestAnMLPByHand(t *testing.T) {
 	}
 }
 
-// The saved bytes of one transformer layer equal Table 2 of Korthikanti et al., 2022, to the byte.
+// TestSavedBytesOfALayer: the saved bytes of one transformer layer equal Table 2 of Korthikanti et al., 2022, exactly.
 func TestSavedBytesOfALayer(t *testing.T) {
 	for _, g := range []struct{ a, h, s, b int }{{64, 6144, 2048, 4}, {24, 2304, 1024, 2}, {128, 20480, 2048, 1}} {
 		m := build(t, "gpt", map[string]any{"layers": 1, "width": g.h, "heads": g.a, "context": g.s, "vocabulary": 512,
@@ -100,10 +100,10 @@ func TestSavedBytesOfALayer(t *testing.T) {
 	}
 }
 
-// In fp8 the saved inputs of products inside a block take 8 bits. The example has 3 samples of 8 positions of width
-// 64. The norms have two outputs of 24 x 64 elements, and the second product of the MLP reads 24 x 256. The input of
-// attention's output product takes a byte less where scores are kept. With one attention kernel it takes a byte
-// more, because that kernel needs its output itself.
+// TestProductsKeepWhatTheyReadNarrow: in fp8 the saved inputs of products inside a block take 8 bits. The example has 3
+// samples of 8 positions of width 64. The norms have two outputs of 24 x 64 elements, and the second product of the MLP
+// reads 24 x 256. The input of attention's output product takes a byte less per element if scores are kept. With one
+// attention kernel it takes a byte more, because that kernel also keeps its own output.
 func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e12, "fp8": 2e12}, MemoryBandwidthBytesPerSecond: 1e12,
@@ -126,8 +126,8 @@ func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
 	}
 }
 
-// Sums of a group of t devices are rings: 2 (t-1) messages of a t-th of the bytes. Attention and MLP have one sum in
-// each direction, an embedding one forward and a head one backward.
+// TestSumsOfAGroup: sums in a group of t devices are rings, with 2 (t-1) messages of 1/t of the bytes. Attention and
+// MLP have one sum in each direction, an embedding one forward and a head one backward.
 func TestSumsOfAGroup(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e30}, MemoryBandwidthBytesPerSecond: 1e24,
@@ -150,7 +150,8 @@ func TestSumsOfAGroup(t *testing.T) {
 	}
 }
 
-// With Selective only the scores' forward is computed again. Its time is added to the input half of the backward.
+// TestSelectiveComputesScoresAgain: with Selective only the scores are computed again. Their time is added to the input
+// half of the backward.
 func TestSelectiveComputesScoresAgain(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{PeakFLOPS: 1e9, MemoryBandwidthBytesPerSecond: 1e18,
@@ -173,8 +174,8 @@ func TestSelectiveComputesScoresAgain(t *testing.T) {
 	near(t, "and backward", plain.InputS-flash.InputS, 2*core-2.5*core/2, 1e-6)
 }
 
-// An update reads 16-bit gradients and writes 16-bit weights. It reads and writes the 32-bit weights and both states
-// of Adam: 28 bytes for each parameter.
+// TestUpdates: an update reads 16-bit gradients and writes 16-bit weights. It reads and writes the 32-bit weights and
+// both states of Adam: 28 bytes for each parameter.
 func TestUpdates(t *testing.T) {
 	d := cluster.DeviceType{PeakFLOPS: 1, Peaks: map[string]float64{"f16": 1}, MemoryBandwidthBytesPerSecond: 1000,
 		Kernels: bare(map[string]cluster.Rate{"memory": {Limit: 1}})}

@@ -10,9 +10,8 @@ import (
 )
 
 // unaligned is the fraction of its rate that a product reaches if a side is not a multiple of 8. Tensor cores load 8
-// numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). Padding GPT-2's vocabulary
-// from 50257 to 50304, which is a third of its work, makes its training about a quarter faster (Karpathy, nanoGPT,
-// 2023).
+// numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). The head is a third of GPT-2's
+// work. Padding the vocabulary from 50257 to 50304 makes training about a quarter faster (Karpathy, nanoGPT, 2023).
 const unaligned = 0.45
 
 // whole8 reports whether a side is a multiple of 8.
@@ -25,7 +24,7 @@ func (w *work) product(d *device, n, k, m float64) {
 	if d.e == 2 && (!whole8(k) || !whole8(m)) {
 		one.flops /= unaligned
 	}
-	if d.o.Precision == "fp8" { // read for the scale, then read and narrowed: inputs and weights, output gradients
+	if d.o.Precision == "fp8" { // a copy is read for the scale, then read and narrowed: inputs and weights, output gradients
 		one.rate = cluster.RateFP8
 		narrow := kernel{rate: cluster.RateMemory, bytes: 5 * (n*k + k*m), launches: 2}
 		w.forward = append(w.forward, narrow)
@@ -38,8 +37,8 @@ func (w *work) product(d *device, n, k, m float64) {
 	w.pending += d.e * n * (k + m)
 }
 
-// read returns the bytes that a product keeps per element that it reads. In fp8 it is those of the narrowed copy
-// (NVIDIA, Transformer Engine, module/linear.py).
+// read returns the bytes that are kept per element of a product's input. In fp8 the narrowed copy is kept (NVIDIA,
+// Transformer Engine, module/linear.py).
 func (d *device) read() float64 {
 	if d.o.Precision == "fp8" {
 		return 1
@@ -107,7 +106,7 @@ func (d *device) work(l *model.Layer, in []model.Tensor, n float64) (w work, err
 	return w, nil
 }
 
-// divides refuses layers for which Megatron's rules have no division.
+// divides refuses layers that Megatron's rules do not divide among a group.
 func (d *device) divides(l *model.Layer) error {
 	alike := []string{"layer_norm", "rms_norm", "dropout", "add", "relu", "gelu", "tanh", "flatten"}
 	if d.link == nil || slices.Contains(alike, l.Kind) {
@@ -139,7 +138,7 @@ func (d *device) attention(w *work, l *model.Layer, in model.Tensor, samples flo
 	w.residual(d, n, c, dropout)
 	w.forwardSum, w.inputSum = n*c*d.e, n*c*d.e
 	w.saved += (d.e+d.read())*n*c/d.sp + n*(d.e*(c+2*kv)+d.read()*c)/d.t
-	if d.k.Flash && d.read() < d.e { // its output, for its own backward
+	if d.k.Flash && d.read() < d.e { // attention's output is kept in 16 bits, for its own backward
 		w.saved += d.e * n * c / d.t
 	}
 	if rotary && !d.k.Fused {
@@ -172,7 +171,8 @@ func (d *device) scores(w *work, l *model.Layer, n, s, c, heads float64, dropout
 			w.saved += w.scores
 		}
 		back.flops = 2 * flops
-		// The products are limited by arithmetic or by scores, the rest only by scores.
+		// The two products are limited by arithmetic or by reading and writing scores. The rest is limited only by the
+		// scores.
 		scores := kernel{rate: cluster.RateMemory, bytes: (forward - 2*d.e) * elements, launches: core.launches}
 		w.forward, w.core = append(w.forward, scores), append(w.core, scores)
 		core.bytes = 2*d.e*elements + 4*d.e*n*c
@@ -216,7 +216,7 @@ func (d *device) mlp(w *work, l *model.Layer, in model.Tensor, samples float64) 
 	w.saved += (d.e + d.read()) * n * c / d.sp
 }
 
-// embedding adds reading rows of a table, and adding to the rows' gradients.
+// embedding adds a forward that reads rows of a table, and a backward that adds to the rows' gradients.
 func (d *device) embedding(w *work, l *model.Layer, samples float64) {
 	n, c := samples*float64(l.Outputs[0].Shape[0]), float64(l.Outputs[0].Shape[1])
 	passes := 2.0
@@ -231,7 +231,7 @@ func (d *device) embedding(w *work, l *model.Layer, samples float64) {
 	if w.saved = 0; drops(l) {
 		w.saved = n * c / d.sp
 	}
-	w.saved += d.e * n * c / d.sp // what the first block's norm reads
+	w.saved += d.e * n * c / d.sp // the input of the first block's norm
 }
 
 // head adds the last norm and the logits.
@@ -243,7 +243,7 @@ func (d *device) head(w *work, l *model.Layer, in model.Tensor, samples float64)
 		w.saved += d.e * n * c / d.sp
 	}
 	w.product(d, n, c, v/d.t)
-	w.inputSum = n * c * d.e // the loss keeps the logits, widened
+	w.inputSum = n * c * d.e // the loss saves the logits, widened
 }
 
 // loss adds a cross entropy over logits, which it widens to float32. For each row a group sums the maximum, the sum
@@ -263,8 +263,8 @@ func (d *device) loss(w *work, in []model.Tensor, samples float64) {
 	w.saved = 4 * each
 }
 
-// other adds a layer of any other kind: its arithmetic with the width and rows of its output, and the bytes it
-// moves.
+// other adds a layer of any other kind. Its arithmetic has the width and rows of its output, and it moves its inputs,
+// outputs and parameters.
 func (d *device) other(w *work, l *model.Layer, in []model.Tensor, samples float64) {
 	moved, out := 0.0, 0.0
 	for _, t := range in {

@@ -15,14 +15,14 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// clockedTimer is a simulated machine with its own clock, where a pass over a sample takes a fixed time. A third of
+// clockedTimer is a simulated machine with its own clock, on which a pass over a sample takes a fixed time. A third of
 // that is the forward. It counts the requests.
 type clockedTimer struct {
 	evenTimer
 	at      time.Time
 	sampleS float64
 	pace    float64
-	sizes   []int // visited, in order
+	sizes   []int // in the order of the visits
 	seen    map[int]bool
 	updates int
 	wires   int
@@ -107,8 +107,9 @@ func distinct(sizes []int) []int { return slices.Compact(slices.Sorted(slices.Va
 
 var powers = []int{1, 2, 4, 8, 16, 32}
 
-// For a model as slow as gpt, a quick sitting measures the sizes whose first visits end within seconds. A later
-// sitting measures only what is missing, together with a known size. Nothing is measured twice.
+// TestWhatIsThereIsNotMeasuredAgain: for a model as slow as gpt, a quick sitting measures only the sizes whose first
+// visits end within seconds. A later sitting measures only what is missing, together with a known size. Nothing is
+// measured twice.
 func TestWhatIsThereIsNotMeasuredAgain(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{Concurrency: 2})
@@ -141,7 +142,7 @@ func TestWhatIsThereIsNotMeasuredAgain(t *testing.T) {
 	}
 }
 
-// Thorough rounds continue after a quick sitting, until every size has had enough visits.
+// TestThoroughGoesOnFromQuick: thorough rounds continue after a quick sitting, until every size has had enough visits.
 func TestThoroughGoesOnFromQuick(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{})
@@ -164,7 +165,8 @@ func TestThoroughGoesOnFromQuick(t *testing.T) {
 	}
 }
 
-// A small model has all its sizes measured in the same few seconds, in the largest number of rounds.
+// TestQuickOfASmallModel: all sizes of a small model are measured in the same few seconds, in the largest number of
+// rounds.
 func TestQuickOfASmallModel(t *testing.T) {
 	m, c := mlp(t), newClocked(0.001)
 	r := NewRecord(m, "x", Load{})
@@ -175,7 +177,8 @@ func TestQuickOfASmallModel(t *testing.T) {
 	}
 }
 
-// Measurements from a slow day are scaled to earlier ones: sizes cost what they do at the usual pace.
+// TestMissingSizesAreMeasuredAtTheUsualPace: measurements made while the machine is slow are scaled to earlier ones. So
+// the profile has the costs at the usual pace.
 func TestMissingSizesAreMeasuredAtTheUsualPace(t *testing.T) {
 	m, c := mlp(t), newClocked(0.01)
 	r := NewRecord(m, "x", Load{})
@@ -196,7 +199,8 @@ func TestMissingSizesAreMeasuredAtTheUsualPace(t *testing.T) {
 	}
 }
 
-// Measurements are kept when a sitting is stopped, and the next sitting continues from them.
+// TestAStoppedSittingKeepsWhatItHas: measurements are kept when a sitting is stopped, and the next sitting continues
+// from them.
 func TestAStoppedSittingKeepsWhatItHas(t *testing.T) {
 	m, c := mlp(t), newClocked(0.097)
 	r := NewRecord(m, "x", Load{})
@@ -221,7 +225,7 @@ func TestAStoppedSittingKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// The sittings of two processes are both kept, whichever process writes last.
+// TestRecordsMerge: if two processes write a record, the sittings of both are kept, whichever writes last.
 func TestRecordsMerge(t *testing.T) {
 	m := mlp(t)
 	one, two := NewRecord(m, "x", Load{}), NewRecord(m, "x", Load{})
@@ -241,8 +245,7 @@ func TestRecordsMerge(t *testing.T) {
 	}
 }
 
-// A Record is the same after it is written and read. A damaged Record, or one of another version, is refused by
-// name.
+// TestRecordsLast: a Record is the same after it is written and read. A damaged Record is refused.
 func TestRecordsLast(t *testing.T) {
 	m, c := mlp(t), newClocked(0.01)
 	r := NewRecord(m, "x", Load{Concurrency: 2})
@@ -300,7 +303,8 @@ func TestRecordsLast(t *testing.T) {
 	}
 }
 
-// Transfers are measured once for a machine. For another number of workers only the all-reduce is measured.
+// TestLinksLast: transfers are measured once for a machine. For another number of workers only the all-reduce is
+// measured.
 func TestLinksLast(t *testing.T) {
 	c, l := newClocked(0.01), &Links{Version: Version}
 	for _, workers := range []int{1, 2, 4, 2} {

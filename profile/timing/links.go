@@ -12,7 +12,7 @@ import (
 // Links holds the measurements of the wire between workers of one kind of machine. They do not depend on the model.
 type Links struct {
 	Version   int               `json:"version"`
-	Machine   string            `json:"machine"` // opaque here, as a Record's
+	Machine   string            `json:"machine"` // opaque here, as in a Record
 	Measured  time.Time         `json:"measured,omitzero"`
 	Transfer  *profile.Transfer `json:"transfer"`
 	AllReduce []AllReduce       `json:"all_reduce"` // by number of workers
@@ -46,7 +46,7 @@ func (l *Links) validate() error {
 	return nil
 }
 
-// Between returns the wire between this many workers; nil if it has not been measured.
+// Between returns the costs of the wire between this many workers; nil if they have not been measured.
 func (l *Links) Between(workers int) *profile.Transfer {
 	for _, a := range l.AllReduce {
 		if a.Workers == max(workers, 2) && l.Transfer != nil {
@@ -58,7 +58,7 @@ func (l *Links) Between(workers int) *profile.Transfer {
 	return nil
 }
 
-// Measure measures what is missing about the wire between this many workers.
+// Measure measures those costs of the wire between this many workers that are missing.
 func (l *Links) Measure(ctx context.Context, t Timer, workers int) (err error) {
 	if l.Between(workers) != nil {
 		return nil

@@ -13,19 +13,19 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// How often the sizes are visited in turn. A machine can be slow for seconds at a time. A size timed in one go could
-// then seem slower than its neighbours, and planners would avoid it. A measurement spread over more seconds is also
-// more like training.
+// These limit how often each size is visited in turn. A machine can be slow for seconds at a time. A size timed in one
+// go could then seem slower than its neighbours, and planners would avoid it. A measurement spread over more seconds is
+// also more like training.
 const (
 	leastRounds = 4
 	mostRounds  = 15
 	enoughS     = 15.0 // seconds after which no other round begins, unless Passes is set
-	leastPasses = 6    // of updates
+	leastPasses = 6    // passes of updates
 
 	// For a quick sitting:
 	firstsPart  = 0.74 // part of QuickS for the first visits to all sizes; larger sizes are left out
 	leastSizes  = 3    // sizes that are measured in any case
-	quickPasses = 2    // of updates
+	quickPasses = 2    // passes of updates
 )
 
 // QuickS is how long a quick sitting takes, in seconds. Visits after the first ones are planned to end by then.
@@ -39,16 +39,16 @@ type sitting struct {
 	ctx    context.Context
 	crew   Crew
 	r      Request
-	sizes  []int           // sizes with a turn in each round, ascending
+	sizes  []int           // sizes that are visited in each round, ascending
 	passes int             // of each size, over all rounds; 0 means that the crew chooses
-	rounds int             // at most
+	rounds int             // most rounds
 	later  map[int]float64 // seconds of the last visit after the first
 	priorS float64         // first estimate of a pass over one sample, in seconds
 	kept   time.Time
 }
 
-// Extend measures what the Options ask for and the Record lacks. If it fails, or when ctx ends, the measurements
-// made so far stay in the Record.
+// Extend measures what the Options ask for and the Record lacks. If it fails, or if ctx ends, the measurements made so
+// far stay in the Record.
 func (r *Record) Extend(ctx context.Context, m *model.Model, t Timer, o Options) (err error) {
 	if o, err = o.filled(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (r *Record) Lacks(o Options) bool {
 	return err == nil && (s.updatesMissing() || len(s.turns(s.chosen())) > 0)
 }
 
-// Chosen returns which of the sizes Extend measures, or has measured.
+// Chosen returns which of the sizes in the Options Extend measures, or has measured.
 func (r *Record) Chosen(o Options) []int {
 	o, err := o.filled()
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *sitting) updatesMissing() bool {
 	return u == nil || s.Passes > 0 || !s.Quick && u.Passes < leastPasses
 }
 
-// turns returns the sizes of of that have their turn in a sitting's rounds: those that lack visits. If none of them
-// was visited before, it adds a known one.
+// turns returns those of the given sizes that a sitting's rounds visit, because they lack visits. If none of them was
+// visited before, it adds a size of the Record.
 func (s *sitting) turns(of []int) []int {
 	var sizes []int
 	known := false
@@ -129,7 +129,8 @@ func (s *sitting) turns(of []int) []int {
 	return sizes
 }
 
-// thorough reports whether a size already has as many visits as requested.
+// thorough reports whether a size needs no more visits: it has mostRounds, or leastRounds if all visits took more than
+// enoughS. If Passes is set, it always needs more.
 func (s *sitting) thorough(size int) bool {
 	if s.Passes > 0 {
 		return false
@@ -181,7 +182,7 @@ func (s *sitting) firstS(size int) float64 {
 	return tookS * float64(size) / float64(near)
 }
 
-// If passes are long, a first visit has this many; later visits are shorter by a factor.
+// If passes are long, a first visit makes this many; later visits take laterPart of its time.
 const (
 	firstPasses = 5
 	laterPart   = 0.6
@@ -213,17 +214,17 @@ func (s *sitting) measureUpdates(t Timer) error {
 		return fmt.Errorf("profile: %s: updates: %w", s.Model, err)
 	}
 	s.Progress.End(s.now())
-	// An update is timed after a forward and a backward, and three times: a plain one, and those of elastic averaging's
-	// two models.
+	// Each of these passes is a forward, a backward and an update. There are three kinds: plain updates, and those of
+	// elastic averaging's two models.
 	s.priorS = s.now().Sub(began).Seconds() / float64(3*(r.Warmup+passes)) / float64(r.MicroBatch)
 	s.Updates = slices.DeleteFunc(s.Updates, func(u Updates) bool { return u.Settings == s.Optimizer })
 	s.Updates = append(s.Updates, Updates{Settings: s.Optimizer, Kind: kind, States: states, Passes: passes, Layers: all})
 	return s.keep(true)
 }
 
-// visitAll visits the sizes in rounds. The first round starts with the smallest size, from which the time of the
-// next one is estimated. The other rounds start with the largest, because its need determines how much freed memory
-// an allocator keeps.
+// visitAll visits the sizes in rounds. The first round starts with the smallest size, because each size's time predicts
+// that of the next. The other rounds start with the largest, because its need determines how much freed memory an
+// allocator keeps.
 func (s *sitting) visitAll() error {
 	began := s.now()
 	for round := range s.rounds {
@@ -237,7 +238,7 @@ func (s *sitting) visitAll() error {
 		for i := range s.sizes {
 			size := s.at(round, i)
 			if round == 0 && i > 0 && !slices.Contains(s.chosen(), size) && len(s.visits(size)) == 0 {
-				continue // by now it is known that it would take too long
+				continue // earlier visits have shown that this size takes too long
 			}
 			gone := s.now().Sub(began).Seconds()
 			if s.Quick && round > 0 && gone+s.laterS(size) > QuickS {
@@ -280,7 +281,7 @@ func (s *sitting) visit(size, round, i int, leftS float64) error {
 	return s.keep(false)
 }
 
-// visits is the name of the visits in a progress plan.
+// visits is the name of the visits in the plan that Progress shows.
 const visits = "visits"
 
 func (s *sitting) piece(size, round int) progress.Piece {
@@ -349,7 +350,7 @@ func (s *sitting) at(round, n int) int {
 	return s.sizes[len(s.sizes)-1-n]
 }
 
-// keep calls Keep, not more often than every keptEvery unless must is true.
+// keep calls Keep, but at most once every keptEvery unless must is true.
 func (s *sitting) keep(must bool) error {
 	if now := s.now(); must || now.Sub(s.kept) > keptEvery {
 		s.kept = now
@@ -358,5 +359,5 @@ func (s *sitting) keep(must bool) error {
 	return nil
 }
 
-// keptEvery is how much of a measurement may be lost if the process is killed, in addition to the current visit.
+// keptEvery limits how much of a measurement is lost if the process is killed, in addition to the current visit.
 const keptEvery = 300 * time.Millisecond

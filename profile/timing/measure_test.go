@@ -65,8 +65,8 @@ func (d *driftingTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// Sizes are visited in turn. So if a machine is slow for the last third of a measurement, a third of each size's
-// visits are slow, and the medians do not change.
+// TestASlowWhileHitsEverySizeAlike: sizes are visited in turn. So if a machine is slow for the last third of a
+// measurement, a third of each size's visits are slow, and the medians do not change.
 func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	}
 }
 
-// unsteadyTimer is a machine with another pace in each round and in some single visits. At its usual pace, size s
+// unsteadyTimer is a machine with a different pace in each round, and in some single visits. At its usual pace, size s
 // takes s milliseconds forward and twice that backward.
 type unsteadyTimer struct {
 	evenTimer
@@ -110,9 +110,9 @@ func (u *unsteadyTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// The ratio of two sizes is that of a steady machine, at the pace of the middle round. This holds although the pace
-// varies by round and single visits are slow. Without the correction by pace, the medians of two sizes could come
-// from different rounds.
+// TestSizesCompareWithinRounds: two sizes compare as on a steady machine, at the pace of the middle round. This holds
+// although the pace varies by round and single visits are slow. Without the correction by pace, the medians of two
+// sizes could come from different rounds.
 func TestSizesCompareWithinRounds(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestMeasureRefusesPassesBelowNone(t *testing.T) {
 	}
 }
 
-// An empty list of sizes means the default sizes, like a nil list.
+// TestNoSizesAreTheUsualOnes: an empty list of sizes means the default sizes, like a nil list.
 func TestNoSizesAreTheUsualOnes(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

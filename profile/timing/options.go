@@ -18,14 +18,14 @@ type Options struct {
 	// Quick stops after a few seconds, with rounds over as many of the smaller sizes as fit. Otherwise all sizes are
 	// visited in at least leastRounds rounds.
 	Quick bool
-	// Every makes Quick measure each of the sizes, however long that takes.
+	// Every makes Quick measure all of the sizes, however long that takes.
 	Every bool
-	// Passes is the least number of passes to count for each size [15, or as many as enoughS allows]. With 1, passes
+	// Passes is the least number of passes to count for each size [15, or as many as fit in enoughS]. With 1, passes
 	// that recompute layers are not timed.
 	Passes int
 	// AtLeastS is the least total time of the counted passes of one visit to a size, in seconds [0.1].
 	AtLeastS float64
-	// Progress receives what is done and what is left; may be nil.
+	// Progress is told what is done and what remains; may be nil.
 	Progress *progress.Work
 	// Keep is called whenever the Record has new measurements; may be nil.
 	Keep func() error
@@ -62,8 +62,8 @@ func (o Options) filled() (Options, error) {
 }
 
 // Measure profiles a model with no earlier measurements, including the wire between this many workers. It times each
-// micro-batch size in passes over the whole model, with the sizes in turn in several rounds. As many workers compute
-// at once as will train, because cores share caches and memory bandwidth.
+// micro-batch size in passes over the whole model, with the sizes in turn in several rounds. The same number of workers
+// compute at once as in training, because cores share caches and memory bandwidth.
 func Measure(ctx context.Context, m *model.Model, t Timer, with Load, o Options) (*profile.Profile, error) {
 	r, l := NewRecord(m, "", with), &Links{Version: Version}
 	if err := r.Extend(ctx, m, t, o); err != nil {

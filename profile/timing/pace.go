@@ -7,11 +7,12 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// paced holds, by micro-batch size, its visits, and how slow the machine was in each; 1 is the median round.
+// paced holds the visits to each micro-batch size, each with the pace: how slow the machine was, where 1 is the median
+// round.
 //
-// A machine shared with others is slow for seconds at a time, which affects all sizes of a round equally. So sizes
-// are compared within rounds: all times of a round are divided by its pace. The pace of the median round is kept,
-// since it is the machine's usual one.
+// A machine shared with others is slow for seconds at a time, which affects all sizes of a round equally. So sizes are
+// compared within rounds: all times of a round are divided by its pace. The pace of the median round is kept, since it
+// is the machine's usual one.
 type paced map[int][]pacedVisit
 
 type pacedVisit struct {
@@ -19,12 +20,12 @@ type pacedVisit struct {
 	pace float64
 }
 
-// paced gives every visit its pace. Rounds of a sitting are compared by all their sizes, and sittings by the sizes
-// that they have in common with earlier ones. A sitting without common sizes gets the pace of the first.
+// paced gives every visit its pace. Rounds of a sitting are compared by all their sizes. Sittings are compared by the
+// sizes that they have in common with earlier ones. A sitting without common sizes gets the pace of the first.
 func (r *Record) paced() paced {
 	type place struct{ sitting, round int }
 	pace := map[place]float64{}
-	usual := map[int][]float64{} // by size: its median length in each sitting so far, at the first one's pace
+	usual := map[int][]float64{} // by size: median length in each sitting so far, at the first sitting's pace
 	var all []float64
 	for s, sitting := range r.Sittings {
 		within := paces(sitting.Rounds)
@@ -65,8 +66,8 @@ const sweeps = 10
 
 // paces returns how slow the machine was in each round of a sitting; 1 is the median round. It uses Tukey's median
 // polish (Exploratory Data Analysis, 1977, chapter 11) of the visits' lengths, with rounds as rows and sizes as
-// columns. Each row is a multiple of what the columns have in common, and each column of what the rows have. Both
-// use medians, so that single slow visits do not count.
+// columns. A row's factor is the median over its columns, and a column's the median over its rows. Because of the
+// medians, single slow visits do not count.
 func paces(rounds []Round) []float64 {
 	pace := make([]float64, len(rounds))
 	for r := range pace {
@@ -100,15 +101,15 @@ func paces(rounds []Round) []float64 {
 	return pace
 }
 
-// The pace spread of the median visit needs some time to measure, since one core is slow for about a second. These
-// are enough visits, or enough seconds of visits together.
+// A pace spread needs some time to measure, since one core at a time is slow, for about a second. It needs this many
+// visits, or this many seconds of visits together.
 const (
 	enoughVisits = 24
 	enoughPacedS = 6.0
 )
 
-// paceSpread returns the PaceSpread of a profile. It is 0 if there are too few visits, or if only one worker
-// computed. It belongs to the machine, so visits to all sizes count, whichever of them a plan uses.
+// paceSpread returns the PaceSpread of a profile. It is 0 if there are too few visits, or if only one worker computed.
+// The spread belongs to the machine, so visits to all sizes count, whichever of them a plan uses.
 func (r *Record) paceSpread() float64 {
 	var behind []float64
 	tookS := 0.0
@@ -123,9 +124,8 @@ func (r *Record) paceSpread() float64 {
 	return stats.Median(behind)
 }
 
-// passSpread returns where the middle half of the passes over the whole model lie, relative to the median of their
-// size. below is how far the lower quartile is below it, above how far the upper one is above it. passes is the
-// number of passes.
+// passSpread returns the quartiles of the passes over the whole model, each pass relative to the median of its size.
+// below is 1 less the lower quartile, and above is the upper quartile less 1. passes is the number of passes.
 func (r *Record) passSpread(sizes []int) (below, above float64, passes int) {
 	var against []float64
 	for _, size := range sizes {
@@ -146,5 +146,5 @@ func (r *Record) passSpread(sizes []int) (below, above float64, passes int) {
 	return math.Max(0, 1-lower), math.Max(0, upper-1), len(against)
 }
 
-// fewestPasses is the smallest number with meaningful quartiles.
+// fewestPasses is the smallest number of passes with meaningful quartiles.
 const fewestPasses = 8

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// In half of the visits one of two workers takes 1.2 where the other takes 0.8. The slow one changes.
+// TestPaceSpreadIsOfTheMiddleVisit: the pace spread is that of the median visit, whichever worker is slow in each
+// visit. It is 0 if there are too few visits or only one worker.
 func TestPaceSpreadIsOfTheMiddleVisit(t *testing.T) {
 	at := func(layers ...[]float64) *float64 {
 		var v []LayerTiming
@@ -44,8 +45,9 @@ func TestPaceSpreadIsOfTheMiddleVisit(t *testing.T) {
 	}
 }
 
-// The quartiles of the four passes 10, 10, 20 and 40 are 10 and 40, as stats.Quartiles defines them, and the median
-// is 15. The ratios are the same at both sizes, whatever their passes take.
+// TestPassSpreadIsAgainstTheMiddleOfTheSize: the quartiles of the four passes 10, 10, 20 and 40 are 10 and 40, as
+// stats.Quartiles defines them, and the median is 15. The ratios are the same at both sizes, although the second size's
+// passes take ten times as long.
 func TestPassSpreadIsAgainstTheMiddleOfTheSize(t *testing.T) {
 	r := &Record{Sittings: []Sitting{{Rounds: []Round{
 		{{MicroBatch: 1, PassesS: []float64{10, 20}}, {MicroBatch: 2, PassesS: []float64{100, 400}}},
@@ -60,8 +62,8 @@ func TestPassSpreadIsAgainstTheMiddleOfTheSize(t *testing.T) {
 	}
 }
 
-// A sitting on a machine that has become twice as slow is scaled by the size that both sittings have. The sitting
-// with more rounds sets the usual pace.
+// TestSittingsCompareByWhatTheyHaveInCommon: a sitting on a machine that has become twice as slow is scaled by the size
+// that both sittings have. The sitting with more rounds sets the usual pace.
 func TestSittingsCompareByWhatTheyHaveInCommon(t *testing.T) {
 	visit := func(size int, s float64) Visit {
 		return Visit{MicroBatch: size, Layers: []LayerVisit{{ForwardS: s, BackwardS: 2 * s, Bytes: &LayerBytes{}}}}

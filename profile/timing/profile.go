@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Profile makes a model's profile of those of the sizes that the Record has, and of an optimizer's updates. It
-// refuses a Record that has none of the sizes, or no updates by that optimizer. The profile has no Transfer.
+// Profile makes a model's profile of the given sizes that the Record has, and of an optimizer's updates. It refuses a
+// Record that has none of the sizes, or no updates by that optimizer. The profile has no Transfer.
 func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profile.Profile, error) {
 	if m.ID() != r.ModelID {
 		return nil, fmt.Errorf("timing: a record of model %s (%s) says nothing of %s (%s)", r.Model, r.ModelID, m.Name,
@@ -121,7 +121,7 @@ func costOf(visits []pacedVisit, l int, b LayerBytes) profile.Cost {
 	return c
 }
 
-// bytesOf returns the bytes of each layer from the visits to one size: the latest values of what is held, and the
+// bytesOf returns the bytes of each layer from the visits to one size: the latest values of the bytes held, and the
 // highest peaks.
 func bytesOf(visits []pacedVisit) []LayerBytes {
 	out := make([]LayerBytes, len(visits[0].Layers))
@@ -144,10 +144,10 @@ func bytesOf(visits []pacedVisit) []LayerBytes {
 	return out
 }
 
-// pendingInputs returns, for each layer, the part of what waits for its weights' half that is the layer's input. It
-// is computed from what else is known to change during the input's half. What the forward saved is freed, unless it
-// is the input with which the half of a later layer waits. The gradient of the output is freed, and the gradients of
-// the layers that it read are added, once each. What waits for its own half stays.
+// pendingInputs returns, for each layer, the part of PendingBytes that is the layer's input. It is computed from the
+// known changes of memory during the input's half. What the forward saved is freed, except an input that the weights'
+// half of a later layer still needs. The gradient of the output is freed. Gradients of the layers that it read are
+// added, once each. What waits for the layer's own weights' half stays.
 func pendingInputs(layers []profile.Layer, bytes []LayerBytes) []int64 {
 	inputs, kept, made := make([]int64, len(layers)), make([]int64, len(layers)), make([]bool, len(layers))
 	for l := len(layers) - 1; l >= 0; l-- {

@@ -23,8 +23,8 @@ type Record struct {
 	Version     int    `json:"version"`
 	Model       string `json:"model"`
 	ModelID     string `json:"model_id"`
-	Settings    string `json:"settings,omitempty"` // that the model was built with, as a person reads them
-	Machine     string `json:"machine"`            // all that times depend on beside the rest; opaque here
+	Settings    string `json:"settings,omitempty"` // with which the model was built, as a person reads them
+	Machine     string `json:"machine"`            // everything else on which times depend; opaque here
 	Engine      string `json:"engine"`
 	Device      string `json:"device"`
 	Concurrency int    `json:"concurrency"` // workers that computed at once
@@ -34,13 +34,13 @@ type Record struct {
 	Updates  []Updates `json:"updates"`
 }
 
-// Sitting holds what was measured at once.
+// Sitting holds the rounds of one period of measuring.
 type Sitting struct {
 	Began  time.Time `json:"began"`
 	Rounds []Round   `json:"rounds"`
 }
 
-// Round is visits to sizes in turn. The last round of a sitting that was stopped lacks some of them.
+// Round holds one visit to each size. The last round of a sitting that was stopped lacks some of them.
 type Round []Visit
 
 // Visit is the result of one visit to one micro-batch size.
@@ -50,8 +50,8 @@ type Visit struct {
 	// Behind is how much slower the slowest worker was than the workers' mean, as a fraction; null if only one worker
 	// computed.
 	Behind *float64 `json:"behind,omitempty"`
-	// PassesS holds the times of whole passes, forward and backward, in seconds: up to keptPasses of them, spread
-	// evenly over all by length.
+	// PassesS holds the times of whole passes, forward and backward, in seconds. It has up to keptPasses of them,
+	// evenly spaced in the list of all passes by length.
 	PassesS []float64    `json:"passes_s"`
 	Layers  []LayerVisit `json:"layers"`
 }
@@ -65,7 +65,7 @@ type LayerVisit struct {
 	BareForwardS    *float64 `json:"bare_forward_s,omitempty"`
 	AgainS          *float64 `json:"again_s,omitempty"`
 	FeedS           float64  `json:"feed_s,omitempty"`
-	// Bytes is null if an earlier visit of the sitting to this size found the same.
+	// Bytes is null if an earlier visit of the sitting to this size found the same bytes.
 	Bytes *LayerBytes `json:"bytes,omitempty"`
 }
 
@@ -94,7 +94,7 @@ type Updates struct {
 type Load struct {
 	Concurrency int // workers at once [1]
 	Threads     int // of each worker [1]
-	Workers     int // in training, where they may take turns [2]
+	Workers     int // workers in training, where they may take turns on cores [2]
 }
 
 // NewRecord returns an empty Record.
@@ -107,7 +107,7 @@ var records = document.Store[Record]{
 	Room: "timing", Bytes: document.MaxBytes, Check: (*Record).validate, Missing: "it is made by the first measurement",
 	Decode: document.Versioned("record of measurements", Version, "millrace profile rm removes it",
 		(*Record).validate),
-	Encode: func(w io.Writer, r *Record, _ string) error { return json.NewEncoder(w).Encode(r) }, // short: it is long
+	Encode: func(w io.Writer, r *Record, _ string) error { return json.NewEncoder(w).Encode(r) }, // one line, because the text is long
 }
 
 // ReadRecord reads a Record's file.
@@ -121,8 +121,8 @@ func (r *Record) Same(o *Record) bool {
 	return r.ModelID == o.ModelID && r.Machine == o.Machine && r.Concurrency == o.Concurrency && r.Threads == o.Threads
 }
 
-// Merge adds what another such record has in addition: sittings that began at other times, and updates measured in
-// more passes or with other optimizers.
+// Merge adds what another such record has in addition. That is sittings that began at other times, and updates measured
+// in more passes or with other optimizers.
 func (r *Record) Merge(o *Record) {
 	r.Sittings, r.Updates = slices.Clone(r.Sittings), slices.Clone(r.Updates)
 	for _, theirs := range o.Sittings {
@@ -205,7 +205,7 @@ func (v *Visit) validate(alike func(int) bool) error {
 // keptPasses is how many whole passes of a visit are kept.
 const keptPasses = 16
 
-// visitOf sums up the timings of a visit.
+// visitOf summarises the timings of a visit.
 func visitOf(size int, tookS float64, all []LayerTiming) Visit {
 	v := Visit{MicroBatch: size, TookS: rounded(tookS), Behind: behind(all), PassesS: wholePasses(all)}
 	for i := range all {
@@ -254,7 +254,7 @@ func wholePasses(all []LayerTiming) []float64 {
 	return kept
 }
 
-// summed adds up the layers' times pass by pass. Layers without times do not have the phase.
+// summed adds up the layers' times pass by pass. It skips layers without times, which do not have the phase.
 func summed(all []LayerTiming, of func(*LayerTiming) []float64) []float64 {
 	var sums []float64
 	for i := range all {

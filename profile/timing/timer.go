@@ -19,12 +19,12 @@ type LayerTiming struct {
 	ForwardPeakBytes, BackwardPeakBytes int64
 	FirstBackwardPeakBytes              int64 // of the backward that makes the parameters' gradients
 	PendingBytes                        int64 // 0 if there are no halves
-	// InputLeavesBytes is how many more bytes are live after the input's half of a backward than before it.
+	// InputLeavesBytes is how many bytes more are live after the input's half of a backward than before it.
 	InputLeavesBytes int64
 	HalvesPeakBytes  profile.HalvesPeaks
 }
 
-// Request is one measurement: the whole model at one micro-batch size.
+// Request asks for one measurement of a model at one micro-batch size.
 type Request struct {
 	Model       *model.Model
 	MicroBatch  int     // samples
@@ -36,7 +36,7 @@ type Request struct {
 	Threads     int     // per worker
 }
 
-// Timer measures. Package run implements it on the code that trains, so that the measured code is the code that
+// Timer measures. Package measure implements it with the code that trains, so that the measured code is the code that
 // runs.
 type Timer interface {
 	// Crew starts the workers that time the layers of r.Model. They begin with r.MicroBatch.
