@@ -2,9 +2,9 @@ package cluster
 
 import "slices"
 
-// AllReduceS returns how long an all-reduce of bytes takes among devices, in seconds. It takes the faster of one
-// ring over all devices and a hierarchy of rings, as a communication library would, by the fastest of the links'
-// protocols.
+// AllReduceS returns how long an all-reduce of bytes takes among devices, in seconds. It is the faster of one ring over
+// all devices and a hierarchy of rings, with the fastest of the links' protocols. A communication library chooses in
+// the same way.
 func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	if len(devices) < 2 {
 		return 0
@@ -13,17 +13,16 @@ func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	return c.leastOf(level, func(c *Cluster, _ func(level int) float64) float64 {
 		total, levels := c.hierarchical(devices, bytes)
 		if levels < 2 {
-			return total // one level: both are the same ring
+			return total // with one level, the hierarchy is the same ring
 		}
 		return min(total, c.RingAllReduceS(devices, bytes))
 	})
 }
 
-// HierarchicalAllReduceS returns the time of a hierarchical all-reduce, in seconds. Level by level, it
-// reduce-scatters inside the groups, all-reduces across them and all-gathers inside them again. A level that joins n
-// groups has rings of n members, which move 2 (n-1)/n of the bytes in 2 (n-1) messages. After the reduce-scatter
-// each device holds a part of the bytes, so as many rings run side by side as a group has rails. Where groups
-// differ, the slowest counts.
+// HierarchicalAllReduceS returns the time of a hierarchical all-reduce, in seconds. Level by level, it reduce-scatters
+// inside the groups, all-reduces across them and all-gathers inside them again. A level that joins n groups has rings
+// of n members, which move 2 (n-1)/n of the bytes in 2 (n-1) messages. After the reduce-scatter each device holds a
+// part of the bytes, so as many rings run side by side as a group has rails. If groups differ, the slowest one counts.
 func (c *Cluster) HierarchicalAllReduceS(devices []int, bytes int64) float64 {
 	total, _ := c.hierarchical(devices, bytes)
 	return total
@@ -45,9 +44,9 @@ func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, level
 	return total, levels
 }
 
-// joins calls yield for every group of a level in which at least two members hold some of the devices. The devices
-// must be sorted. first is the group's first device, members the number of such members, and rails the smallest
-// number of rails that one of them can use.
+// joins calls yield for every group of a level in which at least two members hold some of the devices. The devices must
+// be sorted. first is the group's first device, and members the number of those members. rails is the smallest number
+// of rails that one of them can use.
 func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
 	member := c.groupSize(level - 1)
 	group := member * c.Levels[level].Size
@@ -70,10 +69,10 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 	}
 }
 
-// outlet returns how many consecutive devices share one rail out of a member of a group of this level. It is 1 where
-// every pair of devices has its own link, and the whole member where the level is one link or has uplinks. Otherwise
-// it is the number of devices that share an uplink or rail further in. A collective bandwidth given for the level is
-// that of all rails together, so it counts as one rail.
+// outlet returns how many consecutive devices share one rail out of a member of a group of this level. If every pair of
+// devices has its own link, it is 1. If the level is one link or has uplinks, it is the size of the whole member.
+// Otherwise it is the number of devices that share an uplink or rail further in. A collective bandwidth given for the
+// level is that of all rails together, so it counts as one rail.
 func (c *Cluster) outlet(level int) int {
 	l := c.Levels[level]
 	if l.Rails > 0 && l.CollectiveBandwidthBytesPerSecond == 0 {
@@ -100,7 +99,7 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	chunk := bytes / float64(n)
 	steps := 2 * float64(n-1)
 	if l.Shared && l.CollectiveBandwidthBytesPerSecond == 0 {
-		chunk *= float64(n) // all n chunks of a step go over the one link
+		chunk *= float64(n) // all n chunks of a step use the same link
 		if !l.FullDuplex {
 			return steps * (l.LatencyS + chunk/l.BandwidthBytesPerSecond)
 		}
@@ -108,12 +107,12 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 	return steps * (l.LatencyS + chunk/l.collective())
 }
 
-// RingAllReduceS returns the time of an all-reduce by rings over all devices, in seconds. Each ring crosses every
-// level as seldom as possible. It takes 2 (n-1) steps; a step moves a chunk of bytes/n over every edge at once and
-// lasts as long as the slowest edge. Where groups have several rails there are as many rings, each with its part of
-// a chunk. Each ring goes round a group from a different device, so that it leaves by its own rail, and an edge
-// inside the group carries a part for nearly all rings. On a Shared level the chunks of a step queue for the one
-// link. An uplink carries one chunk each way, since a ring leaves and enters every group once.
+// RingAllReduceS returns the time of an all-reduce by rings over all devices, in seconds. Each ring crosses every level
+// as seldom as possible. It takes 2 (n-1) steps for n devices. A step moves a chunk of bytes/n over every edge at once
+// and lasts as long as the slowest edge. If groups have several rails, there are as many rings, each with its part of a
+// chunk. Each ring goes round a group from a different device, so that it leaves by its own rail. An edge inside the
+// group therefore carries a part for nearly all rings. On a Shared level the chunks of a step queue for the one link.
+// An uplink carries one chunk each way, since a ring leaves and enters every group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	n := len(devices)
 	if n < 2 {
@@ -154,7 +153,7 @@ func (l Level) collective() float64 {
 	return l.BandwidthBytesPerSecond
 }
 
-// sharedLink returns a key of the single link that a transfer takes, if its level is Shared.
+// sharedLink returns a key of the single link that a transfer takes if its level is Shared.
 func (c *Cluster) sharedLink(a, b int) (key [2]int, shared bool) {
 	level := c.LevelOf(a, b)
 	if !c.Levels[level].Shared {

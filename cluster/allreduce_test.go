@@ -13,8 +13,8 @@ func close(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// Two servers of four devices: 100 B/s and 1 s inside a server, 10 B/s and 2 s between servers. Times are worked out
-// by hand for 80 bytes.
+// TestAllReduceByHand has two servers of four devices: 100 B/s and 1 s inside a server, 10 B/s and 2 s between servers.
+// The times are worked out by hand for 80 bytes.
 func TestAllReduceByHand(t *testing.T) {
 	c := &Cluster{
 		Devices: make([]string, 8),
@@ -26,7 +26,8 @@ func TestAllReduceByHand(t *testing.T) {
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
 	// Inside: 2x3 messages of 80/4 bytes. Between: four rails, each with 2x1 messages of 20/2 bytes.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+10.0/10))
-	// 14 steps of 10 bytes, each as slow as an edge between servers. Four such edges carry a quarter each.
+	// 14 steps of 10 bytes, each as slow as an edge between servers. Four rings share the bytes, so an edge carries a
+	// quarter.
 	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
 	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
 	c.Levels[1].Uplinks = true // one link out of each server: 2x1 messages of 80/2, or edges of 10 bytes
@@ -47,8 +48,8 @@ func TestAllReduceByHand(t *testing.T) {
 	close(t, "bus as a ring", c.RingAllReduceS([]int{0, 1, 2, 3}, 80), 6*(1+80.0/100))
 }
 
-// dgx-h100: eight GPUs on NVLink at 450 GB/s and 5 us. Each GPU has a rail of 50 GB/s and 10 us. Times are worked
-// out by hand for 1 GB among 16 GPUs.
+// TestEveryRailIsUsed uses dgx-h100: eight GPUs on NVLink at 450 GB/s and 5 us. Each GPU has a rail of 50 GB/s and 10
+// us. The times are worked out by hand for 1 GB among 16 GPUs.
 func TestEveryRailIsUsed(t *testing.T) {
 	c, err := Preset("dgx-h100")
 	if err != nil {
@@ -59,12 +60,12 @@ func TestEveryRailIsUsed(t *testing.T) {
 		all[i] = i
 	}
 	const GB = 1_000_000_000
-	// 14 messages of an eighth inside a server. Then each GPU sums its eighth with the other server's over its own
-	// rail.
+	// 14 messages of 1/8 of the bytes inside a server. Then each GPU sums its eighth with that of the other server over
+	// its own rail.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, GB), 14*(5e-6+GB/8/450e9)+2*(10e-6+GB/8/2/50e9))
-	// 30 steps of a sixteenth; each of the eight rails carries an eighth of a step.
+	// 30 steps of 1/16 of the bytes; each of the eight rails carries an eighth of a step.
 	close(t, "ring", c.AllReduceS(all, GB), 30*(10e-6+GB/16./8/50e9))
-	// One uplink with the bandwidth of all eight rails takes as long.
+	// A single uplink with the bandwidth of all eight rails gives the same time.
 	one := *c
 	one.Levels = append([]Level(nil), c.Levels...)
 	one.Levels[1].Uplinks, one.Levels[1].BandwidthBytesPerSecond = true, 400e9
@@ -73,8 +74,8 @@ func TestEveryRailIsUsed(t *testing.T) {
 	close(t, "uneven", c.HierarchicalAllReduceS([]int{0, 1, 2, 9}, GB), 4*(5e-6+GB/3./450e9)+2*(10e-6+GB/2/50e9))
 }
 
-// Two racks, each of two servers of four devices. Each server has an uplink into its rack, and each rack has two
-// rails out.
+// TestRailsBehindUplinks has two racks, each of two servers of four devices. Each server has an uplink into its rack,
+// and each rack has two rails to the other.
 func TestRailsBehindUplinks(t *testing.T) {
 	c := &Cluster{
 		Devices: make([]string, 16),
@@ -89,7 +90,7 @@ func TestRailsBehindUplinks(t *testing.T) {
 		all[i] = i
 	}
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*20.0/100+2*40.0/10+2*20.0/5)
-	// 5 bytes over an uplink, half of them over each of two rails
+	// An uplink carries 5 bytes in each step, and each of two rails half of them.
 	close(t, "ring", c.RingAllReduceS(all, 80), 30*5.0/10)
 }
 
@@ -158,7 +159,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// The peak of an FPGA board by hand: 6840 slices x 2 x 300 MHz = 4.104 TFLOPS (BaPipe, Table V).
+// TestBoards computes the peak of an FPGA board by hand: 6840 slices x 2 x 300 MHz = 4.104 TFLOPS (BaPipe, Table V).
 func TestBoards(t *testing.T) {
 	c, err := Preset("bapipe-2xvcu129-2xvcu118")
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package cluster describes the hardware: device types, how many, their
-// memory, and the hierarchy of links between them.
+// Package cluster describes the hardware: device types, how many of each, their memory, and the hierarchy of links
+// between them.
 //
-// In: YAML or JSON with units in every quantity ("16GiB", "25Gbps", "5us"), a preset's name, or a measurement of
-// this machine. Out: a Cluster, which returns the type of each device and how long a transfer or an all-reduce
-// takes. Refused: quantities without a unit, levels of size 0, unknown keys or device types; the error quotes the
-// line. The package does not know how workers are launched.
+// Input: YAML or JSON with units in every quantity ("16GiB", "25Gbps", "5us"), a preset's name, or a measurement of
+// this machine. Output: a Cluster, which returns the type of each device and how long a transfer or an all-reduce
+// takes. Errors: quantities without a unit, levels of size 0, unknown keys or device types; the error quotes the line.
+// The package does not know how workers are launched.
 package cluster
 
 // DeviceType is a kind of device.
@@ -17,12 +17,12 @@ type DeviceType struct {
 	// constant in package profile.
 	Efficiency map[string]float64
 	FPGA       *FPGA // nil if the device is not an FPGA board
-	// Peaks holds the peak by precision (see Precisions), where more than the single-precision peak is given.
+	// Peaks holds peaks by precision (see Precisions), if more than the single-precision peak is given.
 	Peaks map[string]float64
 	// Kernels holds how fast kernels are, by kind and size. nil means a roofline model that uses only Efficiency.
 	Kernels *Kernels
-	// Group says that one device is a group of several of these. MemoryBytes and PricePerHour are then those of the
-	// whole group. nil means a single device.
+	// Group says that one device is a group of several devices of this type. MemoryBytes and PricePerHour are then
+	// those of the whole group. nil means a single device.
 	Group        *Group
 	PricePerHour float64 // in any currency; 0 means unknown
 }
@@ -36,7 +36,7 @@ type Level struct {
 	LatencyS                          float64
 	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0 means BandwidthBytesPerSecond
 	FullDuplex                        bool
-	// OccupiesDevice is BaPipe's synchronous execution: neither device computes during a transfer.
+	// OccupiesDevice is BaPipe's synchronous execution: the two devices of a transfer do not compute meanwhile.
 	OccupiesDevice bool
 	Shared         bool // one link for the whole group; all its transfers compete for it
 	// OneMemory says that the devices are threads of one process. A message then takes up the receiver's memory as soon
@@ -45,26 +45,26 @@ type Level struct {
 	// Uplinks says that each member of the group (a server in a rack, for example) has one link to the other members.
 	// All devices inside the member share it. Without Uplinks every pair of devices has its own link.
 	Uplinks bool
-	// Rails is the number of such links of each member. Consecutive devices share a rail, the same number on each. 0
-	// means that Uplinks applies.
+	// Rails is the number of links that each member has to the others. Consecutive devices share a rail, the same
+	// number on each. 0 means that Uplinks applies.
 	Rails int
-	// HalfBytes is the size of a message that reaches half of BandwidthBytesPerSecond; 0: every one reaches all of it.
+	// HalfBytes is the size of a message that reaches half of BandwidthBytesPerSecond; 0: every message reaches all of
+	// it.
 	HalfBytes float64
-	// Protocols are those that a collective chooses from, by name; nil: it goes at LatencyS and the full bandwidth.
+	// Protocols are those from which a collective chooses, sorted by name; nil: it has LatencyS and the full bandwidth.
 	Protocols []Protocol
 }
 
-// Node holds how one group of the innermost level differs from the rest. A zero field means no difference.
+// Node says how one group of the innermost level differs from the rest. A zero field means no difference.
 type Node struct {
 	MemoryBytes             int64   // memory of each device of the node, instead of its type's
 	BandwidthBytesPerSecond float64 // of the links inside the node, instead of the innermost level's
 	LatencyS                float64
-	Cores                   int // shared by the node's workers, instead of the cluster's Cores
+	Cores                   int // cores shared by the node's workers, instead of the cluster's Cores
 }
 
 // Cluster is a set of devices and the links between them. Devices are numbered from 0; numbers within an innermost
-// group are consecutive. It has many methods: pure questions about one value, and copies of it with something
-// changed.
+// group are consecutive. Its methods answer questions about the cluster, or return a changed copy.
 type Cluster struct {
 	Name        string
 	DeviceTypes map[string]DeviceType

@@ -34,7 +34,7 @@ func TestReadAndAsk(t *testing.T) {
 	near(c.TransferS(0, 7, 130e9), 1+5e-6)
 	near(c.TransferS(0, 8, 3125e6), 1+30e-6)
 	near(c.TransferS(4, 4, 1e9), 0)
-	// Two in one server: a ring of two moves the bytes once over each link.
+	// Two devices in one server: a ring of two moves the bytes once over each link.
 	near(c.AllReduceS([]int{0, 1}, 130e9), 1+2*5e-6)
 	// One device in each server: only the rack's links carry bytes, at the bandwidth for collectives.
 	near(c.AllReduceS([]int{0, 8}, 3e9), 1+2*30e-6)
@@ -114,7 +114,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A size that parses is a number of bytes, and its printed form parses to nearly the same number.
+// FuzzParseBytes: a size that can be parsed is a number of bytes, and its printed form parses to nearly the same
+// number.
 func FuzzParseBytes(f *testing.F) {
 	for _, text := range []string{"16GiB", "1.5 MB", "0B", "512", "-1GiB", "4096 TiB", "1e3KB", "..B"} {
 		f.Add(text)
@@ -133,7 +134,7 @@ func FuzzParseBytes(f *testing.F) {
 	})
 }
 
-// Network cards are sold by bits per second. Both spellings of that unit are read.
+// TestRatesOfBits: network cards are sold by bits per second, and both spellings of that unit are read.
 func TestRatesOfBits(t *testing.T) {
 	for text, want := range map[string]float64{"100Gbit/s": 12.5e9, "100Gbps": 12.5e9, "8 bit/s": 1, "1Mbit/s": 125e3} {
 		if got, err := quantity(text, "bandwidth", rateUnits); err != nil || got != want {

@@ -12,22 +12,22 @@ const (
 )
 
 // CollectiveS returns the time of a collective among devices, in seconds, as NCCL carries it out. devices are in
-// ascending order and bytes is the total size. The other devices of the same groups run the same collective at the
-// same time. The result is the faster of two algorithms: rings that leave an innermost group by every rail of its
-// devices and, for an all-reduce, double binary trees between the groups.
+// ascending order and bytes is the total size. The other devices of the same groups run the same collective at the same
+// time. The result is the faster of two algorithms. One is rings that leave an innermost group by every rail of its
+// devices. The other, only for an all-reduce, is double binary trees between the groups.
 //
 // A ring of n devices moves (n-1)/n of the bytes over every edge, twice for an all-reduce. With k devices in a member
-// of a level there are k rings, each with its part of the bytes. So an edge inside the member carries nearly all
-// bytes, and the member's links to the outside together carry all of them. Those links have the level's
-// collective_bandwidth, or that of one link per device, or that of its rails or of its one uplink. A collective among k
-// of a member's g devices gets the fraction k/g of it. So a ring over a tree of PCIe switches is as fast as the
-// narrowest uplink that it passes. Among n devices in N innermost groups a ring's message passes n-N edges inside
-// groups and N between them. In trees it passes ceil(log2 N) between groups and k-1 inside, in each direction.
+// of a level there are k rings, each with its part of the bytes. So an edge inside the member carries nearly all bytes,
+// and the member's links to the outside together carry all of them. Those links have the level's collective_bandwidth,
+// or that of one link per device, or that of its rails or of its one uplink. A collective among k of a member's g
+// devices gets the fraction k/g of that bandwidth. So a ring over a tree of PCIe switches is as fast as the narrowest
+// uplink on its way. Among n devices in N innermost groups, a ring's message crosses n-N edges inside groups and N
+// between them. In trees, a message crosses ceil(log2 N) edges between groups and k-1 inside, in each direction.
 //
 // If links have protocols, the collective uses the fastest one for its bytes.
 //
-// AllReduceS is the simpler model, for the papers' planners and small clusters: messages in lockstep, each as long
-// as the slowest edge.
+// AllReduceS is the simpler model, for the papers' planners and small clusters: messages in lockstep, each as long as
+// the slowest edge.
 func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) float64 {
 	if len(devices) < 2 || bytes <= 0 {
 		return 0
@@ -38,8 +38,8 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 	})
 }
 
-// collectiveS is CollectiveS by one protocol; outer is the level that joins all devices, and tree the latency of a hop
-// in a tree of a level.
+// collectiveS is CollectiveS for one protocol. outer is the level that joins all devices. tree returns the latency of a
+// hop in a level's tree.
 func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, outer int,
 	tree func(level int) float64) float64 {
 	n := float64(len(devices))
@@ -50,7 +50,7 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 		rate = inner.collective()
 	}
 	for i := 1; i <= outer; i++ {
-		inside := c.members(devices, i-1) // all of which have a way out, if only to levels further out
+		inside := c.members(devices, i-1) // members with some of the devices; each sends to the outside, if only to levels further out
 		if c.Levels[i].Uplinks || c.Levels[i].Rails > 0 || inside > c.members(devices, i) {
 			rate = min(rate, c.CollectiveBandwidth(i)*n/inside/float64(c.groupSize(i-1)))
 		}
@@ -80,8 +80,8 @@ func (c *Cluster) members(devices []int, level int) (n float64) {
 	return n
 }
 
-// CollectiveBandwidth returns the bandwidth that CollectiveS assumes on a level when whole members take part. On level
-// 0 it is that of one device, on other levels that of a member over all of its links.
+// CollectiveBandwidth returns the bandwidth that CollectiveS assumes on a level if whole members take part. On level 0
+// it is that of one device. On other levels it is that of a member over all of its links.
 func (c *Cluster) CollectiveBandwidth(level int) float64 {
 	l := c.Levels[level]
 	switch {

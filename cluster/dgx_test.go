@@ -2,7 +2,8 @@ package cluster
 
 import "testing"
 
-// The presets of current GPUs support planning in 16 bits: their device types have kernels and 16-bit peaks.
+// TestPresetsOfTodayHave16Bits: the presets of current GPUs support planning in 16 bits, because their device types
+// have kernels and 16-bit peaks.
 func TestPresetsOfTodayHave16Bits(t *testing.T) {
 	for name, bf16 := range map[string]float64{"dgx-a100": 312e12, "dgx-h100": 989.4e12, "dgx-h200": 989.4e12,
 		"dgx-b200": 2250e12} {

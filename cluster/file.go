@@ -45,7 +45,7 @@ type fileDeviceType struct {
 type fileNode struct {
 	Count     int      `yaml:"count"`
 	Device    string   `yaml:"device"`
-	Devices   []string `yaml:"devices"` // where they differ: one for each
+	Devices   []string `yaml:"devices"` // if they differ: one type for each device
 	Memory    string   `yaml:"memory"`
 	Bandwidth string   `yaml:"bandwidth"`
 	Latency   string   `yaml:"latency"`
@@ -70,7 +70,7 @@ type fileLevel struct {
 	Protocols        map[string]fileProtocol `yaml:"protocols"`
 }
 
-// MaxDevices is the largest number of devices that a file may describe. A search over that many ends in seconds.
+// MaxDevices is the largest number of devices that a file may describe. A search over that many takes seconds.
 const MaxDevices = 1 << 16
 
 // mostLevels is the largest number of levels of links: more than any real machine has, and few enough to search.

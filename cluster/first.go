@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// First returns the cluster with only its first n devices, or with all if it has at most n. The n devices must fill
-// whole groups of its levels or lie within one innermost group, since planners work with such shapes.
+// First returns the cluster with only its first n devices, or the whole cluster if it has at most n. The n devices must
+// fill whole groups of its levels or lie within one innermost group, since planners need such shapes.
 func (c *Cluster) First(n int) (*Cluster, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("cluster: %d devices of %s; give 1 to %d", n, c.Name, len(c.Devices))
@@ -68,8 +68,8 @@ func (c *Cluster) Limited(bytes int64) *Cluster {
 // Unlimited returns the cluster without memory limits.
 func (c *Cluster) Unlimited() *Cluster { return c.WithMemory(func(int64) int64 { return 0 }) }
 
-// WithMemory returns the cluster with changed memory sizes. of maps the memory of a device type or node to its new
-// memory.
+// WithMemory returns the cluster with changed memory sizes. It calls of with the memory of each device type and node,
+// and uses the result.
 func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	other := *c
 	other.DeviceTypes = map[string]DeviceType{}
@@ -86,8 +86,8 @@ func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	return &other
 }
 
-// WithCores returns the cluster with cores shared by every group consecutive devices, in place of what its nodes
-// have. A group of 0 means the devices of a node.
+// WithCores returns the cluster with `cores` cores shared by every `group` consecutive devices. The cores of its nodes
+// no longer count. A group of 0 means the devices of a node.
 func (c *Cluster) WithCores(cores, group int) *Cluster {
 	other := *c
 	other.Cores, other.CoreGroup, other.Nodes = cores, group, slices.Clone(c.Nodes)

@@ -23,7 +23,7 @@ levels: [{name: server, size: 4, bandwidth: 100GB/s}, {name: rack, size: 3, band
 	return c
 }
 
-// TestWithCores: the given number of cores is shared by all workers, even where the hosts had other numbers.
+// TestWithCores: each group of workers shares the given number of cores, even if the hosts had other numbers.
 func TestWithCores(t *testing.T) {
 	h := Hosts{Process: Link{1e-6, 1e9, 0}, Network: Link{1e-3, 1e6, 0}, Types: map[string]DeviceType{"cpu": {}}}
 	for host, cores := range []int{2, 1} {

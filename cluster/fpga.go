@@ -21,8 +21,8 @@ type Transceiver struct {
 // PeakFLOPS returns slices x operations per cycle x clock.
 func (f *FPGA) PeakFLOPS() float64 { return float64(f.DSPSlices) * f.FLOPsPerSlice * f.ClockHz }
 
-// OnChipBytes returns the size of the memory from which a device reads weights without using memory bandwidth. It is
-// 0 for devices without such memory.
+// OnChipBytes returns the size of the on-chip memory, from which a device reads weights without using memory bandwidth.
+// It is 0 for devices without such memory.
 func (t DeviceType) OnChipBytes() int64 {
 	if t.FPGA == nil {
 		return 0

@@ -4,12 +4,10 @@ import "fmt"
 
 // Grouped returns the cluster with every t consecutive devices as one tensor-parallel group (Shoeybi et al.,
 // Megatron-LM, 2019). A device of the result is t devices, with the memory of all, joined by the innermost level's
-// links. Where devices have links of their own, a message between groups uses t links at once, one part per device
-// (Narayanan et al., SC 2021, section 4.1). So a message that reaches half of that bandwidth is as many times as large.
-// Uplinks stay as they are.
+// links. If devices have links of their own, a message between groups uses t links at once, one part per device
+// (Narayanan et al., SC 2021, section 4.1). So HalfBytes grows with the bandwidth. Uplinks stay as they are.
 //
-// Refused: groups that do not divide an innermost group, and device types that have no kernels or already are
-// groups.
+// Refused: groups that do not divide an innermost group, and device types that have no kernels or already are groups.
 func (c *Cluster) Grouped(t int, sequenceParallel bool) (*Cluster, error) {
 	if t == 1 {
 		return c, nil

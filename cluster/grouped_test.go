@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Two nodes of eight devices in groups of four: each node becomes two devices. Each of them has the memory and price
-// of four devices, and sends over four links at once.
+// TestGroupsByHand has two nodes of eight devices in groups of four, so each node becomes two devices. Each of the new
+// devices has the memory and price of four, and sends over four links at once.
 func TestGroupsByHand(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {
@@ -47,7 +47,8 @@ func TestGroupsByHand(t *testing.T) {
 	}
 }
 
-// A message between groups of four is four parts on as many links. Each is as slow as its own size makes it.
+// TestPartsOfAGroupsMessageAreSmall: a message between groups of four has four parts on as many links. It takes as long
+// as one part would take alone.
 func TestPartsOfAGroupsMessageAreSmall(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {
@@ -67,7 +68,8 @@ func TestPartsOfAGroupsMessageAreSmall(t *testing.T) {
 	}
 }
 
-// Collectives by hand on two nodes of eight: 230 GB/s and 3 us inside a node, 160 GB/s and 10 us out of a node.
+// TestCollectivesByHand has two nodes of eight devices: 230 GB/s and 3 us inside a node, 160 GB/s and 10 us out of a
+// node.
 func TestCollectivesByHand(t *testing.T) {
 	c, err := Preset("dgx-a100")
 	if err != nil {

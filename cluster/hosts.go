@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Member is the hardware of one process of a run: some workers on a host, which share cores.
+// Member describes the hardware of one process of a run: some workers on a host, which share cores.
 type Member struct {
 	Host    string
 	Type    string // device type
 	Workers int
-	Cores   int // shared by its workers
+	Cores   int // cores shared by its workers
 }
 
-// Link holds what was measured between two workers.
+// Link holds the measured values of a link between two workers.
 type Link struct {
 	LatencyS                float64 `json:"latency_s"`
 	BandwidthBytesPerSecond float64 `json:"bandwidth_bytes_per_s"`
@@ -29,9 +29,9 @@ type Hosts struct {
 	Types                  map[string]DeviceType
 }
 
-// Cluster returns the hosts as a Cluster with one device for each worker, in the members' order. A level of size 1
-// is left out. Where hosts have different numbers of processes, there is one level for all processes, with the links
-// between hosts, and PerHost says where each host ends.
+// Cluster returns the hosts as a Cluster with one device for each worker, in the members' order. A level of size 1 is
+// left out. If hosts have different numbers of processes, there is a single level for all processes, with the links
+// between hosts. PerHost then says where each host ends.
 func (h *Hosts) Cluster(name string) (*Cluster, error) {
 	if len(h.Members) == 0 {
 		return nil, fmt.Errorf("cluster: %s has no members", name)
@@ -90,7 +90,7 @@ func (h *Hosts) members() []int {
 	return alike(all)
 }
 
-// share makes the workers of each process share the process's cores.
+// share sets the cores of each process, which its workers share.
 func (h *Hosts) share(c *Cluster) {
 	c.Cores = h.Members[0].Cores
 	for i, m := range h.Members {
@@ -123,7 +123,7 @@ func (c *Cluster) HostSizes() []int {
 	return slices.Repeat([]int{each}, len(c.Devices)/each)
 }
 
-// FirstHosts returns the host sizes that the first n devices fill; the last host may be cut short.
+// FirstHosts returns the sizes of the hosts of the first n devices; the last host may have only some of its devices.
 func FirstHosts(sizes []int, n int) []int {
 	var first []int
 	for i := 0; n > 0; i++ {

@@ -14,8 +14,8 @@ type Kernels struct {
 	LaunchS float64 // fixed seconds per kernel, in addition to its work
 	LayerS  float64 // fixed seconds per layer and pass, in addition to its kernels
 	StepS   float64 // fixed seconds per step, in addition to its layers: data, logging, synchronization
-	// Overlap is the part of a collective, 0 to 1, that runs in parallel with computations where the order of work
-	// allows it.
+	// Overlap is the part of a collective, 0 to 1, that runs in parallel with computations if the order of work allows
+	// it.
 	Overlap float64
 	// Flash says that attention is one kernel, which does not store the scores (Dao et al., FlashAttention, 2022).
 	Flash bool
@@ -34,7 +34,7 @@ type Rate struct {
 // The kinds of kernels that have their own rates.
 const (
 	RateMatmul    = "matmul"     // matrix products; a fraction of the compute peak
-	RateFP8       = "matmul_fp8" // matrix products in fp8, where their rate differs from matmul's
+	RateFP8       = "matmul_fp8" // matrix products in fp8, if their rate differs from matmul's
 	RateAttention = "attention"  // products of queries, keys and values; a fraction of the compute peak
 	RateMemory    = "memory"     // operators with little computation; a fraction of the memory bandwidth
 )
@@ -46,7 +46,7 @@ var RateKinds = []string{RateMatmul, RateFP8, RateAttention, RateMemory}
 var usualRates = map[string]Rate{RateMatmul: {Limit: 0.8, HalfWidth: 128, HalfRows: 256},
 	RateAttention: {Limit: 0.4}, RateMemory: {Limit: 0.85}}
 
-// At returns the fraction of the peak that a kernel of this width and these rows reaches. An argument of 0 is
+// At returns the fraction of the peak that a kernel of this width and with these rows reaches. An argument of 0 is
 // ignored.
 func (r Rate) At(width, rows float64) float64 {
 	part := r.Limit
@@ -70,14 +70,14 @@ func (k *Kernels) Rate(kind string) Rate {
 	return usualRates[kind]
 }
 
-// Group says that a device is several equal devices that compute each layer together (Shoeybi et al., Megatron-LM,
-// 2019, section 3).
+// Group describes a device that is several equal devices, which compute each layer together (Shoeybi et al.,
+// Megatron-LM, 2019, section 3).
 type Group struct {
 	Size                    int
 	SequenceParallel        bool // Korthikanti et al., 2022, section 4.2.2
 	BandwidthBytesPerSecond float64
 	LatencyS                float64
-	Protocols               []Protocol // as those of a Level
+	Protocols               []Protocol // as in Level
 }
 
 // Precisions lists the number formats for which a device type can have a peak.

@@ -9,7 +9,7 @@ import (
 
 const level = "\ndevice: d\nlevels: [{name: n, size: 2, bandwidth: 1GB/s}]\n"
 
-// A device type with every key set is the same after it is written and read.
+// TestKernelsAreReadAndWritten: a device type with every key set is the same after it is written and read.
 func TestKernelsAreReadAndWritten(t *testing.T) {
 	text := `name: c
 device_types:
@@ -36,7 +36,7 @@ device_types:
 	}
 }
 
-// A device type with `like: NAME` has the fields of type NAME, except those that it sets itself.
+// TestLike: a device type with `like: NAME` has the fields of type NAME, except those that it sets itself.
 func TestLike(t *testing.T) {
 	c, err := Parse(strings.NewReader(`name: c
 device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kernels: {rates: {memory: {limit: 0.5}}}}}` +
@@ -57,8 +57,9 @@ device_types: {d: {like: a100-80gb, memory: 70GB, peaks: {f16: 300TFLOPS}, kerne
 	}
 }
 
-// A device type with `like: NAME` changes only the fields that it gives; a given zero or false counts. Each number
-// of a rate is replaced separately. The peak of single precision can be given under either of its names.
+// TestLikeIsChangedByWhatIsSaid: a device type with `like: NAME` changes only the fields that it gives, even if it
+// gives zero or false. Each number of a rate is replaced separately. The peak of single precision can be given under
+// either of its names.
 func TestLikeIsChangedByWhatIsSaid(t *testing.T) {
 	one := func(text string) DeviceType {
 		t.Helper()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The page docs/clusters.md names every key of a cluster file and every preset, and its example can be read.
+// TestTheClustersPageIsComplete: docs/clusters.md names every key of a cluster file and every preset, and its example
+// can be read.
 func TestTheClustersPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/clusters.md")
 	if err != nil {

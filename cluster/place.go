@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// placeDevices sets each device's type, and notes where a node differs from the rest. A node is a group of the
+// placeDevices sets each device's type, and records how a node differs from the rest. A node is a group of the
 // innermost level.
 func (f *file) placeDevices(c *Cluster, count int) error {
 	size := c.Levels[0].Size

@@ -29,7 +29,7 @@ func Presets() []string {
 	return names
 }
 
-// Origins lists the kinds of presets, in the order in which they are printed.
+// Origins lists the kinds of presets, in the order in which they are shown.
 var Origins = []string{"the papers", "machines that one buys", "clouds"}
 
 // Origin returns which of Origins a preset belongs to, by the first word of its name.
@@ -44,8 +44,8 @@ func Origin(preset string) string {
 	return Origins[1]
 }
 
-// Preset returns the cluster of that name. A colon and a size may follow, outermost level first as the papers write
-// it: "dapple-a:4x8" is four servers of eight devices.
+// Preset returns the cluster of that name. A colon and a size may follow, with the outermost level first, as in the
+// papers: "dapple-a:4x8" is four servers of eight devices.
 func Preset(name string) (*Cluster, error) {
 	base, shape, sized := strings.Cut(name, ":")
 	text, err := presetFiles.ReadFile("presets/" + base + ".yaml")
@@ -106,5 +106,5 @@ func (f *file) shape() string {
 	return strings.Join(words, "x")
 }
 
-// looksLikePreset tells a misspelled preset name from a missing file: a path has a slash or an extension.
+// looksLikePreset says whether a missing file's name may be a misspelled preset. A path has a slash or an extension.
 func looksLikePreset(path string) bool { return path != "" && !strings.ContainsAny(path, "/\\.") }

@@ -73,8 +73,8 @@ func (l fileLevel) sized(out *Level) (err error) {
 	return err
 }
 
-// checkProtocols returns an error if levels have protocols of different names. A collective over several levels uses
-// one protocol on all of them.
+// checkProtocols refuses levels whose protocols have different names. A collective over several levels uses one
+// protocol on all of them.
 func (c *Cluster) checkProtocols() error {
 	var first *Level
 	for i := range c.Levels {
@@ -113,8 +113,9 @@ func protocolsText(all []Protocol) string {
 	return f.String()
 }
 
-// leastOf returns the time of a collective under its fastest protocol, in seconds. took computes it on a cluster with
-// the latencies and bandwidths of one protocol. tree returns that protocol's latency of a hop in a level's tree.
+// leastOf returns the time of a collective under its fastest protocol, in seconds. took returns the time on a cluster
+// with the latencies and bandwidths of one protocol. took's second argument returns that protocol's latency of a hop in
+// a level's tree.
 func (c *Cluster) leastOf(level int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
 	if at < 0 {
@@ -159,8 +160,8 @@ func (c *Cluster) by(i int) *Cluster {
 	return &out
 }
 
-// AtBest returns a cluster for lower bounds: no message or collective takes longer on it than on c. It has no half
-// sizes, and the whole bandwidth at the least latency of any protocol.
+// AtBest returns a cluster for lower bounds: no message or collective takes longer on it than on c. It has no
+// HalfBytes. Each level has the full bandwidth, at the least latency of any protocol.
 func (c *Cluster) AtBest() *Cluster {
 	if !slices.ContainsFunc(c.Levels, func(l Level) bool { return l.HalfBytes > 0 || l.Protocols != nil }) {
 		return c
@@ -178,8 +179,8 @@ func (c *Cluster) AtBest() *Cluster {
 	return &out
 }
 
-// RingS returns the time of a ring over the group's links, in seconds. A round has Size-1 hops, and a hop moves
-// bytes / Size. An all-reduce has two rounds, a gather or a reduce-scatter one.
+// RingS returns the time of a ring over the group's links, in seconds. A round has Size-1 hops, and a hop moves bytes /
+// Size. An all-reduce has two rounds; a gather or a reduce-scatter has one.
 func (g *Group) RingS(bytes float64, rounds int) float64 {
 	n := float64(g.Size)
 	hops := float64(rounds) * (n - 1)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// sized returns two switches of two devices each. At messages of a megabyte, links reach half of their 10 and 4
-// GB/s.
+// sized returns two boxes of two devices each. Links inside have 10 GB/s and those between boxes 4 GB/s; a message of a
+// megabyte reaches half of that.
 func sized(t *testing.T) *Cluster {
 	t.Helper()
 	c, err := Parse(strings.NewReader(`name: sized
@@ -26,8 +26,8 @@ levels:
 	return c
 }
 
-// A message of a megabyte, which is the half size, reaches half of the bandwidth, and one of nine megabytes 0.9 of
-// it. A message of no bytes takes only the latency.
+// TestSmallMessagesReachLess: a message of a megabyte, which is the half size, reaches half of the bandwidth. One of
+// nine megabytes reaches 0.9 of it. A message of no bytes takes only the latency.
 func TestSmallMessagesReachLess(t *testing.T) {
 	c := sized(t)
 	for bytes, want := range map[int64]float64{0: 0, 1e6: 1e6 / 5e9, 9e6: 9e6 / 9e9} {
@@ -41,10 +41,10 @@ func TestSmallMessagesReachLess(t *testing.T) {
 	}
 }
 
-// Collectives use the fastest protocol for their number of bytes. Rings, by hand: two devices of a box sum b bytes
-// in two messages of b/2. Protocol quick takes 2 (1 us + b/2 / 2.5 GB/s). Protocol bulk takes 6 us + 2 (3 us + b/2 /
-// 10 GB/s). A gather takes one such message. Over both boxes, messages of b/4 go over links of 4 GB/s. A ring of
-// four devices has three hops; a tree over two boxes has one hop outside and one inside, each way.
+// TestTheFastestProtocolIsTaken: collectives use the fastest protocol for their number of bytes. In a ring by hand, two
+// devices of a box sum b bytes in two messages of b/2. Protocol quick takes 2 (1 us + b/2 / 2.5 GB/s). Protocol bulk
+// takes 6 us + 2 (3 us + b/2 / 10 GB/s). A gather takes one such message. Over both boxes, 3/4 of the bytes cross the
+// links of 4 GB/s, each way.
 func TestTheFastestProtocolIsTaken(t *testing.T) {
 	c := sized(t)
 	near := func(what string, got, want float64) {
@@ -59,8 +59,8 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	near("a small ring", c.CollectiveS(two, 1000, AllReduce), 2*(1e-6+500/2.5e9))
 	near("a small gather", c.CollectiveS(two, 1000, Gather), 1e-6+500/2.5e9)
 	near("a large gather", c.CollectiveS(two, 1e6, Gather), 6e-6+3e-6+5e5/1e10)
-	// With protocol bulk, a ring of four passes two edges inside and two outside, each way. A tree passes one of each,
-	// with the latencies of trees.
+	// With protocol bulk, a ring of four devices crosses two edges inside boxes and two between, each way. A tree
+	// crosses one of each, with the latencies of trees.
 	all := []int{0, 1, 2, 3}
 	near("quick rings over boxes", c.CollectiveS(all, 1000, AllReduce), 2*(0.75*1000/2e9+4e-6+1e-6)) // equal to trees
 	ring, tree := 8e-6+2*(0.75e8/4e9+2*3e-6+2*7e-6), 8e-6+2*(0.75e8/4e9+2e-6+20e-6)
@@ -75,7 +75,8 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	near("a group's large gather", g.RingS(1e6, 1), 6e-6+3e-6+5e5/1e10)
 }
 
-// With AtBest, messages and sums of any size take no longer than with any protocol.
+// TestAtBestNothingTakesLonger: on the cluster of AtBest, messages and sums of any size take no longer than on the
+// original.
 func TestAtBestNothingTakesLonger(t *testing.T) {
 	c := sized(t)
 	best := c.AtBest()
@@ -95,7 +96,8 @@ func TestAtBestNothingTakesLonger(t *testing.T) {
 	}
 }
 
-// Half sizes and protocols are written to a file and read again, also those of groups. Wrong values are refused.
+// TestProtocolsInFiles: half sizes and protocols, including those of groups, are the same after they are written and
+// read. Wrong values are refused.
 func TestProtocolsInFiles(t *testing.T) {
 	c := sized(t)
 	again, err := Parse(strings.NewReader(c.Text()))
@@ -139,8 +141,8 @@ levels:
 	return c
 }
 
-// Devices below one switch share its uplink, both to the other switch and out of the box. A message is as fast as
-// the narrowest link on its path.
+// TestPCIeTreesShareUplinks: devices below one switch share its uplink, both to the other switch and out of the box. A
+// message is as fast as the narrowest link on its path.
 func TestPCIeTreesShareUplinks(t *testing.T) {
 	c := tree(t)
 	for to, want := range map[int]float64{1: 1e9 / 10e9, 2: 1, 4: 1} {
@@ -172,9 +174,9 @@ func TestPCIeTreesShareUplinks(t *testing.T) {
 			t.Errorf("%v and %v share %d links, want %d", of.a, of.b, got, of.want)
 		}
 	}
-	// With all eight devices, 7/8 of the bytes pass each uplink, at 1 GB/s. A collective of one device below each
-	// switch gets half of that rate, because the other device's collective runs at the same time. Within a box the same
-	// uplinks are used.
+	// With all eight devices, 7/8 of the bytes cross each uplink, at 1 GB/s. A collective of one device below each
+	// switch gets half of that rate, because the other devices' collective runs at the same time. A collective within a
+	// box uses the same uplinks.
 	bytes := 8e9
 	for _, of := range []struct {
 		devices []int

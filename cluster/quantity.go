@@ -51,7 +51,7 @@ func quantity(text, what string, units []unit) (float64, error) {
 	return v, nil
 }
 
-// The range of a quantity over 0, in its base unit. It keeps every time that is computed from several quantities
+// These limit a quantity over 0, in its base unit, so that every time that is computed from several quantities is
 // finite.
 const leastQuantity, mostQuantity = 1e-12, 1e24
 
@@ -64,7 +64,7 @@ func ParseBytes(text string) (int64, error) {
 	return n, nil
 }
 
-// byteCount reads a size. Errors call it what.
+// byteCount reads a size. what is the size's name in errors.
 func byteCount(text, what string) (int64, error) {
 	v, err := quantity(text, what, byteUnits)
 	if err == nil && v >= 1<<62 {

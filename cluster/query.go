@@ -20,7 +20,7 @@ func Local(device string, workers, cores int, memoryBytes int64, latencyS, bandw
 	return c
 }
 
-// MemoryBytes returns the memory of a device; 0 means no limit.
+// MemoryBytes returns the memory of a device: its node's, or else its type's. 0 means no limit.
 func (c *Cluster) MemoryBytes(device int) int64 {
 	if c.Nodes != nil {
 		if n := c.Nodes[device/c.Levels[0].Size].MemoryBytes; n > 0 {
@@ -30,8 +30,7 @@ func (c *Cluster) MemoryBytes(device int) int64 {
 	return c.DeviceTypes[c.Devices[device]].MemoryBytes
 }
 
-// CoresOf returns the number of cores that the workers of a device's CorePool share. 0 means that each worker has
-// its own.
+// CoresOf returns the number of cores that a device's CorePool has. 0 means that each worker has its own core.
 func (c *Cluster) CoresOf(device int) int {
 	if c.Nodes != nil && c.CoreGroup == 0 {
 		if n := c.Nodes[c.CorePool(device)].Cores; n > 0 {
@@ -46,8 +45,7 @@ func (c *Cluster) SharesCores() bool {
 	return c.Cores > 0 || slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Cores > 0 })
 }
 
-// CorePool returns the number of the core pool of a device: devices in the same pool share cores. Usually a pool is
-// a node.
+// CorePool returns the number of a device's core pool, whose devices share cores. Usually a pool is a node.
 func (c *Cluster) CorePool(device int) int { return device / c.coreGroup() }
 
 func (c *Cluster) coreGroup() int {
@@ -91,7 +89,7 @@ func (c *Cluster) groupSize(level int) int {
 	return n
 }
 
-// link returns a level's link as a device has it: for the innermost level, with what its node changes.
+// link returns a level's link as a device sees it. On the innermost level, it has the changes of the device's node.
 func (c *Cluster) link(level, device int) Level {
 	l := c.Levels[level]
 	if level > 0 || c.Nodes == nil {
@@ -131,7 +129,8 @@ func (c *Cluster) ByteS(from, to int) float64 {
 	return 1 / c.through(c.LevelOf(from, to), from).BandwidthBytesPerSecond
 }
 
-// through returns a level's link as a device reaches it. It is no faster than the inner uplinks and rails on the way.
+// through returns a level's link as a device reaches it. Its bandwidth is at most that of the inner uplinks and rails
+// on the way.
 func (c *Cluster) through(level, device int) Level {
 	l := c.link(level, device)
 	for i := 1; i < level; i++ {
@@ -154,17 +153,17 @@ func (c *Cluster) Crowded(workers int) bool {
 	return n > 1 && c.InOneMemory(0, n-1) && cores > 0 && cores <= workers
 }
 
-// TransferS returns how long bytes take from one device to another when no other transfer is under way. It is the sum
-// of both parts that Transfer returns.
+// TransferS returns how long bytes take from one device to another if no other transfer is under way. It is the sum of
+// both parts that Transfer returns.
 func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
 	latency, taken := c.Transfer(from, to, bytes)
 	return latency + taken
 }
 
-// Links returns keys of the links that a transfer occupies. Transfers that have a key in common queue for that link.
-// A Shared level is one link for its whole group (or one each way, if full duplex). On a level with Uplinks the
-// transfer uses the uplink of the sender's group and that of the receiver's group, and so on every such level
-// further in. Otherwise the pair has its own link.
+// Links returns keys of the links that a transfer occupies. Transfers that have a key in common queue for that link. A
+// Shared level is one link for its whole group (or one each way, if full duplex). On a level with Uplinks the transfer
+// uses the uplinks of the sender's and the receiver's groups. It also uses the uplinks of every such level further in.
+// Otherwise the pair has its own link.
 func (c *Cluster) Links(from, to int) [][2]int {
 	level := c.LevelOf(from, to)
 	var links [][2]int

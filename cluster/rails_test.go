@@ -24,8 +24,9 @@ levels:
 	return c
 }
 
-// A rack has 16 ports. Oversubscribed four times it has 4 links out, and four neighbouring devices share each. An
-// oversubscription of 5 would give 3.2 links, which become four links with 0.8 of the bandwidth.
+// TestOversubscribedRacksShareLinks: a rack has 16 ports. With an oversubscription of 4 it has 4 links out, each shared
+// by four neighbouring devices. An oversubscription of 5 would give 3.2 links, which become four links with 0.8 of the
+// bandwidth.
 func TestOversubscribedRacksShareLinks(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
 	if got := c.Levels[2]; got.Rails != 4 || got.BandwidthBytesPerSecond != 1e9 {
@@ -51,7 +52,7 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 	}{
 		{[2]int{0, 16}, [2]int{1, 24}, true},  // both leave rack 0 by its first link
 		{[2]int{0, 16}, [2]int{4, 24}, false}, // the next four devices have another link
-		{[2]int{0, 16}, [2]int{17, 1}, false}, // there and back
+		{[2]int{0, 16}, [2]int{17, 1}, false}, // the two directions of a link are separate
 		{[2]int{0, 8}, [2]int{1, 9}, false},   // inside a rack each device has its own port
 		{[2]int{0, 8}, [2]int{0, 16}, true},   // both use the only port of device 0
 	} {
@@ -61,10 +62,10 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 	}
 }
 
-// An all-reduce uses rings or trees. Rings leave a server over its eight ports, and a rack over all its ports. By
-// hand for 8 GB and 16 devices in each rack: each way, 31/32 of the bytes pass 8 GB/s, or the 2 GB/s of two ports. A
-// ring has 28 edges of a server and 4 of the hall. Trees over four servers pass 2 of the hall's edges and 7 of a
-// server's.
+// TestCollectivesOfOversubscribedRacks: an all-reduce uses rings or trees. Rings leave a server over its eight ports,
+// and a rack over all its ports. By hand for 8 GB and 16 devices in each rack: each way, 31/32 of the bytes cross links
+// of 8 GB/s together, or the two ports' 2 GB/s. A ring has 28 edges inside servers and 4 of the hall. Trees over four
+// servers cross 2 of the hall's edges and 7 of a server's.
 func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	all := make([]int, 32)
 	for i := range all {
@@ -84,8 +85,8 @@ func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	}
 }
 
-// Groups of four devices send over their four ports at once, and a grouped cluster is the same after it is written
-// and read.
+// TestGroupsAndFilesKeepRails: groups of four devices send over their four ports at once. A grouped cluster is the same
+// after it is written and read.
 func TestGroupsAndFilesKeepRails(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
 	k := c.DeviceTypes["d"]
@@ -116,8 +117,9 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 	}
 }
 
-// A p4d server has four interfaces of 12.5 GB/s. The 16 GPUs of two servers sum 1 GB by moving 2 x 15/16 of it over
-// 50 GB/s, plus the latencies of two trees or rings. GPUs 0 and 1 share an interface; GPUs 0 and 2 do not.
+// TestCloudsHaveRails: a p4d server has four interfaces of 12.5 GB/s. The 16 GPUs of two servers sum 1 GB by moving 2 x
+// 15/16 of it over 50 GB/s, plus the latencies of two trees or rings. GPUs 0 and 1 share an interface; GPUs 0 and 2 do
+// not.
 func TestCloudsHaveRails(t *testing.T) {
 	c, err := Preset("aws-p4d-24xlarge")
 	if err != nil {
@@ -146,8 +148,8 @@ func TestCloudsHaveRails(t *testing.T) {
 	}
 }
 
-// A preset of another size keeps its number of devices on each rail. In p4d, eight devices use four rails, so two
-// share one. Three devices would need one and a half rails, which is refused.
+// TestPresetsOfOtherSizesKeepDevicesOnARail: a preset of another size keeps its number of devices on each rail. In p4d,
+// eight devices use four rails, so two share one. Three devices would need one and a half rails, which is refused.
 func TestPresetsOfOtherSizesKeepDevicesOnARail(t *testing.T) {
 	for size, want := range map[string]int{"2x8": 4, "2x2": 1, "3x6": 3, "4x16": 8} {
 		c, err := Preset("aws-p4d-24xlarge:" + size)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/storytest"
 )
 
-// TestStories tests, with the cases in testdata, how hardware is described and what questions a description answers.
+// TestStories runs the stories in testdata: how hardware is described, and which questions a description answers.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }

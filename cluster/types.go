@@ -28,7 +28,7 @@ var types = func() map[string]fileDeviceType {
 // Types lists the device types that a file can name in "like".
 func Types() []string { return slices.Sorted(maps.Keys(types)) }
 
-// resolved returns the device type with its "like" preset filled in where it gives no value itself.
+// resolved returns the device type with missing values taken from its "like" preset.
 func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	if d.Like == "" {
 		return d, nil
@@ -64,8 +64,8 @@ func (d fileDeviceType) resolved() (fileDeviceType, error) {
 	return out, nil
 }
 
-// over returns the kernels f, with values of base where f gives none. Rates are combined number by number. If base
-// has no rate for fp8 products, the combined rate of matmul is used in its place.
+// over returns the kernels f, with missing values taken from base. Rates are combined number by number. If base has no
+// rate for fp8 products, the combined rate of matmul is used in place of base's.
 func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	out := *base
 	for _, t := range []struct{ own, to *string }{{&f.Launch, &out.Launch}, {&f.Layer, &out.Layer}, {&f.Step, &out.Step},
@@ -87,7 +87,7 @@ func (f *fileKernels) over(base *fileKernels) *fileKernels {
 	return &out
 }
 
-// over returns the rate with values of base where it gives none itself.
+// over returns the rate with missing values taken from base.
 func (r fileRate) over(base fileRate) fileRate {
 	return fileRate{Limit: first(r.Limit, base.Limit), HalfWidth: first(r.HalfWidth, base.HalfWidth),
 		HalfRows: first(r.HalfRows, base.HalfRows)}

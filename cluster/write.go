@@ -15,7 +15,7 @@ import (
 // Write writes the YAML form to a file, either the whole file or nothing.
 func (c *Cluster) Write(path string) error { return document.WriteText(path, c.Text()) }
 
-// Text returns the YAML form, from which Parse reads an equal Cluster. CoreGroup is not written.
+// Text returns the YAML form, from which Parse reads an equal Cluster, except that CoreGroup is not written.
 func (c *Cluster) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\ndevice_types:\n", word(c.Name))
@@ -174,7 +174,7 @@ func (l Level) text() string {
 	return f.String()
 }
 
-// fields holds the entries to be written between braces.
+// fields holds the entries to write between braces.
 type fields []string
 
 func (f fields) String() string { return strings.Join(f, ", ") }
@@ -198,7 +198,7 @@ func (f *fields) quantity(key string, v float64, units []unit) {
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // inUnits writes a quantity in the unit that gives the shortest text. It considers only units in which the number is
-// between 1 and 1,000 and the text reads back as exactly the same quantity.
+// between 1 and 1,000 and the text is read as exactly the same quantity.
 func inUnits(v float64, units []unit) string {
 	best := ""
 	for _, u := range units {
@@ -218,7 +218,7 @@ func inUnits(v float64, units []unit) string {
 
 var simple = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
-// word returns a name in the form in which YAML reads it back as a string.
+// word returns a name in a form that YAML reads as a string.
 func word(name string) string {
 	switch strings.ToLower(name) {
 	case "true", "false", "yes", "no", "on", "off", "null", "y", "n":
@@ -230,7 +230,7 @@ func word(name string) string {
 	return strconv.Quote(name)
 }
 
-// short writes a quantity with three digits, in the largest unit that does not exceed it.
+// short writes a quantity with three digits, in the largest unit that is not larger than the quantity.
 func short(v float64, units []unit) string {
 	best := units[0]
 	for _, u := range units {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// TestWhatIsWrittenIsRead: every preset, and hosts with random figures, are the same after they are written and
-// read.
+// TestWhatIsWrittenIsRead: every preset, and hosts with random figures, are the same after they are written and read.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	var all []*Cluster
 	for _, name := range Presets() {

@@ -19,8 +19,8 @@ type column struct {
 	as Field
 }
 
-// rows is a part of the rows of a file's arrays. Sample s is the row at position first+s of a shuffle that all parts
-// share.
+// rows is a part of the rows of a file's arrays. Sample s is the row at position first+s of a shuffle that the training
+// and test parts share.
 type rows struct {
 	path    string
 	order   order
@@ -65,7 +65,7 @@ func (r *rows) Batch(step, batchSize, firstRow, n int) (Batch, error) {
 	return b, nil
 }
 
-// openArrays opens a file with an array for each input of a model. The rows that train are chosen at random, but the
+// openArrays opens a file with an array for each input of a model. The training rows are chosen at random, but are the
 // same for every seed. So no run evaluates rows that another run has trained on.
 func openArrays(path string, o Options) (*Set, error) {
 	f, err := arrays.Open(path)
@@ -74,7 +74,7 @@ func openArrays(path string, o Options) (*Set, error) {
 	}
 	set, err := arraySet(path, f, o)
 	if err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing was written to it
 		return nil, fmt.Errorf("data: %s: %w", path, err)
 	}
 	return set, nil
@@ -147,7 +147,7 @@ func arraySet(path string, f *arrays.File, o Options) (*Set, error) {
 	return set, nil
 }
 
-// noneOf says why none of a file's arrays can be read.
+// noneOf returns an error that says why none of a file's arrays can be read.
 func noneOf(refused map[string]string) error {
 	all := slices.Sorted(maps.Keys(refused))
 	if len(all) == 0 {
@@ -160,7 +160,7 @@ func noneOf(refused map[string]string) error {
 	return fmt.Errorf("it has no array that can be read: array %.80q: %s%s", all[0], refused[all[0]], more)
 }
 
-// asItIs returns the field for an array without a model: its own shape and type.
+// asItIs returns the field for an array if there is no model: the array's own shape and type.
 func asItIs(a *arrays.Array) Field {
 	f := Field{Name: a.Name, Shape: sizes(a.Shape[1:]), DType: Int}
 	switch {
@@ -180,8 +180,8 @@ func sizes(shape []int64) []int {
 	return out
 }
 
-// fits checks that an array can be read as its field: their shapes must be equal apart from sizes of 1. An equal
-// number of elements is not enough: an image with channels last has as many as one with channels first.
+// fits checks that an array can be read as its field: their shapes must be equal apart from sizes of 1. An equal number
+// of elements is not enough, because an image with channels last has as many elements as one with channels first.
 func (c column) fits() error {
 	if err := c.Load(); err != nil {
 		return err

@@ -38,8 +38,8 @@ func tensorFile(t *testing.T, tensors ...tensor) string {
 	return writeFile(t, "a.safetensors", append(header, text...))
 }
 
-// numbered returns a file of arrays with n rows, whose values show their row: a float, an 8-bit number, and a bool
-// that says whether the row is odd.
+// numbered returns a file of arrays with n rows whose values show their row. There are floats, an 8-bit number, and a
+// bool that says whether the row is odd.
 func numbered(t *testing.T, n int64) string {
 	t.Helper()
 	x, id, odd := make([]float64, 2*n), make([]uint8, n), make([]bool, n)
@@ -50,11 +50,11 @@ func numbered(t *testing.T, n int64) string {
 		tensor{"odd", "BOOL", []int64{n, 1}, odd})
 }
 
-// wanted is what a model might read from that file.
+// wanted has the fields that a model might read from the file of numbered.
 var wanted = Options{Seed: 7, Target: "id",
 	Fields: []Field{{"odd", []int{}, Bool, nil}, {"x", []int{2}, Float, nil}, {"id", []int{1}, Int, nil}}}
 
-// epoch returns the rows of an epoch of a split, in order, after checking their values.
+// epoch checks the values of an epoch's rows, and returns the rows in order.
 func epoch(t *testing.T, s Split, batch, number int) []int {
 	t.Helper()
 	var ids []int
@@ -77,8 +77,8 @@ func epoch(t *testing.T, s Split, batch, number int) []int {
 	return ids
 }
 
-// The arrays of a batch have the same rows. An epoch has every training row once, in a new order each time and with
-// each seed. The test rows are the same for every seed.
+// TestRowsOfArrays: the arrays of a batch have the same rows. An epoch has every training row once, in a new order each
+// time and with each seed. The test rows are the same for every seed.
 func TestRowsOfArrays(t *testing.T) {
 	path := numbered(t, 200)
 	set, err := Open(path, wanted)
@@ -217,7 +217,8 @@ func TestArraysThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Unsigned numbers are read up to 32 bits, also from files with tensors of unreadable types.
+// TestUnsignedTensors: unsigned numbers are read up to 32 bits, even from files that also have tensors of unreadable
+// types.
 func TestUnsignedTensors(t *testing.T) {
 	path := tensorFile(t, tensor{"a", "U16", []int64{2}, []uint16{65535, 1}}, tensor{"b", "U32", []int64{2},
 		[]uint32{1 << 31, 1}}, tensor{"w", "F8_E5M2", []int64{3}, []uint8{1, 2, 3}})

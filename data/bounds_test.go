@@ -20,7 +20,7 @@ func writeFile(t *testing.T, name string, text []byte) string {
 	return path
 }
 
-// zipped returns a gzip file of a repeated text: a megabyte, repeated several times.
+// zipped returns a gzip file of text repeated to about a megabyte, and that file repeated several times.
 func zipped(t *testing.T, text string, times int) []byte {
 	t.Helper()
 	var packed bytes.Buffer
@@ -37,8 +37,8 @@ func zipped(t *testing.T, text string, times int) []byte {
 	return bytes.Repeat(packed.Bytes(), times) // consecutive gzip files are a single one
 }
 
-// Data that never ends, never begins, or unpacks to far more than its size is refused before it takes memory or
-// time.
+// TestEndlessInputsAreRefused: data that never ends, never begins, or unpacks to far more than its size is refused
+// before it takes memory or time.
 func TestEndlessInputsAreRefused(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo.csv")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -63,7 +63,7 @@ func TestEndlessInputsAreRefused(t *testing.T) {
 	}
 }
 
-// A byte order mark is not a part of the first number.
+// TestAByteOrderMarkIsNoNumber: a byte order mark is not read as part of the first number.
 func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	rows := "1,2,0\n3,4,1\n5,6,0\n7,8,1\n9,10,0\n"
 	for _, mark := range []string{"", "\ufeff", "\ufeffa,b,class\n"} {
@@ -74,8 +74,9 @@ func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	}
 }
 
-// If classes repeat every five or ten rows, every fifth row would contain whole classes only. Then every fifth row
-// of each class tests. If training has all classes anyway, simply every fifth row tests.
+// TestEveryClassIsTrained: if classes repeat every five or ten rows, every fifth row would have only classes that
+// training lacks. Then every fifth row of each class tests. If training has all classes anyway, simply every fifth row
+// tests.
 func TestEveryClassIsTrained(t *testing.T) {
 	for _, period := range []int{3, 5, 10} {
 		text := ""
@@ -103,7 +104,7 @@ func TestEveryClassIsTrained(t *testing.T) {
 	}
 }
 
-// The checksum of a packed file comes after its last element, and is checked.
+// TestAPackedFileIsReadToItsChecksum: the checksum of a packed file comes after its last element, and is verified.
 func TestAPackedFileIsReadToItsChecksum(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

@@ -12,7 +12,7 @@ const mostClasses = 256
 
 // classes holds the classes of a CSV file: whole numbers, or words, which get numbers in their sorted order.
 type classes struct {
-	number map[string]uint8 // of words, in the order in which they were read; nil: classes are numbers
+	number map[string]uint8 // by word, numbered in the order of reading; nil: classes are numbers
 	words  []string         // by number
 	first  int              // the line that decided between numbers and words; 0: none yet
 }
@@ -54,8 +54,8 @@ func (c *classes) read(field string, line int) (uint8, error) {
 	return number, nil
 }
 
-// sort numbers the words in sorted order, independent of the order of rows, and returns them. It returns nil if
-// classes are numbers.
+// sort numbers the words in sorted order, whatever the order of rows, and returns them. It also changes the labels of
+// both parts. It returns nil if classes are numbers.
 func (c *classes) sort(parts [2]*table) []string {
 	if c.number == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Classes that are words are numbered in sorted order, whatever order the rows have. A heading is kept, and blanks
-// around fields are removed.
+// TestClassesOfACSVMayBeWords: classes that are words are numbered in sorted order, whatever the order of the rows. The
+// heading is kept, and blanks around fields are removed.
 func TestClassesOfACSVMayBeWords(t *testing.T) {
 	text := "age, income, bought\n"
 	words := []string{"yes", "no", "maybe"}
@@ -29,7 +29,7 @@ func TestClassesOfACSVMayBeWords(t *testing.T) {
 	if want := []string{"age", "income", "bought"}; !slices.Equal(set.Heading, want) {
 		t.Errorf("the heading is %q, want %q", set.Heading, want)
 	}
-	// Row 4 of the file, the fifth one, is the first test row: its class is words[4%3], "no".
+	// Every fifth row tests. These six rows have each of the three classes twice.
 	first, err := set.Test.Batch(0, 6, 0, 6)
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +58,8 @@ func TestATableHas256ClassesAtMost(t *testing.T) {
 	}
 }
 
-// Columns that measure different things are scaled separately. Each has mean 0 and deviation 1 over the training
-// rows, and the test rows use the same scale. A constant column becomes 0.
+// TestColumnsAreScaledEach: columns that measure different things are scaled separately. Each has mean 0 and deviation
+// 1 over the training rows, and the test rows use the same scale. A constant column becomes 0.
 func TestColumnsAreScaledEach(t *testing.T) {
 	text := ""
 	for i := range 20 {

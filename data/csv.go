@@ -17,13 +17,13 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// digits holds 1,797 handwritten digits of 8x8 pixels from 0 to 16, one in each row, with the class last. digits.md
-// gives their origin.
+// digits is a CSV file, compressed, of 1,797 handwritten digits. Each row is 8x8 pixels from 0 to 16, with the class
+// last. digits.md gives the origin of the digits.
 //
 //go:embed digits.csv.gz
 var digits []byte
 
-// testEvery is 5: in a table without a test part, every fifth row tests.
+// testEvery says which rows of a table without a test part test: every fifth.
 const testEvery = 5
 
 func openDigits(o Options) (*Set, error) {
@@ -34,7 +34,7 @@ func openDigits(o Options) (*Set, error) {
 	return readCSV("digits", z, o, normalise) // its columns are pixels, so all get the same scale
 }
 
-// Limits of a table: bytes of its text and of a line, and numbers of four bytes each.
+// These limit a table: the bytes of its text and of a line, and its numbers, which take four bytes each.
 const (
 	maxTableBytes = 1 << 30
 	maxLineBytes  = 4 << 20
@@ -70,12 +70,12 @@ func withoutMark(r io.Reader) io.Reader {
 	return b
 }
 
-// readCSV reads rows of numbers, with the class last. A first row without a number is a heading. scale is applied to
-// the numbers.
+// readCSV reads rows of numbers, with the class last. If no field of the first row is a number, that row is a heading.
+// scale is applied to the numbers.
 func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)) (*Set, error) {
 	in := csv.NewReader(withoutMark(&shortLines{r: document.AtMost(r, maxTableBytes)}))
 	in.ReuseRecord = true
-	in.FieldsPerRecord = -1 // counted here, for a better error
+	in.FieldsPerRecord = -1 // readCSV counts the fields, for a better error
 	parts := [2]*table{{}, {}}
 	var heading []string
 	var classes classes
@@ -161,7 +161,8 @@ func covers(train, test *table) bool {
 	return !slices.ContainsFunc(test.labels, func(class uint8) bool { return !seen[class] })
 }
 
-// byClass divides rows again, for tables whose classes repeat periodically: every fifth row of each class tests.
+// byClass divides rows again, so that every fifth row of each class tests. It is for tables whose classes repeat
+// periodically.
 func byClass(parts [2]*table, width int) [2]*table {
 	out, taken := [2]*table{{}, {}}, [2]int{}
 	var count [256]int

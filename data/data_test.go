@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every epoch visits every sample once, in another order than the epoch before.
+// TestOrderIsAPermutation: every epoch visits every sample once, in another order than the epoch before.
 func TestOrderIsAPermutation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 300).Draw(t, "n")
@@ -31,7 +31,8 @@ func TestOrderIsAPermutation(t *testing.T) {
 	})
 }
 
-// reading returns Options for a model with one input of this type and shape, and a target.
+// reading returns Options for a model with one input of this type and shape, and a target. The target has that shape
+// too if the type is Int.
 func reading(of DType, shape ...int) Options {
 	target := []int{}
 	if of == Int {
@@ -200,7 +201,7 @@ func TestCSVRefusals(t *testing.T) {
 	}
 }
 
-// A folder of IDX files is a data set, whatever other files it has.
+// TestIDXFoldersMayHaveOtherFiles: a folder with IDX files is read as a data set, even if it has other files.
 func TestIDXFoldersMayHaveOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string][]byte{
@@ -219,7 +220,7 @@ func TestIDXFoldersMayHaveOtherFiles(t *testing.T) {
 	}
 }
 
-// If one file of an IDX folder is wrong, the error names that file.
+// TestIDXFolderRefusals: if one file of an IDX folder is wrong, the error names that file.
 func TestIDXFolderRefusals(t *testing.T) {
 	images, labels := idxBytes([]uint32{6, 2, 2}, make([]byte, 24)), idxBytes([]uint32{6}, make([]byte, 6))
 	for _, c := range []struct {

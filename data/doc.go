@@ -1,10 +1,10 @@
 // Package data reads real data sets and hands out batches.
 //
-// In: a name ("fashion-mnist", "digits"), or the path of IDX files, a CSV file, arrays (.npz, .safetensors) or a
-// text. Out: a Set with Train and Test splits. A split's Batch depends only on its arguments and the seed. So any
-// worker can ask for any rows at any time, and a resumed run needs no state. Refused: files that are missing, cut
-// short or malformed, with the file, the line or offset, the value, and what would be right. The package knows no
-// other room.
+// Input: a name ("fashion-mnist", "digits"), or the path of IDX files, a CSV file, arrays (.npz, .safetensors) or a
+// text. Output: a Set with Train and Test splits. A split's Batch depends only on its arguments and the seed. So any
+// worker can ask for any rows at any time, and a resumed run needs no state. Files that are missing, cut short or
+// malformed give an error with the file, the line or offset, the value, and what would be right. The package imports no
+// other top-level package of millrace.
 package data
 
 import (
@@ -20,7 +20,7 @@ type Array struct {
 	Bools  []bool
 }
 
-// Batch has an array for each input of a model, by the input's name. All have the same number of rows.
+// Batch has an array for each input of a model, by the input's name. All arrays have the same number of rows.
 type Batch map[string]Array
 
 // DType is the type of an array's elements.
@@ -38,7 +38,7 @@ type Field struct {
 	Name  string
 	Shape []int // shape of a row
 	DType DType
-	// Ranges limit the numbers of an Int that the model uses as an index. Other numbers are refused.
+	// Ranges limit the numbers of an Int that the model uses as an index. Numbers outside are refused.
 	Ranges []Range
 }
 
@@ -66,7 +66,7 @@ type Set struct {
 	Name        string
 	Train, Test Split   // Test is nil if all rows train
 	Fields      []Field // the arrays of a batch
-	Classes     int     // targets are 0 to Classes-1; 0: targets are not classes, or counting them would take long
+	Classes     int     // targets are 0 to Classes-1; 0: targets are not classes, or counting them would take too long
 	Tokens      bool    // rows are windows of a text
 	// Heading, ClassNames and Kept are set for a CSV file. Heading has the column names of its first row (nil:
 	// none). ClassNames has the word of each class by number (nil: classes are numbers). Kept says which rows test.
@@ -89,16 +89,17 @@ func (s *Set) Named() string {
 // Options say how Open reads data.
 type Options struct {
 	Seed uint64
-	// Fields are the inputs of a model, and Target is the name of the one with its targets. Data with one input and
-	// one target takes their names. It takes their shapes if the number of elements agrees (dense layers may read an
-	// image). A text takes its row length from them. A file of arrays must have an array under each name. If Fields
-	// is nil, rows keep the data's own shapes, under "input" and "target", or under a file's names of arrays.
+	// Fields are the inputs of a model, and Target is the name of the one with its targets. A data set with one input
+	// and one target takes their names. It also takes their shapes if the number of elements agrees (dense layers may
+	// read an image). A text takes its row length from them. A file of arrays must have an array under each name. If
+	// Fields is nil, rows keep the data's own shapes, named "input" and "target", or with a file's names of arrays.
 	Fields []Field
 	Target string
 	// TrainPart is the fraction of an .npz or .safetensors file's rows that trains, above 0 and at most 1. The other
-	// rows test. 0 means DefaultTrainPart. Other data has test rows of its own, and refuses any other value.
+	// rows test. 0 means DefaultTrainPart. Other kinds of data have test rows of their own, and refuse any value except
+	// 0.
 	TrainPart float64
-	// Tokenizer is a name of package tokens that turns a text into tokens; empty: a text is bytes. Other data
-	// refuses it.
+	// Tokenizer is a name of package tokens that turns a text into tokens; empty: a text is bytes. Other kinds of data
+	// refuse it.
 	Tokenizer string
 }

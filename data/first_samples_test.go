@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The head of a split has its first samples, each once in an epoch, in a new order every epoch.
+// TestHead: Head returns the first samples of a split. Each comes once in an epoch, in a new order every epoch.
 func TestHead(t *testing.T) {
 	set, err := Open("digits", Options{Seed: 3})
 	if err != nil {

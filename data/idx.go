@@ -45,7 +45,7 @@ func readIDX(r io.Reader) (*idx, error) {
 		elements *= int(size)
 		out.shape = append(out.shape, int(size))
 	}
-	// Memory grows with the data that comes: a header may claim too much.
+	// Memory grows only with the data that comes, because a header may claim too much.
 	data, err := io.ReadAll(io.LimitReader(r, int64(elements)))
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
@@ -57,14 +57,15 @@ func readIDX(r io.Reader) (*idx, error) {
 	switch _, err := io.ReadFull(r, make([]byte, 1)); {
 	case err == nil:
 		return nil, fmt.Errorf("offset %d: there is data behind the last of %d elements", 4+4*int(head[3])+elements, elements)
-	case !errors.Is(err, io.EOF): // the end of compressed data also checks the checksum
+	case !errors.Is(err, io.EOF): // reading to the end also verifies the checksum
 		return nil, fmt.Errorf("offset %d: behind the last of %d elements: %w", 4+4*int(head[3])+elements, elements, err)
 	}
 	out.data = data
 	return out, nil
 }
 
-// cutShort returns where a file ends too early, or another reason why it cannot be read.
+// cutShort returns an error that says where a file ends too early, or err if the file cannot be read for another
+// reason.
 func cutShort(err error, where string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New(where)
@@ -72,7 +73,7 @@ func cutShort(err error, where string) error {
 	return err
 }
 
-// openMaybeGzip opens path, or path.gz, and uncompresses it if it is compressed.
+// openMaybeGzip opens path or, if it does not exist, path.gz. It decompresses files whose name ends with .gz.
 func openMaybeGzip(path string) (io.ReadCloser, string, error) {
 	f, err := document.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !strings.HasSuffix(path, ".gz") {
@@ -144,8 +145,8 @@ func openIDX(name, dir string, o Options) (*Set, error) {
 	return tableSet(name, train, test, image, o, normalise)
 }
 
-// tableSet makes a Set of two tables whose rows have a shape. It scales the values, and reshapes rows if the model
-// asks for it.
+// tableSet makes a Set of two tables whose rows have the given shape. It scales the values, gives rows the shape that
+// the model asks for, and refuses classes that training or the model does not have.
 func tableSet(name string, train, test *table, shape []int, o Options, scale func(train, test *table)) (*Set, error) {
 	if train.width != test.width {
 		return nil, fmt.Errorf("data: %s: training samples have %d values, test samples %d", name, train.width, test.width)

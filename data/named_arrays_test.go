@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Data with one input and its targets takes a model's names and shapes, with the same numbers in the same order.
+// TestAPairGoesByTheModelsNames: data with one input and its targets takes a model's names and shapes, with the same
+// numbers in the same order.
 func TestAPairGoesByTheModelsNames(t *testing.T) {
 	plain, err := Open("digits", Options{Seed: 3})
 	if err != nil {
@@ -28,7 +29,7 @@ func TestAPairGoesByTheModelsNames(t *testing.T) {
 		{nil, "", map[string]string{"input": "[4 64]", "target": "[4]"}},
 		{[]Field{image, label}, "label", map[string]string{"image": "[4 1 8 8]", "label": "[4 1]"}},
 		{[]Field{label, image}, "label", map[string]string{"image": "[4 1 8 8]", "label": "[4 1]"}},
-		{[]Field{image}, "image", map[string]string{"image": "[4 1 8 8]"}}, // its only input is also its target
+		{[]Field{image}, "image", map[string]string{"image": "[4 1 8 8]"}}, // the model's only input is also its target
 	} {
 		set, err := Open("digits", Options{Seed: 3, Fields: c.fields, Target: c.target})
 		if err != nil {
@@ -79,8 +80,8 @@ func TestWhatAPairCannotBeReadAs(t *testing.T) {
 	}
 }
 
-// Synthetic samples have every array that a model reads, within allowed ranges. Each row is the same in every
-// request.
+// TestSyntheticArrays: synthetic samples have every array that a model reads, within allowed ranges. A row is the same
+// in every request for it.
 func TestSyntheticArrays(t *testing.T) {
 	fields := []Field{{"x", []int{2, 3}, Float, nil}, {"ids", []int{5}, Int, nil}, {"mask", []int{5}, Bool, nil},
 		{"y", nil, Int, nil}, {"of", []int{3}, Int, []Range{{Most: 6, Only: true}, {Least: -9, At: []int{1}, Only: true}}}}
@@ -118,8 +119,8 @@ func TestSyntheticArrays(t *testing.T) {
 	}
 }
 
-// With a tokenizer, the rows of a text are windows of tokens: "a b a b ..." gives those of "a", then " b" and " a"
-// in turn.
+// TestATextOfTokens: with a tokenizer, the rows of a text are windows of tokens. The text "a b a b ..." becomes the
+// token of "a", and then those of " b" and " a" in turn.
 func TestATextOfTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.txt")
 	if err := os.WriteFile(path, []byte(strings.TrimSuffix(strings.Repeat("a b ", 60), " ")), 0o644); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// fashionMNIST is the folder of Debian's package dataset-fashion-mnist.
+// fashionMNIST is the folder that Debian's package dataset-fashion-mnist installs.
 const fashionMNIST = "/usr/share/datasets/fashion-mnist"
 
 // Builtin is a data set with a name. It is part of millrace or installed on the system.
@@ -26,9 +26,9 @@ func Builtins() []Builtin {
 	}
 }
 
-// Open opens a data set. spec is "digits" (shipped), "fashion-mnist" (Debian's package), a folder of MNIST-style IDX
-// files, a .csv or .csv.gz file whose last column is the class, an .npz or .safetensors file of arrays, or any other
-// file, read as a text of bytes or tokens.
+// Open opens a data set. spec is "digits" (shipped), "fashion-mnist" (Debian's package), or a path. A path is a folder
+// of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, or an .npz or .safetensors file of
+// arrays. Any other file is read as a text of bytes or tokens.
 func Open(spec string, o Options) (*Set, error) {
 	set, err := open(spec, o)
 	if err == nil && o.Tokenizer != "" && !set.Tokens {
@@ -37,7 +37,7 @@ func Open(spec string, o Options) (*Set, error) {
 	return set, err
 }
 
-// others says what may be given instead of a data set's name.
+// others lists what may be given instead of a data set's name.
 const others = "a folder of IDX files, a .csv, .npz or .safetensors file, or a text"
 
 func open(spec string, o Options) (*Set, error) {
@@ -76,7 +76,7 @@ func open(spec string, o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	if info.IsDir() { // a folder may also have files that suggest another kind of content
+	if info.IsDir() { // the names of a folder's files may suggest another kind of content
 		set, err := openIDX(spec, spec, o)
 		if err == nil || is == content.Unknown || !errors.Is(err, fs.ErrNotExist) {
 			return set, err

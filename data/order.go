@@ -2,9 +2,9 @@ package data
 
 import "fmt"
 
-// order shuffles n samples anew for every epoch. The shuffle depends only on seed and epoch, and needs no memory: a
-// Feistel network permutes the next power of four. Indices outside of n are sent through it again until they fall
-// inside ("cycle walking", Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
+// order shuffles n samples anew for every epoch. The shuffle depends only on seed and epoch, and needs no memory. A
+// Feistel network permutes the numbers below the next power of four. A result of n or more is sent through it again
+// until it is below n ("cycle walking", Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002).
 type order struct {
 	n    uint64
 	half uint // bits in each half of the network
@@ -45,7 +45,7 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// positions checks a request and returns the samples of its rows.
+// positions returns the samples of a request's rows. It refuses rows that the batch does not have.
 func (o order) positions(step, batchSize, firstRow, rows int) ([]int, error) {
 	if step < 0 || batchSize < 1 || firstRow < 0 || rows < 1 || firstRow+rows > batchSize {
 		return nil, fmt.Errorf("data: rows %d to %d of batch %d of %d samples do not exist", firstRow, firstRow+rows,

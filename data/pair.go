@@ -6,7 +6,7 @@ import "fmt"
 type pair struct{ input, target Field }
 
 // paired gives data with one input and its targets the names and shapes that o asks for. If the model has only one
-// input and no targets, that input gets the data's input.
+// input and no targets, it gets the data's input and no targets.
 func (o Options) paired(name string, have pair) (pair, error) {
 	if o.Fields == nil {
 		return have, nil

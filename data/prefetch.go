@@ -9,7 +9,7 @@ import (
 // request identifies a batch.
 type request struct{ step, batchSize, firstRow, rows int }
 
-// pending is a batch that is made or being made.
+// pending is a batch that has been made or is being made.
 type pending struct {
 	request
 	done  chan struct{}
@@ -17,8 +17,8 @@ type pending struct {
 	err   error
 }
 
-// prefetched keeps the most recently used batches, since several stages ask for the same rows one after the other.
-// It also makes the batches that will be asked for next.
+// prefetched keeps the batches that were made last, since several stages ask for the same rows one after the other. It
+// also makes the batches that will be asked for next.
 type prefetched struct {
 	Split
 	ahead int
@@ -28,11 +28,11 @@ type prefetched struct {
 	order []request // oldest first
 }
 
-// keptBatches is how many batches are kept. They are read-only.
+// keptBatches is the number of batches that are kept.
 const keptBatches = 256
 
-// Prefetch makes batches before they are asked for. Each request starts the next `ahead` batches of as many rows, in
-// the order of training. Callers must not change the batches they get.
+// Prefetch makes batches before they are asked for. Each request also starts the next `ahead` batches of as many rows,
+// in the order of training. Callers must not change the batches they get.
 func Prefetch(s Split, ahead int) Split {
 	return &prefetched{Split: s, ahead: ahead, kept: map[request]*pending{}}
 }
@@ -69,7 +69,7 @@ func (p *prefetched) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return mine.batch, mine.err
 }
 
-// entry finds or makes the entry of a batch, and drops the oldest ones.
+// entry finds or adds the entry of a batch. If there are too many, it drops the oldest.
 func (p *prefetched) entry(r request) (e *pending, fresh bool) {
 	if e, ok := p.kept[r]; ok {
 		return e, false
@@ -85,7 +85,7 @@ func (p *prefetched) entry(r request) (e *pending, fresh bool) {
 	return e, true
 }
 
-// fill makes a batch. A panic becomes the error of all callers that wait for it.
+// fill makes a batch. A panic becomes an error for all callers that wait for the batch.
 func (p *prefetched) fill(e *pending) {
 	defer close(e.done)
 	e.err = crash.Guard(func() (err error) {

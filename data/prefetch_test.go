@@ -23,8 +23,8 @@ func (b brittle) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	panic("a mistake of the data's")
 }
 
-// A panic while a batch is made becomes an error of all callers that asked for it. That includes those that waited for
-// another caller to make it.
+// TestAPanicReachesAllWhoWaitForABatch: a panic while a batch is made becomes an error of all callers that asked for
+// the batch. That includes those that waited for another caller to make it.
 func TestAPanicReachesAllWhoWaitForABatch(t *testing.T) {
 	let := make(chan struct{})
 	p := Prefetch(brittle{let: let}, 1)

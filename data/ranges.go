@@ -15,7 +15,7 @@ type Range struct {
 	For         string // what needs the Range, for errors: "a table of 6"
 }
 
-// String returns what is allowed and why, for errors: "0 to 5: a table of 6".
+// String describes what is allowed and why, for errors: "0 to 5: a table of 6".
 func (r Range) String() string {
 	text := fmt.Sprintf("%d to %d", r.Least, r.Most)
 	if r.Skip != nil {
@@ -71,10 +71,9 @@ func (f Field) outOfRange(at int, v int64, r *Range) error {
 	return fmt.Errorf("%d%s, and the model's %q takes %v", v, where, f.Name, r)
 }
 
-// limits returns the least and the greatest number that Synthetic may make for an element of a row. at is the
-// element's position, and all of its ranges allow these numbers. Without a range, or if the model also calculates
-// with the element, it allows at most two numbers. An index calculated from it then stays within a table of two
-// entries.
+// limits returns the least and the greatest number that Synthetic may make for the element at a position of a row. All
+// ranges of the element allow these numbers. Without a range, or if the model also calculates with the element, there
+// are at most two numbers. An index that is calculated from the element then stays within a table of two entries.
 func (f Field) limits(at int) (least, most int64) {
 	least, most = 0, math.MaxInt64
 	only := true

@@ -8,8 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/data/arrays"
 )
 
-// A number that a model does not accept is refused: at once if the array is read beforehand, otherwise in its batch.
-// The error has the array, the row, the place, the value, and what would be right.
+// TestNumbersOutOfRange: a number that a model does not accept is refused. That happens at once if the array is read
+// beforehand, and otherwise in the number's batch. The error has the array, the row, the place in the row, the value,
+// and what would be right.
 func TestNumbersOutOfRange(t *testing.T) {
 	skip := int64(-100)
 	ids := make([]int64, 40*6)
@@ -25,7 +26,7 @@ func TestNumbersOutOfRange(t *testing.T) {
 		{5, Range{Most: 5, For: "a table of 6"}, ""},
 		{6, Range{Most: 5, For: "a table of 6"}, `row 7 has 6 at [1 2], and the model's "ids" takes 0 to 5: a table of 6`},
 		{-1, Range{Most: 5, For: "t"}, `row 7 has -1 at [1 2], and the model's "ids" takes 0 to 5: t`},
-		{-1, Range{Least: -6, Most: 5}, ""}, // counted from the table's end, as in PyTorch
+		{-1, Range{Least: -6, Most: 5}, ""}, // -1 is counted from the table's end, as in PyTorch
 		{-100, Range{Most: 5, Skip: &skip}, ""},
 		{-99, Range{Most: 5, Skip: &skip, For: "t"}, `takes 0 to 5, or -100, which is left out: t`},
 		{99, Range{Most: 4, At: []int{0, 4}}, ""},
@@ -38,7 +39,7 @@ func TestNumbersOutOfRange(t *testing.T) {
 			t.Errorf("%d at %v in %v: %v, want %q", c.value, c.r.At, c.r, err, c.says)
 		}
 	}
-	// An array that is too long to be read beforehand is refused in the batch with the number.
+	// An array that is too long to be read beforehand is refused only in the batch that has the number.
 	ids[7*6+5] = 6
 	set, err := Open(tensorFile(t, tensor{"ids", "I64", []int64{40, 2, 3}, ids}), Options{Fields: fields(), TrainPart: 1})
 	if err != nil {
@@ -60,7 +61,7 @@ func TestNumbersOutOfRange(t *testing.T) {
 	}
 }
 
-// Texts and tables are checked against ranges when they are opened.
+// TestTextsAndTablesOutOfRange: texts and tables are checked against ranges when they are opened.
 func TestTextsAndTablesOutOfRange(t *testing.T) {
 	text := writeFile(t, "a.txt", []byte(strings.Repeat("abcd", 100)))
 	both := func(most int64) Options {
@@ -88,8 +89,8 @@ func TestTextsAndTablesOutOfRange(t *testing.T) {
 	}
 }
 
-// Synthetic numbers fit every table that they index. A number that the model also calculates with is the smallest
-// allowed one or that plus 1, and so is a number without a range.
+// TestMadeUpNumbersAreInRange: synthetic numbers are within the ranges of every table that they index. Without a range,
+// or if the model also calculates with a number, it is the smallest allowed one or that plus 1.
 func TestMadeUpNumbersAreInRange(t *testing.T) {
 	for _, c := range []struct {
 		name        string

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/storytest"
 )
 
-// TestStories shows, in testdata, which rows a step trains on, and how files and texts are divided.
+// TestStories runs the stories in testdata: which rows a step trains on, and how files and texts are divided.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{dir: t.TempDir()} })
 }

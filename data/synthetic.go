@@ -4,10 +4,10 @@ package data
 type synthetic struct {
 	order  order
 	fields []Field
-	limits [][][2]int64 // for each whole number of a row: the least and the greatest
+	limits [][][2]int64 // for each whole number of a row: the least and the greatest value
 }
 
-// Synthetic returns n samples of noise, for measuring a model's speed without data. They hold values from -1 to 1,
+// Synthetic returns n samples of noise, for measuring a model's speed without data. They have floats from -1 to 1,
 // whole numbers within their ranges, and bools. A whole number without a range is 0 or 1.
 func Synthetic(n int, fields []Field) Split {
 	s := &synthetic{order: newOrder(n, 1, true), fields: fields}

@@ -9,9 +9,9 @@ type table struct {
 	width  int
 	pixels []uint8 // one of pixels and values is set
 	values []float32
-	scaled // the same for all values, for instance the pixels of an image
-	// columns has a scale for each column, since the columns of a table measure different things. nil: all use the
-	// same.
+	scaled // the same scale for all values, for instance the pixels of an image
+	// columns has a scale for each column, since the columns of a table measure different things. nil: all columns use
+	// the scale in scaled.
 	columns []scaled
 	labels  []uint8
 }
@@ -52,7 +52,7 @@ func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return t.pair.batch(Array{Floats: in}, Array{Ints: target}, rows), nil
 }
 
-// normalise gives both tables the same scale. With it the first table's values have mean 0 and standard deviation 1.
+// normalise gives both tables the same scale, with which the values of train have mean 0 and standard deviation 1.
 func normalise(train, test *table) {
 	var sum, squares float64
 	n := 0
@@ -73,7 +73,8 @@ func normalise(train, test *table) {
 	}
 }
 
-// normaliseColumns does the same for each column. A column that is constant in the first table becomes 0 there.
+// normaliseColumns gives each column its own scale, as normalise does for all values. A column that is constant in
+// train becomes 0 there.
 func normaliseColumns(train, test *table) {
 	n := float64(len(train.labels))
 	columns := make([]scaled, train.width)
@@ -94,5 +95,5 @@ func normaliseColumns(train, test *table) {
 	train.columns, test.columns = columns, columns
 }
 
-// roundingError limits the relative error of the mean of equal numbers. Different float32 numbers are farther apart.
+// roundingError limits the relative error of the mean of equal numbers. Two different float32 numbers differ by more.
 const roundingError = 1e-9

@@ -14,8 +14,7 @@ const maxTextBytes = 1 << 31
 // defaultContext is the number of positions in a sample of a text, unless the model asks for another.
 const defaultContext = 128
 
-// text is cut into windows of context+1 bytes or tokens. Each window begins with the last byte or token of the one
-// before.
+// text is cut into windows of context+1 bytes or tokens. The last byte or token of a window is the first of the next.
 type text[T byte | uint32] struct {
 	order   order
 	pair    pair
@@ -104,7 +103,7 @@ func shorter(context int) string {
 	return fmt.Sprintf(", or a context of at most %d (built-in models take --set context=%d)", context, context)
 }
 
-// divided keeps the last tenth of a text for testing, after everything that trains.
+// divided keeps the last tenth of a text for testing. It sets the splits of a Set.
 func divided[T byte | uint32](set *Set, p pair, all []T, context int, what string, seed uint64) (*Set, error) {
 	cut := len(all) - len(all)/10
 	if cut <= context || len(all)-cut <= context {

@@ -11,17 +11,17 @@ import (
 // pairs of that many states takes well under a second.
 const FewStates = 2048
 
-// CompressedStates lists the antichain states that a plan needs. Up to FewStates of them are all kept, and the
-// optimum of every objective is that of StatesOf. If there are more, layers are absorbed, cheapest first, until at
-// most FewStates are left.
+// CompressedStates lists the antichain states that a plan needs. Up to FewStates of them are all kept, and the optimum
+// of every objective is that of StatesOf. If there are more, layers are absorbed, cheapest first, until at most
+// FewStates are left.
 //
-// A layer z may be absorbed if no other layer reads what it reads, and it writes no more bytes than it reads (an
-// activation after its convolution; a concatenation). A state is dropped if it holds all that an absorbed z reads
-// but not z. For a kept state D let f(D) be D. For a dropped one let f(D) be D with the absorbed layers added until
-// none is missing.
+// A layer z may be absorbed under two conditions. No other layer reads what z reads, and z writes no more bytes than it
+// reads (an activation after its convolution; a concatenation). A state is dropped if it has all that an absorbed z
+// reads but not z. For a kept state D let f(D) be D. For a dropped state D let f(D) be D with absorbed layers added
+// until none is missing.
 //
-// The cost is bounded by the two slacks for every objective that does not fall when a stage's compute or parameters,
-// or a cut's OutputBytes, grow, and that need not use every device. The proof:
+// The two slacks bound the loss for objectives under two conditions. The objective must not fall when a stage's compute
+// or parameters, or a cut's OutputBytes, grow. And it must not need to use every device. The proof:
 //   - f(D) is a state: z reads a layer of D, so D with z is a state that follows D.
 //   - f keeps inclusion: what z reads is in every larger state too. So the cuts of a plan,
 //     D1 inside D2 inside ..., become cuts f(D1) inside f(D2) inside .... A stage may become
@@ -37,15 +37,13 @@ const FewStates = 2048
 //     can be for the last layers of any kept state.
 //
 // So if both slacks are 0, the optimum over the kept states is exact. That is so if only layers without time and
-// parameters were absorbed. Otherwise take an optimal plan over all states, and add SlackS and SlackParameterBytes
-// to each of its stages: the optimum over the kept states is at most that. There is no bound for two kinds of
-// objectives. One limits memory by ActivationBytes, since absorbed activations move to an earlier stage. The other
-// must use devices that a plan cannot use well.
+// parameters were absorbed. Otherwise take an optimal plan over all states, and add SlackS and SlackParameterBytes to
+// each of its stages: the optimum over the kept states is at most that. There is no bound for two kinds of objectives.
+// One limits memory by ActivationBytes, since absorbed activations move to an earlier stage. The other must use devices
+// that a plan cannot use well.
 //
-// The real loss is far below the bound. Of Inception-v3's 221,564 states 1,928 are kept. On 16 devices PipeDream's
-// bottleneck over them is 0.06 % above that over 7,901 states at 10 Gbit/s, and 0.6 % at 25 Gbit/s.
-//
-// It refuses what StatesOf refuses, and graphs that still have more than MaxStates states after absorbing.
+// In practice the loss is far below the bound. It refuses what StatesOf refuses, and graphs that still have more than
+// MaxStates states after absorbing.
 func CompressedStates(p *Profile, costs []Cost) (*States, error) {
 	return CompressedStatesTo(p, costs, FewStates)
 }

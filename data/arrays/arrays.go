@@ -1,11 +1,11 @@
 // Package arrays reads arrays of numbers from the files that NumPy and safetensors write, row by row.
 //
-// In: the path of an .npz or .safetensors file. Out: a File with its arrays by name: type, shape, and any row as
-// floats, whole numbers or bools. Rows are read from the file when they are asked for, so the file may be larger
-// than memory. Compressed members of an .npz are unpacked as a whole. Refused, for each array separately: pickles,
-// structured, big-endian and column-major arrays, other element types, sizes that do not fit the file, and
-// compressed members beyond 1 GiB. A number that the wanted type cannot hold is refused with its row. The caller
-// keeps the File open while it reads.
+// Input: the path of an .npz or .safetensors file. Output: a File with its arrays by name: type, shape, and any row as
+// floats, whole numbers or bools. Rows are read from the file when they are asked for, so the file may be larger than
+// memory. Compressed members of an .npz are unpacked as a whole. Each array is refused separately: pickles, structured,
+// big-endian and column-major arrays, other element types, sizes that do not fit the file, and compressed members
+// beyond 1 GiB. A number that the wanted type cannot hold is refused with its row. The caller keeps the File open while
+// it reads.
 package arrays
 
 import (
@@ -28,7 +28,7 @@ func Is(path string) bool {
 	return strings.HasSuffix(path, ".npz") || strings.HasSuffix(path, ".safetensors")
 }
 
-// Holds returns the kind of content of a file with such an extension.
+// Holds returns the kind of content of a file with an extension that Open reads.
 func Holds(path string) content.Kind {
 	if strings.HasSuffix(path, ".safetensors") {
 		return content.Safetensors
@@ -36,7 +36,7 @@ func Holds(path string) content.Kind {
 	return content.NPZ
 }
 
-// Array holds numbers of one type. Its first dimension is rows.
+// Array holds numbers of one type. Its first dimension is the rows.
 type Array struct {
 	Name  string
 	Type  Type
@@ -56,7 +56,7 @@ type File struct {
 	Arrays map[string]*Array
 }
 
-// Open reads the list of a file's arrays.
+// Open lists the arrays of a file.
 func Open(path string) (*File, error) {
 	f, err := document.Open(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func Open(path string) (*File, error) {
 }
 
 const (
-	// longestHeader limits the header of a safetensors file, in bytes.
+	// mostRow limits the bytes of a row, which must fit in memory. No model reads larger rows.
 	longestHeader = 1 << 20
 	// mostRow limits the bytes of a row, which is held in memory. No model reads more.
 	mostRow = 8 << 30
@@ -125,7 +125,7 @@ func (a *Array) elements() int {
 	return int(n)
 }
 
-// Load unpacks a compressed array. It reads nothing of others.
+// Load unpacks a compressed array, and no other array of the file.
 func (a *Array) Load() error {
 	if a.Refused != nil {
 		return a.Refused

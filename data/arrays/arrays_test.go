@@ -30,12 +30,12 @@ func npyFile(t *testing.T, dictionary string, elements any) []byte {
 	return b.Bytes()
 }
 
-// says returns the dictionary of an array.
+// says returns the dictionary of an array with this type and shape.
 func says(descr, shape string) string {
 	return fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape)
 }
 
-// npzFile returns an archive of such arrays, stored or deflated.
+// npzFile returns an archive of .npy members, stored or deflated.
 func npzFile(t *testing.T, method uint16, members map[string][]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -74,7 +74,7 @@ func open(t *testing.T, path string) *File {
 	return f
 }
 
-// Every type of number is read as it was written, from any row, stored and compressed.
+// TestEveryTypeIsRead: every type of number is read as it was written, from any row, stored and compressed.
 func TestEveryTypeIsRead(t *testing.T) {
 	members := map[string][]byte{
 		"f4.npy": npyFile(t, says("<f4", "3, 2"), []float32{1.5, -2, float32(math.Inf(1)), 4, 5, 1e-40}),
@@ -122,7 +122,7 @@ func TestEveryTypeIsRead(t *testing.T) {
 	}
 }
 
-// A number that the wanted type cannot hold is refused with its row.
+// TestNumbersThatDoNotFit: a number that the wanted type cannot hold is refused with its row.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	f := open(t, write(t, "a.npz", npzFile(t, zip.Store, map[string][]byte{
 		"i8.npy": npyFile(t, says("<i8", "3,"), []int64{0, 1<<24 + 1, -100}),
@@ -169,7 +169,8 @@ func TestSafetensors(t *testing.T) {
 	}
 }
 
-// An array that cannot be read is refused separately, with what would be right; other arrays of the file are read.
+// TestRefusedArrays: an array that cannot be read is refused separately, with an error that says what would be right.
+// The other arrays of the file are read.
 func TestRefusedArrays(t *testing.T) {
 	floats := []float32{1, 2, 3, 4, 5, 6}
 	good := npyFile(t, says("<f4", "3, 2"), floats)
@@ -277,8 +278,8 @@ func claiming(t *testing.T, text []byte, bytesInAll uint64) []byte {
 	return b.Bytes()
 }
 
-// Compressed arrays that would use up the memory, and those with a wrong checksum, are refused before they are
-// unpacked.
+// TestCompressedArraysAreBounded: compressed arrays that would use up the memory are refused before they are unpacked.
+// An array that unpacks to another size or checksum than the file says is refused too.
 func TestCompressedArraysAreBounded(t *testing.T) {
 	for shape, want := range map[string]string{"2097152, 1024": "not savez_compressed", "524288, 1024": "no array does"} {
 		header := npyFile(t, says("|u1", shape), []uint8{})
@@ -310,7 +311,7 @@ func TestCompressedArraysAreBounded(t *testing.T) {
 	}
 }
 
-// A file that is cut short while it is read gives an error with the row.
+// TestAFileThatShrinks: if a file is cut short while it is read, the error names the row.
 func TestAFileThatShrinks(t *testing.T) {
 	path := write(t, "a.npz", npzFile(t, zip.Store, map[string][]byte{
 		"x.npy": npyFile(t, says("<f4", "6,"), []float32{1, 2, 3, 4, 5, 6})}))
@@ -326,7 +327,7 @@ func TestAFileThatShrinks(t *testing.T) {
 	}
 }
 
-// Any header is read correctly or refused.
+// FuzzNPY: any header is refused, or read with a length and a number of dimensions within their limits.
 func FuzzNPY(f *testing.F) {
 	f.Add([]byte("\x93NUMPY\x01\x00\x10\x00" + says("<f4", "3, 2")))
 	f.Add([]byte("\x93NUMPY\x02\x00\x40\x00\x00\x00" + says("|b1", "6,") + "\n"))
@@ -338,7 +339,7 @@ func FuzzNPY(f *testing.F) {
 	})
 }
 
-// A dictionary that was read, and is written again, is read as the same.
+// FuzzDictionary: a dictionary that was read gives the same header after it is written and read again.
 func FuzzDictionary(f *testing.F) {
 	f.Add(says("<f4", "3, 2"))
 	f.Add(says("|b1", "6,"))

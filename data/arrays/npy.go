@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The layout of .npy (numpy/lib/format.py): six bytes of magic, a major and a minor version, and the length of the
+// A .npy file (numpy/lib/format.py) begins with six bytes of magic, a major and a minor version, and the length of the
 // dictionary (2 bytes in version 1, otherwise 4). Then come a Python dictionary as text, and the elements.
 const (
 	npyMagic  = "\x93NUMPY"
@@ -25,7 +25,7 @@ type npy struct {
 	shape   []int64
 }
 
-// readNPY reads the header of an array, and returns its length in bytes.
+// readNPY reads the header of an array. It also returns the header's length in bytes.
 func readNPY(r io.Reader) (h npy, length int64, err error) {
 	var head [12]byte
 	n := int64(10)
@@ -60,7 +60,7 @@ func readNPY(r io.Reader) (h npy, length int64, err error) {
 	return h, n + int64(text), nil
 }
 
-// parseNPY reads {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
+// parseNPY reads a dictionary like {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
 func parseNPY(text string) (h npy, err error) {
 	p := &python{rest: text}
 	seen := map[string]bool{}
@@ -115,7 +115,7 @@ func parseNPY(text string) (h npy, err error) {
 	return h, nil
 }
 
-// python holds the rest of a text of Python literals.
+// python holds the unread rest of a text of Python literals.
 type python struct{ rest string }
 
 // take skips a word and the spaces around it, if it comes next.

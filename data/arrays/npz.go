@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// mostMembers limits the bytes of the archive's list of members.
+	// mostPacked limits the bytes to which a file's compressed members unpack, since they are held in memory.
 	mostMembers = 1 << 20
 	// mostPacked limits the bytes that a file's compressed members unpack to, since they are held in memory.
 	mostPacked = 1 << 30
@@ -46,7 +46,7 @@ func openNPZ(f *os.File, size int64) (map[string]*Array, error) {
 	return all, nil
 }
 
-// openMember reads an array's header. packed is how many bytes further members may unpack to.
+// openMember reads an array's header. packed is the number of bytes to which further members may unpack.
 func (a *Array) openMember(f *os.File, size int64, m *zip.File, packed *int64) error {
 	if m.Flags&1 != 0 {
 		return errors.New("it is encrypted; NumPy encrypts nothing")
@@ -93,7 +93,7 @@ func (a *Array) openMember(f *os.File, size int64, m *zip.File, packed *int64) e
 	return nil
 }
 
-// says sets type and shape from a header.
+// says sets the array's type and shape from a header.
 func (a *Array) says(h npy) error {
 	order, name := "", h.descr
 	if len(name) > 1 {
@@ -125,7 +125,7 @@ func (a *Array) bytes() int64 {
 	return int64(n)
 }
 
-// unpack reads all of a compressed member after its header.
+// unpack reads all of a compressed member, without its header.
 func unpack(m *zip.File, header int64, packed *int64) (io.ReaderAt, error) {
 	if uint64(*packed) < m.UncompressedSize64 {
 		return nil, fmt.Errorf("compressed arrays are held in memory, up to %d bytes of a file, and this one brings them "+
@@ -145,7 +145,7 @@ func unpack(m *zip.File, header int64, packed *int64) (io.ReaderAt, error) {
 	if _, err := io.ReadFull(r, all); err != nil {
 		return nil, fmt.Errorf("it does not unpack to the %d bytes that it is said to: %w", m.UncompressedSize64, err)
 	}
-	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // the end of the file also checks the checksum
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // reading to the end also verifies the checksum
 		return nil, fmt.Errorf("behind the %d bytes that it unpacks to: %w", m.UncompressedSize64,
 			cmp.Or(err, errors.New("there are more")))
 	}

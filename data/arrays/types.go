@@ -81,7 +81,7 @@ func view[To, From any](from []From) []To {
 	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(from))), n)
 }
 
-// mostExact is the greatest whole number up to which float32 represents every one exactly.
+// mostExact is the largest number up to which float32 can represent every whole number.
 const mostExact = 1 << 24
 
 // Floats reads rows as float32. float64 values are rounded.
@@ -121,7 +121,7 @@ func (a *Array) Ints(rows []int) ([]int64, error) {
 	})
 }
 
-// Bools reads rows as bools. Floats are refused, and whole numbers other than 0 and 1.
+// Bools reads rows as bools. It refuses floats, and whole numbers other than 0 and 1.
 func (a *Array) Bools(rows []int) ([]bool, error) {
 	return read(a, rows, func(dst []bool, src []byte) error {
 		return a.each(src, func(i int, v int64) error {
@@ -152,10 +152,10 @@ func read[T any](a *Array, rows []int, into func(dst []T, src []byte) error) ([]
 	return all, nil
 }
 
-// ValueError says that a row holds a value that cannot be read as the wanted type.
+// ValueError says that a row has a value that cannot be read as the wanted type.
 type ValueError struct {
 	Row int
-	Err error // the value, and what would be right
+	Err error // names the value and what would be right
 }
 
 func (e *ValueError) Error() string { return fmt.Sprintf("row %d has %v", e.Row, e.Err) }
@@ -179,7 +179,7 @@ func (a *Array) each(src []byte, f func(i int, v int64) error) error {
 	case uint8s:
 		return forEach(src, f)
 	case bools:
-		return forEach(src, func(i int, v int64) error { return f(i, min(v, 1)) }) // NumPy takes every byte but 0 as true
+		return forEach(src, func(i int, v int64) error { return f(i, min(v, 1)) }) // NumPy takes every byte except 0 as true
 	}
 	return fmt.Errorf("fractions (%s), where whole numbers are wanted; make it an array of int64", a.Type)
 }

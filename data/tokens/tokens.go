@@ -1,8 +1,8 @@
 // Package tokens turns texts into tokens with the byte-pair encodings of published language models.
 //
-// In: the name of an encoding (Names) and a text. Out: the tokens, each below Vocabulary. Refused: unknown
-// encodings, and texts that are not UTF-8, with the place. Special tokens, such as <|endoftext|>, are not
-// recognized: in a text they are encoded letter by letter.
+// Input: the name of an encoding (Names) and a text. Output: the tokens, each below Vocabulary. Errors: unknown
+// encodings, and texts that are not UTF-8, with the place. Special tokens, such as <|endoftext|>, are not recognized:
+// in a text they are encoded letter by letter.
 package tokens
 
 import (
@@ -52,7 +52,7 @@ func Vocabulary(name string) (int, error) {
 	return e.vocabulary, err
 }
 
-// piece is roughly how many bytes of a text are encoded at a time. The module needs four bytes of memory for each.
+// piece is roughly how many bytes of a text are encoded at a time. The tokenizer needs four bytes of memory for each.
 const piece = 1 << 20
 
 // Encode returns the tokens of a text.
@@ -72,7 +72,7 @@ func Encode(name string, text []byte) ([]uint32, error) {
 	return encode(codec, text, piece)
 }
 
-// invalid returns the place of the first byte that is not UTF-8, or -1.
+// invalid returns the index of the first byte that is not UTF-8, or -1.
 func invalid(text []byte) int {
 	if utf8.Valid(text) {
 		return -1
@@ -87,8 +87,9 @@ func invalid(text []byte) int {
 	}
 }
 
-// The module skips the byte 0x7f (v0.10.0: its patterns of words do not match it). So it is replaced by a control
-// character that they do match. Both are tokens of their own, the same in all encodings, and part of no other token.
+// The tokenizer skips the byte 0x7f (v0.10.0: its patterns of words do not match it). So that byte is replaced by a
+// control character that the patterns match. Each of the two is a single token, the same in all encodings, and part of
+// no other token.
 const (
 	del, delToken   = 0x7f, 221
 	like, likeToken = 0x01, 189
@@ -102,7 +103,7 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := 0 // after the last of these two bytes
+		at := 0 // after the last del or like that was found
 		for _, id := range ids {
 			if id == likeToken {
 				at += bytes.IndexAny(text[at:n], string([]byte{del, like}))
@@ -118,8 +119,8 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 	return all, nil
 }
 
-// apart returns a place, from at on, that no token crosses: before a space between two letters, or the end. In each
-// encoding a word begins with the space before it, and the text before that space ends with its last letter.
+// apart returns a place, from at on, that no token crosses. It is before a space between two letters, or the end. In
+// each encoding a word begins with the space before it, and the text before that space ends with its last letter.
 func apart(text []byte, at int) int {
 	for i := max(at, 1); i+1 < len(text); i++ {
 		if text[i] == ' ' && letter(text[i-1]) && letter(text[i+1]) {

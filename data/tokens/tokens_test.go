@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The expected tokens are those of OpenAI's tiktoken, as its cookbook prints them (How to count tokens with
-// tiktoken). The last is the usual first example of GPT-2.
+// TestTokensThatArePublished: the expected tokens are those of OpenAI's tiktoken, as its cookbook prints them (How to
+// count tokens with tiktoken). The last is the usual first example of GPT-2.
 func TestTokensThatArePublished(t *testing.T) {
 	for text, want := range map[string]map[string][]uint32{
 		"Hello world": {"gpt2": {15496, 995}},
@@ -47,8 +47,8 @@ func TestTokensThatArePublished(t *testing.T) {
 	}
 }
 
-// A text encoded in pieces has the same tokens as the whole text. All of them are below the vocabulary, and they
-// decode to the text.
+// TestPiecesAreTheWhole: a text encoded in pieces has the same tokens as the whole text. All tokens are below the
+// vocabulary, and they decode to the text.
 func TestPiecesAreTheWhole(t *testing.T) {
 	for _, e := range encodings[1:] {
 		codec, err := tokenizer.Get(e.is)
@@ -109,7 +109,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// Any text can be decoded from its tokens, made in pieces or as a whole. Text that is not UTF-8 is refused.
+// FuzzEncode: any text can be decoded from its tokens, made in pieces or as a whole. Text that is not UTF-8 is refused.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte("Hello world, it's 2026\n\n  again"), uint8(3))
 	f.Add([]byte("a\xff"), uint8(0))
