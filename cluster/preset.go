@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/registry"
 )
 
-// The preset files. In them, a comment gives the source of every number.
+// presetFiles has the preset clusters. In the files, a comment gives the source of every number.
 //
 //go:embed presets/*.yaml
 var presetFiles embed.FS

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/strictyaml"
 )
 
-// The preset device types. In the file, a comment gives the source of every number.
+// typesFile describes the preset device types. In the file, a comment gives the source of every number.
 //
 //go:embed types.yaml
 var typesFile []byte

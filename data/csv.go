@@ -17,13 +17,13 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// digits is a CSV file, compressed, of 1,797 handwritten digits. Each row is 8x8 pixels from 0 to 16, with the class
+// digits is a compressed CSV file of 1,797 handwritten digits. Each row is 8x8 pixels from 0 to 16, with the class
 // last. digits.md gives the origin of the digits.
 //
 //go:embed digits.csv.gz
 var digits []byte
 
-// testEvery says which rows of a table without a test part test: every fifth.
+// testEvery is the distance between two test rows of a table without a test part.
 const testEvery = 5
 
 func openDigits(o Options) (*Set, error) {

@@ -107,9 +107,9 @@ type Plan struct {
 	Cluster string `json:"cluster"`
 	// Precision is the number format of the prediction, one of cluster.Precisions; "" means f32. Only f32 is trained.
 	Precision string `json:"precision,omitempty"`
-	// Hardware holds the text of the cluster's file, line by line; absent for a machine whose workers are threads.
+	// Tensor makes each device of the plan a tensor-parallel group; such plans are not trained here.
 	Tensor *Tensor `json:"tensor,omitempty"`
-	// Hardware holds the cluster's file, line by line; absent for a machine whose workers are threads.
+	// Hardware holds the text of the cluster's file, line by line; absent for a machine whose workers are threads.
 	Hardware []string `json:"hardware,omitempty"`
 	// Order is a topological order of the profile's layers. Stages are runs of positions in it. Absent means the
 	// profile's own order.
@@ -119,7 +119,7 @@ type Plan struct {
 	MicroBatch   int     `json:"micro_batch"` // samples
 	MicroBatches int     `json:"micro_batches"`
 	Schedule     string  `json:"schedule"` // a family in package schedule: "1f1b", "afab", "dp", ...
-	Weights      string  `json:"weights"`  // the weight policy: "sync"
+	Weights      string  `json:"weights"`  // the weight policy: "sync", "stash", "asp", ...
 	// Elastic describes the pipelines that train side by side under the weight policy elastic. Each pipeline's step has
 	// MicroBatches.
 	Elastic *Elastic `json:"elastic,omitempty"`
@@ -131,11 +131,10 @@ type Plan struct {
 	Boundary packing.Format `json:"boundary,omitempty"`
 	// Shard says what the replicas of a stage shard; absent means that each keeps everything.
 	Shard Shard `json:"shard,omitempty"`
+	// Gradients says when replicas sum gradients; absent means during the last backward, as layers make them.
+	Gradients Gradients `json:"gradients,omitempty"`
 	// PostValidate lets updates go ahead of the gradient norm when gradients are clipped. The next step validates the
 	// updates (Qi et al., Zero Bubble, ICLR 2024, §4). The resulting weights are the same.
-	Gradients Gradients `json:"gradients,omitempty"`
-	// PostValidate lets updates go ahead of the gradient norm when gradients are clipped. The next step validates them
-	// (Qi et al., Zero Bubble, ICLR 2024, §4). It changes no weight.
 	PostValidate bool   `json:"post_validate,omitempty"`
 	Planner      string `json:"planner"`
 

@@ -27,11 +27,10 @@ type Cost struct {
 	// BackwardS, are then used instead.
 	BareForwardS *float64 `json:"bare_forward_s,omitempty"`
 	AgainS       *float64 `json:"again_s,omitempty"`
+	// Board is the additional cost on an FPGA board, which computes and moves weights at once; null on other devices.
+	Board *board.Cost `json:"board,omitempty"`
 	// FeedS is the time to copy those model inputs of a micro-batch that no earlier layer reads. It leaves out reading
 	// them from the data set, which runs in parallel to the workers.
-	Board *board.Cost `json:"board,omitempty"`
-	// FeedS is the time to copy those model inputs of a micro-batch that no earlier layer reads. Reading them from the
-	// data set does not count, since it runs in parallel to the workers.
 	FeedS float64 `json:"feed_s,omitempty"`
 	// Spread is (third quartile - first quartile) / median of forward plus backward.
 	Spread float64 `json:"spread,omitempty"`
@@ -165,7 +164,7 @@ type Profile struct {
 	PaceSpread float64 `json:"pace_spread,omitempty"`
 	// PassSpread is how much measured passes vary, which the medians do not show; null if not measured.
 	PassSpread *PassSpread `json:"pass_spread,omitempty"`
-	// Precision is the number format of its costs, one of cluster.Precisions; "" means f32.
+	// Precision is the number format of the costs, one of cluster.Precisions; "" means f32.
 	Precision       string `json:"precision,omitempty"`
 	Optimizer       string `json:"optimizer,omitempty"`
 	OptimizerStates int    `json:"optimizer_states"` // copies of the parameters that the optimizer keeps: SGD 0, Adam 2

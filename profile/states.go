@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// State is one place where a pipeline may cut a model's graph: an antichain of layers. Before the cut are these layers
-// and all that they depend on, the closure. Values are cumulative. The cost of a stage between two states is the
-// difference of their values.
+// State is one place where a pipeline may cut a model's graph. An antichain of layers and everything that it depends
+// on, its closure, are before the cut. Values are cumulative. The cost of a stage between two states is the difference
+// of their values.
 type State struct {
 	// Antichain is the layers whose outputs cross the cut, ascending. First, it has the last layers before the cut,
 	// none of which depends on another. Second, as in PipeDream's optimizer, it has earlier layers on which a last
@@ -41,11 +41,10 @@ type States struct {
 const (
 	// MaxStates is the largest number of listed antichain states.
 	MaxStates = 1 << 20
+	// maxAntichains is the largest total number of layers in all antichains: 256 MiB.
+	maxAntichains = 1 << 25
 	// maxSegment is the largest number of layers in a segment (see States.Segment). The table of which layer comes
 	// before which takes the square of that number in bits.
-	maxAntichains = 1 << 25
-	// maxSegment is the largest number of layers between two layers through which everything passes. The table of which
-	// comes before which needs its square in bits.
 	maxSegment = 1 << 14
 	// maxAbsorbed is the largest number of layers that absorption may keep in one segment.
 	maxAbsorbed = 1 << 9

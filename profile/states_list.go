@@ -22,7 +22,7 @@ type lister struct {
 	seg    segment
 	past   [][]uint64 // by layer: the layers of the segment before it
 	extras [][]int    // by layer: what it adds to the augmented antichain
-	marked []int      // the last visit that listed a layer
+	marked []int      // by layer: the last visit that listed it
 	visit  int
 }
 

@@ -89,9 +89,9 @@ func Open(path string) (*File, error) {
 }
 
 const (
-	// mostRow limits the bytes of a row, which must fit in memory. No model reads larger rows.
+	// longestHeader limits the header of a safetensors file, in bytes.
 	longestHeader = 1 << 20
-	// mostRow limits the bytes of a row, which is held in memory. No model reads more.
+	// mostRow limits the bytes of a row, which must fit in memory. No model reads larger rows.
 	mostRow = 8 << 30
 )
 

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// mostPacked limits the bytes to which a file's compressed members unpack, since they are held in memory.
+	// mostMembers limits the bytes of the archive's list of members.
 	mostMembers = 1 << 20
-	// mostPacked limits the bytes that a file's compressed members unpack to, since they are held in memory.
+	// mostPacked limits the bytes to which a file's compressed members unpack, since they are held in memory.
 	mostPacked = 1 << 30
 	// mostRatio is a ratio that deflate cannot reach.
 	mostRatio = 1100

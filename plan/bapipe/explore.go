@@ -331,7 +331,7 @@ func (x *exploration) tryDataParallel(size int) error {
 	devices := p.Stages[0].Devices
 	layers := x.r.Profile.Layers
 	n, slowest, bytes, fits := len(layers), 0.0, int64(0), true
-	least, whole := int64(0), []plan.Held{} // the memory that every device must have, and what each holds
+	least, whole := int64(0), []plan.Held{} // bytes that every device must have, and what each holds
 	for _, d := range devices {
 		h, err := newChain(x.r, [][]int{{d}}, size, "dp")
 		if err != nil {

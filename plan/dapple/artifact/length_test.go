@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/artifact"
 )
 
-// TestPipelineLengthAsPublished compares with a hundred results of the published script.
+// TestPipelineLengthAsPublished compares Length with a hundred results of the published script.
 func TestPipelineLengthAsPublished(t *testing.T) {
 	for _, c := range shared.PipelineLengths(t) {
 		got, err := artifact.Length(c.Forward, c.Backward, c.MicroBatches, c.Warmup)
