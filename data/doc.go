@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Array holds numbers with a shape, whose first dimension is rows. Exactly one of Floats, Ints and Bools is set.
+// Array holds numbers with a shape, whose first dimension is the rows. Exactly one of Floats, Ints and Bools is set.
 type Array struct {
 	Shape  []int
 	Floats []float32

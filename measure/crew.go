@@ -32,7 +32,7 @@ type crew struct {
 	optimizer optim.Settings
 }
 
-// hire starts as many workers as r says compute at once. The caller must call Close.
+// hire starts r.Concurrency workers, at least one. The caller must call Close.
 func (t *Timer) hire(r timing.Request) (*crew, error) {
 	graph, err := stage.NewGraph(r.Model)
 	if err != nil {

@@ -74,7 +74,7 @@ type clock struct {
 	phases [stage.Phases][][]bracket // by layer, one per pass
 	again  [stage.Phases][][]bracket // the same for passes with recomputation
 	feeds  []bracket                 // copies of the model inputs
-	beside []besideLayers            // time of updates beside their layers
+	beside []besideLayers            // updates, each with its layers' parts
 	timing bool                      // this pass does not count bytes
 	visits int                       // number of visits to this size
 	bytes  []layerBytes

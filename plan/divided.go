@@ -21,7 +21,7 @@ func (s *Stage) Fraction(layer int) float64 {
 	return 1
 }
 
-// Parts describes for people the layers of which the stage computes a part: "37.5 % of 1". It returns "" if all are
+// Parts lists the layers of which the stage computes only a part, for people: "37.5 % of 1". It returns "" if all are
 // whole.
 func (s *Stage) Parts() string {
 	var parts []string
@@ -33,7 +33,8 @@ func (s *Stage) Parts() string {
 	return strings.Join(parts, ", ")
 }
 
-// Layers describes a stage's layers for people: "0-1", or with a part of one "0-1 (37.5 % of 1)".
+// Layers lists a stage's layers for people: "0-1". If it computes only a part of one, that is added: "0-1 (37.5 % of
+// 1)".
 func (s *Stage) Layers() string {
 	text := fmt.Sprintf("%d-%d", s.FirstLayer, s.LastLayer)
 	if parts := s.Parts(); parts != "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestLayout has a plan of two stages that share device 4. The plan's layers are in an order of its own.
+// TestLayout has a plan of two stages that share device 4, with the layers in another order than the model's.
 func TestLayout(t *testing.T) {
 	p := &plan.Plan{
 		Order: []int{2, 0, 1, 3},

@@ -104,7 +104,7 @@ func (c Cost) Slowed(forward, backward float64) Cost {
 	return c
 }
 
-// both returns the two values if neither is nil, and otherwise two nils.
+// both returns a and b, or two nils if one of them is nil.
 func both[T any](a, b *T) (*T, *T) {
 	if a == nil || b == nil {
 		return nil, nil

@@ -52,7 +52,7 @@ func Lead(ctx context.Context, c wire.Carrier, peer int) (Link, error) {
 	return l, nil
 }
 
-// Answer is the other end of Lead.
+// Answer is the other end of a measurement: peer must call Lead.
 func Answer(ctx context.Context, c wire.Carrier, peer int) error {
 	t := newTalk(ctx, c, peer, false)
 	defer t.close()

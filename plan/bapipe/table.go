@@ -59,7 +59,7 @@ func featuresOf(family string, i, n, m int) int {
 func warmup(family string, i, n, m int) int {
 	k := featuresOf(family, i, n, m)
 	if family == "fbp-as" {
-		k = min(2*(n-i)-1, m) // the last one held is the forward that runs with the first backward
+		k = min(2*(n-i)-1, m) // the last features held are those of the forward that runs beside the first backward
 	}
 	return k
 }

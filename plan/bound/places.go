@@ -23,16 +23,16 @@ type move struct {
 	to, devices int
 	set         int // index in places.sets: the groups of its devices
 	way         way
-	away        int  // devices outside the group of the local stage before; for a spread stage
+	away        int  // for a spread stage: its devices outside the group of the local stage before it
 	elsewhere   bool // in another group than the path was in last
-	others      int  // least number of devices in a local stage's group that the spread stage before it does not use
+	others      int  // for a spread stage before a local one: least number of the local group's devices that it does not use
 }
 
 // way says how a micro-batch reaches a stage from the one before; 0 means within its group, or unknown.
 type way int
 
 const (
-	leaves  way = iota + 1 // the group
+	leaves  way = iota + 1 // from one group to another
 	spreads                // from one group to several
 	gathers                // from several groups to one
 )
@@ -170,7 +170,7 @@ func everySet(used []int, home, size int, yield func(v []int)) {
 	walk(0, 0)
 }
 
-// countedPlaces returns places that count only the devices used in all and those of the last group, as long as
+// countedPlaces returns places that count only two numbers: all devices used, and those used in the last group while
 // stages stay in it. A group that a path returns to counts as a new one, which only allows more paths.
 func countedPlaces(devices, size int, lasts bool) *places {
 	p := &places{counted: true, sets: make([][]int, 2*devices+1)}

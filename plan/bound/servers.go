@@ -46,14 +46,14 @@ import (
 // no plan has step T. The bound is the largest such T that bisection finds, with a relative precision of 1e-4.
 type serverBound struct {
 	*bounder
-	level, size    int // groups: this level joins them, and each has size devices
+	level, size    int // this level joins the groups, and each group has size devices
 	params         []int64
 	update         []float64
 	sum            [][]float64 // by replicas: prefix sums over layers of their times; nil if unknown
 	inside, across []leastReduce
 	bytes          []float64 // by cut, of one micro-batch
 	transfer       []float64 // by cut, over the fastest link
-	way            float64   // A
+	way            float64   // A in the comment above
 	perByte        float64   // seconds per byte of the fastest level from this one up
 	oneLink        bool      // each group has one link, or all share one
 	oneWay         bool      // that link is half duplex
@@ -168,7 +168,7 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 		work, sums := times*(sum[j]-sum[k]), 0.0
 		if r > 1 {
 			sums = reduce[r].of(s.params[j] - s.params[k])
-			if !s.c.Crowded(2) { // not the case if each worker has its own core
+			if !s.c.Crowded(2) { // Crowded is false if each worker has its own core
 				sums = max(0, sums-(sum[j]-sum[k]))
 			}
 		}

@@ -13,7 +13,7 @@ type behind struct {
 	// steady is (M-1)(F+B) of the pivot among these stages, plus F+B of the stages before the pivot. An earlier stage
 	// becomes the pivot only if its own (M-1)(F+B) is larger, equation (3).
 	steady float64
-	// through is F+B of the stages before that pivot plus M(F+B) of the pivot.
+	// through is M(F+B) of the pivot among these stages, plus F+B of the stages before the pivot.
 	through float64
 	// late is L of these stages only.
 	late float64

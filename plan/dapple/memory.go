@@ -63,7 +63,7 @@ func (s *search) leastMemory() ([]plan.Held, int64) {
 				for next := c + 1; next < len(starts); next++ {
 					v := max(so, s.need(from, starts[next], m))
 					if v >= best.bytes {
-						break // more layers only need more
+						break // more layers only need more memory
 					}
 					if at := &least[next][used+m]; v < at.bytes {
 						*at = step{v, c, used}
@@ -99,7 +99,7 @@ func (d *costs) dataNeed() int64 {
 	return keeping.need(0, len(d.p.Layers), 1)
 }
 
-// tooBig returns the error that says by how much nothing fits, and where.
+// tooBig returns the error for plans of which none fits: by how much the memory is exceeded, and where.
 func (o options) tooBig(p *profile.Profile, searches []*search) error {
 	var least *plan.MemoryError
 	consider := func(s *search, bytes int64, stages []plan.Held) {

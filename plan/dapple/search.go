@@ -99,7 +99,7 @@ func (s *search) run(ctx context.Context, limit float64) error {
 		}
 		for _, f := range order {
 			p := s.found[f]
-			if s.most > 0 && s.length(f)+2 > s.most { // plus one stage and the rest
+			if s.most > 0 && s.length(f)+2 > s.most { // plus the new stage, and a stage of the remaining layers
 				continue
 			}
 			if s.rest != nil && leastLatency(s.before(p, f), s.rest.at(i, len(s.typeOf)-p.used), s.M) >= s.best {

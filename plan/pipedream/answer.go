@@ -81,7 +81,7 @@ func (s *search) answer(r plan.Request, states *profile.States, stages []stage, 
 		chain[i] = s.ids[st.last]
 	}
 	order, ends := states.Order(chain)
-	ends[len(ends)-1] = len(order) // layers without a reader
+	ends[len(ends)-1] = len(order) // layers without a reader are in the last stage
 	pl := r.Blank(s.o.planner, "round_robin")
 	pl.MicroBatch, pl.MicroBatches = size, r.Batch/size
 	pl.Schedule, pl.Weights = "1f1b-rr", "stash"

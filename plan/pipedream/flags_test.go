@@ -54,8 +54,8 @@ func bySegment(list []profile.State, of func(profile.State) float64) [][]float64
 	return out
 }
 
-// flagged runs the published recursion with all of its flags, with the same tables and order of loops. It returns
-// +Inf where the original has None.
+// flagged runs the published recursion with all of its flags, with the same tables and order of loops. It returns +Inf
+// if the original returns None.
 func flagged(s *profile.States, sizes []int, bandwidths []float64, f publishedFlags) float64 {
 	n := len(s.List)
 	compute := bySegment(s.List, func(s profile.State) float64 { return s.ComputeS })
@@ -151,7 +151,7 @@ type outcome struct {
 	bound            int // plans that are slower than without their memory limit
 }
 
-// compare checks the planner's result against the recursion above.
+// compare checks the planner's result against that of flagged, the published recursion.
 func (o *outcome) compare(t *testing.T, what string, p *profile.Profile, batch int, sizes []int, bandwidths []float64,
 	f publishedFlags) {
 	t.Helper()

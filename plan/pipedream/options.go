@@ -50,7 +50,7 @@ type options struct {
 	volume          string // paper, prose, code
 	flat            bool
 	transfer        string  // paper, code, none
-	compression     float64 // transfers are divided by it
+	compression     float64 // number by which transfers are divided
 	innerDivision   bool
 	nested          bool
 	constrain       string  // auto, on, off

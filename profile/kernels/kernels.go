@@ -143,7 +143,7 @@ func newDevice(name string, d cluster.DeviceType, o Options) (device, error) {
 		return device{}, fmt.Errorf("profile: device type %q has %s; costs in %s need it: %s", name, lacks, want, remedy)
 	}
 	fp8 := peak
-	if o.Precision == "fp8" { // everything but matrix products is in bf16
+	if o.Precision == "fp8" { // everything except matrix products is in bf16
 		if peak = d.Peak("bf16"); peak <= 0 {
 			return device{}, fmt.Errorf("profile: device type %q has no peak in bf16, which fp8 computes attention in", name)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Version is that of the JSON form of a Record and of Links, and of what is measured. Files of another version are
+// Version is the version of the JSON form of Record and Links, and of what is measured. Files of another version are
 // measured again.
 const Version = 1
 

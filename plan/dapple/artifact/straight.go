@@ -27,7 +27,7 @@ type straightSearch struct {
 	some       []bool // states after which a cut is allowed; nil means all
 	inOrder    bool   // servers are filled one after the other
 
-	number map[string]int32 // index of what is taken
+	number map[string]int32 // index in sets, by the key of what is taken
 	sets   []servers.Taken
 	places map[[2]int32]*place
 }
@@ -35,7 +35,7 @@ type straightSearch struct {
 // place holds the devices of a stage, with some devices left after it. The following stages depend only on what is
 // taken.
 type place struct {
-	set     int32 // what is taken including it
+	set     int32 // devices taken, with this stage's: an index in sets
 	devices []int
 	next    []move
 }
