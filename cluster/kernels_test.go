@@ -21,7 +21,7 @@ device_types:
 	if err != nil {
 		t.Fatal(err)
 	}
-	us := 1e-6 // computed as the parser of quantities does
+	us := 1e-6 // multiplied, as in the parser of quantities, for the same rounding
 	want := DeviceType{MemoryBytes: 640e9, PeakFLOPS: 19.5e12, Peaks: map[string]float64{"f32": 19.5e12, "bf16": 312e12},
 		MemoryBandwidthBytesPerSecond: 2e12, PricePerHour: 20,
 		Group: &Group{Size: 8, SequenceParallel: true, BandwidthBytesPerSecond: 250e9, LatencyS: 2 * us},

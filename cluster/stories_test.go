@@ -23,7 +23,7 @@ type storyWorld struct{ c *Cluster }
 //
 //	cluster                          reads a file; prints a summary in one line
 //	type name=T                      prints a device type's memory, speeds and peaks
-//	transfer from=D to=D bytes=N     prints the level it crosses, how long links are taken, and when it is there
+//	transfer from=D to=D bytes=N     prints the level that it crosses, how long it occupies links, and when it arrives
 //	contend a=(D,D) b=(D,D)          prints whether two transfers share a link
 //	all-reduce devices=(D,...) bytes=N    prints the times by one ring, and level by level
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {

@@ -26,8 +26,8 @@ type storyWorld struct {
 // Do implements storytest.World.
 //
 //	file name=F                                 writes a file
-//	open name=F [seed=N context=N]              opens it: how many samples, which classes
-//	batch step=N of=N [first=N rows=N test]     rows of a step's batch of so many
+//	open name=F [seed=N context=N]              opens it; prints how many samples and which classes it has
+//	batch step=N of=N [first=N rows=N test]     prints rows of a step's batch, which has `of` rows
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	var name string
 	d.MaybeScanArgs(t, "name", &name)

@@ -277,7 +277,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	}
 	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before) // a pass takes longer than the least time of all of them
 	if !known {
-		// The first pass in halves allocates the gradients and new sizes of memory.
+		// The first pass in halves allocates the gradients, and memory of sizes that are new to the allocator.
 		b.clock.counts = false
 		if err := b.drain(b.backward); err != nil {
 			return err

@@ -55,7 +55,7 @@ func TestWhatAVisitTimes(t *testing.T) {
 			t.Errorf("long passes, visit %d: %d in halves, %d that compute again", visit+1, halves[visit], again[visit])
 		}
 	}
-	// If the machine pauses for a moment, the passes of a visit may become long.
+	// If the machine pauses for a moment, the passes of a visit may seem long. So one visit with many passes is enough.
 	halves, again = times(0.02)
 	many := 0
 	for visit := range halves {

@@ -140,7 +140,7 @@ func TestAttentionIsCausal(t *testing.T) {
 	at := m.Index("block0.attention")
 	ctx := &nn.Context{Device: d, Training: true, Layer: at, Rows: 2}
 	for j, p := range m.Layers[at].Params {
-		p.Init.Std *= 20 // makes scores differ
+		p.Init.Std *= 20 // so that attention scores differ
 		ctx.Params = append(ctx.Params, leaf(t, d, p, at, j))
 	}
 	values := make([]float64, 2*6*8)

@@ -44,7 +44,7 @@ type Context struct {
 // Stateful is a Layer that changes buffers and then reads them. When it is recomputed for its backward, its Params
 // contain copies of these buffers with the values of the first time. It may change the copies.
 type Stateful interface {
-	// State returns the positions of those buffers.
+	// State returns the positions in Params of the buffers that the layer changes and then reads.
 	State() []int
 }
 

@@ -55,7 +55,7 @@ func (o *ops) layerNorm(x, gain, shift tensor) tensor {
 	return o.call("millrace::layer_norm", x, gain, shift, 1e-5)
 }
 
-// crossEntropy computes the mean over rows.
+// crossEntropy computes the mean cross entropy over rows.
 func (o *ops) crossEntropy(logits, target tensor) tensor {
 	return o.call("aten::cross_entropy_loss", logits, target)
 }

@@ -146,7 +146,7 @@ func TestLSTMHoldsWhatItsDescriptionSays(t *testing.T) {
 		d.End(inner, out[0].Tensor)
 		want := rows * l.SavedBytes
 		if c.dropout > 0 {
-			want += rows * int64(l.Outputs[0].Shape[1]) * 4 // its mask, the same at all positions
+			want += rows * int64(l.Outputs[0].Shape[1]) * 4 // the layer's mask, which is the same at all positions
 		}
 		// The allocator rounds up to 64 bytes.
 		if got := d.Memory().LiveBytes - before; got < want || got > want+1024 {

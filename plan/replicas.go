@@ -58,12 +58,12 @@ func (s Shard) String() string {
 
 // Gradients says when the replicas of a stage sum gradients.
 //
-// "overlapped" sums them during the last backward, as soon as layers have made them; "behind" after it has ended.
-// "bucket=25MB" is overlapped, with at least that many bytes at once (Li et al., PyTorch Distributed, VLDB 2020,
-// section 3.2.3). Without a size, overlapped uses the runtime's own.
+// "overlapped" sums them during the last backward, as soon as layers have made them; "behind" after the backward has
+// ended. "bucket=25MB" is overlapped, with at least that many bytes at once (Li et al., PyTorch Distributed, VLDB 2020,
+// section 3.2.3). Without a size, overlapped uses the runtime's own size.
 type Gradients string
 
-// The values without a size.
+// These are the values of Gradients without a size.
 const (
 	GradientsOverlapped Gradients = ""
 	GradientsBehind     Gradients = "behind"

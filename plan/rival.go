@@ -10,7 +10,7 @@ import (
 
 // Rival is a plan that lost to the chosen one: the best of its kind.
 type Rival struct {
-	Kind string `json:"kind"` // a schedule, "replicated " plus one, "data parallelism", "one worker" or a planner
+	Kind string `json:"kind"` // a schedule, "replicated " and a schedule, "data parallelism", "one worker" or a planner
 	Name string `json:"name"` // its schedule, stages and workers; also its warm-up if that is not the schedule's own
 	// Stages is the number of stages: 1 means one worker or data parallelism. Like MicroBatches and MicroBatch it is
 	// absent for a formula.

@@ -15,7 +15,7 @@ import (
 // maxCount limits micro-batches and their samples, so that the product of the two does not overflow.
 const maxCount = 1<<28 - 1
 
-// Validate refuses plans that contradict themselves.
+// Validate refuses plans that contradict themselves or have values out of range.
 func (p *Plan) Validate() error {
 	for _, name := range []string{p.Model, p.Planner, p.Schedule} {
 		if err := names.Check(name); err != nil {

@@ -36,7 +36,6 @@ func Names() []string {
 	return names
 }
 
-// find finds an encoding by its name.
 func find(name string) (encoding, error) {
 	for _, e := range encodings {
 		if e.name == name {

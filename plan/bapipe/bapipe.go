@@ -69,7 +69,7 @@ var settings = []plan.Setting{
 
 // options holds the settings after parsing.
 type options struct {
-	schedules      []string // families
+	schedules      []string // families of package schedule
 	search, divide bool
 	features       bool // divide layers only by whole features
 	dataParallel   bool

@@ -266,8 +266,8 @@ func TestChoosesSchedules(t *testing.T) {
 	if err != nil || p.Schedule != "so" || p.Stages[0].Warmup != 4 {
 		t.Fatalf("got %+v, %v; want SO", p, err)
 	}
-	// A stage of two layers needs 400 bytes for 2w, and 20 bytes for each micro-batch. The first stage holds 2
-	// micro-batches with SNO and 4 with SO.
+	// A stage of two layers needs 400 bytes for weights and gradients (2w), and 20 bytes for each micro-batch. The
+	// first stage holds 2 micro-batches with SNO and 4 with SO.
 	r.Cluster.DeviceTypes["d"] = cluster.DeviceType{MemoryBytes: 459}
 	p, err = find(context.Background(), r)
 	if err != nil || p.Schedule != "1f1b" || p.Stages[0].Warmup != 2 {

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/profile/board"
 )
 
-// chain is a chain of stages with a model's costs, for one micro-batch size and schedule. Each stage is on one
-// device or, with several chains side by side, on one device of each.
+// chain is a chain of stages with a model's costs, for one micro-batch size and schedule. Each stage is on one device
+// or, with several chains side by side, on one device of each chain.
 type chain struct {
 	p       *profile.Profile
 	c       *cluster.Cluster

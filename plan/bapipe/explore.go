@@ -111,7 +111,7 @@ func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []bounda
 	n := len(h.p.Layers)
 	threshold := x.o.threshold
 	if threshold == 0 {
-		// The most bytes that every link of the chain carries there and back within T.
+		// The threshold is the most bytes that every link of the chain carries there and back within T.
 		T := h.ideal()
 		most := slices.Max(h.cut)
 		threshold = int64(searchBytes(most, func(bytes int64) bool {

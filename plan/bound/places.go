@@ -21,7 +21,7 @@ type place struct {
 // move adds one stage to a path.
 type move struct {
 	to, devices int
-	set         int // index in places.sets: the groups of its devices
+	set         int // index in places.sets, which has the numbers of its devices by group
 	way         way
 	away        int  // for a spread stage: its devices outside the group of the local stage before it
 	elsewhere   bool // in another group than the path was in last

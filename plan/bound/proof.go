@@ -26,7 +26,7 @@ type Proof struct {
 // Term is an argument of a bound.
 type Term string
 
-// The arguments of a bound, and the types that explain them.
+// These are the arguments of a bound, with the declarations whose comments explain them.
 const (
 	Work   Term = "work"   // all devices compute all the time; see Step
 	Stages Term = "stages" // the time of one stage or cut; see serverBound

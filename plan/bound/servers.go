@@ -218,7 +218,7 @@ func (s *serverBound) reached(T float64) bool {
 		offers[c] = make([]int, W+1)
 	}
 	for k := 0; k < n; k++ {
-		fewest := make([]int, s.size+1) // devices used, by kind of the stage before
+		fewest := make([]int, s.size+1) // fewest devices used, by kind of the previous stage
 		some := k == 0
 		for c := range fewest {
 			fewest[c] = W + 1

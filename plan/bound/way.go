@@ -139,7 +139,7 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 		a.links, a.far = f.far, f.oneLink
 	}
 	a.latency, a.every = 2*fastest(a.links, 0), 2*f.transferS(k, d, r, a.links)
-	tail, one := a.every, a.every // one: for a device of which nothing else is known
+	tail, one := a.every, a.every // one is for a device of which nothing else is known
 	if f.split {
 		a.named = max(a.every, f.thereAndBack(k, from.last, r, a.links))
 		if tail = a.named; a.far {

@@ -124,7 +124,7 @@ func microBatches(r plan.Request) []int {
 		slices.Sort(sizes)
 	}
 	if len(sizes) == 0 {
-		return []int{r.Batch} // the profile then returns its own error
+		return []int{r.Batch} // the profile then refuses this size, with an error that says why
 	}
 	for len(sizes) > maxSizes { // drop every other one but keep the extremes
 		var fewer []int

@@ -32,14 +32,14 @@ type set struct {
 	used     int
 	rest     group // all other devices
 	extended bool
-	first    int32 // index of its first move, and their number
+	first    int32 // index of its first move; moves is their number
 	moves    int
 }
 
 // move adds one stage after a set.
 type move struct {
-	to   int32 // the set including it
-	step int   // index of its number of devices in steps
+	to   int32 // the set with the stage's devices
+	step int   // index in steps of the stage's number of devices
 	mine group
 	rest *cluster.Line  // transfer to all remaining devices; nil until needed
 	next []cluster.Line // transfer to the devices of each following move; nil until needed

@@ -94,7 +94,7 @@ type bounds struct {
 	least, most int64          // memory of the smallest and of the largest device; 0 means no limit
 }
 
-// row fills in all numbers of devices after one start.
+// row computes the bounds for the layers from one start on, for each number of remaining devices.
 func (b *bounds) row(starts []int, i int, out *rests) {
 	n, G, from := len(b.p.Layers), len(b.typeOf), starts[i]
 	low := max(1, int(math.Ceil(b.fastest[from]/b.rate)))
@@ -103,7 +103,7 @@ func (b *bounds) row(starts []int, i int, out *rests) {
 		low, high = G, G
 	}
 	unit := b.steps[0]
-	low += ((G-low)%unit + unit) % unit // leave out whole units of devices
+	low += ((G-low)%unit + unit) % unit // the numbers of remaining devices are G less whole units
 	most := float64(b.steps[len(b.steps)-1])
 	for j := i + 1; j < len(starts) && (b.fastest[from]-b.fastest[starts[j]])/most <= b.rate; j++ {
 		behind := out.of[j*(G+1):]

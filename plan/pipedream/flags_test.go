@@ -38,7 +38,7 @@ func (f publishedFlags) settings() map[string]string {
 	return set
 }
 
-// bySegment returns a quantity for every segment from state i to j. The states hold its running sums.
+// bySegment returns a quantity for every segment from state i to j. The states have running sums of that quantity.
 func bySegment(list []profile.State, of func(profile.State) float64) [][]float64 {
 	n := len(list)
 	out := make([][]float64, n+1)

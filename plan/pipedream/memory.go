@@ -16,7 +16,8 @@ type held struct {
 	bytes       float64
 }
 
-// probedStates limits the states in the search for the least memory limit, which solves about forty times.
+// probedStates limits the states in the search for the least memory limit, which solves the recursion about forty
+// times.
 const probedStates = 384
 
 // refusal says how far the best plan exceeds the memory and where, or that no memory would be enough. It finds the

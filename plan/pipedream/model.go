@@ -21,7 +21,7 @@ type model struct {
 	levels  []level
 	list    []profile.State
 	ids     []int    // index of each listed state in the profile's states
-	before  []uint64 // bit j*words+i: state i is a strict ancestor of state j
+	before  []uint64 // bit i of the words from j*words on: state i is a strict ancestor of state j
 	words   int
 	dropped int
 	chain   bool // every state is an ancestor of all later ones

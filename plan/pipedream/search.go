@@ -31,7 +31,7 @@ type search struct {
 	inner    []segments  // by level k > 0: times of segments on one worker
 	received [][]float64 // by level: receives(level, k, 1)
 	weights  []float64   // most parameter bytes of all states up to k
-	fullest  held        // of the last plan that trace wrote
+	fullest  held        // fullest segment of the last plan that trace wrote
 }
 
 // row holds A^k(i -> j, r) for one i; +Inf if out of reach.

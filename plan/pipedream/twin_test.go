@@ -30,7 +30,7 @@ func TestArtifactTwin(t *testing.T) {
 		{"pipedream-alexnet.txt", 256, 6, [][]int{{4}, {4, 4}, {2, 3, 2}}},
 		{"pipedream-vgg16.txt", 128, 6, [][]int{{4}, {4, 4}, {2, 3, 2}}},
 		{"pipedream-gnmt.txt", 32, 6, [][]int{{4}, {4, 4}, {2, 3, 2}}},
-		{"pipedream-resnet50.txt", 128, 1, [][]int{{2, 2}}}, // 240 states: the twin takes a second a level
+		{"pipedream-resnet50.txt", 128, 1, [][]int{{2, 2}}}, // 240 states, for which the literal recursion is slow
 	} {
 		p := plantest.ReadProfile(t, c.file, c.batch)
 		for range c.times {

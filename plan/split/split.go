@@ -1,8 +1,8 @@
 // Package split cuts a chain of layers into stages on one device each.
 //
-// Input: a profile, a cluster, the number of stages and what they hold in flight. Output: the plan whose slowest
-// stage or transfer is fastest (Pipeline), or the whole model on every device (DataParallel). Errors: more stages
-// than layers or devices, and a plan.MemoryError if nothing fits.
+// Input: a profile, a cluster, and the number of stages with the micro-batches that each has in flight. Output: the
+// plan whose slowest stage or transfer is fastest (Pipeline), or the whole model on every device (DataParallel).
+// Errors: more stages than layers or devices, and a plan.MemoryError if nothing fits.
 package split
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Limits holds what a split must keep to.
+// Limits holds the given numbers of a split: its stages, its micro-batches, and what counts for memory.
 type Limits struct {
 	Stages       int
 	MicroBatch   int // samples

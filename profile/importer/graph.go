@@ -16,7 +16,7 @@ type node struct {
 	parameters          int64
 	from                []int // the nodes that it reads, each once
 	readers             int
-	input, unused       bool // removed
+	input, unused       bool // removed as an input, or because nothing reads it
 }
 
 // graph holds a file's nodes, in the file's order.

@@ -32,7 +32,7 @@ const (
 // Tests that do not check measurements set it lower.
 var QuickS = 9.5
 
-// sitting is a sitting under way.
+// sitting is the state of a sitting while Extend measures.
 type sitting struct {
 	*Record
 	Options
@@ -182,7 +182,7 @@ func (s *sitting) firstS(size int) float64 {
 	return tookS * float64(size) / float64(near)
 }
 
-// If passes are long, a first visit makes this many; later visits take laterPart of its time.
+// If passes are long, a first visit makes this many passes; later visits take laterPart of its time.
 const (
 	firstPasses = 5
 	laterPart   = 0.6

@@ -28,7 +28,7 @@ type Record struct {
 	Engine      string `json:"engine"`
 	Device      string `json:"device"`
 	Concurrency int    `json:"concurrency"` // workers that computed at once
-	Threads     int    `json:"threads"`     // of each
+	Threads     int    `json:"threads"`     // of each worker
 
 	Sittings []Sitting `json:"sittings"`
 	Updates  []Updates `json:"updates"`

@@ -17,7 +17,7 @@ import (
 // Candidate is one of the plans that the published search compares.
 type Candidate struct {
 	Pipelines int // rp: every stage has devices for this many pipelines side by side
-	// Stages are in states. A stage's End is the next stage's First, or the last state.
+	// Stages have numbers of states. A stage's End is the next stage's First or, for the last stage, the last state.
 	Stages  []Stage
 	Speedup float64 // compute of the whole batch / the estimated latency
 	Block   float64 // the slowest stage or transfer for the whole batch, in seconds
@@ -34,7 +34,7 @@ type DP struct {
 	NoOverlap        float64
 	P3InfiniteMemory float64 // backward and next forward hide all-reduces
 	P3               float64 // the same, but only in the last accumulation step
-	NormalOverlap    float64 // the last accumulation step's backward hides them
+	NormalOverlap    float64 // the last accumulation step's backward hides all-reduces
 	MaxBatch         int     // samples that fit one device
 	AccumulationSize int     // samples of one accumulation step; 0 means that not even one sample fits
 }
@@ -48,7 +48,7 @@ type Answer struct {
 	Order         []int // state by its position in the published code's order
 	Candidates    []Candidate
 	Best          int // index in Candidates, the highest speedup
-	BestMulti     int // best of those with several stages; -1 means none
+	BestMulti     int // index of the best candidate with several stages; -1 means none
 	TotalComputeS float64
 	DP            DP
 	// Limited says that a stage of a straight pipeline could be on more than MaxWays sets of devices. Then only the

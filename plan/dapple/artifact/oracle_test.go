@@ -53,8 +53,8 @@ type publishedRun struct {
 	}
 }
 
-// TestArtifactAnswersAsPublished compares every run of the published planner that
-// the oracles hold: each candidate, the plan layer by layer, and data parallelism.
+// TestArtifactAnswersAsPublished compares Search with every run of the published planner in the oracles: each
+// candidate, the plan layer by layer, and data parallelism.
 func TestArtifactAnswersAsPublished(t *testing.T) {
 	for name, want := range shared.Oracles[publishedRun](t, "dapple_*") {
 		t.Run(name, func(t *testing.T) {

@@ -147,8 +147,8 @@ func newInput(p *profile.Profile, c *cluster.Cluster, batch int, k Constants) (*
 // rounding of sums, which must not choose the plan.
 const sameBlock = 1e-12
 
-// bipartition is compute_bipartition. It tries every cut into two stages, every number of devices before it, and
-// every placement of both, by the analytical speedup. Here transfers count a_k once.
+// bipartition is compute_bipartition. It tries every cut into two stages, every number of devices before it, and every
+// placement of both, by the analytical speedup. A transfer counts the bytes of the cut only once here.
 func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err error) {
 	N, G := len(a.compute), len(a.at.Of)
 	// All costs are proportional to the bytes, so a placement's costs per byte are computed once for all cuts.
@@ -181,7 +181,7 @@ func (a *input) bipartition(ctx context.Context) (best Candidate, ok bool, err e
 				length := block*(M-1) + a.total()/M + s.sent*a.output[l]/M
 				speedup = a.total() / (length + max(0, s.sum1*reduced, s.sum2*reduced2-block))
 			}
-			if chosen == nil || speedup >= most*(1-sameBlock) { // the last of equal ones, as the original's max_by_key
+			if chosen == nil || speedup >= most*(1-sameBlock) { // the last of equal ones wins, as in the original's max_by_key
 				chosen, most, cut = s, speedup, l
 			}
 		}

@@ -92,8 +92,8 @@ func (s *Layout) All() Taken {
 // equal sets are listed once.
 //
 //	fresh first:   servers with nothing taken, in order, each as far as needed
-//	append first:  servers with something taken, likewise
-//	scatter first: one device of each server of the Scatter rule that has some left, round and round
+//	append first:  servers with something taken, in order, each as far as needed
+//	scatter first: one device from each server of the Scatter rule that has some left, repeated
 func (s *Layout) Place(before Taken, n int) []Taken {
 	var out []Taken
 	keep := func(t Taken, left int) {
