@@ -118,8 +118,8 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 }
 
 // TestCloudsHaveRails: a p4d server has four interfaces of 12.5 GB/s. The 16 GPUs of two servers sum 1 GB by moving 2 x
-// 15/16 of it over 50 GB/s, plus the latencies of two trees or rings. GPUs 0 and 1 share an interface; GPUs 0 and 2 do
-// not.
+// 15/16 of it over 50 GB/s. The latencies of two trees or rings are added. GPUs 0 and 1 share an interface; GPUs 0 and
+// 2 do not.
 func TestCloudsHaveRails(t *testing.T) {
 	c, err := Preset("aws-p4d-24xlarge")
 	if err != nil {

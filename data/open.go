@@ -26,8 +26,8 @@ func Builtins() []Builtin {
 	}
 }
 
-// Open opens a data set. spec is "digits" (shipped), "fashion-mnist" (Debian's package), or a path. A path is a folder
-// of MNIST-style IDX files, a .csv or .csv.gz file whose last column is the class, or an .npz or .safetensors file of
+// Open opens a data set. spec is "digits" (shipped), "fashion-mnist" (Debian's package), or a path. A folder has
+// MNIST-style IDX files. A .csv or .csv.gz file has the class in its last column. An .npz or .safetensors file has
 // arrays. Any other file is read as a text of bytes or tokens.
 func Open(spec string, o Options) (*Set, error) {
 	set, err := open(spec, o)

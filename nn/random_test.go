@@ -80,8 +80,8 @@ func TestAMaskSlicedIsTheMask(t *testing.T) {
 	}
 }
 
-// TestMasksAreCounted: a mask's bits come from counters. They are a chain of SplitMix64's finalizer over the numbers of
-// the micro-batch and of the row, and over the number of each group of four elements.
+// TestMasksAreCounted: a mask's bits come from counters. A chain of SplitMix64's finalizer runs over the numbers of the
+// micro-batch, of the row, and of each group of four elements.
 func TestMasksAreCounted(t *testing.T) {
 	mix := func(z uint64) uint64 {
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

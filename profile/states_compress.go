@@ -86,7 +86,8 @@ func CompressedStatesTo(p *Profile, costs []Cost, few int) (*States, error) {
 	return with(len(cheapest), MaxStates)
 }
 
-// absorbable lists the layers that may be absorbed, those with the least time and then the fewest parameters first.
+// absorbable lists the layers that may be absorbed, by ascending time. Layers of equal time are in the order of their
+// parameter bytes.
 func (g *graph) absorbable() []int {
 	var out []int
 	for z, from := range g.pred {

@@ -101,7 +101,8 @@ func (n counted) check() error {
 	return nil
 }
 
-// mostSpread is the largest accepted Profile.PaceSpread. A worker that is slower than this has stopped.
+// mostSpread is the largest accepted Profile.PaceSpread. A worker that is slower than the mean by this factor has
+// stopped.
 const mostSpread = 100.0
 
 // validMachine refuses values that no measurement of a machine can have.

@@ -1,22 +1,25 @@
 // Package pipedream is PipeDream's optimizer (SOSP'19, section 3.1).
 //
-// It finds the least time of the slowest stage for one minibatch, over all partitions into stages of
+// It finds the least time of the slowest stage for one minibatch. It considers all partitions into stages of
 // consecutive states and all numbers of replicas, level by level from the innermost:
 //
 //	T^k(i->j, m) = 1/m max( A^(k-1)(i->j, m_(k-1)), 2 (m-1) sum|w_l| / B_k )
 //	A^k(i->j, m) = min( T^k(i->j, m), min over s, m' of max( A^k(i->s, m-m'), 2 a_s / B_k, T^k(s+1->j, m') ) )
 //
+// A^k is the least time of states i to j on m workers of level k, and T^k the time of one stage of them on m replicas.
+// B_k is the level's bandwidth, w_l are a layer's weights, and a_s is the output of state s.
+//
 // In the printed formula T^k(i->j, m) itself is not a candidate, so data parallelism could never result. Here it is
-// one. Formula "artifact" is the published optimizer_graph_hierarchical.py, term by term. Compute and
-// synchronisation are added up. The volume is 4 (m-1) W / m. A stage that was not cut divides it once more by the
-// number of workers of the next inner level. Transfers exist only with a compression ratio and are divided by the
-// stage's replicas. What the stage sends is charged too, unless the stage ends with the last state. Cuts need only
-// be ancestors of the state where the rest ends. Each difference is a separate setting. model.go has the terms, and
+// one. Formula "artifact" is the published optimizer_graph_hierarchical.py, term by term. Compute and synchronisation
+// are added up. The volume is 4 (m-1) W / m for W bytes of weights. A stage that was not cut divides it once more by
+// the number of workers of the next inner level. Transfers exist only with a compression ratio and are divided by the
+// stage's replicas. What the stage sends is charged too, unless the stage ends with the last state. Cuts need only be
+// ancestors of the state where the rest ends. Each difference is a separate setting. model.go has the terms, and
 // search.go the search for the minimum.
 //
 // The paper has only one kind of device. On a cluster with several, this package assumes the speed and memory of the
-// worst of them, and says so in Why. The same holds for links that differ within a level. If no plan keeps to a
-// given limit, it returns a plan.MemoryError.
+// worst of them, and says so in Why. The same holds for links that differ within a level. If no plan keeps to a given
+// limit, it returns a plan.MemoryError.
 package pipedream
 
 import (

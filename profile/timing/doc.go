@@ -4,15 +4,15 @@
 // may be empty. Output: the Record with what was missing, and a profile made from it. Errors: records of another model
 // or version, damaged files, sizes and passes below 1.
 //
-// A Record is for one model on one kind of machine, with a number of workers that compute at once and a number of
-// threads of each. The costs of layers depend only on these and the micro-batch. They do not depend on the batch, on
-// how many workers wait for a core, or on the data. Updates also depend on the optimizer, and are kept for each. The
-// costs of the wire do not depend on the model; a Links holds them for a machine.
+// A Record is for one model on one kind of machine, and for the numbers of concurrent workers and of their threads. The
+// costs of layers depend only on these and the micro-batch. They do not depend on the batch, on how many workers wait
+// for a core, or on the data. Updates also depend on the optimizer, and are kept for each. The costs of the wire do not
+// depend on the model; a Links holds them for a machine.
 //
 // A sitting is one period of measuring. It consists of rounds, and in each round every size has its turn. On a machine
 // that others use, speed changes every second and every hour. So sizes are compared within rounds, and sittings by the
 // sizes that they have in common. A sitting with only new sizes therefore also visits a known one.
 //
-// Duties of the caller: store the Record each time Extend calls Keep, run only one sitting at a time on a machine, and
-// use a new Machine name for a machine with other speeds.
+// The caller must store the Record each time Extend calls Keep. Only one sitting may run at a time on a machine. A
+// machine with other speeds needs a new Machine name.
 package timing

@@ -46,8 +46,8 @@ type move struct {
 	rate float64 // seconds per byte sent to it
 }
 
-// cell is one entry of the search's table: a pipeline of states 0..j on m devices. Among those that take the same
-// devices, its slowest part is the fastest.
+// cell is one entry of the search's table: a pipeline of states 0..j on m devices. Among the pipelines that take the
+// same devices, it is the one whose slowest part is fastest.
 type cell struct {
 	*place
 	block float64
