@@ -68,8 +68,8 @@ func (c *Cluster) Limited(bytes int64) *Cluster {
 // Unlimited returns the cluster without memory limits.
 func (c *Cluster) Unlimited() *Cluster { return c.WithMemory(func(int64) int64 { return 0 }) }
 
-// WithMemory returns the cluster with changed memory sizes. It calls of with the memory of each device type and node,
-// and uses the result.
+// WithMemory returns the cluster with other memory sizes. The function of maps the memory of a device type or node to
+// its new memory.
 func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	other := *c
 	other.DeviceTypes = map[string]DeviceType{}

@@ -156,7 +156,7 @@ func (s *SettingsReader) chosen(name, text string) string {
 	return text
 }
 
-// Number returns a finite number that is at least least.
+// Number returns a setting as a finite number, at least as large as `least`.
 func (s *SettingsReader) Number(name string, least float64) float64 {
 	v, err := strconv.ParseFloat(s.Text(name), 64)
 	if err != nil || !(v >= least) || math.IsInf(v, 0) {
@@ -165,12 +165,12 @@ func (s *SettingsReader) Number(name string, least float64) float64 {
 	return v
 }
 
-// Positive returns a finite number above 0, which is safe to divide by.
+// Positive returns a setting as a finite number above 0, which is safe to divide by.
 func (s *SettingsReader) Positive(name string) float64 {
 	return s.Number(name, math.SmallestNonzeroFloat64)
 }
 
-// Count returns a whole number from least to most; 3e4 is accepted.
+// Count returns a setting as a whole number from `least` to `most`; 3e4 is accepted.
 func (s *SettingsReader) Count(name string, least, most int) int {
 	v := s.Number(name, float64(least))
 	if !(v == math.Trunc(v)) || v > float64(most) {
@@ -180,7 +180,8 @@ func (s *SettingsReader) Count(name string, least, most int) int {
 	return int(v)
 }
 
-// Bytes returns a size of at least 1. It accepts a unit, 16GiB, or a plain number as in the artifacts, 16e9.
+// Bytes returns a setting as a size of at least 1. It accepts a unit, 16GiB, or a plain number as in the artifacts,
+// 16e9.
 func (s *SettingsReader) Bytes(name string) float64 {
 	if n, err := cluster.ParseBytes(s.Text(name)); err == nil && n >= 1 {
 		return float64(n)

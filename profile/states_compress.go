@@ -48,7 +48,7 @@ func CompressedStates(p *Profile, costs []Cost) (*States, error) {
 	return CompressedStatesTo(p, costs, FewStates)
 }
 
-// CompressedStatesTo is CompressedStates with few in place of FewStates. With more states the result is closer to the
+// CompressedStatesTo is CompressedStates with `few` in place of FewStates. With more states the result is closer to the
 // optimum, but a planner needs time proportional to their square.
 func CompressedStatesTo(p *Profile, costs []Cost, few int) (*States, error) {
 	g, err := newGraph(p, costs)

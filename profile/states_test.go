@@ -27,7 +27,7 @@ func dag(from [][]int, seconds []float64, parameters, outputs []int64) (*Profile
 	return p, costs
 }
 
-// drawDAG draws a connected graph with up to most layers, some of which take no time and have no parameters.
+// drawDAG draws a connected graph of at most `most` layers. Some of them take no time and have no parameters.
 func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 	n := rapid.IntRange(1, most).Draw(t, "layers")
 	from := make([][]int, n)

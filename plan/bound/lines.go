@@ -175,7 +175,7 @@ func (f *fillBound) left(set, k, r int) []float64 {
 	return row
 }
 
-// crosses reports whether micros micro-batches can cross the cut before layer k within T. They start after fill, and
+// crosses reports whether `micros` micro-batches can cross the cut before layer k within T. They start after fill, and
 // the stages before the cut use d devices.
 func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64) bool {
 	if micros == 0 {

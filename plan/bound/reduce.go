@@ -39,8 +39,8 @@ func (l leastReduce) of(bytes int64) float64 {
 	return least
 }
 
-// leastReduces returns the bounds by number of devices, from 0 to most; those for 0 and 1 are empty. The devices are in
-// one group of the first `inside` levels or, with across, in several such groups.
+// leastReduces returns the bounds by number of devices, from 0 to `most`; those for 0 and 1 are empty. The devices are
+// in one group of the first `inside` levels or, with across, in several such groups.
 func leastReduces(c *cluster.Cluster, most, inside int, across bool) []leastReduce {
 	levels, fewest := c.Levels, 0 // with across, some ring of this level or above joins several groups
 	if across {

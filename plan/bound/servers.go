@@ -177,7 +177,7 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 	return k + more
 }
 
-// crosses reports whether micros micro-batches can cross the cut before layer k within T, over one link or over
+// crosses reports whether `micros` micro-batches can cross the cut before layer k within T. They use one link or
 // several.
 func (s *serverBound) crosses(k int, micros float64, links int, T float64) bool {
 	bytes := s.bytes[k] * s.perByte

@@ -243,8 +243,8 @@ func (s *search) chain() (ends []int, devices [][]int) {
 	return ends, devices
 }
 
-// thin chooses cuts and steps so that about most prefixes are planned. It keeps all cuts and steps if that is within
-// most. Otherwise the numbers of devices are multiples of a unit, which is at least a server if there are many servers.
+// thin chooses cuts and steps so that about `most` prefixes are planned. It keeps all cuts and steps if they give no
+// more. Otherwise the numbers of devices are multiples of a unit, which is at least a server if there are many servers.
 // Cuts are then at equal amounts of work, each moved to the nearby cut with the fewest bytes.
 func (s *search) thin(most int) (thinned bool) {
 	n, G := len(s.p.Layers), len(s.typeOf)
@@ -279,7 +279,7 @@ func (s *search) thin(most int) (thinned bool) {
 	return true
 }
 
-// spread returns want cuts at equal amounts of work.
+// spread returns cuts at equal amounts of work; `want` is their number.
 func (s *search) spread(want int) []int {
 	n := len(s.p.Layers)
 	work := func(k int) float64 { return s.forward[0][k] + s.backward[0][k] }
