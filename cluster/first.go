@@ -68,7 +68,7 @@ func (c *Cluster) Limited(bytes int64) *Cluster {
 // Unlimited returns the cluster without memory limits.
 func (c *Cluster) Unlimited() *Cluster { return c.WithMemory(func(int64) int64 { return 0 }) }
 
-// WithMemory returns the cluster with other memory sizes. The function of maps the memory of a device type or node to
+// WithMemory returns the cluster with other memory sizes. The function `of` maps the memory of a device type or node to
 // its new memory.
 func (c *Cluster) WithMemory(of func(own int64) int64) *Cluster {
 	other := *c

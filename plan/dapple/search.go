@@ -279,7 +279,8 @@ func (s *search) thin(most int) (thinned bool) {
 	return true
 }
 
-// spread returns cuts at equal amounts of work; `want` is their number.
+// spread returns at most `want` cuts at about equal amounts of work, each moved to the nearby cut with the fewest
+// bytes.
 func (s *search) spread(want int) []int {
 	n := len(s.p.Layers)
 	work := func(k int) float64 { return s.forward[0][k] + s.backward[0][k] }
