@@ -63,9 +63,9 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 }
 
 // TestCollectivesOfOversubscribedRacks: an all-reduce uses rings or trees. Rings leave a server over its eight ports,
-// and a rack over all its ports. By hand for 8 GB and 16 devices in each rack: each way, 31/32 of the bytes cross links
-// of 8 GB/s together, or the two ports' 2 GB/s. A ring has 28 edges inside servers and 4 of the hall. Trees over four
-// servers cross 2 of the hall's edges and 7 of a server's.
+// and a rack over all its ports. The times are by hand for 8 GB and 16 devices in each rack. Each way, 31/32 of the
+// bytes cross the narrowest links, which have 8 GB/s together, or 2 GB/s if a rack has only two ports. A ring has 28
+// edges inside servers and 4 of the hall. Trees over four servers cross 2 of the hall's edges and 7 of a server's.
 func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	all := make([]int, 32)
 	for i := range all {

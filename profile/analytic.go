@@ -20,8 +20,8 @@ type Analysis struct {
 	// OnChip keeps parameters in on-chip memory, on device types that have it. Parameters that fit there use no memory
 	// bandwidth (BaPipe, section 4.3).
 	OnChip bool
-	// Board holds assumptions about FPGA boards. Roofline makes boards like all other devices: they compute one layer
-	// at a time, forward or backward, and read and write everything in memory.
+	// Board holds assumptions about FPGA boards. Roofline treats boards like other devices: they compute one layer at a
+	// time, forward or backward, and read and write everything in memory.
 	Board    board.Settings
 	Roofline bool
 	// Recurrent makes recurrent layers read their state weights once per position if these exceed the cache. That slows
