@@ -6,10 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// Staleness returns the median and the greatest staleness over all updates, or 0 if Applied is empty. An update's
-// staleness is the number of updates between the weights with which its gradients were computed and itself. all
-// begins with the training's first update, or with the first after a checkpoint, which uses the checkpoint's
-// weights.
+// Staleness returns the median and the greatest staleness over all updates; both are 0 if there are none. An update's
+// staleness is the number of updates that were made before it, but after the weights of its gradients. all must hold
+// every update in order, from the first of the training or the first after a checkpoint.
 func Staleness(all []Applied) (median float64, most int) {
 	if len(all) == 0 {
 		return 0, 0
@@ -23,8 +22,8 @@ func Staleness(all []Applied) (median float64, most int) {
 	return stats.Median(stale), most
 }
 
-// Behind returns by how many steps the references that pipelines saw were behind: the median and the most over all
-// updates. It is 0 if Seen is empty.
+// Behind returns how many steps late the reference was that a pipeline was pulled towards: the median and the most over
+// all records. Both are 0 if there are none.
 func Behind(all []Seen) (median float64, most int) {
 	if len(all) == 0 {
 		return 0, 0

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Updates 0 to 3 of a training, and updates 10 to 12 after a checkpoint.
+// TestStaleness uses updates 0 to 3 of a training, and updates 10 to 12 after a checkpoint.
 func TestStaleness(t *testing.T) {
 	for _, c := range []struct {
 		of     []trace.Applied
@@ -23,7 +23,7 @@ func TestStaleness(t *testing.T) {
 	}
 }
 
-// Pipelines in steps 0, 1, 2 and 9 see the reference after 0, 1, 0 and 7 updates.
+// TestBehind: pipelines in steps 0, 1, 2 and 9 are pulled towards the reference after 0, 1, 0 and 7 of its updates.
 func TestBehind(t *testing.T) {
 	seen := []trace.Seen{{Step: 0}, {Step: 1, Version: 1}, {Step: 2, Version: 0}, {Step: 9, Version: 7}}
 	if median, most := trace.Behind(seen); median != 1 || most != 2 {
@@ -34,8 +34,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// By hand: two trainers take 3 s a step, and one starts a second after the other. Something else runs from 8 s to 20
-// s, between their second and third rounds. Each further step adds 1.5 s.
+// Two trainers take 3 s a step, and one starts a second after the other. From 9 s to 20 s, between their second and
+// third rounds, neither trains. Each further step adds 1.5 s.
 func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 	tl := trace.Timeline{Workers: 3, Stream: true, Applied: make([]trace.Applied, 8)}
 	for k, start := range []float64{0, 1, 3, 4, 20, 21, 23, 24} {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A Timeline, simulated or measured, gives the cause of every gap of every worker.
+// ExampleAllGaps prints the total of each cause for which the workers of a simulated pipeline did not compute.
 func ExampleAllGaps() {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Wrap(2, 1), MicroBatches: 4})
 	if err != nil {

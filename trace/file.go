@@ -66,7 +66,7 @@ func (t *Timeline) objects() int {
 		len(t.Steps) + 2*len(t.Computed) + len(t.Losses) + len(t.Evaluations)
 }
 
-// room passes on at most the number of bytes that a file may have.
+// room is a writer that fails once a file would have more than left bytes.
 type room struct {
 	to   io.Writer
 	left int64

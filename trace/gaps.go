@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Cause is a kind of reason for which a worker waited.
+// Cause is a kind of reason for which a worker did not compute.
 type Cause string
 
 // The causes of a gap, in the order reports list them.
@@ -67,7 +67,7 @@ type Gap struct {
 	// is none.
 	Blocker       string `json:"blocker,omitempty"`
 	BlockerWorker int    `json:"blocker_worker"`
-	Why           string `json:"why"` // a sentence that says it with names and times
+	Why           string `json:"why"` // a sentence that explains the gap, with names and times
 }
 
 // AllGaps returns, by worker, every gap of the Timeline with its reason. The reason comes from the longest recorded
@@ -88,7 +88,7 @@ type resolver struct {
 	startS, endS float64
 	last         *Event              // the first of the events that end last; nil without events
 	own          [][]*Event          // by worker: all of its events, by start
-	byText       map[string][]*Event // every event of an instruction's text
+	byText       map[string][]*Event // events by the text of their instruction
 }
 
 func newResolver(t *Timeline) *resolver {
@@ -125,7 +125,7 @@ func (r *resolver) gaps(worker int) []Gap {
 			continue
 		}
 		if e.StartS-from > negligible {
-			// Events before this gap cannot explain later gaps either, so waits only moves forward.
+			// Events before this gap cannot explain later gaps either, so the index waits only moves forward.
 			for waits < len(events) && events[waits].StartS < from {
 				waits++
 			}
@@ -142,8 +142,8 @@ func (r *resolver) gaps(worker int) []Gap {
 	return out
 }
 
-// explain says why nothing was computed from start to end. next is the event that ended the gap. later is the
-// worker's events that start in the gap or after it.
+// explain says why a worker computed nothing from start to end. next is the event that ended the gap, or nil. later
+// holds the worker's events that start in the gap or after it.
 func (r *resolver) explain(worker int, start, end float64, next *Event, later []*Event) Gap {
 	g := Gap{Worker: worker, StartS: start, EndS: end, Cause: Between, BlockerWorker: -1}
 	if next != nil {
@@ -236,8 +236,8 @@ func (r *resolver) resolve(g *Gap, wait *Event) {
 	}
 }
 
-// weights explains a wait for the newest weights. The gradients were on their way to the server, the server was
-// using them, or the new weights were on their way back.
+// weights explains a wait for the newest weights. In that time the gradients were on their way to the server, the
+// server was using them, or the new weights were on their way back.
 func (r *resolver) weights(g *Gap, wait *Event, blocker *Event, waited string) {
 	g.Cause = WaitTransfer
 	g.Why = fmt.Sprintf("%s waited %s for the newest weights", reader(g, wait), waited)
@@ -247,8 +247,8 @@ func (r *resolver) weights(g *Gap, wait *Event, blocker *Event, waited string) {
 	}
 }
 
-// message explains a wait for activations or gradients: the other stage was still computing, or the message was on
-// its way.
+// message explains a wait for activations or gradients. The sending stage was still computing, or the message was on
+// its way, or the clocks cannot tell which.
 func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited string) {
 	what := "activations"
 	g.Cause = WaitInput
@@ -292,7 +292,7 @@ func (r *resolver) message(g *Gap, wait *Event, f Fields, blocker *Event, waited
 	g.Why += fmt.Sprintf(": %s was done at %s", source.Instruction, terminal.Duration(source.EndS-r.startS))
 }
 
-// reader returns what the wait held up: for a receive, the computation after it.
+// reader returns the instruction that the wait delayed. For a receive it is the computation that ended the gap.
 func reader(g *Gap, wait *Event) string {
 	if kind.Of(wait.Kind).Receives && g.Before != "" {
 		return g.Before
@@ -315,7 +315,8 @@ func (r *resolver) maker(text string, f Fields) *Event {
 	return nil
 }
 
-// find returns the event of that text that ended last before the wait was over, or the first one.
+// find returns the event with an instruction's text that ended last before the wait was over. If none had ended by
+// then, it returns the first one.
 func (r *resolver) find(text string, wait *Event) *Event {
 	var best *Event
 	for _, e := range r.byText[text] {
@@ -346,7 +347,7 @@ func (r *resolver) holders(g *Gap, wait *Event) string {
 		if w == g.Worker || pool != nil && !slices.Contains(pool.Workers, w) {
 			continue
 		}
-		// Look at the last event that starts before at, and at a few before it, since transfers may be in between.
+		// Look at the last 15 events that start before the middle of the wait (at), since transfers may be among them.
 		k, _ := slices.BinarySearchFunc(events, at, func(e *Event, at float64) int { return compare(e.StartS, at) })
 		for i := k - 1; i >= 0 && i > k-16; i-- {
 			if e := events[i]; e.Lane == Compute && IsBusy(e.Kind) && e.StartS <= at && e.EndS > at {
@@ -374,7 +375,7 @@ func (r *resolver) holders(g *Gap, wait *Event) string {
 	return cores
 }
 
-// Idle sums the gaps of one worker by cause, in seconds.
+// Idle returns the total length of one worker's gaps by cause, in seconds.
 func Idle(gaps []Gap) map[Cause]float64 {
 	idle := map[Cause]float64{}
 	for _, g := range gaps {

@@ -124,7 +124,7 @@ func TestUnderstoodBubble(t *testing.T) {
 	}
 }
 
-// Events of two processes have no known order if they are closer than the precision of their clocks.
+// TestAGapAcrossClocks: the order of two processes' events is unknown if they are closer than the clocks' precision.
 func TestAGapAcrossClocks(t *testing.T) {
 	for _, c := range []struct {
 		name    string

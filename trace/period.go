@@ -9,8 +9,8 @@ import (
 )
 
 // Period returns the median time, in seconds, from the end of one settled step to the end of the next. That is what
-// each further step adds to a training. Pairs of steps with an evaluation or a checkpoint between them do not count.
-// With fewer than two steps in a row it is the median length of a step, and 0 without any step.
+// each further step adds to a training. Pairs of steps with an evaluation or a checkpoint between them do not count. If
+// there is no other pair, Period returns the median length of a step, or 0 without any step.
 func (t *Timeline) Period(skip int) float64 {
 	steps := t.Settled(skip)
 	var apart []float64
@@ -23,7 +23,7 @@ func (t *Timeline) Period(skip int) float64 {
 	return stats.Median(apart)
 }
 
-// following returns the positions of steps that directly follow the step before.
+// following returns the positions of steps that begin when the step before them ends, or sooner.
 func following(steps []StepMark) (at []int) {
 	for k := 1; k < len(steps); k++ {
 		if steps[k].Follows(steps[k-1].EndS) {
@@ -33,14 +33,14 @@ func following(steps []StepMark) (at []int) {
 	return at
 }
 
-// Follows reports whether a step begins when another one ends at endS, or sooner. Then no evaluation or checkpoint
-// is between them. The time between such steps is less than a twentieth of a step.
+// Follows reports whether a step begins less than a twentieth of its length after endS, or before endS. endS is the end
+// of another step. Then no evaluation or checkpoint is between the two.
 func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
-// Steady returns the mean time, in seconds, between the ends of consecutive kept steps of a stream. It uses the
-// steps with no evaluation or checkpoint before them, and returns them. busyS is how long each worker computes in a
-// step; it is never longer than stepS. If no two steps are consecutive, there are no steps. If workers have no
-// common steps (Applied), it uses all settled steps and what each adds on average.
+// Steady returns the mean time, in seconds, between the ends of consecutive kept steps of a stream. It uses the steps
+// with no evaluation or checkpoint before them, and returns these steps. busyS is how long each worker computes in a
+// step; it is never longer than stepS. If no two steps are consecutive, Steady returns no steps. If workers have no
+// common steps (Applied), it uses all settled steps, kept or not.
 func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []float64) {
 	if len(t.Applied) > 0 {
 		return t.paced(skip)
@@ -71,7 +71,7 @@ func (t *Timeline) Steady(skip int) (steps []StepMark, stepS float64, busyS []fl
 	return steps, stepS, busyS
 }
 
-// paced is Steady for steps that end in no fixed order.
+// paced does the work of Steady for steps that end in no fixed order.
 func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []float64) {
 	settled := t.Settled(skip)
 	for k, apart := range apart(settled) {
@@ -92,9 +92,9 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 	return steps, max(stepS/n, slices.Max(busyS)), busyS
 }
 
-// apart returns, for steps that end in no fixed order, the time from the end of the step before each. It is -1 for
-// the first step. It is also -1 for a step that no other overlaps for half of its length before it, since an
-// evaluation or a checkpoint was there.
+// apart returns how long after the step before it each step ended, in seconds, for steps that end in no fixed order. It
+// is -1 for the first step. It is also -1 if half a median step passed after the end of the step before, and no
+// remaining step began. Then an evaluation or a checkpoint was there.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))
 	for k := range order {
@@ -102,7 +102,7 @@ func apart(steps []StepMark) []float64 {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(steps[a].EndS, steps[b].EndS) })
 	out, pause := slices.Repeat([]float64{-1}, len(steps)), medianLength(steps)/2
-	begins := math.Inf(1) // earliest start of the steps that end later, or now
+	begins := math.Inf(1) // earliest start of this step and of those that end later
 	for i := len(order) - 1; i > 0; i-- {
 		s, before := steps[order[i]], steps[order[i-1]]
 		if begins = min(begins, s.StartS); begins <= before.EndS+pause {
@@ -112,11 +112,11 @@ func apart(steps []StepMark) []float64 {
 	return out
 }
 
-// Took returns how long each settled step took, in seconds: from the end of the step before it to its own end. That
-// is what it adds to a training, even if it begins before the other ends. If an evaluation or a checkpoint lies
-// between the two, or the step before has no mark, it is the time from its start to its end.
+// Took returns how long each settled step took, in seconds: from the end of the step before it to its own end. That is
+// what the step adds to a training, even if the two overlap. If an evaluation or a checkpoint lies between the two, or
+// the step before has no mark, it is the time from the step's start to its end.
 //
-// If workers have no common steps, it is the average over the last steps, one of each trainer.
+// If workers have no common steps, it is the average over as many last steps as there are trainers.
 func (t *Timeline) Took(skip int) []float64 {
 	if len(t.Applied) > 0 {
 		return t.rounds()[len(t.Steps)-len(t.Settled(skip)):]
@@ -141,7 +141,7 @@ func medianLength(steps []StepMark) float64 {
 	return stats.Median(lengths)
 }
 
-// rounds is Took for steps that end in no fixed order.
+// rounds does the work of Took, for all steps, if they end in no fixed order.
 func (t *Timeline) rounds() []float64 {
 	each, trainers := apart(t.Steps), max(1, t.Workers-1)
 	order := make([]int, len(each))

@@ -18,7 +18,7 @@ func (t *Timeline) OnClock(offsetS, drift float64) {
 	}
 }
 
-// Process returns the process of a worker; 0 if the Timeline does not say.
+// Process returns the process of a worker, or 0 if the Timeline does not say.
 func (t *Timeline) Process(worker int) int {
 	if len(t.Places) == 0 {
 		return 0
@@ -26,7 +26,7 @@ func (t *Timeline) Process(worker int) int {
 	return t.Places[worker].Process
 }
 
-// Where says where a worker was: "rank 1 on host b". It is "" if there is one process and no host name.
+// Where says where a worker was, for instance "rank 1 on host b". It is "" if there is one process and no host name.
 func (t *Timeline) Where(worker int) string {
 	if len(t.Places) == 0 {
 		return ""
@@ -34,7 +34,7 @@ func (t *Timeline) Where(worker int) string {
 	return t.NameOf(t.Places[worker].Process)
 }
 
-// NameOf returns a name for a process in texts.
+// NameOf returns the name of a process for texts. It is "" if there is one process and no host name.
 func (t *Timeline) NameOf(process int) string {
 	host := t.Processes[process].Host
 	switch {
@@ -46,8 +46,8 @@ func (t *Timeline) NameOf(process int) string {
 	return fmt.Sprintf("rank %d on host %s", process, host)
 }
 
-// WithinS returns the largest error of the difference between times of two workers, in seconds. For events closer
-// than that, the order is unknown. It is 0 within a process, which has one clock.
+// WithinS returns the largest error of the difference between times of two workers, in seconds. If two events are
+// closer than that, their order is unknown. The error is 0 within a process, which has one clock.
 func (t *Timeline) WithinS(a, b int) float64 {
 	if one, other := t.Process(a), t.Process(b); one != other {
 		return t.Processes[one].ErrorS + t.Processes[other].ErrorS

@@ -7,8 +7,8 @@ import (
 	"sort"
 )
 
-// Busy returns how long each worker computed between startS and endS, in seconds. Compute events of one worker do
-// not overlap, so it is a sum.
+// Busy returns how long each worker computed between startS and endS, in seconds. Compute events of one worker do not
+// overlap, so Busy adds up their lengths.
 func (t *Timeline) Busy(startS, endS float64) []float64 {
 	return t.busyIn([]window{{startS, endS}})[0]
 }
@@ -35,8 +35,8 @@ func (t *Timeline) busyIn(windows []window) (busy [][]float64) {
 	return busy
 }
 
-// StepBusy returns how long each worker computed in each step, as [step mark][worker], in seconds. It takes
-// Computed, or else the events, or else zeros. It needs one pass over the events for any number of steps.
+// StepBusy returns how long each worker computed in each step, as [step mark][worker], in seconds. The times come from
+// Computed, and for steps without it from the events. StepBusy reads the events once, for any number of steps.
 func (t *Timeline) StepBusy() [][]float64 {
 	steps := make([][]float64, len(t.Steps))
 	at := make(map[int]int, len(t.Steps))
@@ -89,8 +89,8 @@ func (t *Timeline) Extent() (startS, endS float64) {
 	return startS, endS
 }
 
-// Settled returns the steps after the first skip ones, when caches and threads are warm. If there are no more than
-// skip steps, it returns all.
+// Settled returns the steps after the first skip ones, during which caches and threads warm up. If there are no more
+// than skip steps, it returns all.
 func (t *Timeline) Settled(skip int) []StepMark {
 	if skip < len(t.Steps) && skip > 0 {
 		return t.Steps[skip:]
@@ -98,8 +98,8 @@ func (t *Timeline) Settled(skip int) []StepMark {
 	return t.Steps
 }
 
-// StepTimes returns how long each of the last n steps takes, in seconds, from its start to its end. In a stream,
-// whose steps overlap, it is the time from the end of the step before; the first of several is then left out.
+// StepTimes returns how long each of the last n steps takes, in seconds, from its start to its end. Steps of a stream
+// overlap, so there it is the time from the end of the step before. The first of several steps is then left out.
 func (t *Timeline) StepTimes(n int) []float64 {
 	steps := t.Steps[max(0, len(t.Steps)-n):]
 	var took []float64
@@ -114,9 +114,9 @@ func (t *Timeline) StepTimes(n int) []float64 {
 	return took
 }
 
-// Nearest returns the settled step with kept events whose time is nearest to tookS, and that time itsS, in seconds.
-// A long run keeps the events of few steps, and a step without events cannot be drawn. Of two equally near it takes
-// the earlier. ok is false if there is none.
+// Nearest returns the settled step whose time is nearest to tookS, and that time itsS, in seconds. A long run keeps the
+// events of few steps, and a step without events cannot be drawn. So only steps with kept events count, if there are
+// any. If two are equally near, Nearest returns the earlier one. ok is false if there is no step.
 func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
 	steps, took := t.Settled(skip), t.Took(skip)
 	kept := map[int]bool{}
@@ -148,12 +148,12 @@ func (t *Timeline) Kept(skip int) []StepMark {
 	return out
 }
 
-// OfStep reports whether an event is a computation of a training step. An evaluation is not; it comes after one.
+// OfStep reports whether an event is a computation of a training step. An evaluation, which comes after a step, is not.
 func OfStep(e *Event) bool {
 	return e.Lane == Compute && IsBusy(e.Kind) && e.Kind != "EV"
 }
 
-// Mark returns the mark of a step.
+// Mark returns the mark of a step, or an error that says which steps have one.
 func (t *Timeline) Mark(step int) (StepMark, error) {
 	for _, s := range t.Steps {
 		if s.Step == step {
@@ -167,10 +167,10 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 		StepNumber(t.Steps[0].Step), StepNumber(t.Steps[len(t.Steps)-1].Step))
 }
 
-// Window returns the part of a Timeline between startS and endS, with times counted from startS. Events that cross
-// its edges are cut there, since a worker may begin the next step while another ends this one. Memory starts with
-// what was held just before startS. Peaks and stragglers are those of the whole Timeline. Losses and evaluations of
-// steps that end outside are left out.
+// Window returns the part of a Timeline between startS and endS, with times counted from startS. Events that cross its
+// edges are cut there, since a worker may begin the next step while another ends this one. Memory starts with what was
+// held just before startS. Peaks and stragglers are those of the whole Timeline. Steps that are not wholly inside are
+// left out, with their losses and evaluations.
 func (t *Timeline) Window(startS, endS float64) *Timeline {
 	if endS < startS {
 		endS = startS
@@ -182,7 +182,7 @@ func (t *Timeline) Window(startS, endS float64) *Timeline {
 		if e.EndS < startS || e.StartS > endS {
 			continue
 		}
-		// An event outside that only touches the window does not count.
+		// An event that lies outside and only touches the window does not count.
 		if e.EndS > e.StartS && (e.EndS == startS || e.StartS == endS) {
 			continue
 		}
@@ -248,8 +248,8 @@ func (t *Timeline) Step(step int) (*Timeline, error) {
 	return t.Window(m.StartS, m.EndS), nil
 }
 
-// Sort orders events by start, then worker, lane, end and text, and memory samples by time. So the same run written
-// by several workers gives the same file.
+// Sort orders events by start, then worker, lane, end and text, and memory samples by time. So the same run gives the
+// same file, whichever workers wrote it.
 func (t *Timeline) Sort() {
 	slices.SortStableFunc(t.Events, func(a, b Event) int {
 		switch {
@@ -283,9 +283,9 @@ func compare[T float64 | Lane | string](a, b T) int {
 }
 
 // Merge combines Timelines of the same run, each written by the workers of one process. All must use the same clock;
-// OnClock converts one to it. A step runs from the earliest start to the latest end that any part marks. Losses and
-// evaluations of a step come from the first part that has them. The workers' places and stragglers come from the
-// first part. Merge refuses parts that disagree on workers, stages, model or source.
+// OnClock converts a Timeline to it. A step runs from the earliest start to the latest end that any part marks. Losses
+// and evaluations of a step come from the first part that has them. The workers' places and stragglers come from the
+// first part. Merge refuses parts that disagree on version, workers, stages, model or source.
 func Merge(parts ...*Timeline) (*Timeline, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("trace: nothing to merge: want at least one Timeline")
@@ -350,7 +350,7 @@ func Merge(parts ...*Timeline) (*Timeline, error) {
 	return &out, nil
 }
 
-// highest returns the larger of each pair; a missing list counts as zeros.
+// highest returns the larger of each pair of numbers; missing numbers count as zeros.
 func highest[T int | int64 | float64](a, b []T) []T {
 	if len(a) < len(b) {
 		a = append(slices.Clone(a), make([]T, len(b)-len(a))...)

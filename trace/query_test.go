@@ -23,8 +23,8 @@ func even(stages, micro int) tracetest.Pipeline {
 	return p
 }
 
-// TestBubbleOfTheTextbook: 1F1B of S equal stages idles for (S-1)/(M+S-1) of the time. Narayanan et al. (SC 2021,
-// §2.2) give it as (S-1)/M of the ideal time.
+// TestBubbleOfTheTextbook: 1F1B of S equal stages and M micro-batches idles for (S-1)/(M+S-1) of the time. Narayanan et
+// al. (SC 2021, §2.2) give the idle time as (S-1)/M of the ideal time.
 func TestBubbleOfTheTextbook(t *testing.T) {
 	for _, c := range []struct{ stages, micro int }{{1, 4}, {2, 1}, {2, 8}, {4, 8}, {6, 3}} {
 		tl := even(c.stages, c.micro).Timeline()
@@ -111,7 +111,8 @@ func TestWindowIsOneStep(t *testing.T) {
 	}
 }
 
-// TestWindowCutsAtItsEdges: worker 1 begins the next step while worker 0 ends this one.
+// TestWindowCutsAtItsEdges: an event that crosses an edge of the window is cut there. Worker 1 begins the next step
+// while worker 0 ends this one.
 func TestWindowCutsAtItsEdges(t *testing.T) {
 	tl := timeline(at(0, "0F0", 0, 0, 4, ""), at(1, "1U0", 0, 2, 3, "0F0"), at(1, "1F1", 3, 3, 9, ""))
 	w := tl.Window(1, 4)
@@ -162,7 +163,7 @@ func TestNearest(t *testing.T) {
 			t.Errorf("nearest to %v s behind %d: step %d of %v s, want %d of %v s", c.s, c.skip, m.Step, s, c.step, c.lasted)
 		}
 	}
-	// Steps that overlap take the time between their ends.
+	// If steps overlap, a step's time is that between the end of the step before and its own end.
 	tl.Steps = []trace.StepMark{{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5},
 		{Step: 2, StartS: 4, EndS: 6}}
 	if m, s, _ := tl.Nearest(0, 2); m.Step != 1 || s != 2 {

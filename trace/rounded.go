@@ -8,12 +8,12 @@ import (
 
 // Rounded says how much rounding to fewer bits changed what a stage sent.
 type Rounded struct {
-	Stage    int     `json:"stage"` // that sends
+	Stage    int     `json:"stage"` // the stage that sends
 	Kind     string  `json:"kind"`  // SF: activations; SB: gradients
 	Format   string  `json:"format"`
-	Absolute float64 `json:"absolute"` // the largest difference of a number
-	Relative float64 `json:"relative"` // of a number, over the largest of its sample in a tensor
-	Beyond   int64   `json:"beyond"`   // numbers that the format is too small for, and that became its largest
+	Absolute float64 `json:"absolute"` // the largest change of a number
+	Relative float64 `json:"relative"` // the largest change of a number, divided by the largest number of its sample in a tensor
+	Beyond   int64   `json:"beyond"`   // how many numbers were too large for the format, and became its largest
 }
 
 // JoinRounded combines the records of two parts of a run, ordered by stage.

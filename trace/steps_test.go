@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// The length of a step of a stream is the time that one more step adds.
+// In a stream, the time of a step is the time that one more step adds.
 func TestStepTimes(t *testing.T) {
 	tl := &Timeline{Steps: []StepMark{
 		{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5}, {Step: 2, StartS: 4, EndS: 6},
@@ -33,7 +33,7 @@ func TestStepTimes(t *testing.T) {
 	}
 }
 
-// Time between two steps does not count in either of them. Steps of a stream take the time between their ends.
+// Time between two steps does not count in either of them. In a stream, a step takes the time between two ends.
 func TestStepTimeAndPeriod(t *testing.T) {
 	apart := &Timeline{Steps: []StepMark{{0, 0, 9}, {1, 9, 11}, {2, 18, 20}, {3, 20.05, 22.05}, {4, 30, 32}}}
 	stream := &Timeline{Stream: true, Steps: []StepMark{{0, 0, 9}, {1, 1, 11}, {2, 3, 13}, {3, 5, 15}}}
@@ -57,7 +57,8 @@ func TestStepTimeAndPeriod(t *testing.T) {
 	}
 }
 
-// Steady equals the means over its windows: of their lengths, and of what each worker computes in them.
+// TestSteadyIsItsWindows: Steady equals the means over the windows between ends of consecutive steps: their mean
+// length, and the mean time that each worker computes in them.
 func TestSteadyIsItsWindows(t *testing.T) {
 	tl := &Timeline{Workers: 2, Stream: true}
 	g := rand.New(rand.NewPCG(1, 2))
@@ -93,7 +94,7 @@ func TestSteadyIsItsWindows(t *testing.T) {
 	}
 }
 
-// A stream of 20,000 steps is read once, and a worker's last gap does not need a pass over all events.
+// TestLongTimelines: AllGaps and Steady are fast with 20,000 steps or workers. Neither reads all events for each one.
 func TestLongTimelines(t *testing.T) {
 	const n = 20_000
 	tl := &Timeline{Version: Version, Workers: n, Stream: true}

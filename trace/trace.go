@@ -1,18 +1,18 @@
 // Package trace defines the Timeline, the record that both sim and run write.
 //
-// In: events as they happen, on a virtual or a real clock. Out: a value that can be saved as versioned JSON,
-// compared and drawn. Refused: files of another version, events that end before they start, workers out of range,
-// times that are not numbers.
+// In: events as they happen, on a virtual or a real clock. Out: a value that can be saved as versioned JSON, compared
+// and drawn. Refused: files of another version, events that end before they start, workers out of range, times that are
+// not numbers.
 //
-// A run in several processes records where each worker was, and how exactly the processes' clocks agree. All times
-// are on one clock. If times of two processes are closer than the error, their order is unknown.
+// A run in several processes records where each worker was, and how exactly the processes' clocks agree. All times are
+// on one clock. If times of two processes are closer than the clocks' error, their order is unknown.
 //
-// A Timeline can compute how long each worker computed and what part of a step was bubble, find the median step, cut
-// out a step, and say for each gap of a worker why it waited (AllGaps). The package does not depend on schedule. It
+// A Timeline can compute how long each worker computed and what part of a step was bubble. It can find the median step,
+// cut out a step, and say for each gap of a worker why it waited (AllGaps). The package does not depend on schedule. It
 // stores an instruction as its text, and looks up its kind in internal/kind.
 //
-// Steps count from 0 here, in memory and in the JSON form, and wherever code computes. In what a person or another
-// tool reads they count from 1. StepNumber and StepIndex convert between the two.
+// Steps count from 0 here, in memory and in the JSON form, and wherever code computes. In what a person or another tool
+// reads they count from 1. StepNumber and StepIndex convert between the two.
 package trace
 
 import (
@@ -26,22 +26,22 @@ import (
 // Version is the version of the JSON form.
 const Version = 1
 
-// StepNumber returns the number of a step in texts: the first step is step 1.
+// StepNumber returns the number of a step in texts: the step with index 0 is step 1.
 //
 // After step 400, 400 steps are done, as a checkpoint's name says.
 func StepNumber(index int) int { return index + 1 }
 
-// StepIndex returns the index of the step with this StepNumber.
+// StepIndex returns the index of the step with this number in texts.
 func StepIndex(number int) int { return number - 1 }
 
 // Event is one instruction on one worker. Times are seconds since the Timeline began.
 type Event struct {
 	Worker      int     `json:"worker"`
 	Lane        Lane    `json:"lane"`
-	Instruction string  `json:"instruction"` // with absolute ids
+	Instruction string  `json:"instruction"` // its text, with absolute ids
 	Kind        string  `json:"kind"`        // F, B, SF, ...
 	Step        int     `json:"step"`
-	ReadyS      float64 `json:"ready_s"` // the worker had reached it: all before it in the list had ended
+	ReadyS      float64 `json:"ready_s"` // when the worker reached it: all instructions before it in the list had ended
 	StartS      float64 `json:"start_s"`
 	EndS        float64 `json:"end_s"`
 	Bytes       int64   `json:"bytes,omitempty"`
@@ -60,7 +60,7 @@ const (
 // Lane is the part of a worker that an event occupies.
 type Lane = kind.Lane
 
-// A worker computes, and moves data at the same time.
+// The lanes: a worker computes and moves data at the same time. Its second thread, if any, holds a reference model.
 const (
 	Compute = kind.Compute
 	Comm    = kind.Comm
@@ -93,15 +93,15 @@ type Loss struct {
 	Value float64 `json:"value"`
 }
 
-// Applied is an update with the gradients of one step. They were computed with the weights after Version updates of
-// the training. The update's staleness is its own number less Version.
+// Applied is an update with the gradients of one step. These were computed with the weights after Version updates of
+// the training. The update's staleness is its own number minus Version.
 type Applied struct {
 	Step    int `json:"step"`
 	Version int `json:"version"`
 }
 
-// Seen is a pipeline's update on a stage in a step of elastic averaging, with the reference beside the pipelines.
-// The pipeline was pulled towards the reference after Version of its updates.
+// Seen is a pipeline's update of one stage in a step of elastic averaging, with the reference beside the pipelines.
+// Version is how many updates the reference had had when the pipeline was pulled towards it.
 type Seen struct {
 	Step     int `json:"step"`
 	Stage    int `json:"stage"`
@@ -113,7 +113,7 @@ type Seen struct {
 type Evaluation struct {
 	Step    int     `json:"step"`
 	Loss    float64 `json:"loss"`              // mean over the samples
-	Correct int     `json:"correct,omitempty"` // predictions that were right, of Samples
+	Correct int     `json:"correct,omitempty"` // how many predictions were right, of Samples
 	// Samples is the number of predictions: samples, or tokens for language models. It is 0 if the model does not count
 	// correct predictions.
 	Samples int `json:"samples"`
@@ -133,7 +133,7 @@ func (e Evaluation) Accuracy() float64 {
 	return float64(e.Correct) / float64(e.Samples)
 }
 
-// Said returns the Reported values as text, each after a comma.
+// Said returns the Reported values as text, each with its name after a comma.
 func (e Evaluation) Said() string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
@@ -152,8 +152,8 @@ type Straggler struct {
 	From   int     `json:"from"`   // the first of these steps
 	To     int     `json:"to"`     // the last
 	Times  float64 `json:"times"`  // how long it computed when it was noticed, as a multiple of its profile
-	Others float64 `json:"others"` // the same of the others
-	// LastTimes is the multiple over the last group of such steps; 0 means that there was only the first group.
+	Others float64 `json:"others"` // the same multiple for the other workers
+	// LastTimes is the multiple over the last group of such steps; 0 means that there was only one group.
 	LastTimes float64 `json:"last_times,omitempty"`
 }
 
@@ -163,14 +163,14 @@ type Process struct {
 	// A time t of the process's own clock is t (1 + Drift) + OffsetS on process 0's clock. The error is at most ErrorS
 	// seconds.
 	OffsetS float64 `json:"offset_s,omitempty"`
-	Drift   float64 `json:"drift,omitempty"` // seconds a second
+	Drift   float64 `json:"drift,omitempty"` // seconds per second
 	ErrorS  float64 `json:"error_s,omitempty"`
 }
 
 // Place is where a worker was.
 type Place struct {
 	Process int `json:"process"`
-	Device  int `json:"device"` // of the process
+	Device  int `json:"device"` // number of the device in its process
 }
 
 // Pool is a set of workers that share this many cores.
@@ -191,18 +191,18 @@ type Timeline struct {
 	Pools            []Pool         `json:"pools,omitempty"`
 	ThreadsPerWorker int            `json:"threads_per_worker,omitempty"`
 	Stream           bool           `json:"stream,omitempty"`    // a step begins before the one before it has ended
-	Processes        []Process      `json:"processes,omitempty"` // by number; none: one, on a host that nobody names
-	Places           []Place        `json:"places,omitempty"`    // by worker, where there are processes
+	Processes        []Process      `json:"processes,omitempty"` // by number; empty: one process, on a host without a name
+	Places           []Place        `json:"places,omitempty"`    // by worker; empty if Processes is empty
 	Events           []Event        `json:"events"`
 	Memory           []MemorySample `json:"memory,omitempty"`
 	PeakBytes        []int64        `json:"peak_bytes,omitempty"`       // by worker
-	PeakActivations  []int          `json:"peak_activations,omitempty"` // by worker: micro-batches held at once
+	PeakActivations  []int          `json:"peak_activations,omitempty"` // by worker: the most micro-batches held at once
 	Steps            []StepMark     `json:"steps,omitempty"`
-	Computed         []Computed     `json:"computed,omitempty"` // of steps whose events are not kept, too
+	Computed         []Computed     `json:"computed,omitempty"` // also of steps whose events are not kept
 	Losses           []Loss         `json:"losses,omitempty"`
-	Applied          []Applied      `json:"applied,omitempty"` // of a run in which one worker holds the weights, in order
-	Seen             []Seen         `json:"seen,omitempty"`    // of a run with a reference beside its pipelines
+	Applied          []Applied      `json:"applied,omitempty"` // in order; only of a run in which one worker holds the weights
+	Seen             []Seen         `json:"seen,omitempty"`    // only of a run with a reference beside its pipelines
 	Evaluations      []Evaluation   `json:"evaluations,omitempty"`
-	Rounded          []Rounded      `json:"rounded,omitempty"` // by stage and kind, where stages send each other fewer bits
+	Rounded          []Rounded      `json:"rounded,omitempty"` // by stage and kind; only if stages round what they send
 	Stragglers       []Straggler    `json:"stragglers,omitempty"`
 }

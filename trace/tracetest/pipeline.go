@@ -1,8 +1,8 @@
 // Package tracetest makes Timelines with known times, for tests of packages that read or draw Timelines.
 //
-// In: the times of a pipeline's stages. Out: the Timeline of its 1F1B steps. It does not simulate: no cores are
-// shared, links do not queue, and each event's time follows from a written-out recurrence. Refused: nothing; a
-// pipeline without stages has no events.
+// In: the times of a pipeline's stages. Out: the Timeline of its 1F1B steps. It does not simulate: no cores are shared,
+// links do not queue, and a plain recurrence gives each event's time. Refused: nothing; a pipeline without stages has
+// no events.
 package tracetest
 
 import (
@@ -30,21 +30,21 @@ type Pipeline struct {
 	ActivationBytes int64 // held for each micro-batch between its forward and backward
 }
 
-// TwoStages and FourStages return pipelines that resemble a small transformer.
+// TwoStages returns a pipeline that resembles a small transformer. FourStages returns another.
 func TwoStages() Pipeline {
 	return Pipeline{Source: "sim", ForwardS: []float64{.031, .034}, BackwardS: []float64{.060, .063}, UpdateS: .006,
 		TransferS: .0007, MicroBatches: 8, Steps: 1, BaseBytes: 92 << 20, ActivationBytes: 21 << 20}
 }
 
-// FourStages has a slow second stage.
+// FourStages returns a pipeline with a slow second stage.
 func FourStages() Pipeline {
 	return Pipeline{Source: "sim", ForwardS: []float64{.014, .021, .015, .016},
 		BackwardS: []float64{.028, .041, .029, .031}, UpdateS: .004, TransferS: .0012,
 		MicroBatches: 8, Steps: 1, BaseBytes: 48 << 20, ActivationBytes: 11 << 20}
 }
 
-// Timeline returns the pipeline's run: 1F1B in which stage i has as many warm-up forwards as there are stages from i
-// to the end.
+// Timeline returns the pipeline's run in 1F1B. Stage i has as many warm-up forwards as there are stages from i to the
+// end.
 func (p Pipeline) Timeline() *trace.Timeline {
 	r := &recorder{
 		Pipeline: p, random: rand.New(rand.NewPCG(p.Seed, 1)), done: map[string]float64{},
@@ -116,7 +116,7 @@ func (r *recorder) step(step int) {
 	}
 }
 
-// order returns one stage's 1F1B: k forwards, then backwards and forwards in turn.
+// order returns the list of one stage in 1F1B: k forwards, then backwards and forwards in turn.
 func order(k, micro int) []item {
 	var list []item
 	f := 0
@@ -197,8 +197,8 @@ func (r *recorder) noisy(s float64) float64 {
 	return s * (1 + r.Noise*math.Abs(r.random.NormFloat64()))
 }
 
-// OnTwoHosts puts each worker in its own process: the first half on host "a", the others on "b". The Timeline says
-// that the clocks agree within withinS seconds; those of b are really off by skewS.
+// OnTwoHosts puts each worker in its own process: the first half on host "a", the others on "b". The Timeline says that
+// the clocks agree within withinS seconds. All events on host b are shifted by skewS seconds.
 func OnTwoHosts(t *trace.Timeline, withinS, skewS float64) {
 	t.Processes, t.Places = nil, nil
 	for w := range t.Workers {
