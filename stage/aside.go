@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Aside holds the gradients of one update, so that the next update's can be gathered meanwhile.
+// Aside holds the gradients of one update, so that those of the next update can be gathered meanwhile.
 type Aside struct {
 	grads  [][]engine.Tensor // by parameter and use
 	summed bool              // the gradients of tied uses have been added up
@@ -60,8 +60,8 @@ func (g *Gradients) Exchange(a *Aside) (back func()) {
 	return swap
 }
 
-// Give returns the gradients gathered so far, indexed by parameter, and begins to gather new ones. They are for the
-// stage of the same layers that has the weights. They belong to the caller.
+// Give returns the gradients gathered so far, indexed by parameter, and begins to gather new ones. Another stage of the
+// same layers, which has the weights, can Take them. They belong to the caller.
 func (g *Gradients) Give() (Tensors, error) {
 	if err := g.Gather(); err != nil {
 		return nil, err

@@ -125,8 +125,8 @@ func (s *Stage) goBack(id int, given Tensors, weight float64, left *half) (Tenso
 	return back, nil
 }
 
-// way is a micro-batch's way back through the layers. grads holds the gradients of values that earlier layers must
-// still go back through. Each is the sum of what the later layers have added.
+// way is the state of one micro-batch's backward. grads holds the gradients of values that earlier layers still have to
+// process. Each is the sum of what the later layers have added.
 type way struct {
 	f        *flight
 	grads    Tensors
@@ -135,7 +135,7 @@ type way struct {
 	gathered func(layer int) error // is called after each layer of a whole backward
 }
 
-// run goes back through all layers, segment by segment.
+// run computes the backward of all layers, segment by segment.
 func (b *way) run() error {
 	c, wires := b.f.y.c, b.f.y.wires
 	for last := c.Last; last >= c.First; {
@@ -156,7 +156,7 @@ func (b *way) run() error {
 	return nil
 }
 
-// through goes back through layers whose graphs exist.
+// through computes the backward of layers whose graphs exist, from last to first.
 func (b *way) through(first, last int) error {
 	y := b.f.y
 	for l := last; l >= first; l-- {
@@ -179,8 +179,8 @@ func (b *way) through(first, last int) error {
 	return nil
 }
 
-// layer runs one layer's graph and passes on the gradients of its inputs. It adds them, in the order of its inputs,
-// to those from later layers.
+// layer runs one layer's graph and passes on the gradients of its inputs. It adds these, in the order of the inputs, to
+// the gradients from later layers.
 func (b *way) layer(l int) error {
 	y, at := b.f.y, b.f.at(l)
 	dev := y.c.Device
@@ -224,7 +224,7 @@ func (b *way) seeded(l int) (outputs, seeds []engine.Tensor) {
 	return outputs, seeds
 }
 
-// collect takes the gradients of a layer's leaves and returns the tensors it made. They are made contiguous, as if
+// collect takes the gradients of a layer's leaves and returns the tensors it made. Gradients are made contiguous, as if
 // they had crossed a cut: an operator may compute other bits on other strides. Sums are not made in place because
 // gradients may share memory.
 func (b *way) collect(l int) (made []engine.Tensor, err error) {

@@ -10,17 +10,17 @@ import (
 
 // Micro says which micro-batch a forward computes.
 type Micro struct {
-	ID             int // connects its forward and its backward
+	ID             int // connects the micro-batch's forward and its backward
 	Step           int
 	Index          int // within the step
-	FirstRow, Rows int // of the slice, in rows of the whole micro-batch
+	FirstRow, Rows int // of the replica's slice: where it begins in the micro-batch, and its length
 	Version        int // of the weights, for forward and backward
 }
 
 // Tensors holds tensors by the number of their value.
 type Tensors map[int]engine.Tensor
 
-// Free gives all of them back.
+// Free frees all the tensors.
 func (t Tensors) Free() {
 	for _, x := range t {
 		free(x)
@@ -123,8 +123,8 @@ func (f *flight) value(v int) engine.Tensor {
 	return f.given[v]
 }
 
-// context returns what layer l may know about the micro-batch. A recomputed layer gets the state that it had the
-// first time.
+// context returns what layer l may know about the micro-batch. A recomputed layer gets the state from before its first
+// forward.
 func (f *flight) context(l int, training, again bool) *nn.Context {
 	params := f.params[f.at(l)]
 	if again && len(f.before[f.at(l)]) > 0 {
@@ -238,7 +238,8 @@ func (f *flight) dropFeeds() {
 	}
 }
 
-// forget frees the kept values that layers from first on make: their segment is about to make them again.
+// forget frees the kept values that layers from first on make. The segment that begins there is about to make them
+// again.
 func (f *flight) forget(first int) {
 	for v, t := range f.kept {
 		if f.y.c.Graph.values[v].layer >= first {

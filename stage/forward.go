@@ -4,11 +4,11 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Forward computes a micro-batch of training. given holds the values of In and Feeds; they belong to the stage from
-// now on, even after an error. out holds copies of the values of Out. On the last stage, loss is the mean loss of
-// the micro-batch. Both belong to the caller.
+// Forward computes a micro-batch of training. given holds the values of In and Feeds; they belong to the stage from now
+// on, even after an error. out holds copies of the values of Out. On the last stage, loss is the mean loss of the
+// micro-batch. out and loss belong to the caller.
 //
-// They are copies because the stage keeps its outputs for its backward, and each worker is charged for the memory it
+// The outputs are copies because the stage keeps its own for its backward, and each worker is charged for the memory it
 // would need on a device of its own.
 func (s *Stage) Forward(micro Micro, given Tensors) (out Tensors, loss engine.Tensor, err error) {
 	f := s.layers.newFlight(micro, given)

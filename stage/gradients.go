@@ -9,17 +9,17 @@ import (
 
 // Gradients holds what backwards have added up since the last update, for each use of each learned parameter.
 //
-// They gather on the leaves of one version of the weights. When a backward uses another version they are moved to
-// its leaves, so that they add up in the order of the backwards. From Gather to Forget they are "in hand": the stage
-// holds handles on them besides the leaves (Use).
+// The gradients gather on the leaves of one version of the weights. When a backward uses another version they are moved
+// to its leaves, so that they add up in the order of the backwards. From Gather to Forget they are "in hand": the stage
+// has handles on them in addition to the leaves (Use).
 type Gradients struct {
 	c         *Config
 	params    *Params
 	versions  *Versions
-	on        int  // the version on whose leaves they gather
+	on        int  // the version on whose leaves the gradients gather
 	summed    bool // tied uses within this stage have been added up since the last backward
-	taken     bool // those in hand come from another stage (Take)
-	exchanged bool // those in hand had been set aside; the leaves gather another update's
+	taken     bool // the gradients in hand come from another stage (Take)
+	exchanged bool // the gradients in hand had been set aside; the leaves gather those of another update
 }
 
 // gathersFor prepares for a backward through a version.
@@ -105,8 +105,8 @@ func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	return nil
 }
 
-// OfLayer returns the gradients of the parameters that a layer reads, each only once for each update. They are
-// complete while the backward goes on to earlier layers, so that replicas can sum them meanwhile.
+// OfLayer returns the gradients of the parameters that a layer reads. It returns each only once for each update. These
+// gradients are complete while the backward goes on to earlier layers, so that replicas can sum them meanwhile.
 func (g *Gradients) OfLayer(layer int) ([]Vector, error) {
 	var all []Vector
 	uses := g.versions.uses(g.on)
@@ -245,10 +245,10 @@ func (g *Gradients) Forget(params []*Param) error {
 	return nil
 }
 
-// leave takes the gradients, which are in hand, off the newest leaves before those become an older version.
+// leave takes the gradients in hand off the newest leaves, before these leaves become those of an older version.
 func (g *Gradients) leave() error {
 	if g.exchanged {
-		return nil // the leaves gather the next update's, which move when that continues
+		return nil // the leaves hold the next update's gradients; its next backward moves them
 	}
 	for _, p := range g.params.Learned {
 		for _, u := range p.Uses {

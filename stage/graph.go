@@ -16,7 +16,7 @@ type Graph struct {
 	makes  [][]int // by layer: the values that it makes
 }
 
-// value is one tensor of a model.
+// value is one tensor of a model: an input of the model, or an output of a layer.
 type value struct {
 	name     string // "block0.mlp.out": layer and output, or the model input
 	layer    int    // the layer that makes it; -1 for a model input

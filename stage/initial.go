@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// maker makes the parameters of a stage with their initial values. They come from Initial, from the model's Weights,
+// maker makes the parameters of a stage with their initial values, which come from Initial or from the model's Weights,
 // or are drawn. States come from Initial or start at zero.
 type maker struct {
 	c    *Config
@@ -31,7 +31,7 @@ func makeParams(c *Config, to *Params) error {
 	return nil
 }
 
-// use makes layer l read its parameter i. The parameter is made unless an earlier layer reads it.
+// use makes layer l read its parameter i. It makes the parameter, unless an earlier layer of the stage reads the same.
 func (m *maker) use(l, i int) error {
 	name, owner, index, err := ownerOf(m.c.Graph.Model, l, i)
 	if err != nil {
@@ -55,7 +55,7 @@ func (m *maker) use(l, i int) error {
 	return nil
 }
 
-// make makes the parameter at position index of its owner's.
+// make makes the parameter at position index among those of layer owner.
 func (m *maker) make(name string, owner, index int) (*Param, error) {
 	described := &m.c.Graph.Model.Layers[owner].Params[index]
 	p := &Param{
@@ -128,8 +128,8 @@ func (m *maker) firstValues(p *Param) (engine.Tensor, error) {
 	return m.floats(shape, rowsOf(values, p.rows))
 }
 
-// whole returns the name and the shape that a parameter has in files: those of the whole parameter if its layer is
-// divided.
+// whole returns the name and the shape that a parameter has in files. If its layer is divided, these are those of the
+// whole parameter.
 func (m *maker) whole(p *Param) (name string, shape []int64) {
 	described := &m.c.Graph.Model.Layers[p.Layer].Params[p.Index]
 	if p.rows == nil {
@@ -138,8 +138,8 @@ func (m *maker) whole(p *Param) (name string, shape []int64) {
 	return p.rows.Name, shapeOf(p.rows.Shape(described.Shape))
 }
 
-// rowsOf returns the elements of some rows of a whole parameter; if rows is nil, all. Several elements of the slice
-// may make up one of the parameter's.
+// rowsOf returns the elements of some rows of a whole parameter; if rows is nil, all. Several elements of the slice,
+// such as bytes, may make up one element of the parameter.
 func rowsOf[T any](all []T, rows *model.Rows) []T {
 	if rows == nil {
 		return all

@@ -39,7 +39,7 @@ func (p *Param) Gradient() engine.Tensor { return p.Uses[0].grad }
 
 func (p *Param) learned() bool { return !p.Buffer && !p.Frozen }
 
-// free gives p's tensors back.
+// free frees p's tensors.
 func (p *Param) free() {
 	for _, u := range p.Uses {
 		if u.leaf != p.Value {
@@ -63,11 +63,11 @@ type Params struct {
 	leaves [][]engine.Tensor // by layer from First: parameters and buffers in the order that nn expects
 }
 
-// all returns the three kinds, one after the other.
+// all returns the learned parameters, the buffers and the frozen values, one after the other.
 func (a *Params) all() []*Param { return slices.Concat(a.Learned, a.Buffers, a.Frozen) }
 
-// Snapshot returns everything that training needs to continue: the parameters this stage owns, their optimizer
-// states, buffers and frozen values. They change with the next update.
+// Snapshot returns everything that training needs to continue: the parameters this stage owns, their optimizer states,
+// buffers and frozen values. The vectors change with the next update.
 func (a *Params) Snapshot() []Vector {
 	var all []Vector
 	for _, p := range a.all() {
@@ -84,7 +84,7 @@ func (a *Params) Snapshot() []Vector {
 	return all
 }
 
-// Copies returns copies of the learned parameters, by number, for another stage of the same layers
+// Copies returns copies of the learned parameters, by index in Learned, for another stage of the same layers
 // (Stage.TakeWeights). They belong to the caller.
 func (a *Params) Copies() (Tensors, error) {
 	all := Tensors{}
@@ -101,7 +101,7 @@ func (a *Params) Copies() (Tensors, error) {
 	return all, nil
 }
 
-// overwrite sets the learned parameters to these values, by number.
+// overwrite sets the learned parameters to these values, by index in Learned.
 func (a *Params) overwrite(values Tensors) error {
 	for i, p := range a.Learned {
 		err := a.inScope(p, func(value engine.Tensor) error { return engine.CopyInto(a.c.Device, value, values[i]) })
@@ -165,5 +165,5 @@ func usedOutside(m *model.Model, name string, first, last int) bool {
 	return false
 }
 
-// StateName returns the name in a checkpoint of a parameter's optimizer state.
+// StateName returns the name that a parameter's optimizer state has in a checkpoint.
 func StateName(param, state string) string { return param + "#" + state }

@@ -8,13 +8,13 @@ import (
 // Scores holds the numbers that the last layer makes for a micro-batch. They are outside of all scopes.
 type Scores struct {
 	Loss engine.Tensor // the mean over rows
-	// Correct is how many rows were right, Reported what the layer's description lists after the loss. Both are nil
-	// in training, and if the layer does not have them.
+	// Correct is the number of rows that were right. Reported holds what the layer's description lists after the loss.
+	// Both are nil in training, and if the layer does not have them.
 	Correct  engine.Tensor
 	Reported []engine.Tensor
 }
 
-// Free gives all of them back.
+// Free frees all the tensors.
 func (s *Scores) Free() {
 	free(s.Loss)
 	free(s.Correct)
@@ -23,9 +23,9 @@ func (s *Scores) Free() {
 	}
 }
 
-// pass computes a flight's layers without autograd, in evaluations and in forwards that a backward recomputes. It
-// holds the values that later layers read, and frees each after its last reader. Values that the flight must keep
-// are given to it.
+// pass computes a flight's layers without autograd, in evaluations and in forwards that a backward recomputes. It holds
+// the values that later layers read, and frees each after its last reader. It gives the flight the values that the
+// flight must keep.
 type pass struct {
 	f        *flight
 	training bool
@@ -92,7 +92,7 @@ func (p *pass) layer(l int) error {
 	return nil
 }
 
-// read takes handles on the numbers that the last layer makes; in training only on the loss.
+// read takes handles on the numbers that the last layer makes. In training that is only the loss.
 func (p *pass) read(bundle nn.Bundle) (err error) {
 	var scores Scores
 	if scores.Loss, err = p.f.y.apart(bundle[0].Tensor); err != nil {

@@ -26,10 +26,10 @@ func deep(t *testing.T) *model.Model {
 	return m
 }
 
-// What is kept between forward and backward of 10 rows: the input (240 bytes) and the targets (80). Under recompute
-// there is also one tensor of 320 bytes for each segment except the first. Without recompute there are every layer's
-// output, and the softmax's probabilities with the loss. The peak of the backward is lowest for medium lengths of
-// segments.
+// TestWhatSegmentsHold checks what is kept between forward and backward of 10 rows. It is always the input (240 bytes)
+// and the targets (80). Under recompute it is also one tensor for each segment except the first: 320 bytes, or 240 for
+// a segment that reads the classes. Without recompute it is also every layer's output, and the softmax's probabilities
+// with the loss. The peak of the backward is lowest for medium lengths of segments.
 func TestWhatSegmentsHold(t *testing.T) {
 	e := doubles(t)
 	const in, out, head = 240 + 80, 320, 240

@@ -25,7 +25,7 @@ type Config struct {
 	// Initial returns initial values of parameters, buffers and states (StateName). If nil, they come from the
 	// model's Weights or are drawn, and states start at zero.
 	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
-	// Before returns how many updates a layer's parameters from Initial have had; nil: none.
+	// Before returns how many updates a layer's parameters from Initial have had; if nil, none.
 	Before func(layer int) int
 }
 
@@ -98,7 +98,7 @@ func (s *Stage) Drop(version int) error {
 	return nil
 }
 
-// Settle drops every version but the newest.
+// Settle drops every version of the weights except the newest.
 func (s *Stage) Settle() error {
 	for v := range s.Versions.older {
 		if err := s.Drop(v); err != nil {

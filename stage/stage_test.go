@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// skips is a DAG whose tensors cross cuts, skip stages, and are read by several layers. Some layers read a tensor
-// twice, and a weight is used three times.
+// skips is a model whose tensors cross cuts, skip stages, and are read by several layers. Some layers read a tensor
+// twice, and one weight is used three times.
 const skips = `
 name: skips
 inputs:
@@ -198,7 +198,7 @@ func TestGradientsAreSlopes(t *testing.T) {
 	}
 }
 
-// For all cuts, with and without recompute, gradients have the same bits, also on a lazy device.
+// Gradients have the same bits for all cuts, with and without recompute, also on a lazy device.
 func TestCutsChangeNoGradient(t *testing.T) {
 	collect := func(e engine.Engine, segment int, cuts ...int) map[string]string {
 		b := newLab(t, e, segment, cuts...)

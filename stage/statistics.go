@@ -40,8 +40,8 @@ func (t *Statistics) Set(by []Vector) error {
 	return t.write(func(i int, b engine.Tensor) error { return engine.CopyInto(t.dev, b, by[i].Tensor) })
 }
 
-// write changes the buffers that Vectors lists. Graphs of micro-batches in flight have saved them but do not read
-// them.
+// write changes the buffers that Vectors lists. Graphs of micro-batches in flight have saved these buffers but do not
+// read them.
 func (t *Statistics) write(change func(i int, b engine.Tensor) error) error {
 	m := t.dev.Begin()
 	defer t.dev.End(m)

@@ -80,8 +80,8 @@ func (v *Versions) leaves(version int) ([][]engine.Tensor, error) {
 		"older ones are held", v.c.First, v.c.Last, version, v.newest, len(v.older))
 }
 
-// shown returns the weights for an evaluation. The state that Shown names replaces every parameter that has been
-// updated; before the first update that state has no value.
+// shown returns the weights for an evaluation. In place of every parameter that has been updated, it returns the state
+// that Shown names. Before the first update that state has no value.
 func (v *Versions) shown() [][]engine.Tensor {
 	at := slices.Index(v.c.States, v.c.Shown)
 	if at < 0 {

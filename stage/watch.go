@@ -20,6 +20,6 @@ const (
 // Watch observes a stage's work layer by layer, on the same code that trains.
 type Watch interface {
 	Begin(p Phase, layer int)
-	// End gets the layer's outputs after a forward, and otherwise nil.
+	// End gets the layer's outputs after a forward; otherwise made is nil.
 	End(p Phase, layer int, made nn.Bundle)
 }

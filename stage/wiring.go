@@ -5,16 +5,15 @@ import (
 	"slices"
 )
 
-// wiring says which values the layers of a stage read and make, and which of them a backward needs. It has no
-// tensors.
+// wiring says which values the layers of a stage read and make, and which of them a backward needs. It has no tensors.
 //
 // If a network begins with frozen layers, their outputs have no gradient, since no earlier parameter learns. These
-// layers have no backward, so a forward keeps of them only what layers with a backward read.
+// layers have no backward. So a forward keeps only those of their values that layers with a backward read.
 //
-// Under recompute a stage's layers are in segments of Segment layers, counted from its first; the last may be
-// shorter. Between forward and backward a micro-batch holds what segments read of earlier ones. The backward takes
-// the segments from the last to the first. It repeats a segment's forward, this time with graphs, goes back through
-// it and frees it.
+// Under recompute a stage's layers are in segments of Segment layers, counted from its first; the last may be shorter.
+// Between forward and backward a micro-batch holds what segments read of earlier ones. The backward takes the segments
+// from the last to the first. It repeats a segment's forward, this time with graphs, computes the segment's backward
+// and frees it.
 type wiring struct {
 	c     *Config
 	in    []int // values that cross the cut before the stage
@@ -64,7 +63,7 @@ func (w *wiring) anyBack(first, last int) bool {
 	return false
 }
 
-// records says whether a backward needs the inputs of layer l, for its own backward or that of another layer in its
+// records says whether a backward needs the inputs of layer l. It may be the backward of l, or of another layer in its
 // segment.
 func (w *wiring) records(l int) bool {
 	if w.c.Segment == 0 {

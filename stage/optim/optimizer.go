@@ -24,7 +24,7 @@ func Kinds() []string { return []string{SGD, Adam, AdamW, LARS, ASGD} }
 // ErrRange is the error of a step on float32 parameters with a factor that float32 cannot hold.
 var ErrRange = errors.New("beyond the numbers of float32")
 
-// Settings is an optimizer with its coefficients. The learning rate is not among them: every step is given one.
+// Settings is an optimizer with its coefficients, but without a learning rate, which every step is given.
 type Settings struct {
 	Kind        string  `json:"kind" yaml:"kind"`
 	Momentum    float64 `json:"momentum,omitempty" yaml:"momentum"` // SGD, LARS: 0 keeps no state
@@ -133,7 +133,7 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// FitFloat32 refuses settings and rates that float32 parameters cannot be updated with.
+// FitFloat32 refuses settings and rates with which float32 parameters cannot be updated.
 func FitFloat32(s Settings, r Rate) error {
 	switch {
 	case r.Base > math.MaxFloat32:
@@ -232,9 +232,10 @@ func (s Settings) apply(dev engine.Device, step Step, p *Slot) error {
 	return c.err
 }
 
-// lars: v = momentum v + rate trust |w| / (|g| + decay |w|) (g + decay w); w -= v. You, Gitman and Ginsburg, Large
-// Batch Training of Convolutional Networks, 2017, Algorithm 1, with each parameter as a layer. Biases, gains and
-// shifts are updated without trust and decay, since their norms say nothing of their gradients'.
+// lars updates w by its gradient g, with velocity v: v = momentum v + rate trust |w| / (|g| + decay |w|) (g + decay w);
+// w -= v. You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, Algorithm 1, with each
+// parameter as a layer. Biases, gains and shifts are updated without trust and decay, since their norms say nothing
+// about the norms of their gradients.
 func (s Settings) lars(c *caller, step Step, p *Slot, decay float64) {
 	if !p.NoDecay {
 		c.call("millrace::lars_", p.Grad, p.Param, s.Trust, decay)
@@ -249,8 +250,8 @@ func (s Settings) lars(c *caller, step Step, p *Slot, decay float64) {
 	c.call("aten::add_.Tensor", p.Param, v, -1.0)
 }
 
-// average keeps the mean of the parameter's values after the updates from AverageFrom on, and before that the
-// parameter itself. Polyak and Juditsky, Acceleration of Stochastic Approximation by Averaging, SIAM J. Control
+// average keeps the mean of the parameter's values after the updates from AverageFrom on. Before AverageFrom it keeps
+// the parameter itself. Polyak and Juditsky, Acceleration of Stochastic Approximation by Averaging, SIAM J. Control
 // Optim. 30 (1992); used as by Merity, Keskar and Socher (Regularizing and Optimizing LSTM Language Models, 2017,
 // section 3).
 func (s Settings) average(c *caller, p *Slot) {
@@ -263,8 +264,9 @@ func (s Settings) average(c *caller, p *Slot) {
 	c.call("aten::add_.Tensor", mean, p.Param, 1/float64(n))
 }
 
-// sgd: g += decay p; b = momentum b + g; p -= rate b, or with Nesterov p -= rate (g + momentum b). Sutskever et al.,
-// On the importance of initialization and momentum, ICML 2013, in the form that multiplies by the rate last.
+// sgd updates p by its gradient g, with momentum buffer b: g += decay p; b = momentum b + g; p -= rate b, or with
+// Nesterov p -= rate (g + momentum b). Sutskever et al., On the importance of initialization and momentum, ICML 2013,
+// in the form that multiplies by the rate last.
 func (s Settings) sgd(c *caller, step Step, p *Slot, decay float64) {
 	if decay != 0 {
 		c.call("aten::add_.Tensor", p.Grad, p.Param, decay)
@@ -283,9 +285,10 @@ func (s Settings) sgd(c *caller, step Step, p *Slot, decay float64) {
 	c.call("aten::add_.Tensor", p.Param, direction, -step.Rate)
 }
 
-// adam: Kingma and Ba, Adam, ICLR 2015, Algorithm 1. The bias corrections are moved into the rate and epsilon (their
-// section 2), which saves a pass over the parameter: p -= rate sqrt(c2)/c1 * m / (sqrt(v) + epsilon sqrt(c2)), c_i =
-// 1 - beta_i^t. AdamW's decay (Loshchilov and Hutter, ICLR 2019, Algorithm 2) has been applied before.
+// adam follows Kingma and Ba, Adam, ICLR 2015, Algorithm 1. The bias corrections are moved into the rate and epsilon
+// (their section 2), which saves a pass over the parameter p: p -= rate sqrt(1-beta2^t)/(1-beta1^t) m / (sqrt(v) +
+// epsilon sqrt(1-beta2^t)). m and v are the means of the gradient and of its square, and t counts updates. AdamW's
+// decay (Loshchilov and Hutter, ICLR 2019, Algorithm 2) has been applied before.
 func (s Settings) adam(c *caller, step Step, p *Slot) {
 	mean, variance := p.State[0], p.State[1]
 	c1 := 1 - math.Pow(s.Beta1, float64(p.Count))

@@ -14,8 +14,8 @@ const (
 	Polynomial = "polynomial"
 )
 
-// Rate is a schedule of learning rates. Every kind can warm up: over the first Warmup steps the rate rises linearly,
-// and step Warmup has the rate Base.
+// Rate is a schedule of learning rates. Every kind can warm up: over the first Warmup steps the rate rises linearly.
+// Step Warmup, counted from 0, has the rate Base.
 type Rate struct {
 	Kind   string  `json:"kind" yaml:"kind"`
 	Base   float64 `json:"base" yaml:"base"`
@@ -85,7 +85,7 @@ func (r Rate) At(step int) float64 {
 	return r.Base
 }
 
-// done returns the fraction of the decay that is over, `step` steps after the warm-up.
+// done returns the fraction of the decay that is over, step steps after the warm-up; 1 at most.
 func (r Rate) done(step int) float64 {
 	return min(1, float64(step)/float64(r.Total-r.Warmup))
 }

@@ -32,7 +32,7 @@ layers:
 - {name: loss, kind: cross_entropy, from: [b, target]}
 `
 
-// momentum is the optimizer of all of these tests: v = 0.9 v + g, w = w - rate v.
+// momentum is the optimizer of all of these tests: v = 0.9 v + g and w = w - rate v, for weights w and gradients g.
 var momentum = optim.Settings{Kind: optim.SGD, Momentum: 0.9}
 
 // counts stands in for a batch norm, which engine ref does not have. Its output is not used, and every forward
@@ -175,7 +175,7 @@ func (b *bench) forward(model, id int) {
 	loss.Free()
 }
 
-// back adds a micro-batch's gradients to those gathered so far.
+// back computes the backward of a micro-batch, which adds its gradients to those gathered so far.
 func (b *bench) back(model, id int) {
 	b.Helper()
 	_, err := b.models[model].Backward(id, nil, 1)
@@ -202,7 +202,7 @@ func (b *bench) backward(model, id int) numbers {
 	return b.gathered(model)
 }
 
-// alone returns the gradients of a single micro-batch, at the present weights of another bench.
+// alone returns the gradients of a single micro-batch, at the present weights of another bench's model 0.
 func (b *bench) alone(of *bench, id int) numbers {
 	b.Helper()
 	now, s := of.weights(0), b.models[0]
@@ -233,7 +233,7 @@ func (b *bench) refused(err error, want string) {
 	}
 }
 
-// same compares the numbers that want has.
+// same checks that the numbers of every name in want differ by at most within.
 func (b *bench) same(what string, got, want numbers, within float64) {
 	b.Helper()
 	for name, w := range want {

@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// The reference on a device beside its pipelines (AvgPipe §3.2: a process that manages it, behind message queues).
-// The pipelines' device has the reference as they last saw it, and is pulled towards that. Another device has the
-// reference that moves. Steps go from the pipelines' device to the other, and copies of the reference back. Each
-// comes with the event after which another device may read it.
+// The reference can be on a device beside its pipelines (AvgPipe §3.2: a process that manages it, behind message
+// queues). The pipelines' device then has a copy of the reference, as the pipelines last saw it, and pulls them towards
+// the copy. The other device has the reference itself, which moves. Steps go from the pipelines' device to the other
+// one, and copies of the reference come back. Each comes with the event after which another device may read it.
 
 // Beside is the Updater of a reference that another device may move.
 type Beside interface {
@@ -21,7 +21,7 @@ type Beside interface {
 	Take() (*Steps, error)
 	// Give copies the reference that this device has, for the other device to begin with.
 	Give() (*Copy, error)
-	// See makes the pipelines' next updates, and evaluations, use the reference of a copy.
+	// See makes the pipelines' next updates and evaluations use the reference in a copy.
 	See(*Copy) error
 }
 
@@ -29,10 +29,10 @@ type Beside interface {
 type Steps struct {
 	stage int
 	of    []*push
-	Ready engine.Event // set when they are complete
+	Ready engine.Event // set when the steps are complete
 }
 
-// Free drops them.
+// Free frees the steps.
 func (s *Steps) Free() {
 	for _, p := range s.of {
 		p.free()
@@ -45,10 +45,10 @@ type Copy struct {
 	values []engine.Tensor // parameters, then buffers
 	of     int             // number of parameters
 	Moved  int             // updates since the copy that Give made first
-	Ready  engine.Event    // set when it is complete
+	Ready  engine.Event    // set when the copy is complete
 }
 
-// Free drops it.
+// Free frees the copy.
 func (c *Copy) Free() {
 	for _, t := range c.values {
 		t.Free()
@@ -76,7 +76,7 @@ func (r *reference) Give() (*Copy, error) {
 	return c, c.fill(r.stage.Device, all)
 }
 
-// fill copies tensors of a device.
+// fill copies a device's tensors into the Copy, and sets Ready.
 func (c *Copy) fill(dev engine.Device, all []engine.Tensor) error {
 	m := dev.Begin()
 	defer dev.End(m)
@@ -153,8 +153,8 @@ func NewMover(dev engine.Device, c *Copy) (*Mover, error) {
 	return &Mover{dev: dev, names: c.names, values: values, of: c.of}, err
 }
 
-// Move moves the reference by the mean of steps, as the reference's Update does, and uses the steps up. With await
-// the device waits until they are complete; only a test leaves it out.
+// Move moves the reference by the mean of steps, as the Update of a reference does, and uses the steps up. With await
+// the device waits until the steps are complete; only a test leaves await out.
 func (m *Mover) Move(s *Steps, await bool) error {
 	defer s.Free()
 	err := crash.Guard(func() error {

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// deferred sets gradients aside once they are complete, so that the next minibatch gathers its own while replicas
-// sum these. Update and Norms use those that were set aside first.
+// deferred sets gradients aside once they are complete. So the next minibatch gathers its own while replicas sum the
+// complete ones. Update and Norms use the gradients that were set aside first.
 type deferred struct {
 	*plain
 	aside []*stage.Aside
@@ -18,7 +18,7 @@ type deferred struct {
 // sum holds the buffers that replicas sum for a later update.
 type sum struct {
 	vectors  []stage.Vector
-	forwards int // the stage's forwards when they were taken
+	forwards int // the stage's forwards when the buffers were taken
 }
 
 func (s *sum) free() {

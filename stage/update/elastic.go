@@ -244,8 +244,8 @@ func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (en
 	return total, nil
 }
 
-// Apart returns the largest difference between the average of the pipelines' parameters and the reference's, divided
-// by the largest value.
+// Apart returns the largest difference between the average of the pipelines' parameters and the reference's, divided by
+// the reference's largest value.
 func (r *reference) Apart() (float64, error) {
 	var difference, scale float64
 	for i, p := range r.stage.Params.Learned {

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// tentative makes updates that can be taken back. The paper undoes the optimizer's arithmetic in place, which
-// restores the old weights only up to rounding. Here everything that the update changes is kept. So an update that
-// is made again has the same bits as one that waited for the norm.
+// tentative makes updates that can be taken back. The paper undoes the optimizer's arithmetic in place, which restores
+// the old weights only up to rounding. Here everything that the update changes is kept. So an update that is taken back
+// and made again has the same bits as one that waited for the norm.
 type tentative struct {
 	*plain
 	kept   *kept // nil: the last update is final
@@ -81,7 +81,7 @@ func (u *tentative) keepStates() error {
 	return nil
 }
 
-// tryLayer updates with copies of a layer's gradients: a step uses gradients up, and this one may be repeated.
+// tryLayer updates one layer with copies of its gradients. A step uses gradients up, and this step may be repeated.
 func (u *tentative) tryLayer(params []*stage.Param, step Step) error {
 	dev := u.stage.Device
 	m := dev.Begin()

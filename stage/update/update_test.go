@@ -47,8 +47,9 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 	b.same("statistics that were averaged", b.weights(0), before, exact)
 }
 
-// A minibatch's gradients update the weights one update later: w(t+1) = w(t) - rate grad f(w(t-1)). This holds
-// wherever the update comes among the micro-batches of the next minibatch.
+// A minibatch's gradients update the weights one update later: w(t+1) = w(t) - rate grad f(w(t-1)), where w(t) are the
+// weights after t updates and f is the loss. This holds wherever the update comes among the micro-batches of the next
+// minibatch.
 func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
 	b, apart := newBench(t, update.Deferred, nil, 1), newBench(t, update.Plain, nil, 1)
 	u, s := b.made[0], b.models[0]
@@ -250,7 +251,7 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// apart checks the distance of the reference from the average.
+// apart checks the distance that the reference of n pipelines reports from their average.
 func (b *bench) apart(n int) {
 	b.Helper()
 	var difference, scale float64
