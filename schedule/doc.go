@@ -1,11 +1,10 @@
-// Package schedule defines the Program: training as data, with an ordered list of small instructions for every
-// worker.
+// Package schedule defines the Program: training as data, with an ordered list of small instructions for every worker.
 //
-// In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family, the text, and
-// answers to questions about a Program. The package generates no order and proves none. Refused: text and JSON that
-// are not a Program, with the line or the byte. It knows no clock and no tensor.
+// In: a Program's fields and lists, its text or its JSON, or a plan. Out: Settings for a family, the text, and answers
+// to questions about a Program. The package generates no order and proves none. Refused: text and JSON that are not a
+// Program, with the line or the byte. It knows no clock and no tensor.
 //
-// # The packages of the room
+// # The packages below schedule
 //
 // Each imports only packages above it in this list, and no other package below schedule:
 //
@@ -16,10 +15,10 @@
 //	schedule/family       the orders, a file each, in a registry; a Program from a file can join it
 //	schedule/exchange     files of Programs and of other systems' schedules, with the lines of what is wrong
 //	schedule/programs     Build, from a plan to a lowered Program; evaluation and checkpoint
-//	schedule/scheduletest for tests: random Programs, a replay and a clock of slots written apart, stories
+//	schedule/scheduletest for tests: random Programs, and an independent replay and clock of slots
 //
-// These packages do not import each other: machine and lower; draw, family and exchange. Only schedule, for
-// Settings, and programs take a plan.Plan.
+// Machine and lower do not import each other, and neither do family and exchange. Only schedule, for Settings, and
+// programs take a plan.Plan.
 //
 // # The methods of Program
 //

@@ -29,9 +29,9 @@ const (
 	EV = kind.EV // forward of an evaluation micro-batch
 	DR = kind.DR // drain: no worker goes on until all have reached it
 	SG = kind.SG // send the gradients of a minibatch to the worker that holds the weights
-	RG = kind.RG // receive them there
+	RG = kind.RG // receive the gradients of a minibatch there
 	SW = kind.SW // send the newest weights to a worker, for its next minibatch
-	RW = kind.RW // receive them
+	RW = kind.RW // receive the newest weights
 	UR = kind.UR // update of a reference model, beside the worker
 )
 

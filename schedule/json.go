@@ -24,7 +24,8 @@ func (p *Program) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// maxLists is more lists than any Program has: of workers by part, of a stage's workers by pipeline, of tied stages.
+// maxLists is more lists than any Program has. A list has the instructions of a worker in a part, the workers of a
+// stage in a pipeline, or tied stages.
 const maxLists = 3*MaxWorkers + (MaxPipeline+1)*(MaxStage+2)
 
 // ReadJSON reads what WriteJSON wrote. Unknown fields, other versions and anything after the Program are refused. An

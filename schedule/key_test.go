@@ -19,7 +19,7 @@ func anyInstruction(t *rapid.T, name string) Instruction {
 	}
 }
 
-// Keys are unique for every possible instruction, and sort as the fields do.
+// Keys are distinct for all possible instructions, and sort as the fields do.
 func TestKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyInstruction(t, "a"), anyInstruction(t, "b")
@@ -35,7 +35,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A key has four bits for the kind. One kind too many would have the keys of another kind.
+// A key has five bits for the kind. If there were too many kinds, two kinds would have the same keys.
 func TestKindsFitAKey(t *testing.T) {
 	for _, k := range kind.All() {
 		if got := (Instruction{Kind: k}).Key().Instruction(); got.Kind != k {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// The package comment lists every method of Program exactly once.
+// TestTheMapHasEveryMethodOfAProgram: the package comment lists every method of Program exactly once.
 func TestTheMapHasEveryMethodOfAProgram(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -32,15 +32,15 @@ func (p *Program) UpdateSpan(pipeline, stage int) int {
 	return per
 }
 
-// UpdateOf returns the number of the update that uses a micro-batch's gradient: the last minibatch that the update
-// uses. At the end of a stream that minibatch may not exist.
+// UpdateOf returns the number of the update that uses a micro-batch's gradient. It is the number of the last minibatch
+// that the update uses. At the end of a stream that minibatch may not exist.
 func (p *Program) UpdateOf(pipeline, stage int, micro int32) int32 {
 	g := int32(p.UpdateSpan(pipeline, stage))
 	return ((micro/g+1)*g - 1) / int32(p.PerMinibatch())
 }
 
-// Covers returns the minibatches, first to end-1, whose gradients an update, or a collective before it, uses. At the
-// end of a stream they are the remaining ones. minibatches is the number of minibatches of the Program.
+// Covers returns the minibatches whose gradients an update, or a collective before it, uses: first to end-1. At the end
+// of a stream they are the remaining ones. minibatches is the number of minibatches of the Program.
 func (p *Program) Covers(update Instruction, minibatches int) (first, end int) {
 	per := p.PerMinibatch()
 	first = max(0, (int(update.Micro)+1)*per-p.UpdateSpan(int(update.Pipeline), int(update.Stage))) / per
@@ -62,7 +62,7 @@ func (p *Program) StopUnit() int {
 	return unit
 }
 
-// LeastCommonMultiple returns that of two positive numbers.
+// LeastCommonMultiple returns the least common multiple of two positive numbers.
 func LeastCommonMultiple(a, b int) int {
 	g, rest := a, b
 	for rest != 0 {
@@ -74,7 +74,8 @@ func LeastCommonMultiple(a, b int) int {
 // StreamEnd returns 1 + the last micro-batch on which the Program trains.
 func (p *Program) StreamEnd() int32 {
 	end := int32(0)
-	// Ids in a part are relative to its repetition. For the epilogue that is the last repetition of the body, Repeat-1.
+	// Ids in a part are relative to a repetition of the body. Those of the epilogue are relative to the end of the last
+	// repetition, and so have repetition Repeat.
 	trains := func(part Part, repetition int) {
 		for _, list := range part {
 			for _, in := range list {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// The page docs/programs.md has every kind of instruction and a star at those that count minibatches. Its example
+// The page docs/programs.md lists every kind of instruction, with a star at those that count minibatches. Its example
 // passes Check.
 func TestTheProgramsPageIsComplete(t *testing.T) {
 	text, err := os.ReadFile("../docs/programs.md")

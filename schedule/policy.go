@@ -9,13 +9,15 @@ import (
 // Policy says which version of the weights a forward and its backward use, and when updates are made. The order of
 // instructions is a separate choice (package family).
 //
-// The version of a stage's weights is the number of updates that they have had. Below t is a minibatch, counted from
-// 0, S the number of stages, and v(t) the version that the forward of t uses. v(t) is 0 where a formula gives less.
+// The version of a stage's weights is the number of updates that they have had. In the formulas below, t is a
+// minibatch, counted from 0, S the number of stages, and v(t) the version that the forward of t uses. If a formula
+// gives less than 0, v(t) is 0.
 type Policy string
 
 // The policies. All but Sync and Elastic belong to orders without a flush.
 const (
-	// Sync updates once per flush: every micro-batch of a step sees the same weights, v(t) = t.
+	// Latest uses the newest version, also in the backward, which then may not match its forward. It shows why the
+	// other policies are needed.
 	Sync Policy = "sync"
 	// Latest uses the newest version, also in the backward, which then may not match its forward. It shows why the
 	// other policies exist.
@@ -23,8 +25,8 @@ const (
 	// Stash uses the newest version in a forward, and keeps it for its backward (PipeDream §3.3, weight stashing). On
 	// stage i of a straight pipeline, counted from 0, v(t) = t-(S-i)+1, so that S-i versions are kept.
 	Stash Policy = "stash"
-	// Vertical makes a minibatch use on every stage the version that the input stage had (PipeDream §3.3, vertical
-	// sync): v(t) = t-S+1.
+	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1 on every stage. So w(t+1) = w(t) - lr
+	// grad f(w(t-1)), with weights w, loss f and learning rate lr, and two versions are kept.
 	Vertical Policy = "vertical"
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1 on every stage, so that
 	// w(t+1) = w(t) - lr grad f(w(t-1)), and two versions are kept.
@@ -45,11 +47,11 @@ type rule struct {
 	// streams: updates are made without a flush, so that minibatches of a pipeline overlap.
 	streams bool
 	// forward chooses the version that a forward reads, among versions of its stage. own is the version that the
-	// minibatch's own update will change, and tag the one that the input stage had for the minibatch.
+	// minibatch's own update will change. tag is the version that the input stage had for the minibatch.
 	forward func(newest, own, tag int) int
 	tagged  bool // forward reads tag
-	// needs is the update that must come before a forward: 1 is that of the minibatch before, 2 of the one before that.
-	// 0 means none.
+	// needs says which update must come before a forward: 1 means that of the minibatch before its own, 2 that of the
+	// one before that. 0 means none.
 	needs int
 	// mismatches: a backward reads the newest version, not that of its forward.
 	mismatches bool
@@ -96,17 +98,17 @@ func Policies() []Policy {
 	return all
 }
 
-// Known reports whether a policy is one of Policies. The empty one means Sync.
+// Known reports whether a policy is one of Policies, or empty, which means Sync.
 func (w Policy) Known() bool { return slices.Contains(Policies(), cmp.Or(w, Sync)) }
 
-// Flushes reports whether every pipeline ends a minibatch before it begins the next. Then one version of its weights
-// is enough.
+// Flushes reports whether every pipeline ends a minibatch before it begins the next one. Then one version of its
+// weights is enough.
 func (w Policy) Flushes() bool { return !w.rule().streams }
 
 // Synchronous reports whether there is one set of weights, updated at the flush.
 func (w Policy) Synchronous() bool { return w.Flushes() && !w.Averages() }
 
-// Averages reports whether pipelines have their own weights, so that an iteration takes a batch for each.
+// Averages reports whether pipelines have their own weights, so that an iteration takes a batch for each pipeline.
 func (w Policy) Averages() bool { return w.rule().updater == ElasticUpdate }
 
 // Mismatches reports whether a backward may use other weights than its forward.

@@ -27,9 +27,9 @@ func stream(t testing.TB, placement [][]int, m, minibatches int, w schedule.Poli
 	return p
 }
 
-// TestStaleness checks PipeDream §3.3 on a straight pipeline of n stages, counted from 1. Stashing is w(t+1) = w(t)
-// - lr grad f(w_1(t-n+1), w_2(t-n+2), ..., w_n(t)). With vertical sync every stage uses w(t-n+1). 2BW is w(t+1) =
-// w(t) - lr grad f(w(t-1)).
+// TestStaleness checks PipeDream §3.3 on a straight pipeline of n stages, counted from 1. w_i(t) are stage i's weights
+// after t updates, f is the loss, and lr the learning rate. With stashing, w(t+1) = w(t) - lr grad f(w_1(t-n+1),
+// w_2(t-n+2), ..., w_n(t)). With vertical sync every stage uses w(t-n+1). With 2BW, w(t+1) = w(t) - lr grad f(w(t-1)).
 func TestStaleness(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
 		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest,
@@ -67,8 +67,8 @@ func TestStaleness(t *testing.T) {
 }
 
 // TestVersionsHeld: under stashing, stage i of n, counted from 1, holds n-i+1 versions, one for each minibatch in
-// flight (PipeDream §3.3). 2BW holds two and latest one. Vertical sync keeps the versions that the oldest coming
-// minibatch may still use, n at most.
+// flight (PipeDream §3.3). 2BW holds two and latest one. Vertical sync keeps the versions that the oldest minibatch to
+// come may still use, n at most.
 func TestVersionsHeld(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
 		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest,
@@ -229,7 +229,8 @@ func TestPoliciesRefused(t *testing.T) {
 	}
 }
 
-// FBP-AS holds 2(S-i) micro-batches on stage i, 1F1B-AS S-i (BaPipe Table I), clamped to M.
+// TestStreamingPeaks: FBP-AS holds 2(S-i) micro-batches on stage i of S, and 1F1B-AS S-i (BaPipe Table I), or all if
+// there are fewer.
 func TestStreamingPeaks(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, S, 2 * S, 4 * S, 2*S + 1} {
@@ -295,7 +296,7 @@ func TestStopUnit(t *testing.T) {
 			}
 		}
 	}
-	var wide schedule.Program // primes: no valid number of minibatches is a multiple of them all
+	var wide schedule.Program // prime numbers of replicas: no valid number of minibatches is a multiple of them all
 	wide.Placement, wide.MicroBatches, wide.Period = make([][][]int, 1), 1, 1
 	wide.Weights, wide.Replication = schedule.Stash, schedule.RoundRobin
 	for _, r := range []int{1021, 1019, 1013, 1009, 997, 991, 983, 977} {

@@ -9,17 +9,17 @@ import (
 // Replication says how the replicas of a stage share the work.
 type Replication string
 
-// Split gives every replica a slice of each micro-batch (DAPPLE §5); RoundRobin
-// gives whole micro-batches in turn (PipeDream §3.2): micro-batch m goes to replica m mod r.
+// Split gives every replica a slice of each micro-batch (DAPPLE §5). RoundRobin gives replicas whole micro-batches in
+// turn (PipeDream §3.2): micro-batch m goes to replica m mod r.
 const (
 	Split      Replication = "split"
 	RoundRobin Replication = "round_robin"
 )
 
-// List is the instructions of one worker, in the order it starts them.
+// List is the instructions of one worker, in the order in which the worker starts them.
 type List []Instruction
 
-// Trains reports whether a list makes gradients.
+// Trains reports whether a list makes gradients of weights.
 func (l List) Trains() bool {
 	return slices.ContainsFunc(l, func(in Instruction) bool { return in.Kind == B || in.Kind == W })
 }
@@ -30,12 +30,12 @@ type Part []List
 // Program is training as data: a prologue, a body repeated with relative ids, and an epilogue. A synchronous step is
 // only a body. An asynchronous stream has a prologue that fills the pipeline and an epilogue that drains it.
 //
-// Relative ids: in repetition k of the body, MicroBatches*k is added to micro-batch ids and Period*k to minibatch
+// Ids are relative: in repetition k of the body, MicroBatches*k is added to micro-batch ids and Period*k to minibatch
 // ids. Ids in the prologue are absolute. Ids in the epilogue are relative to the end of the last repetition. Round
 // robin counts within a repetition: relative micro-batch m goes to replica m mod r. So a body needs a multiple of r
 // micro-batches if replicas are to stay in turn over repetitions.
 //
-// Its fields are those of a Program's file, and its methods pure questions, of which the package comment has the map.
+// Its fields are those of a Program's file. Its methods answer questions about it; the package comment lists them.
 type Program struct {
 	Name         string      `json:"name"`   // the family that wrote it: "1f1b", "afab", "dp"
 	Stages       int         `json:"stages"` // virtual stages of each pipeline
@@ -93,8 +93,8 @@ func (p *Program) IsReference(pipeline int) bool {
 	return p.HasReference() && pipeline == p.Pipelines()
 }
 
-// Beside reports whether the reference is updated beside the workers, by threads of its own. A pipeline's update
-// then sees the newest reference. With InOrder it is false, since the lists say which version an update sees.
+// Beside reports whether the reference is updated beside the workers, by threads of its own. A pipeline's update then
+// sees the newest reference. With InOrder, Beside is false, since the lists say which version an update sees.
 func (p *Program) Beside() bool { return p.HasReference() && p.Elastic.Besides() && !p.InOrder }
 
 // PartNames returns the names of a Program's parts, in order.

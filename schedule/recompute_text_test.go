@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// The text of a Program includes recompute settings that no run executes, and reading it gives the same Program.
+// The text of a Program includes recompute settings that no run executes. Reading the text gives the same Program.
 func TestRecomputeOfPlansInText(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 4,
 		Recompute: []plan.Recompute{plan.Blocks, plan.Selective, plan.KeepInput, plan.Every(3)}})

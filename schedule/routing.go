@@ -23,7 +23,7 @@ func (p *Program) StagesOf(worker int) [][3]int {
 	return held
 }
 
-// ReplicaOf returns which of a stage's r replicas has the micro-batch, under round robin.
+// ReplicaOf returns which of a stage's r replicas computes the micro-batch, under round robin.
 func (p *Program) ReplicaOf(micro int32, r int) int {
 	if p.MicroBatches > 0 {
 		micro %= int32(p.MicroBatches)
@@ -34,7 +34,7 @@ func (p *Program) ReplicaOf(micro int32, r int) int {
 	return int(micro) % r
 }
 
-// Peers appends the replicas of stage `other` that share rows of in's micro-batch.
+// Peers appends to dst the replicas of stage other that share rows of in's micro-batch.
 func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) {
@@ -54,8 +54,8 @@ func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	return dst
 }
 
-// Share reports whether two replicas of different stages share rows of some micro-batch. They are replica k of a
-// stage with `here` replicas and replica j of one with `there`.
+// Share reports whether two replicas of different stages share rows of some micro-batch. They are replica k of a stage
+// with here replicas and replica j of a stage with there replicas.
 func (p *Program) Share(k, here, j, there int) bool {
 	if p.Replication == Split {
 		// Replica k of n holds the rows from k/n to (k+1)/n. The result says whether the two ranges overlap.
@@ -68,7 +68,7 @@ func (p *Program) Share(k, here, j, there int) bool {
 	return k%there == j%there
 }
 
-// OtherEnd returns the stage at the other end of a transfer.
+// OtherEnd returns the stage at the other end of a transfer between stages; -1 for other kinds.
 func OtherEnd(in Instruction) int32 {
 	switch in.Kind {
 	case SF, RB:
@@ -125,7 +125,7 @@ func (p *Program) otherWorkers(in Instruction) []int {
 	return workers
 }
 
-// Sent returns the instruction that sent a receive's message. replica is the sender's, of the stage at the other
+// Sent returns the instruction that sent a receive's message. replica is the sender's replica of the stage at the other
 // end.
 func Sent(receive Instruction, replica int) Instruction {
 	sent := receive
@@ -162,10 +162,10 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 	}
 }
 
-// Recipients calls yield for every message of a send, with the receiving worker and the part that it gets. The
-// sender's rows of the micro-batch are divided in n equal parts, and the message carries parts lo to hi. With round
-// robin it carries everything, 0 to 1 of 1. Under Split it carries the rows that both sender and receiver hold. It
-// does not allocate.
+// Recipients calls yield for every message of a send, with the receiving worker and the part that it gets. The sender's
+// rows of the micro-batch are divided into n equal parts, and the message carries those from lo to before hi. With
+// round robin lo is 0, and hi and n are 1: it carries everything. Under Split it carries the rows that both sender and
+// receiver hold. Recipients does not allocate.
 func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
 	if ofServer(send.Kind) {
 		_, to := p.otherSide(send)
@@ -197,8 +197,9 @@ func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) boo
 	}
 }
 
-// share returns the part of a sender's rows that replica r of the stage at the other end takes. If the micro-batch
-// is divided in here x there units, the sender has units k there to (k+1) there, and the other r here to (r+1) here.
+// share returns the part of a sender's rows that replica r of the stage at the other end takes. Let here and there be
+// the numbers of replicas of the two stages, and divide the micro-batch into here*there units. Then the sender, replica
+// k, has units k*there to (k+1)*there, and the receiver has units r*here to (r+1)*here.
 func (p *Program) share(send Instruction, r int, other int32) (lo, hi, n int) {
 	stages := p.Placement[send.Pipeline]
 	here, there, k := len(stages[send.Stage]), len(stages[other]), int(send.Replica)
@@ -217,8 +218,8 @@ func (p *Program) Leader(in Instruction) Instruction {
 	return in
 }
 
-// Group returns the members of a collective in rank order, and their workers. A member is the instruction that it
-// issues: AR over the replicas of a stage, TG over the stages tied to it, GN over every stage of every replica.
+// Group returns the members of a collective in rank order, and their workers. A member is the instruction that the
+// worker issues: AR over the replicas of a stage, TG over the stages tied to it, GN over every stage of every replica.
 func (p *Program) Group(in Instruction) (members []Instruction, workers []int) {
 	add := func(stage, replica int) {
 		m := in

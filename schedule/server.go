@@ -1,23 +1,23 @@
 package schedule
 
-// Asynchronous data parallelism (ASP). One worker, the server, holds the weights. Each of the others, the trainers,
-// has the whole model too. The Program has two pipelines of one stage. The replicas of pipeline 0 are the trainers,
-// and minibatch m belongs to trainer m mod r. Pipeline 1 is the weights on the server. For minibatch 4, of trainer
-// 1, the trainer and the server do:
+// Asynchronous data parallelism (ASP). One worker, the server, holds the weights. Each of the others, the trainers, has
+// the whole model too. The Program has two pipelines of one stage. The r replicas of pipeline 0 are the trainers, and
+// minibatch m belongs to trainer m mod r. Pipeline 1 is the weights on the server. For minibatch 4, of trainer 1, the
+// trainer and the server do:
 //
-//	0RW4@r1 0F4@r1 0B4@r1 0SG4@r1      takes the weights that are sent to it, computes, sends its gradients
-//	p1/0SW4 p1/0RG4 p1/0U4             sends the newest weights, takes the gradients, updates (p1/0GN4 in front: clips)
+//   0RW4@r1 0F4@r1 0B4@r1 0SG4@r1      takes the weights that are sent to it, computes, sends its gradients
+//   p1/0SW4 p1/0RG4 p1/0U4             sends the newest weights, takes the gradients, updates (clips with p1/0GN4)
 //
 // The server's three instructions for each minibatch of one trainer, in order, are a strand. A server has one strand
 // for each trainer, and executes whichever strand is ready (machine.Local). So its list gives the order within each
-// strand, but not how strands mix. With InOrder the list is the order. lower.Recorded writes a run's order (Applied)
-// as such a list. The result is a Program that Check proves, and it gives the run's bits at any speed.
+// strand, but not how strands mix. With InOrder the list is the order. lower.Recorded writes a run's order (Applied) as
+// such a list. The result is a Program that Check proves, and it gives the run's bits at any speed.
 //
-// An update uses the gradients of one minibatch. Its staleness is the number of updates between the weights with
-// which the gradients were computed and the update itself: r-1 in steady state for r equal trainers. With Staleness
-// s, the SW of a trainer's k-th minibatch waits until every other trainer with more work has had k-s updates. So no
-// trainer begins a minibatch more than s ahead of the slowest (Ho et al., More Effective Distributed ML via a Stale
-// Synchronous Parallel Parameter Server, NIPS 2013).
+// An update uses the gradients of one minibatch. Its staleness is the number of updates between the weights with which
+// the gradients were computed and the update itself: r-1 in steady state for r equal trainers. With Staleness s, the SW
+// of a trainer's k-th minibatch waits until every other trainer with more work has had k-s updates. So no trainer
+// begins a minibatch more than s ahead of the slowest (Ho et al., More Effective Distributed ML via a Stale Synchronous
+// Parallel Parameter Server, NIPS 2013).
 
 // Served reports whether one worker of a Program holds the weights, and the others fetch them for each minibatch.
 func (p *Program) Served() bool { return p.Weights.Served() }
@@ -75,7 +75,7 @@ func (p *Program) Settled(in Instruction) bool {
 	return in.Kind == p.Settles()
 }
 
-// Parts returns how many instructions of a worker settle a minibatch.
+// Parts returns how many of a worker's instructions settle a minibatch.
 func (p *Program) Parts(worker, minibatch int) (n int) {
 	for _, held := range p.StagesOf(worker) {
 		if p.Served() && held[0] == 0 && held[2] != p.TrainerOf(Instruction{Micro: int32(minibatch)}) {
@@ -86,15 +86,15 @@ func (p *Program) Parts(worker, minibatch int) (n int) {
 	return n
 }
 
-// Seen is one update of a pipeline of elastic averaging on a stage. Version is the number of updates of the
-// reference towards which it was pulled.
+// Seen is one update of a pipeline of elastic averaging on a stage. Version is the number of updates of the reference
+// towards which the pipeline was pulled.
 type Seen struct {
 	Pipeline, Stage, Minibatch int
 	Version                    int
 }
 
-// Applied is one update of a server, in the order in which updates were made: its minibatch, and the version of the
-// weights with which that minibatch was computed.
+// Applied is one update of a server. A list of them is in the order in which updates were made. Version is that of the
+// weights with which the minibatch was computed.
 type Applied struct {
 	Minibatch, Version int
 }

@@ -15,7 +15,7 @@ type Settings struct {
 	Warmup       []int            // K_i by stage; nil lets the family choose
 	Recompute    []plan.Recompute // by stage; nil means never
 	Replication  Replication
-	Weights      Policy // "" is the first that the family admits: Sync, or PipeDream's Stash
+	Weights      Policy // "" means the first one that the family admits: Sync, or PipeDream's Stash
 	Repeat       int    // number of steps; 0 means 1
 	// Elastic describes the pipelines of family elastic; nil lets the family choose.
 	Elastic *plan.Elastic
@@ -114,8 +114,8 @@ func FromPlan(p *plan.Plan) (name string, s Settings) {
 	return p.Schedule, s
 }
 
-// Sized refuses settings for a Program of more than MaxInstructions, counted with whole backwards. Each micro-batch
-// visits every stage, or every replica with Split, with a forward and a backward.
+// Sized refuses settings for a Program of more than MaxInstructions, counted with whole backwards. Each micro-batch has
+// a forward and a backward on every stage, or under Split on every replica.
 func (s Settings) Sized() error {
 	visits := int64(0)
 	for _, on := range s.Placement {

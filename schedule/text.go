@@ -76,7 +76,7 @@ func (p *Program) Text() string {
 	return b.String()
 }
 
-// written returns a name as its line has it: in quotes if it would be misread without them.
+// written returns a name in the form that its line has: in quotes if it would be misread without them.
 func written(name string) string {
 	quoted := strconv.Quote(name)
 	if quoted != `"`+name+`"` || strings.TrimSpace(name) != name || strings.Contains(name, "#") {
@@ -85,8 +85,8 @@ func written(name string) string {
 	return name
 }
 
-// recomputing lists the stages that recompute, each with a space in front: 3 all of it at
-// once, 3:2 two layers at a time, 3:blocks a block at a time.
+// recomputing lists the stages that recompute, each with a space in front. "3" is stage 3 all at once, "3:2" two of its
+// layers at a time, and "3:blocks" a block at a time.
 func recomputing(stages []plan.Recompute) string {
 	var b strings.Builder
 	for s, r := range stages {

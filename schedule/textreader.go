@@ -59,7 +59,7 @@ func (p *Program) complete() error {
 type textReader struct {
 	p     *Program
 	line  int
-	part  *Part          // whose lists are being read
+	part  *Part          // the part whose lists are being read
 	given map[string]int // the line of each setting
 	count int            // instructions read so far
 }
@@ -179,7 +179,7 @@ func (t *textReader) setting(key, value string) error {
 	return nil
 }
 
-// sized refuses a setting that depends on the number of stages or workers before that number is given.
+// sized refuses a setting that depends on the number of stages or workers, if that number has not been given yet.
 func (t *textReader) sized(key string) error {
 	switch key {
 	case "tied", "recompute", "place":

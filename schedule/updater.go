@@ -5,13 +5,13 @@ type Updater string
 
 // The Updaters.
 const (
-	PlainUpdate     Updater = "plain"     // steps by the gradients at hand
+	PlainUpdate     Updater = "plain"     // steps by the gathered gradients
 	DeferredUpdate  Updater = "deferred"  // uses gradients that replicas sum during the next minibatch
-	TentativeUpdate Updater = "tentative" // before the norm is known; a PV confirms it or takes it back
-	ElasticUpdate   Updater = "elastic"   // pulled towards a reference, which moves by the mean of the steps
+	TentativeUpdate Updater = "tentative" // updates before the norm is known; a PV confirms it or takes it back
+	ElasticUpdate   Updater = "elastic"   // pulls a pipeline towards a reference, which moves by the mean of the steps
 )
 
-// Updater returns how a Program's updates change the weights: as its policy says, unless updates are deferred or
+// Updater returns how a Program's updates change the weights. The policy decides it, unless updates are deferred or
 // validated later.
 func (p *Program) Updater() Updater {
 	switch {
@@ -56,10 +56,10 @@ type UpdateCost struct {
 	Work  UpdateWork
 	Times int // how often Work is done; 0 means no computation
 
-	// Held for a moment, above what was held before it: this many times the whole stage, the parameters of its largest
-	// layer, and what its optimizer needs in a step.
+	// These are needed only during the update: this many copies of the whole stage, of the parameters of its largest
+	// layer, and of what its optimizer needs in a step.
 	PeakWhole, PeakLayer, PeakStep int64
-	// Held from now on: this many more copies of the whole stage, or of a model without optimizer states.
+	// These are held from now on: this many more copies of the whole stage, or of a model without optimizer states.
 	Whole, Models int64
 	// KeepsGradients: the gathered gradients stay, so that the update can be made again. SetAside: the update uses
 	// gradients that were set aside, and those gathered since then stay.
@@ -74,16 +74,16 @@ func (p *Program) UpdateCost(in Instruction) UpdateCost {
 		if in.Kind == PV {
 			return UpdateCost{Whole: -1}
 		}
-		// copies of all that it changes, and of a layer's gradients, which a step uses up
+		// It needs copies of all that it changes, and of a layer's gradients, which a step uses up.
 		return UpdateCost{Work: StepWork, Times: 1, PeakWhole: 1, PeakLayer: 1, PeakStep: 1, Whole: 1, KeepsGradients: true}
 	case DeferredUpdate:
 		plain.SetAside = true
 	case ElasticUpdate:
 		n := p.Pipelines()
-		if p.IsReference(int(in.Pipeline)) { // the same work if it runs beside the worker
+		if p.IsReference(int(in.Pipeline)) { // the work is the same if it runs beside the worker
 			return UpdateCost{Work: TakeWork, Times: n, Models: -int64(n)}
 		}
-		// a copy of the layer before the step, and the step, left in the queue with the buffers
+		// It needs a copy of the layer before the step. It leaves the step in the queue, with the buffers.
 		return UpdateCost{Work: PullWork, Times: 1, PeakLayer: 1, PeakStep: 1, Models: 1}
 	}
 	return plain

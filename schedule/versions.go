@@ -1,7 +1,7 @@
 package schedule
 
-// Versions of the weights: which one each instruction of a lowered Program uses, and how many are kept. They follow
-// only from the lists and the policy's rule; nothing is simulated.
+// Versions of the weights: which one each instruction of a lowered Program uses, and how many are kept. The versions
+// follow only from the lists and the policy's rule; nothing is simulated.
 
 // Use is an instruction of a worker with a version of its stage's weights. F, B, I, W and EV read that version; U
 // makes it.
@@ -109,8 +109,8 @@ func (p *Program) entries(pipeline int) map[int32]int {
 	return tags
 }
 
-// Needs returns the update that must come before a forward. needs is false if the forward uses the newest version.
-// Under Vertical it is incomplete: what a forward needs depends on all lists (entries).
+// Needs returns the update that must come before a forward. needs is false if there is no such update. Under Vertical
+// the answer is incomplete: what a forward needs depends on all lists (entries).
 func (p *Program) Needs(f Instruction) (u Instruction, needs bool) {
 	back, g := int32(p.Weights.rule().needs), int32(p.UpdateSpan(int(f.Pipeline), int(f.Stage)))
 	before := (f.Micro/g-back)*g + g - 1
@@ -142,7 +142,7 @@ func (p *Program) Copies(worker int) map[Instruction]int {
 	return change
 }
 
-// MostCopies returns the most copies of weights that a worker keeps at a time. It begins with one for each of its
+// MostCopies returns the most copies of weights that a worker keeps at a time. A worker begins with one for each of its
 // stages.
 func (p *Program) MostCopies(worker int) int {
 	now := len(p.StagesOf(worker))

@@ -23,13 +23,13 @@ type Report struct {
 // first two, or between the second and third after a prologue.
 const checkRepeats = 4
 
-// Check proves, before anything runs, that a Program can run to its end. Fields are in range, and every instruction
-// is on a worker that holds its stage. Everything that an instruction needs is made before it. Each stage computes
-// each micro-batch's forward and backward exactly once (B, or I and then W). Each stage has one update for each
-// minibatch, after all its gradients. Every message is received, none across a drain, and there is no deadlock.
-// Without a flush every forward must also find the version of the weights that the policy gives it, and the report
-// says how many are kept. A compute-only Program is lowered first. Of a body repeated more than four times only four
-// repetitions are checked, and as many more as the prologue is long, until what it leaves in flight has passed.
+// Check proves, before anything runs, that a Program can run to its end. Fields are in range, and every instruction is
+// on a worker that holds its stage. Everything that an instruction needs is made before it. Each stage computes each
+// micro-batch's forward and backward exactly once (B, or I and then W). Each stage has one update for each minibatch,
+// after all its gradients. Every message is received, none across a drain, and there is no deadlock. Without a flush
+// every forward must also find the version of the weights that the policy gives it, and the report says how many are
+// kept. A compute-only Program is lowered first. If the body is repeated often, only four repetitions are checked, and
+// as many more as the prologue has micro-batches for.
 func Check(p *schedule.Program) (Report, error) {
 	if err := Validate(p); err != nil {
 		return Report{}, err
@@ -44,8 +44,8 @@ func Check(p *schedule.Program) (Report, error) {
 	return rep, err
 }
 
-// check also returns the Program in which positions of its errors count: lowered, with only the repetitions that are
-// checked.
+// check does the work of Check. It also returns the Program to which the positions of errors refer: lowered, with only
+// the repetitions that are checked.
 func check(p *schedule.Program) (Report, *schedule.Program, error) {
 	q := p
 	if !p.Lowered {

@@ -62,8 +62,8 @@ func TestRandomProgramsPassCheck(t *testing.T) {
 	})
 }
 
-// The peaks of the named depths: stage i holds K_i micro-batches, clamped to their number (DAPPLE §5.3, BaPipe Table
-// II).
+// TestPeakIsWarmup: with the named depths, stage i holds K_i micro-batches at its peak, or all if there are fewer
+// (DAPPLE §5.3, BaPipe Table II).
 func TestPeakIsWarmup(t *testing.T) {
 	for _, c := range []struct {
 		family string
@@ -97,7 +97,7 @@ func TestDepthsThatDeadlockAreRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("K = 1, 2 was accepted")
 	}
-	// The replay also finds the deadlock when the order is written by hand.
+	// Check also finds the deadlock when the order is written by hand.
 	good, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
 		Warmup: []int{2, 2}})
 	bad, _ := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 4,
@@ -136,7 +136,7 @@ func TestCorruptionsAreCaught(t *testing.T) {
 }
 
 // TestCheckIsTheReplayOfFamilies damages the Programs of families at random. Check and the independent replay refuse
-// exactly the same ones.
+// exactly the same Programs.
 func TestCheckIsTheReplayOfFamilies(t *testing.T) {
 	still, all := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -162,7 +162,7 @@ func TestCheckIsTheReplayOfFamilies(t *testing.T) {
 	}
 }
 
-// A minibatch without any update is found, although all the other minibatches have theirs.
+// A minibatch without any update is found, although all the other minibatches have their updates.
 func TestTheLastUpdateIsMissed(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	if err == nil {
@@ -182,8 +182,8 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 	}
 }
 
-// TestSumsThatCross: two workers each wait at an all-reduce that the other joins only after its own. The error shows
-// the circle.
+// TestSumsThatCross: each of two workers waits at an all-reduce that the other worker joins only after its own. The
+// error shows the circle.
 func TestSumsThatCross(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + `
 name crossed
@@ -210,8 +210,8 @@ body
 	}
 }
 
-// TestUpdatesOfPartOfAGroup: a stage of two replicas in turn updates once for two minibatches. An update between
-// them is refused, because it would use a gradient twice.
+// TestUpdatesOfPartOfAGroup: a stage with two replicas in turn updates once for two minibatches. An update after the
+// first of the two is refused.
 func TestUpdatesOfPartOfAGroup(t *testing.T) {
 	const text = schedule.TextHeader + `
 name part

@@ -14,10 +14,10 @@ func (c clock) learn(other clock) {
 // traffic counts the messages of an edge.
 type traffic struct {
 	sent  int
-	taken []int32 // places in the receiver's list where it received messages, unknown to the sender
+	taken []int32 // positions of receives in the receiver's list, as far as the sender does not know that they happened
 	known int     // messages that the sender knows to be received
-	most  int     // the most messages that may wait there
-	peaks []int   // the same, at the sends of each repetition of the body
+	most  int     // the most messages that may be in flight or waiting on the edge
+	peaks []int   // the same, for the sends of each repetition of the body
 }
 
 // carried is a message's clock, kept until all receivers have taken it.

@@ -7,13 +7,12 @@ import (
 )
 
 // crossing refuses messages whose two ends lie on different sides of a drain or of a refused update. Each worker
-// decides alone when it passes a drain and when it learns that an update is refused, so both ends must decide the
-// same.
+// decides alone when it passes a drain and when it learns that an update is refused, so both ends must decide the same.
 //
 // Every message sent before a drain must be received before it, so that nothing is in flight once all workers have
-// reached the drain. For refused updates, look at the messages of minibatches later than k that a worker receives
+// reached the drain. For refused updates, consider the messages of minibatches later than k that a worker receives
 // before its first PV of k. They must be sent before the sender's first PV of k. A sender that finds the update of k
-// refused sends nothing of later minibatches, and no worker may then be waiting for it.
+// refused sends nothing of later minibatches, and no worker may then be waiting for such a message.
 func crossing(p *schedule.Program) error {
 	if !p.ValidatesLater() && !has(p, schedule.DR) {
 		return nil
@@ -56,7 +55,7 @@ type side struct {
 	validated int // 1 + the last minibatch whose update has been validated on the worker
 }
 
-// sides calls yield for every instruction of a worker, with its position, until it returns an error.
+// sides calls yield for every instruction of a worker, with its position, until yield returns an error.
 func sides(p *schedule.Program, worker int, yield func(at int, in schedule.Instruction, here side) error) (err error) {
 	at, here := -1, side{}
 	p.Walk(worker, func(in schedule.Instruction) bool {
@@ -73,7 +72,7 @@ func sides(p *schedule.Program, worker int, yield func(at int, in schedule.Instr
 	return err
 }
 
-// apart returns what lies between the two ends of a message and must not, or "".
+// apart returns which drain or validation wrongly lies between the two ends of a message, or "".
 func apart(p *schedule.Program, receive schedule.Instruction, here, there side) string {
 	n := p.MinibatchOf(receive)
 	switch {

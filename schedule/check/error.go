@@ -13,7 +13,7 @@ import (
 type Error struct {
 	Program     string
 	Worker      int // -1: no single worker
-	Position    int // in the worker's list once lowered, from 0, over all parts; -1: no single place
+	Position    int // in the worker's lowered list, from 0, over all parts; -1: no single place
 	Instruction schedule.Instruction
 	Why         string
 	Waits       []machine.Need // for a deadlock: what each worker waits for
@@ -21,7 +21,7 @@ type Error struct {
 	Lines       [3]map[int]int // line in that file, by part and worker
 
 	part, at int                  // the place in the Program as given; -1: lowering added the instruction
-	written  schedule.Instruction // as written there, with the ids of its part
+	written  schedule.Instruction // the instruction as written there, with the ids of its part
 }
 
 func (e *Error) Error() string {
@@ -72,8 +72,8 @@ func (e *Error) Locate(p, q *schedule.Program) {
 	}
 }
 
-// madeFor returns the kinds to look for in place of k: k itself, or the computation for which lowering added the
-// transfer.
+// madeFor returns the kinds to look for in place of k: k itself, and the computations for which lowering adds a
+// transfer of kind k.
 func madeFor(k schedule.Kind) []schedule.Kind {
 	switch k {
 	case schedule.RF, schedule.SF:
@@ -115,7 +115,7 @@ func (e *Error) lineOf(worker int) int {
 	return e.Lines[part][worker]
 }
 
-// in returns the file of an error, as the end of its text.
+// in returns the file of an error, for the end of the error's text.
 func (e *Error) in() string {
 	if e.File == "" {
 		return ""

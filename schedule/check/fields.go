@@ -9,9 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// Validate refuses faults that show in single instructions: counts and ids out of range, and instructions on a
-// worker that does not hold their stage. It is the cheap part of Check, with one look at each instruction. A Program
-// that passes cannot make a Machine panic, but may deadlock.
+// Validate refuses faults that show in single instructions: counts and ids out of range, and instructions on a worker
+// that does not hold their stage. It is the cheap part of Check, and reads each instruction once. A Program that passes
+// cannot make a Machine panic, but may deadlock.
 func Validate(p *schedule.Program) error {
 	if err := checkCounts(p); err != nil {
 		return &Error{Program: p.Name, Worker: -1, Position: -1, Why: err.Error()}
@@ -82,7 +82,7 @@ func checkCounts(p *schedule.Program) error {
 	return nil
 }
 
-// checkPlacement refuses a stage without workers, and a stage of a pipeline that is twice on one worker.
+// checkPlacement refuses a stage without workers, and a stage that is twice on one worker in the same pipeline.
 func checkPlacement(p *schedule.Program) error {
 	placed, at := make([]int, p.Workers), 0 // by worker: the number (at) of the last stage found on it
 	for pl, stages := range p.Placement {

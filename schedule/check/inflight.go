@@ -10,19 +10,19 @@ import (
 // Edge is a directed pair of workers.
 type Edge struct{ From, To int }
 
-// InFlight returns the most messages that may be in flight or waiting on each edge of a lowered Program. It holds
-// for any timing: with that many slots no worker ever waits for one.
+// InFlight returns the most messages that may be in flight or waiting on each edge of a lowered Program. It holds for
+// any timing: with that many slots no worker ever waits for one.
 //
 // When a worker starts the n-th send of an edge, some messages must already have been received. They are those whose
-// receives the send waits for, directly or through other instructions: by the order of lists, messages, collectives
-// and drains. Nothing else needs to have happened, so the number is reached in some timing of workers that share no
-// cores. A run that skips instructions (machine.Local: Limit, Rollback) may wait for less, and then have more
-// messages in flight.
+// receives the send waits for, directly or through other instructions: by the order of lists, messages, collectives and
+// drains. Nothing else needs to have happened, so the number is reached in some timing of workers that share no cores.
+// A run that skips instructions (machine.Local: Limit, Rollback) may wait for less, and then have more messages in
+// flight.
 //
-// Each worker has a clock: how far it knows every other worker's list to be. Clocks pass along with messages,
-// collectives and drains. Each passing costs one step per worker, so the total is messages times workers.
-// Repetitions of the body are followed only until each differs from the one before by its shift only; all later ones
-// are then the same.
+// Each worker has a clock: how far it knows every other worker's list to be. Clocks travel with messages, collectives
+// and drains. Each transfer of a clock costs one step per worker, so the total is messages times workers. Repetitions
+// of the body are followed only until each equals the one before, shifted by one repetition. All later repetitions then
+// do the same.
 func InFlight(p *schedule.Program) (map[Edge]int, error) {
 	if !p.Lowered {
 		return nil, &Error{Program: p.Name, Worker: -1, Position: -1,
@@ -55,11 +55,11 @@ type follower struct {
 	clock   clock
 	joined  []joining
 	out     map[int]*traffic // by receiver
-	drained bool             // it has joined a drain that is still open
+	drained bool             // all workers have met at the drain at which it waited
 	waits   bool             // it waits at a drain
 	body    int32            // instructions in one repetition
 	end     int32            // instructions before the epilogue
-	clear   int              // repetitions that end before it knows of any worker in its epilogue
+	clear   int              // repetitions that it ends before it knows of a worker in its epilogue
 	print   uint64
 	prints  []uint64 // by repetition: hash of the clocks at its sends and its end, with the repetition's shift removed
 }
@@ -68,12 +68,12 @@ type follower struct {
 type following struct {
 	p        *schedule.Program
 	workers  []follower
-	queue    []int // workers to look at
+	queue    []int // workers that may be able to go on
 	messages map[schedule.Key]*carried
 	meetings map[schedule.Instruction]*meeting
 	waiting  int // workers that wait at the next drain
 	free     []clock
-	span     int // the most repetitions between the two ends of a message or collective
+	span     int // the most repetitions between two instructions of which one depends on the other
 }
 
 func newFollowing(p *schedule.Program) *following {
@@ -92,7 +92,7 @@ func newFollowing(p *schedule.Program) *following {
 	return f
 }
 
-// follow follows all lists to their end.
+// follow goes through all lists to their end.
 func (f *following) follow() error {
 	for len(f.queue) > 0 {
 		w := f.queue[len(f.queue)-1]
@@ -113,7 +113,7 @@ func (f *following) follow() error {
 	return nil
 }
 
-// step does a worker's next instruction, if what it waits for is there.
+// step executes a worker's next instruction, if what the instruction waits for is there.
 func (f *following) step(w int) bool {
 	a := &f.workers[w]
 	in, more := a.at.Head()
@@ -160,7 +160,7 @@ func (f *following) enter(a *follower, repeat int) {
 	}
 }
 
-// sees reports whether a worker knows of one that has reached its epilogue.
+// sees reports whether a worker knows of a worker that has begun its epilogue.
 func (f *following) sees(a *follower) bool {
 	for v, n := range a.clock {
 		if n > f.workers[v].end {
@@ -173,8 +173,8 @@ func (f *following) sees(a *follower) bool {
 // behind notes that an instruction of one repetition depends on an instruction of another.
 func (f *following) behind(repeat, other int) { f.span = max(f.span, repeat-other, other-repeat) }
 
-// mark adds a worker's clock to its print. For each other worker it adds how far that one is known to be, less the
-// body instructions so far. A worker about which nothing is known adds nothing.
+// mark adds a worker's clock to the worker's hash. For each worker it adds how far that worker's list is known to be,
+// less the body instructions so far. A worker about which nothing is known adds nothing.
 func (f *following) mark(a *follower) {
 	for v, n := range a.clock {
 		if n > 0 {
@@ -296,7 +296,7 @@ func (f *following) summed(a *follower, in schedule.Instruction) bool {
 	return true
 }
 
-// drain makes all workers meet.
+// drain makes a worker wait until all workers have reached the drain.
 func (f *following) drain(w int, in schedule.Instruction) bool {
 	a := &f.workers[w]
 	if a.drained {
@@ -325,7 +325,7 @@ func (f *following) drain(w int, in schedule.Instruction) bool {
 	return false
 }
 
-// steady reports whether the body repeats itself before any worker reaches the epilogue. The check looks at as many
+// steady reports whether the body repeats itself before any worker reaches the epilogue. The check covers as many
 // repetitions as a message or a collective spans. If each of them equals the one before, shifted, then so will every
 // later one, since it depends only on them.
 func (f *following) steady() bool {
@@ -346,7 +346,7 @@ func (f *following) steady() bool {
 		}
 		for _, t := range a.out {
 			if n := min(len(t.peaks), clear); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
-				return false // a receiver about which its sender learns nothing
+				return false // for a receiver about which its sender learns nothing
 			}
 		}
 	}

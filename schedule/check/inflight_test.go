@@ -17,8 +17,8 @@ import (
 )
 
 // lazily drives the Program with a Machine and returns the most messages in flight on each edge. In each round one
-// receiver is lazy: it moves only when no other worker can. So each send to it starts with as few of its messages
-// taken as possible.
+// receiver is lazy: it moves only when no other worker can. So when a message is sent to it, it has taken as few
+// messages as possible.
 func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	t.Helper()
 	most := map[check.Edge]int{}
@@ -286,7 +286,7 @@ func TestInFlightOfGroups(t *testing.T) {
 
 // TestInFlightOfDepths: 1F1B with depths K has at most K_i messages in flight between stages i and i+1, in each
 // direction. Stage i sends K_i forwards before it takes a gradient. When stage i+1 takes the last forward of a step,
-// all its gradients but the last K_i have been taken. Thousands of steps cost no more time than a few.
+// all its gradients except the last K_i have been taken. Thousands of steps cost no more time than a few.
 func TestInFlightOfDepths(t *testing.T) {
 	for seed := range uint64(100) {
 		g := rand.New(rand.NewPCG(seed, 17))

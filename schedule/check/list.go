@@ -10,13 +10,14 @@ import (
 // list records what the instructions of one worker's list have done so far.
 type list struct {
 	*tally
-	have       map[schedule.Instruction]bool  // RF and RB received; F, B and I done, as seen by this worker
-	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (an update without number)
+	have       map[schedule.Instruction]bool  // the instructions so far, as seen by this worker
+	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (an update with number 0)
 	settled    map[schedule.Instruction]int32 // the same for the instruction that settles the update
 	held, peak int                            // activations held, and the most so far
 }
 
-// take notes the next instruction. It returns how many messages it sends, or an error if it cannot be done here.
+// take notes the next instruction. It returns how many messages the instruction sends, or an error if the instruction
+// cannot be at this place.
 func (l *list) take(in schedule.Instruction) (sent int, err error) {
 	if in.Kind != schedule.DR && l.have[in] {
 		return 0, errors.New("it stands in the list twice")
@@ -65,7 +66,7 @@ func (l *list) take(in schedule.Instruction) (sent int, err error) {
 	return sent, err
 }
 
-// ofStage returns the instruction without its number, as a key for all of its kind on its stage.
+// ofStage returns the instruction with number 0, as a key for all of its kind on its stage.
 func ofStage(in schedule.Instruction) schedule.Instruction {
 	in.Micro = 0
 	return in
@@ -121,7 +122,7 @@ func (l *list) weights(in schedule.Instruction) error {
 	return nil
 }
 
-// sends checks that a computation that makes what is sent comes before the send. Either of the two kinds will do.
+// sends checks that a send comes after a computation that makes what is sent. Either of the two kinds is enough.
 func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	if !l.have[in.As(made)] && !l.have[in.As(or)] {
 		return fmt.Errorf("what it sends is not made yet: %v must come before it", in.As(made))
@@ -129,7 +130,7 @@ func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	return nil
 }
 
-// update checks that a U has its gradients, its order and the validation of the update before.
+// update checks that a U has its gradients, that updates come in order, and that the update before it is validated.
 func (l *list) update(in schedule.Instruction) error {
 	if err := l.flushed(in); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (l *list) update(in schedule.Instruction) error {
 	return nil
 }
 
-// updateReference checks that a UR has the steps that it averages, and its order.
+// updateReference checks that a UR has the steps that it averages, and that updates come in order.
 func (l *list) updateReference(in schedule.Instruction) error {
 	if err := l.averaged(in); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (l *list) validate(in schedule.Instruction) error {
 	return nil
 }
 
-// save checks that a CK comes after the update that it saves.
+// save checks that a CK comes after the update that it saves, and before any later one.
 func (l *list) save(in schedule.Instruction) error {
 	settles := in.As(l.p.Settles())
 	if last, ok := l.settled[ofStage(settles)]; l.end > 0 && (!ok || last != in.Micro) {
@@ -184,8 +185,8 @@ func (l *list) save(in schedule.Instruction) error {
 	return nil
 }
 
-// unvalidated reports whether a gradient comes before the validation of the update in front of its step. It returns
-// the missing PV.
+// unvalidated reports whether a gradient comes before the validation of the previous step's update. It returns the
+// missing PV.
 func (l *list) unvalidated(in schedule.Instruction) (schedule.Instruction, bool) {
 	if !l.p.ValidatesLater() {
 		return schedule.Instruction{}, false
@@ -218,8 +219,8 @@ func (l *list) unanswered(w int) string {
 	return why
 }
 
-// lacks returns what a computation still needs from the neighbouring stage. It is the receive, where a message comes
-// from another worker, and the neighbour's computation, where that is on this worker.
+// lacks returns what a computation still needs from the neighbouring stage. If a message comes from another worker, it
+// is the receive. If the neighbour is on this worker, it is the neighbour's computation.
 func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (schedule.Instruction, bool) {
 	r := in.As(receive)
 	other := schedule.OtherEnd(r)
@@ -245,9 +246,9 @@ func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (sche
 	return schedule.Instruction{}, false
 }
 
-// stale reports whether a forward comes before an update that it needs. Under Sync that is the update of the
-// minibatch before its own, under 2BW the one before that. What Vertical needs depends on all lists and is checked
-// elsewhere.
+// stale reports whether a forward comes before an update that it needs, and returns that update. Under Sync it is the
+// update of the minibatch before the forward's own, under 2BW of the one before that. What Vertical needs depends on
+// all lists and is checked elsewhere.
 func (l *list) stale(f schedule.Instruction) (schedule.Instruction, bool) {
 	u, needs := l.p.Needs(f)
 	return u, needs && !l.have[u]

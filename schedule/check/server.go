@@ -95,14 +95,14 @@ func (l *list) served(in schedule.Instruction) error {
 	return nil
 }
 
-// ahead reports whether a server in order sends weights to a trainer that is too far ahead of another one. missing
-// is the update that the other one must have had. A server that takes its strands by readiness waits by itself.
+// ahead reports whether a server in order sends weights to a trainer that is too far ahead of another one. missing is
+// the update that the other trainer must have had. A server that takes its strands by readiness waits by itself.
 func (l *list) ahead(in schedule.Instruction) (missing schedule.Instruction, is bool) {
 	if in.Kind != schedule.SW || !l.p.InOrder || l.p.Staleness == nil {
 		return missing, false
 	}
 	trainers, all := l.p.Trainers(), l.p.Minibatches()
-	due := int(in.Micro)/trainers - *l.p.Staleness // updates that every trainer with more work must have had
+	due := int(in.Micro)/trainers - *l.p.Staleness // how many updates every trainer with more work must have had
 	for t := 0; t < min(trainers, all) && due > 0; t++ {
 		last := min(due-1, (all-1-t)/trainers)
 		missing = in.As(schedule.U)

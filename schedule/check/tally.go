@@ -9,14 +9,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// tally follows each list of a Program in order, and counts what each instruction makes and uses.
+// tally follows each list of a Program in order, and counts what the instructions make and use.
 type tally struct {
 	p         *schedule.Program
 	done      map[schedule.Instruction]int // computations
 	updates   map[schedule.Instruction]int
 	validated map[schedule.Instruction]int // PV
 	saves     map[schedule.Instruction]int // CK
-	// latest holds the gradient of the highest micro-batch so far, by stage (as a B without number).
+	// latest holds the gradient of the highest micro-batch so far, by stage (as a B with number 0).
 	latest map[schedule.Instruction]schedule.Instruction
 	end    int32                 // one more than the last micro-batch trained on
 	hand   *schedule.Instruction // the RG whose gradients the server holds
@@ -28,8 +28,8 @@ func newTally(p *schedule.Program) *tally {
 		latest: map[schedule.Instruction]schedule.Instruction{}, end: p.StreamEnd()}
 }
 
-// worker walks one list. Everything that an instruction needs on its own worker must come before it in the list, so
-// only the order counts and not time.
+// worker walks one list. What an instruction needs on its own worker must come before it in the list, so only the order
+// counts and not time.
 func (t *tally) worker(w int, rep *Report) error {
 	l := &list{tally: t, have: map[schedule.Instruction]bool{}, updated: map[schedule.Instruction]int32{},
 		settled: map[schedule.Instruction]int32{}}
@@ -52,7 +52,7 @@ func (t *tally) worker(w int, rep *Report) error {
 	return fault
 }
 
-// messages returns how many messages a send makes, or a receive takes.
+// messages returns the number of messages that a send makes or a receive takes.
 func (t *tally) messages(in schedule.Instruction) (n int) {
 	if in.Kind.IsSend() {
 		t.p.Recipients(in, func(int, int, int, int) bool {
@@ -109,8 +109,8 @@ func (t *tally) mine(in schedule.Instruction, micro int) int {
 	return micro - at + all + int(in.Replica)
 }
 
-// cause replaces an error about a missing gradient of an update or collective. If no list has the computation at
-// all, the new error names that computation.
+// cause replaces an error about a missing gradient of an update or collective. If no list has that gradient's
+// computation, the new error names the computation.
 func (t *tally) cause(err error) error {
 	var wrong *Error
 	if !errors.As(err, &wrong) || !wrong.Instruction.Kind.OfMinibatch() {

@@ -153,7 +153,7 @@ func TestOddPrograms(t *testing.T) {
 	}
 }
 
-// handled calls on a Program, checked or not, what the commands call.
+// handled calls what the commands call on a Program, checked or not.
 func handled(p *schedule.Program) {
 	if check.Validate(p) != nil || p.Instructions() > 1<<12 || p.Workers > 1<<8 {
 		return
@@ -184,8 +184,8 @@ func handled(p *schedule.Program) {
 	}
 }
 
-// TestTieOutOfRange: a lowered Program whose tie names a missing stage is refused. It once caused a panic. Such a
-// Program comes from JSON or from a caller, because the reader of texts refuses it.
+// TestTieOutOfRange: a lowered Program whose tie names a missing stage is refused without a panic. Such a Program comes
+// from JSON or from a caller, because the reader of texts refuses it.
 func TestTieOutOfRange(t *testing.T) {
 	for _, tied := range [][]int{{0, 8}, {-1, 0}, {2, 1}} {
 		p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})

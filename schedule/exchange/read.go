@@ -13,8 +13,8 @@ import (
 // byteOrderMark is what some editors put in front of a text.
 const byteOrderMark = "\ufeff"
 
-// Read reads a Program in any of its forms. It is JSON if it begins with a brace, PyTorch's CSV if its first line
-// has an action and not our header, and our text otherwise. An accepted Program still has to pass Check.
+// Read reads a Program in any of its forms. It is JSON if it begins with a brace. It is PyTorch's CSV if its first line
+// has an action and not millrace's header, and otherwise millrace's text. An accepted Program still has to pass Check.
 func Read(r io.Reader) (*schedule.Program, error) {
 	in := bufio.NewReader(&bounded{from: r, left: schedule.MaxFile})
 	if mark, err := in.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {

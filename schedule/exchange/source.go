@@ -56,7 +56,7 @@ func (s *Source) textLines(text string) {
 	}
 }
 
-// torchLines finds the ranks of PyTorch's form: a line for each, blank lines apart.
+// torchLines finds the ranks of PyTorch's form: each line that is not blank is a rank.
 func (s *Source) torchLines(text string) {
 	s.lines[1] = map[int]int{}
 	worker, number := 0, 0

@@ -67,8 +67,8 @@ func TestLinesOfWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestHeld: a limit equal to the peak that Check reports passes. With one less, the error names the forward that
-// exceeds it.
+// TestHeld: the peak that Check reports is accepted as the limit. With a limit of one less, the error names the forward
+// that exceeds it.
 func TestHeld(t *testing.T) {
 	for name, placement := range map[string][][]int{
 		"1f1b": schedule.Replicated(4, 1), "interleaved": schedule.Wrap(4, 2), "zb-v": schedule.Vee(4),
@@ -94,7 +94,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestLocate: if an instruction of a random Program is doubled, the error names the second one by its place in the
+// TestLocate: if an instruction of a random Program is doubled, the error names the second copy by its place in the
 // given Program. This holds for lowered Programs and in every part.
 func TestLocate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -9,26 +9,26 @@ import (
 )
 
 // Advance forward propagation (AvgPipe §4.2, Algorithm 1) is 1F1B with more forwards before each stage's first
-// backward. Messages are then in flight while stages compute. It is the 1F1B(K_i) family with other depths, from K_i
-// = S-i (no advance) to AFAB.
+// backward. Messages are then in flight while stages compute. It is the 1F1B(K_i) family with other depths. K_i is from
+// S-i (no advance) to M (AFAB) for stage i of S and M micro-batches.
 
 // AdvanceRule says how an advance of x forwards on the first stage translates to the other stages.
 type AdvanceRule string
 
 const (
-	// Graded is ceil(x (S-1-i)/(S-1)) on stage i of S, counted from 0. The first stage gets all of it, and the last
-	// gets none, since it waits for no later stage. Where messages are slow, a few extra micro-batches in total hide
+	// Graded is ceil(x (S-1-i)/(S-1)) on stage i of S, counted from 0. The first stage gets the whole advance, and the
+	// last gets none, since it waits for no later stage. If messages are slow, a few extra micro-batches in total hide
 	// them.
 	Graded AdvanceRule = "graded"
-	// Printed is x on every stage. It results if each GPU runs Algorithm 1 for itself with its own K-k in place of K-1.
-	// At its deepest it is AFAB.
+	// Printed is x on every stage. It results if each GPU k of K runs Algorithm 1 for itself, with its own K-k in place
+	// of K-1. At its deepest it is AFAB.
 	Printed AdvanceRule = "printed"
 )
 
 // AdvanceRules lists the rules.
 func AdvanceRules() []AdvanceRule { return []AdvanceRule{Graded, Printed} }
 
-// depths returns K_i by stage for an advance, before clamping to M.
+// depths returns the depths K_i of all stages for an advance, before they are limited to the number of micro-batches.
 func depths(stages, advance int, rule AdvanceRule) []int {
 	k := make([]int, stages)
 	for i := range k {
@@ -42,8 +42,8 @@ func depths(stages, advance int, rule AdvanceRule) []int {
 	return k
 }
 
-// AdvanceDepths returns the depths K_i of all stages, clamped to M. The first stage runs advance forwards more than
-// in 1F1B. Algorithm 1's advance_num is K_0 - 1.
+// AdvanceDepths returns the depths K_i of all stages, each at most microBatches. The first stage runs advance more
+// forwards than in 1F1B. Algorithm 1's advance_num is K_0 - 1.
 func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, error) {
 	if stages < 1 || microBatches < 1 || advance < 0 || advance > schedule.MaxMicro || stages > schedule.MaxStage {
 		return nil, fmt.Errorf("schedule: an advance of %d on %d stages with %d micro-batches; there must be a "+
@@ -59,13 +59,14 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 	return k, nil
 }
 
-// Advance adapts the depths during training (Algorithm 1). After each iteration, or each few with the same depths,
-// it adds one advance while steps get faster and memory lasts. Then it keeps the depths. It knows no clock and no
-// Program; a run calls it at a boundary between Programs.
+// Advance adapts the depths during training (Algorithm 1). After each iteration, or each few with the same depths, it
+// adds one advance while steps get faster and memory lasts. Then it keeps the depths. It knows no clock and no Program;
+// a run calls it at a boundary between Programs.
 //
-// It differs from the printed algorithm in four ways. It drains the last backwards (the order for which it sets
-// depths does so). It never goes beyond M. When it stops, it returns to the fastest depths so far. Before it stops
-// it tries Patience more advances, since one message that just misses its turn can make a single step slower.
+// It differs from the printed algorithm in four ways. It drains the last backwards (the order for which it sets depths
+// does so). It never goes beyond the number of micro-batches. When it stops, it returns to the fastest depths so far.
+// Before it stops it tries Patience more advances, since one message that just misses its turn can make a single step
+// slower.
 type Advance struct {
 	Stages, MicroBatches int
 	Rule                 AdvanceRule // "" is Graded
@@ -79,7 +80,7 @@ type Advance struct {
 	settled   bool
 }
 
-// Depths returns K_i for the next steps.
+// Depths returns the depths K_i for the next steps.
 func (a *Advance) Depths() ([]int, error) {
 	if !(a.MinGain >= 0 && a.MinGain < 1) || a.Patience < 0 {
 		return nil, fmt.Errorf("schedule: advance: a gain of %v of a step and %d advances without one; the first "+
@@ -88,8 +89,8 @@ func (a *Advance) Depths() ([]int, error) {
 	return AdvanceDepths(a.Stages, a.MicroBatches, a.now, a.Rule)
 }
 
-// Deeper returns K_i with one advance more, so that a caller can check the memory. It returns nil if nothing deeper
-// exists.
+// Deeper returns the depths K_i with one more advance, so that a caller can check the memory. It returns nil if nothing
+// deeper exists.
 func (a *Advance) Deeper() []int {
 	k, err := AdvanceDepths(a.Stages, a.MicroBatches, a.now, a.Rule)
 	if err != nil {
@@ -104,8 +105,8 @@ func (a *Advance) Deeper() []int {
 	return nil
 }
 
-// Next takes the time of a step with the present depths, in seconds, and returns the next depths. Pass a median
-// where steps vary. memoryFits says whether Deeper fits in memory. settled is true once the depths are final.
+// Next takes the time of a step with the present depths, in seconds, and returns the next depths. If steps vary, pass
+// their median. memoryFits says whether Deeper fits in memory. settled is true once the depths are final.
 func (a *Advance) Next(stepSeconds float64, memoryFits bool) (k []int, settled bool) {
 	if !a.settled {
 		a.observe(stepSeconds, memoryFits)

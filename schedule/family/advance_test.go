@@ -17,10 +17,10 @@ func TestAdvanceDepths(t *testing.T) {
 		{4, 8, 0, Graded, []int{4, 3, 2, 1}},
 		{4, 8, 1, Graded, []int{5, 4, 3, 1}}, // ceil(3/3), ceil(2/3), ceil(1/3), 0
 		{4, 8, 2, Graded, []int{6, 5, 3, 1}}, // 2, ceil(4/3), ceil(2/3), 0
-		{4, 8, 3, Graded, []int{7, 5, 3, 1}}, // DAPPLE's P_B
+		{4, 8, 3, Graded, []int{7, 5, 3, 1}}, // DAPPLE's P_B depths
 		{4, 8, 1, Printed, []int{5, 4, 3, 2}},
 		{4, 8, 7, Printed, []int{8, 8, 8, 8}}, // AFAB
-		{4, 1, 3, Graded, []int{1, 1, 1, 1}},  // AWD: one micro-batch
+		{4, 1, 3, Graded, []int{1, 1, 1, 1}},  // AvgPipe's AWD: one micro-batch
 		{2, 4, 1, Graded, []int{3, 1}},        // Fig. 7(c): three micro-batches on the first GPU
 		{1, 4, 2, Graded, []int{3}},
 	} {

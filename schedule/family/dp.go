@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Plain data parallelism is one stage whose replicas take micro-batches in turn, each forward followed by its
+// Plain data parallelism is one stage whose replicas take micro-batches in turn. Each forward is followed by its
 // backward. It accumulates gradients, and takes batch-norm statistics of whole micro-batches. With one worker it is
 // training without parallelism, the reference with which pipelines are compared bit by bit.
 func init() {

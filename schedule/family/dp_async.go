@@ -7,26 +7,26 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a pipeline of
-// width 2). Every replica of the one stage works through its micro-batches. It does not wait for the others'
-// gradients of the minibatch just done: they are summed during the next minibatch. The update with that sum comes
-// before the minibatch after that. Let w(k) be the weights after k updates and f_k the mean loss of minibatch k over
-// all replicas; then
+// Asynchronous data parallelism without a parameter server (Li et al., Pipe-SGD, NeurIPS 2018, with a pipeline of width
+// 2). Every replica of the one stage works through its micro-batches. It does not wait for the others' gradients of the
+// minibatch just done: they are summed during the next minibatch. The update with that sum comes before the minibatch
+// after that. Let w(k) be the weights after k updates, f_k the mean loss of minibatch k over all replicas, and lr the
+// learning rate; then
 //
 //	w(k+1) = w(k) - lr grad f_k(w(k-1)),  w(-1) = w(0)
 //
 // This is the weight policy 2bw: a staleness of exactly one update, the same on every replica and in every run. A
-// server that takes gradients as they come guarantees neither. A replica may be one minibatch ahead of the slowest.
-// A minibatch has M = Settings.MicroBatches micro-batches over r replicas, at least one for each. With an all-reduce
-// of R a steady step takes
+// server that takes gradients as they come guarantees neither. A replica may be one minibatch ahead of the slowest. A
+// minibatch has M = Settings.MicroBatches micro-batches over r replicas, at least one for each. Let F, B and U be the
+// times of a forward, a backward and an update, and R that of an all-reduce. R does not count the part of the sum that
+// runs during the last backward. A steady step takes
 //
 //	max(ceil(M/r)(F+B) + U, R)
 //
-// without the part of the sum that runs during the backward that makes its last gradients. The price is a second
-// copy of the gradients, since one is summed while the next is made. Each replica gathers its own batch-norm
-// statistics. They are averaged where nothing follows, which is correct because they are linear in their inputs and
-// training does not read them. One copy of the weights is enough, since an update comes only when no computation
-// needs the version before it.
+// The price is a second copy of the gradients, since one is summed while the next is made. Each replica gathers its own
+// batch-norm statistics. They are averaged when nothing follows. That is correct because statistics are linear in their
+// inputs and training does not read them. One copy of the weights is enough, since an update comes only when no
+// computation needs the version before it.
 func init() {
 	Register(Family{
 		Name: "dp-async", Doc: "data parallelism that sums gradients beside the next minibatch, one update late " +
@@ -61,21 +61,21 @@ func tooFew(s schedule.Settings, stage int) error {
 		terminal.Count(len(s.Placement[stage]), "replica"), stage)
 }
 
-// Asynchronous data parallelism with a server (ASP; PipeDream §5.2 compares with it). The last worker of the one
-// stage holds the weights and updates them. Each of the others is a trainer with the whole model. It takes the
-// newest weights, computes a minibatch and has its update made at once, whatever the others do. Let w(k) be the
-// weights after k updates, and m the minibatch of the next update, computed with the weights after v(m) updates;
-// then
+// Asynchronous data parallelism with a server (ASP; PipeDream §5.2 compares with it). The last worker of the one stage
+// holds the weights and updates them. Each of the others is a trainer with the whole model. It takes the newest
+// weights, computes a minibatch and has its update made at once, whatever the others do. Let w(k) be the weights after
+// k updates, and m the minibatch of the next update. m was computed with the weights after v(m) updates. With f_m the
+// loss of minibatch m and lr the learning rate,
 //
 //	w(k+1) = w(k) - lr grad f_m(w(v(m)))
 //
 // Which minibatch is the k-th, and v(m), depend on timing. Minibatch m belongs to trainer m mod r, as in every other
-// order, so each trainer's data do not depend on timing. Settings.Staleness limits how many minibatches a trainer
-// may be ahead of the slowest. schedule/server.go explains how the Program expresses this.
+// order, so each trainer's data do not depend on timing. Settings.Staleness limits how many minibatches a trainer may
+// be ahead of the slowest. schedule/server.go explains how the Program expresses this.
 //
-// Let a trainer have forward F, backward B and transfers of gradients G and weights W, and the server an update U. A
-// trainer takes F+B+G+U+W per minibatch as long as the server is free when asked, and r trainers do r minibatches in
-// that time. The server is the bottleneck once r U is more.
+// Let F and B be a trainer's times of a forward and a backward, and G and W those to transfer gradients and weights.
+// Let U be the server's time of an update. A trainer takes F+B+G+U+W per minibatch as long as the server is free when
+// asked, and r trainers do r minibatches in that time. If r U is more, the server is the bottleneck.
 func init() {
 	Register(Family{
 		Name: "asp", Doc: "asynchronous data parallelism: the last worker holds the weights, each other one takes " +

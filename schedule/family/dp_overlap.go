@@ -8,15 +8,16 @@ import (
 )
 
 // Data parallelism that sums gradients during the backward (Li et al., PyTorch Distributed, VLDB 2020). The model is
-// cut into groups of layers. Each group is a stage that lies on every worker, so nothing is sent between stages. In
-// the last backward of a step each group's all-reduce starts as soon as its gradients are complete, while earlier
-// groups still compute. The step waits only for the first group's all-reduce and for those still queued for the
-// link. With one group it is plain data parallelism.
+// cut into groups of layers. Each group is a stage that lies on every worker, so nothing is sent between stages. In the
+// last backward of a step each group's all-reduce starts as soon as its gradients are complete, while earlier groups
+// still compute. The step waits only for the first group's all-reduce and for those still queued for the link. With one
+// group it is plain data parallelism.
 //
-// With G equal groups, M micro-batches on r workers and an all-reduce of R in all, a step takes
+// Let there be G equal groups and M micro-batches on r workers. Let F and B be the times of a forward and a backward of
+// the model, and R that of all groups' all-reduces. A step takes
 //
-//	ceil(M/r)(F+B) + R/G                 while R <= B: all but the first group's is hidden
-//	ceil(M/r)(F+B) - B(1-1/G) + R        beyond: the link never rests
+//	ceil(M/r)(F+B) + R/G                 if R <= B: all all-reduces but the first group's are hidden
+//	ceil(M/r)(F+B) - B(1-1/G) + R        otherwise: the link is always busy
 func init() {
 	Register(Family{
 		Name: "dp-overlap", Doc: "data parallelism whose groups of layers are summed while the backward goes on " +

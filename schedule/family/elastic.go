@@ -84,8 +84,8 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 	return s.Elastic
 }
 
-// elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue is what
-// comes before the cycle, the body is the cycle, and the epilogue is the last iteration, after which nothing
+// elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue holds the
+// iterations before the cycle, and the body is the cycle. The epilogue is the last iteration, after which nothing
 // follows.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
@@ -131,8 +131,8 @@ const mostBeforeCycle = 9
 // usuallyEnough is a number of iterations that shows most orders' cycles.
 const usuallyEnough = 6
 
-// settled simulates the order by every rule and returns the one with the shortest cycle. start is the iteration with
-// which the cycle begins. If no rule reaches a cycle, order is that of the first rule.
+// settled simulates the order by every rule and returns the result with the shortest cycle. start is the iteration with
+// which the cycle begins. If no rule reaches a cycle, order is the result of the first rule.
 func (u *uniform) settled(iterations int) (order *record, start int, found bool) {
 	shortest := math.MaxInt
 	for _, rule := range elasticRules {
@@ -168,10 +168,10 @@ type record struct {
 	of         *uniform
 	iterations int
 	begun      [][]started // by worker, in order
-	done       [][]int     // by pipeline and iteration: when it had ended everywhere; unknown before
+	done       [][]int     // by pipeline and iteration: when it had ended on all workers; unknown before
 }
 
-// cut returns when iteration t has ended for all pipelines; 0 for iteration -1.
+// cut returns the slot in which iteration t has ended for all pipelines; 0 for iteration -1.
 func (o *record) cut(t int) int {
 	end := 0
 	for p := range o.of.pipelines {
@@ -182,7 +182,7 @@ func (o *record) cut(t int) int {
 	return end
 }
 
-// segment returns what a worker starts between the ends of iterations t-1 and t. Times count from the former.
+// segment returns what a worker starts between the ends of iterations t-1 and t. Times count from the end of t-1.
 func (o *record) segment(w, t int) []started {
 	from, to := o.cut(t-1), o.cut(t)
 	var out []started
@@ -194,8 +194,8 @@ func (o *record) segment(w, t int) []started {
 	return out
 }
 
-// cycle returns the first iteration from which on each equals the next, in order and time. Only the iterations
-// played count. The last ones end differently and are left out.
+// cycle returns the first iteration that the next two repeat, in order and time. It ignores the last iterations that
+// were simulated, which end differently.
 func (o *record) cycle() (start int, found bool) {
 	same := func(t int) bool {
 		if o.cut(t)-o.cut(t-1) != o.cut(t+1)-o.cut(t) {
@@ -219,8 +219,8 @@ func (o *record) cycle() (start int, found bool) {
 	return 0, false
 }
 
-// lists writes iterations from first to before end, with the updates. A pipeline's update comes where its iteration
-// has ended everywhere, and the reference's after those of all pipelines.
+// lists writes iterations from first to before end, with the updates. A pipeline's update comes where its iteration has
+// ended on all workers. The reference's update comes after those of all pipelines.
 func (o *record) lists(first, end int) schedule.Part {
 	part := make(schedule.Part, o.of.p.Workers)
 	for w := range part {

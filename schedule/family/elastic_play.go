@@ -20,25 +20,25 @@ type uniform struct {
 // spot is a position in the base list of a worker.
 type spot struct{ worker, at int }
 
-// waiting is the next computation of a pipeline on a worker.
+// waiting is the next computation of a pipeline on a worker, which waits for a turn.
 type waiting struct {
 	pipeline, iteration int
 	since               int // when everything it needs was ready
 	backward            bool
 }
 
-// elasticRule reports whether a free worker prefers a over b, if both could start at once.
+// elasticRule reports whether a free worker prefers a to b, if both could start at once.
 type elasticRule func(a, b waiting) bool
 
-// elasticRules are tried in turn. The fastest cycle wins; of equally fast ones the earlier rule.
+// elasticRules are tried in turn. The fastest cycle wins; among equally fast ones, that of the earlier rule.
 var elasticRules = []elasticRule{
-	func(a, b waiting) bool { // longest ready first, then backwards
+	func(a, b waiting) bool { // the computation that has been ready longest first, then backwards
 		return a.since < b.since || a.since == b.since && a.backward && !b.backward
 	},
-	func(a, b waiting) bool { // the earlier iteration, then longest ready
+	func(a, b waiting) bool { // the earlier iteration first, then what has been ready longest
 		return a.iteration < b.iteration || a.iteration == b.iteration && a.since < b.since
 	},
-	func(a, b waiting) bool { // the earlier iteration, then backwards
+	func(a, b waiting) bool { // the earlier iteration first, then backwards
 		return a.iteration < b.iteration || a.iteration == b.iteration && a.backward && !b.backward
 	},
 	func(a, b waiting) bool { return a.iteration < b.iteration }, // then the lower pipeline
@@ -106,7 +106,7 @@ func (u *uniform) busiest() int {
 type player struct {
 	*uniform
 	rule       elasticRule
-	iterations int       // how many there are
+	iterations int       // number of iterations
 	free       []int     // by worker: when it becomes free
 	next       [][]int   // by worker and pipeline: position in the pipeline's endless list
 	ends       [][][]int // by worker and pipeline: when each computation of that list ended
@@ -116,7 +116,7 @@ type player struct {
 	record
 }
 
-// play simulates this many iterations of every pipeline, and returns what began when.
+// play simulates this many iterations of every pipeline, and returns which computations began when.
 func (u *uniform) play(rule elasticRule, iterations int) *record {
 	workers := u.p.Workers
 	o := &player{
@@ -166,8 +166,8 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 	return &out
 }
 
-// soonest finds the worker that starts first, and among several the lowest. It is a tree; each node holds the first
-// of the workers below it.
+// soonest finds the worker that starts first. If several start at once, it finds the lowest. It is a tree: each node
+// holds the first of the workers below it.
 type soonest struct {
 	starts []int // by worker, padded with MaxInt up to a power of two
 	firsts []int // by node: 1 is the root; the children of node k are 2k and 2k+1
@@ -201,14 +201,14 @@ func (t *soonest) set(w, start int) {
 
 func (t *soonest) first() (worker, start int) { return t.firsts[1], t.starts[t.firsts[1]] }
 
-// choose returns the pipeline whose computation a worker starts next, and when. Among those that can start soonest
-// it takes the one that the rule prefers, then the lowest.
+// choose returns the pipeline whose computation a worker starts next, and when. Among those that can start soonest it
+// takes the one that the rule prefers. If the rule prefers none, it takes the lowest pipeline.
 func (o *player) choose(w int) (pipeline, start int) {
 	start = math.MaxInt
 	var best waiting
 	n := len(o.base[w])
 	for p, since := range o.since[w] {
-		if since == unknown { // a known time stays
+		if since == unknown { // a known time does not change
 			since = o.ready(w, p)
 			if o.since[w][p] = since; since == unknown {
 				continue
@@ -286,7 +286,7 @@ func (o *player) start(w, p, at int) bool {
 	return true
 }
 
-// lastEnd returns when an iteration of a pipeline, all of it started, has ended on every worker.
+// lastEnd returns when an iteration of a pipeline has ended on every worker. All its computations must have started.
 func (o *player) lastEnd(p, t int) int {
 	end := 0
 	for w, list := range o.base {

@@ -26,7 +26,7 @@ func elastic(t testing.TB, placement [][]int, n, m, iterations int, warmup []int
 }
 
 // TestElasticByHand: two pipelines of one micro-batch on two stages; a backward takes twice as long as a forward. In
-// the cycle the second stage has no gap: six slots of work in six. There, pipeline 0 is one iteration ahead of
+// the cycle the second stage has no gap: six of its six slots are busy. There, pipeline 0 is one iteration ahead of
 // pipeline 1, never two.
 func TestElasticByHand(t *testing.T) {
 	p := elastic(t, schedule.Replicated(2, 1), 2, 1, 10, nil)
@@ -103,7 +103,7 @@ func TestElasticRefusals(t *testing.T) {
 	}
 }
 
-// TestElasticCorruptions: the errors that Check finds in changed lists.
+// TestElasticCorruptions: Check refuses changed lists with these errors.
 func TestElasticCorruptions(t *testing.T) {
 	for _, c := range []struct {
 		why    string

@@ -28,7 +28,7 @@ func (a *averaging) local(p int, u float64) {
 	a.queue[p] = u
 }
 
-// reference applies the queue to the reference.
+// reference applies the queue of steps to the reference.
 func (a *averaging) reference() {
 	sum := 0.0
 	for _, u := range a.queue {
@@ -37,7 +37,7 @@ func (a *averaging) reference() {
 	a.z += sum / float64(len(a.queue))
 }
 
-// apart returns the difference of the reference and the average of the pipelines.
+// apart returns the difference between the reference and the average of the pipelines.
 func (a *averaging) apart() float64 {
 	sum := 0.0
 	for _, x := range a.x {
@@ -110,8 +110,8 @@ func TestElasticProgramsAreTheEquations(t *testing.T) {
 	})
 }
 
-// TestTheReferenceIsTheAverage: except for rounding, the reference is the average of the pipelines, for any steps.
-// In the paper's printed order the two differ by alpha times the mean step after one iteration.
+// TestTheReferenceIsTheAverage: except for rounding, the reference is the average of the pipelines, for any steps. In
+// the paper's printed order the reference and the average differ by alpha times the mean step after one iteration.
 func TestTheReferenceIsTheAverage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := plan.Elastic{Pipelines: rapid.IntRange(1, 6).Draw(t, "pipelines"),

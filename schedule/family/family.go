@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Family is a kind of schedule. A file that registers one is all that a new
-// family needs: tune and the command line enumerate the registry.
+// Family is a kind of schedule. A new family needs only a file that registers it: tune and the command line enumerate
+// the registry.
 type Family struct {
 	Name string
 	Doc  string // one line, with its source
@@ -30,7 +30,8 @@ type Family struct {
 	// Place returns the placement of the stages on this many workers. chunks is the number of stages of each worker, if
 	// the family lets the caller choose. A nil Place means one stage for each worker.
 	Place func(workers, chunks int) [][]int
-	// Admits says why the family cannot schedule these settings, or nil.
+	// Warmup returns the depths K_i of the stages, before they are limited to microBatches. It is nil if the family has
+	// no depths to choose.
 	Admits func(schedule.Settings) error
 	// Warmup returns the depths K_i of the stages before clamping to M = microBatches. It is nil if the family has no
 	// depths to choose.
@@ -38,12 +39,12 @@ type Family struct {
 	// General names the family of which this one is a special case, with certain depths or workers. The general family
 	// names itself; "" means that there is none.
 	General string
-	// Whole says that a minibatch is one micro-batch.
+	// Undivided says that the whole model is one stage, on any number of workers.
 	Whole bool
 	// Undivided says that the whole model is one stage, on any number of workers.
 	Undivided bool
-	// Alone says that there is no pipelining: a micro-batch goes through all stages and back before the next one
-	// begins.
+	// Deepest says that every stage runs all forwards of a step first, so that depths grow with the number of
+	// micro-batches.
 	Alone bool
 	// Deepest says that every stage runs all forwards of a step first, so that depths grow with M.
 	Deepest bool
@@ -225,7 +226,7 @@ func (f Family) Asynchronous() bool {
 }
 
 // Placement returns where the family's stages lie on this many workers: one stage on each, or as the order needs.
-// chunks is the number of stages of each worker, where it can be chosen (Chunks < 0).
+// chunks is the number of stages of each worker, if the family lets the caller choose it (Chunks < 0).
 func (f Family) Placement(workers, chunks int) [][]int {
 	if f.Place == nil {
 		return schedule.Replicated(workers, 1)
@@ -233,8 +234,8 @@ func (f Family) Placement(workers, chunks int) [][]int {
 	return f.Place(workers, chunks)
 }
 
-// placed refuses settings whose stages do not lie as the family needs. It also refuses fewer micro-batches than
-// workers, where each worker needs one.
+// placed refuses settings whose stages do not lie as the family needs. It also refuses depths, because these orders
+// have their own.
 func placed(s schedule.Settings, want [][]int, how string) error {
 	if len(s.Placement) != len(want) {
 		return fmt.Errorf("%d virtual stages; %s", len(s.Placement), how)

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// The named depths of DAPPLE §5.3 and BaPipe Table II, before clamping, for four stages.
+// TestNamedDepths checks the named depths of DAPPLE §5.3 and BaPipe Table II for four stages, before they are limited
+// to the number of micro-batches.
 func TestNamedDepths(t *testing.T) {
 	for name, want := range map[string][]int{
 		"gpipe": {9, 9, 9, 9}, "p_a": {4, 3, 2, 1}, "sno": {4, 3, 2, 1}, "P_B": {7, 5, 3, 1}, "so": {8, 6, 4, 2},
@@ -145,8 +146,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// TestOlderVersions: the number of older versions that a policy declares is what its stream keeps on a straight
-// pipeline.
+// TestOlderVersions: on a straight pipeline, a stream keeps as many older versions as its policy declares.
 func TestOlderVersions(t *testing.T) {
 	for _, w := range []schedule.Policy{schedule.Stash, schedule.Latest} {
 		p, err := Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(4, 1), MicroBatches: 1,

@@ -6,16 +6,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// greedy is a list scheduler that fills bubbles with ready computations. A free worker takes the first kind in its
-// order of preference that has a computation whose inputs exist. Forwards and backwards of chunks take turns as in a
-// listRule. A micro-batch needs room on a worker. Its first forward there takes as much room as the worker has
-// chunks, and each last gradient frees one. Micro-batches come to every stage in order, so only the next computation
-// of each kind and stage is looked at. The oldest micro-batch finds room everywhere, so there is no deadlock if
-// every worker has room for one. Times are in slots, and messages take none.
+// greedy is a list scheduler that fills bubbles with ready computations. A free worker goes through the kinds in its
+// order of preference, and takes the first one with a computation whose inputs exist. Forwards and backwards of chunks
+// take turns as in a listRule. A micro-batch needs room on a worker. Its first forward there takes as much room as the
+// worker has chunks, and each last gradient frees one. Micro-batches come to every stage in order, so only the next
+// computation of each kind and stage is considered. The oldest micro-batch finds room everywhere, so there is no
+// deadlock if every worker has room for one. Times are in slots, and messages take none.
 type greedy struct {
 	p       *schedule.Program
 	prefer  []schedule.Kind
-	queues  [][schedule.W + 1][][]queued // by worker, kind and chunk: what is left to do, in order
+	queues  [][schedule.W + 1][][]queued // by worker, kind and chunk: the remaining computations, in order
 	room    []int                        // by worker: how many chunks' activations it may hold
 	stages  []int                        // by worker: number of its stages
 	held    []int

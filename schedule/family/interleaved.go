@@ -6,13 +6,14 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Orders with v chunks on each of p workers, placed in turn (Wrap):
+// Orders with v chunks on each of p workers, placed in turn (Wrap). F and B are the times of a forward and a backward
+// through all chunks of a worker, and M is the number of micro-batches:
 //
 //	interleaved   1F1B over chunks (Narayanan et al., SC 2021): worker i runs
-//	              2(p-i-1) + (v-1)p forwards first; bubble (p-1)(F+B)/v, where F and B are of
-//	              all chunks of a worker; the first worker holds pv + p-1 chunks' activations
+//	              2(p-i-1) + (v-1)p forwards first; bubble (p-1)(F+B)/v; the first worker holds
+//	              pv + p-1 chunks' activations
 //	bfs           all micro-batches of one chunk, then of the next (Lamy-Poirier, 2022):
-//	              the same bubble, all M v activations held, traffic in one run for each chunk
+//	              the same bubble, all M v activations held, the messages of a chunk one after another
 //
 // Micro-batches go through a worker's chunks in groups of p, so interleaved needs a multiple of p.
 func init() {

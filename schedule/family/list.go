@@ -20,18 +20,18 @@ type listRule struct {
 // listPlace describes a worker to a rule: its position and its work.
 type listPlace struct {
 	s       schedule.Settings
-	workers int // how many workers the chunks go around
+	workers int // number of workers over which the chunks are placed in turn
 	worker  int // its index from 0, in the order of the workers' first stages
 	stage   int // its first stage
 	chunks  int // how many stages it holds
 	micros  int // how many micro-batches it computes
 }
 
-// depth returns a rule's number of first forwards from the depths by stage.
+// depth returns how many forwards a rule runs first, from the depths by stage.
 func depth(at listPlace) int { return at.s.Warmup[at.stage] }
 
-// list writes the body of a Program by a rule. Each stage has its own workers, where each replica has its share of
-// the micro-batches, or stages go in turn over all workers (Wrap).
+// list writes the body of a Program by a rule. Either each stage has its own workers, and each replica has its share of
+// the micro-batches. Or stages are placed over all workers in turn (Wrap).
 func list(s schedule.Settings, rule listRule) *schedule.Program {
 	p := s.Program()
 	chunks := 1

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// TestRulesAreTheOrders writes each order from its definition, worker by worker, and compares it with the result of
-// its rule. The definitions are those of the generators that the rules replaced.
+// TestRulesAreTheOrders writes each order from its definition, worker by worker, and compares it with the result of its
+// rule.
 func TestRulesAreTheOrders(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, 2, 3, S, 2 * S, 4*S + 1} {

@@ -8,10 +8,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// listing is a list scheduler for orders with split backwards. Forwards and input gradients of each worker have a
-// fixed order. A weight gradient fills a slot in which the next of them cannot start. That is so if its input does
-// not exist yet, or the worker already holds as many chunks' activations as it may. Every instruction takes one
-// slot, and messages take none.
+// listing is a list scheduler for orders with split backwards. Forwards and input gradients of each worker have a fixed
+// order. A weight gradient fills a slot in which the next of these cannot start. That happens if its input does not
+// exist yet, or if the worker already holds as many chunks' activations as it may. Every instruction takes one slot,
+// and messages take none.
 type listing struct {
 	p     *schedule.Program
 	order []schedule.List // by worker: F and I
@@ -55,7 +55,7 @@ func (l listing) run() (schedule.Part, int, error) {
 	return out, slot, nil
 }
 
-// pick returns what a worker does in a slot.
+// pick returns what a worker computes in a slot.
 func (l listing) pick(w int, at, held []int, late []schedule.List, ended map[schedule.Instruction]int,
 	slot int) (schedule.Instruction, bool) {
 	if at[w] < len(l.order[w]) {
@@ -95,10 +95,10 @@ func (l listing) ready(in schedule.Instruction, ended map[schedule.Instruction]i
 }
 
 // block returns the start slots of one micro-batch's forwards and input gradients over a V of p workers. The block
-// repeats every six slots: F, I and W of two chunks (Qi et al., Pipeline Parallelism with Controllable Memory,
-// 2024). F0 moves down the workers by step[0] slots each, F1 up by step[1], I1 down by step[2], I0 up by step[3].
-// The waits between them are the smallest for which no worker has two instructions in the same one of the six slots.
-// ok is false if there are none.
+// repeats every six slots: F, I and W of two chunks (Qi et al., Pipeline Parallelism with Controllable Memory, 2024).
+// F0 moves down the workers by step[0] slots each, F1 up by step[1], I1 down by step[2], I0 up by step[3]. The waits
+// between these four are as small as possible: no worker may have two instructions in the same one of the six slots. ok
+// is false if there are no such waits.
 func block(p int, step [4]int) (offset [][4]int, ok bool) {
 	least := -1
 	for wait := range 6 * 6 * 6 {
@@ -126,7 +126,7 @@ func block(p int, step [4]int) (offset [][4]int, ok bool) {
 	return offset, least >= 0
 }
 
-// repeated returns the order in which the workers of a V run M micro-batches of a block.
+// repeated returns the order in which the workers of a V run this many micro-batches of a block.
 func repeated(offset [][4]int, micros int) []schedule.List {
 	p := len(offset)
 	out := make([]schedule.List, p)

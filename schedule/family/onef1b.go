@@ -7,16 +7,16 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// The 1F1B(K_i) family. Stage i runs K_i forwards before its first backward, then one backward and one forward in
-// turn, then the remaining backwards. All synchronous schedules of the four papers are choices of K_i, for stages
-// 0..S-1:
+// The 1F1B(K_i) family. Stage i runs K_i forwards before its first backward, then one backward and one forward in turn,
+// then the remaining backwards. All synchronous schedules of the four papers are choices of K_i. Stages are 0..S-1, and
+// M is the number of micro-batches:
 //
 //	afab   K_i = M                 GPipe; AvgPipe's advance forward at its deepest
 //	1f1b   K_i = S-i               DAPPLE P_A (§5.3), BaPipe 1F1B-SNO
 //	pb     K_i = 2(S-i)-1          DAPPLE P_B (§5.3)
 //	so     K_i = 2(S-i)            BaPipe 1F1B-SO (Table II)
 //
-// All are clamped to M. Settings.Warmup may give any other valid K_i.
+// K_i is at most M. Settings.Warmup may give any other valid K_i.
 func init() {
 	for _, d := range []struct {
 		name, doc string

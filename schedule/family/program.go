@@ -11,12 +11,12 @@ import (
 )
 
 // RegisterProgram registers a Program from outside as a family under its own name. It can then be planned for,
-// simulated and run like any other. The family has the Program's placement, micro-batches and weights. A Program
-// with only a body is repeated once for each step. A stream runs only for numbers of minibatches that its prologue,
-// whole repetitions of its body and its epilogue add up to.
+// simulated and run like any other. The family has the Program's placement, micro-batches and weights. A Program with
+// only a body is repeated once for each step. A stream runs only for certain numbers of minibatches: its prologue,
+// whole repetitions of its body, and its epilogue.
 //
 // Transfers, collectives and updates may be left out, or be where Lower would put them. A Program that has them
-// elsewhere is refused. So is one that does not pass Check or has the name of a family.
+// elsewhere is refused. RegisterProgram also refuses a Program that does not pass Check or has the name of a family.
 func RegisterProgram(p *schedule.Program) error {
 	f, err := Of(p)
 	if err == nil {

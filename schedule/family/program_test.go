@@ -103,7 +103,7 @@ func TestRegisterProgramRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Name = "eager"
-	list := p.Body[1] // ... 1RF1 1F1: a receive may come earlier, and here it does
+	list := p.Body[1] // ... 1RF1 1F1: a receive may come earlier, and in this list it does
 	for i := range list {
 		if list[i].Kind == schedule.RF && list[i].Micro == 1 {
 			list[i], list[i-1] = list[i-1], list[i]
@@ -115,7 +115,8 @@ func TestRegisterProgramRefuses(t *testing.T) {
 	}
 }
 
-// TestAValidatedProgramIsReadBack: a Program whose updates are validated later becomes a family of its step.
+// TestAValidatedProgramIsReadBack: a Program whose updates are validated later can be registered, as the family of one
+// of its steps.
 func TestAValidatedProgramIsReadBack(t *testing.T) {
 	p := postValidated(t, "zb-h1", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 6, Repeat: 4})
 	p.Name = "zb-h1-validated"

@@ -8,15 +8,15 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// PipeDream's order (§3.2) is a stream of minibatches without a flush. Every replica of the input stage admits NOAM
-// = ceil(workers / replicas of the input stage) minibatches. From then on every worker alternates strictly between
-// one backward and one forward. Minibatch m belongs to replica m mod r of a stage, forward and backward. Stage i of
-// S begins with K_i forwards, K_i = ceil(workers of stages i..S-1 / replicas of stage i), as in PipeDream's runtime.
-// This is NOAM on the input stage, and S-i on a straight pipeline.
+// PipeDream's order (§3.2) is a stream of minibatches without a flush. Every replica of the input stage first runs NOAM
+// = ceil(workers / replicas of the input stage) minibatches forward. From then on every worker alternates strictly
+// between one backward and one forward. Minibatch m belongs to replica m mod r of a stage, forward and backward. Stage
+// i of S begins with K_i forwards, K_i = ceil(workers of stages i..S-1 / replicas of stage i), as in PipeDream's
+// runtime. This is NOAM on the input stage, and S-i on a straight pipeline.
 //
-// Settings.MicroBatches is the number of micro-batches of a minibatch. It is 1 in PipeDream. It is more where
-// gradients are summed over several, as in PipeDream-2BW, which needs at least one for each stage. Settings.Repeat
-// is the number of minibatches of the stream.
+// Settings.MicroBatches is the number of micro-batches of a minibatch. It is 1 in PipeDream. It is more if gradients
+// are summed over several, as in PipeDream-2BW, which needs at least one for each stage. Settings.Repeat is the number
+// of minibatches of the stream.
 func init() {
 	Register(Family{
 		Name: "1f1b-rr", Doc: "a stream without flush, strict alternation, replicas in turn (PipeDream §3.2, " +
@@ -134,10 +134,10 @@ type alternation struct {
 	depth    int
 }
 
-// list returns the part of the replica's list with the forwards from micro-batch `from` to before `to`. It begins
-// with the first such forward. After each forward past the depth comes the backward that makes room for the next
-// one. At the end of a stream of total micro-batches come the remaining backwards. Ids are those of the stream less
-// shift, which is added to from and to.
+// list returns the part of the replica's list with the forwards from micro-batch from to before to. It begins with the
+// first such forward. After each forward past the depth comes the backward that makes room for the next one. At the end
+// of a stream of total micro-batches come the remaining backwards. Ids are those of the stream minus shift, which is
+// added to from and to.
 func (a alternation) list(from, to, shift, total int) schedule.List {
 	var out schedule.List
 	add := func(kind schedule.Kind, micro int) {

@@ -6,16 +6,17 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Orders on a V, with split backwards: worker i of p holds virtual stages i and 2p-1-i (Qi et al., Pipeline
-// Parallelism with Controllable Memory, 2024). a is the activations of one micro-batch in both of a worker's chunks:
+// Orders on a V, with split backwards: worker i of p holds virtual stages i and 2p-1-i (Qi et al., Pipeline Parallelism
+// with Controllable Memory, 2024). Each needs memory for this many activations, where a is the activations of one
+// micro-batch in both of a worker's chunks:
 //
-//	zb-v     p a, the same on every worker; no bubble inside a worker's span where F = I = W
+//	zb-v     p a, the same on every worker; no bubble inside a worker's span if F, I and W take equally long
 //	v-half   floor((p+2)/2) a, at most half of 1F1B's bubble
-//	v-min    floor((p+4)/3) a, about two thirds of it
+//	v-min    floor((p+4)/3) a, about two thirds of 1F1B's bubble
 //
-// zb-v follows the pattern of its authors. Worker i runs 2(p-i)-1 forwards down, i pairs of forwards up and down,
-// and p-i times forward up and backward. Then it runs in turn all of F and B of the first chunk, and F and B of the
-// second. The other two repeat a building block every six slots, with weight gradients where they fit. Of the blocks
+// zb-v follows the pattern of its authors. Worker i runs 2(p-i)-1 forwards down, i pairs of forwards up and down, and
+// p-i times forward up and backward. Then it alternates between F and B of the first chunk, and F and B of the second.
+// The other two orders repeat a building block every six slots, and fill gaps with weight gradients. Among the blocks
 // listed here, the one that takes the fewest slots within the memory is used.
 func init() {
 	onVee := func(workers, _ int) [][]int { return schedule.Vee(workers) }
@@ -46,7 +47,7 @@ func init() {
 	})
 }
 
-// steps lists the blocks to try: slots from one worker to the next for F0, F1, I1 and I0. With more slots
+// steps lists the blocks to try: slots from one worker to the next for F0, F1, I1 and I0. If there are more slots,
 // activations live longer and workers wait less.
 var steps = [][4]int{
 	{1, 1, 1, 1}, {1, 2, 1, 1}, {1, 2, 1, 2}, {2, 1, 2, 1}, {2, 2, 1, 3}, {1, 3, 1, 3}, {1, 3, 3, 1},

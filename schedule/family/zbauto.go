@@ -6,11 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// zb-auto is the greedy heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, §3.1) as a list
-// scheduler. A free worker runs an input gradient if one is ready, else a forward if it has room, else a weight
-// gradient. Settings.Warmup is its room by stage: K_i micro-batches held from their forward to their weight
-// gradient. The default is 2S-1 on each stage, which leaves no bubble in a steady step if all times are equal. S is
-// the memory of ZB-H1; a room between S and 2S-1 is a trade-off that neither handcrafted order offers.
+// zb-auto is the greedy heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, §3.1) as a list scheduler.
+// A free worker runs an input gradient if one is ready, else a forward if it has room, else a weight gradient.
+// Settings.Warmup is its room by stage: K_i micro-batches held from their forward to their weight gradient. With S
+// stages, the default is 2S-1 on each, which leaves no bubble in a steady step if all times are equal. A room of S is
+// the memory of ZB-H1. A room between S and 2S-1 is a trade-off that neither handcrafted order offers.
 //
 // Stages may lie anywhere, also several on a worker (Wrap, Vee). A worker's room is then the greatest K_i of its
 // stages, times its number of chunks. F, I and W count as equal here; the paper's search uses measured times.

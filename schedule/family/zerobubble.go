@@ -7,17 +7,18 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// These orders delay weight gradients to fill bubbles (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024).
-// Stages are 0..S-1, and B = I + W:
+// These orders delay weight gradients to fill bubbles (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024). Stages
+// are 0..S-1. F, I and W are the times of a forward, an input gradient and a weight gradient. If the bubble is not
+// negative:
 //
 //	zb-h1   K_i = S-i: bubble (S-1)(F+I-W), S held on every stage
-//	zb-h2   K_i = 2(S-i)-1: bubble (S-1)(F+I-2W), 2S-1 held on every stage; 0 where the
-//	        three are equal
+//	zb-h2   K_i = 2(S-i)-1: bubble (S-1)(F+I-2W), 2S-1 held on every stage; 0 if the
+//	        three times are equal
 //
-// if neither is negative. Stage i runs K_i forwards first and delays weight gradients by K_0-K_i micro-batches, so
-// that every stage holds K_0. Settings.Warmup may choose other depths. The paper's H2 lets stages update before they
-// know the gradient norm and takes the update back if necessary. Here an update without clipping does not wait, and
-// one with clipping waits for the norm.
+// Stage i runs K_i forwards first and delays weight gradients by K_0-K_i micro-batches, so that every stage holds K_0.
+// Settings.Warmup may choose other depths. The paper's H2 lets stages update before they know the gradient norm and
+// takes the update back if necessary. Here an update without clipping does not wait, and one with clipping waits for
+// the norm.
 func init() {
 	for _, d := range []struct {
 		name, doc, depths, general string

@@ -40,13 +40,14 @@ func TestZooPassesCheck(t *testing.T) {
 	}
 }
 
-// TestZooPeaks checks the most chunks of activations that each worker holds, for M >= 2p:
+// TestZooPeaks checks the most chunks of activations that each worker holds. There are p workers, v chunks on each, and
+// M >= 2p micro-batches:
 //
 //	zb-h1        p on every stage; zb-h2 2p-1      (arXiv 2401.10241)
 //	interleaved  pv + p-1 on the first worker      (arXiv 2104.04473)
 //	bfs          M v
 //	zb-v         2p halves, on every worker; v-half 2 floor((p+2)/2), v-min 2 floor((p+4)/3) (arXiv 2405.15362)
-//	chimera      p/2+1 on the outermost workers' down ... p on the innermost (arXiv 2107.06925)
+//	chimera      from p/2+1 on the outermost workers to p on the innermost (arXiv 2107.06925)
 func TestZooPeaks(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 8} {
 		for _, m := range []int{2 * n, 4 * n} {

@@ -36,8 +36,8 @@ func seen(versions ...int) (all []schedule.Seen) {
 	return all
 }
 
-// TestBeside: three iterations of two pipelines on one stage, and a recorded order, by hand. Both are the same after
-// they are written as text and read.
+// TestBeside checks three iterations of two pipelines on one stage, and a recorded order, against lists by hand. Both
+// Programs are the same after they are written as text and read.
 func TestBeside(t *testing.T) {
 	p := besideOf(t, 1, 1, 2, 3)
 	recorded, err := lower.Averaged(p, seen(0, 0, 0, 1, 1, 2))
@@ -67,8 +67,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestOrdersBesideThatNoRunHasAreRefused tests recorded orders that no run can have, for two iterations of two
-// pipelines.
+// TestOrdersBesideThatNoRunHasAreRefused: for two iterations of two pipelines, recorded orders that no run can have are
+// refused.
 func TestOrdersBesideThatNoRunHasAreRefused(t *testing.T) {
 	p := besideOf(t, 1, 1, 2, 2)
 	for want, of := range map[string][]schedule.Seen{

@@ -28,8 +28,8 @@ func updateOf(p *schedule.Program, gradient schedule.Instruction) schedule.Instr
 // isGradient reports whether a computation adds to the gradients of weights.
 func isGradient(in schedule.Instruction) bool { return in.Kind == schedule.B || in.Kind == schedule.W }
 
-// behindGradients inserts the list that put returns for an update after the last gradient of the update. It comes
-// after that gradient's send too. It does this for each group of micro-batches.
+// behindGradients inserts the list that put returns for an update. It comes after the last gradient of the update and
+// that gradient's send. This is done for each group of micro-batches that ends in the list.
 func behindGradients(p *schedule.Program, list schedule.List,
 	put func(u schedule.Instruction) schedule.List) schedule.List {
 	var out schedule.List
@@ -40,7 +40,7 @@ func behindGradients(p *schedule.Program, list schedule.List,
 			continue
 		}
 		for j+1 < len(list) && list[j+1].Kind == schedule.SB {
-			j++ // the send goes first, since the neighbour waits for the gradient
+			j++ // the send comes first, since the neighbour waits for the gradient
 			out = append(out, list[j])
 		}
 		if closes(p, in) {

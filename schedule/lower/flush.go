@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// addFlush ends a synchronous step on one worker, also on a replica without a micro-batch. A stage's first
-// collective comes right after its last gradient, where no instruction waits for it. The other collectives come at
-// the end of the list, before the updates. They are ordered by kind over all stages of the worker. Otherwise a
-// worker with several stages could wait in one collective and hold up another that other workers wait for.
+// addFlush ends a synchronous step on one worker, also on a replica without a micro-batch. A stage's first collective
+// comes right after its last gradient, where no instruction waits for it. The other collectives come at the end of the
+// list, before the updates. They are ordered by kind over all stages of the worker. Otherwise a worker with several
+// stages could wait in one collective, and so delay another collective that other workers wait for.
 func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List {
 	var idle, sums, norms, updates schedule.List
 	last := lastGradients(list)
@@ -51,7 +51,7 @@ func stageOf(in schedule.Instruction) schedule.Instruction {
 	return in
 }
 
-// lastGradients returns the position after the last gradient of each stage and its sends.
+// lastGradients returns the position after the last gradient of each stage and after its sends.
 func lastGradients(list schedule.List) map[schedule.Instruction]int {
 	last := map[schedule.Instruction]int{}
 	for i, in := range list {
@@ -61,7 +61,7 @@ func lastGradients(list schedule.List) map[schedule.Instruction]int {
 	}
 	for stage, at := range last {
 		for at < len(list) && list[at].Kind == schedule.SB {
-			at++ // the send goes first, since the neighbour waits for the gradient
+			at++ // the send comes first, since the neighbour waits for the gradient
 		}
 		last[stage] = at
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Options are the inputs of the passes other than the Program.
+// Options are the inputs of lowering other than the Program.
 type Options struct {
 	Tied [][]int // groups of stages that share a parameter
 	Clip bool    // the update needs the global gradient norm
-	// PostValidate lets updates go before the norm is known, and validates them in the next step. It has no effect
+	// PostValidate lets updates come before the norm is known, and validates them in the next step. It has no effect
 	// without Clip.
 	PostValidate bool
 }
@@ -47,8 +47,8 @@ func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 	return &out, nil
 }
 
-// addUpdates adds what updates need, and the updates themselves if the family has not. The weight policy decides
-// where they come.
+// addUpdates adds what updates need, and the updates themselves if the family has not added them. The weight policy
+// decides where they come.
 func addUpdates(p *schedule.Program) error {
 	switch {
 	case p.Served():

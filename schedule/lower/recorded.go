@@ -44,7 +44,7 @@ func Recorded(p *schedule.Program, order []schedule.Applied) (*schedule.Program,
 	return inOrder(p, order), nil
 }
 
-// inOrder writes out every list, the server's in the given order.
+// inOrder returns the Program with every list written out, the server's in the given order.
 func inOrder(p *schedule.Program, order []schedule.Applied) *schedule.Program {
 	out := *p
 	out.InOrder, out.Repeat, out.Body, out.Epilogue = true, 0, nil, nil

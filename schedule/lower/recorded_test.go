@@ -30,8 +30,8 @@ func order(pairs ...int) (all []schedule.Applied) {
 	return all
 }
 
-// TestServed: five minibatches of two trainers, and a recorded order, by hand. Both are the same after they are
-// written as text and read.
+// TestServed checks five minibatches of two trainers, and a recorded order, against lists by hand. Both Programs are
+// the same after they are written as text and read.
 func TestServed(t *testing.T) {
 	p := servedBy(t, 2, 5)
 	recorded, err := lower.Recorded(p, order(1, 0, 3, 1, 0, 0, 2, 3, 4, 4))
@@ -74,7 +74,8 @@ prologue
 	}
 }
 
-// TestOrdersThatNoRunHasAreRefused tests recorded orders that no run can have, for four minibatches of two trainers.
+// TestOrdersThatNoRunHasAreRefused: for four minibatches of two trainers, recorded orders that no run can have are
+// refused.
 func TestOrdersThatNoRunHasAreRefused(t *testing.T) {
 	p := servedBy(t, 2, 4)
 	for want, of := range map[string][]schedule.Applied{

@@ -10,8 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// By hand: two stages and four minibatches. Stage 0 begins with two forwards and stage 1 with one, and both update
-// after each backward. Each stage saves itself after the second update, while minibatch 2 is in flight on stage 0.
+// TestSavedListsByHand has two stages and four minibatches. Stage 0 begins with two forwards and stage 1 with one, and
+// both update after each backward. Each stage saves itself after the second update, while minibatch 2 is in flight on
+// stage 0.
 func TestSavedListsByHand(t *testing.T) {
 	p := stream(t, schedule.Replicated(2, 1), 4)
 	saved, err := lower.Saved(p, []int{2})
@@ -50,8 +51,8 @@ func stream(t *testing.T, placement [][]int, minibatches int) *schedule.Program 
 	return p
 }
 
-// Replicated stages save once, and only after whole groups. Check accepts what Saved writes. It refuses a Program
-// where a save is moved or left out.
+// Replicated stages save once, and only after whole groups of minibatches. Check accepts what Saved writes. Check
+// refuses a Program in which a save is moved or left out.
 func TestSavedProgramsPassCheck(t *testing.T) {
 	p := stream(t, [][]int{{0, 1, 2}, {3}, {4, 5}}, 24)
 	saved, err := lower.Saved(p, []int{6, 12, 24})

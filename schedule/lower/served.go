@@ -2,9 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addServed lowers the lists of one part of a Program with a server (see schedule, ASP). Trainers fetch weights
-// before a forward and send gradients after its backward, and the server has an instruction for each. How its
-// strands mix is decided by readiness, or by Recorded.
+// addServed lowers the lists of one part of a Program with a server (see schedule, ASP). Trainers fetch weights before
+// a forward and send gradients after its backward, and the server has an instruction for each of these messages.
+// Readiness, or Recorded, decides how the server's strands mix.
 func addServed(p *schedule.Program, part schedule.Part) {
 	if part == nil {
 		return

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// addStream lowers the updates of an order without a flush. After the last gradient of each group of micro-batches
-// come the collectives and the update of that stage. The remaining gradients are used by an update at the end of the
-// stream. Nothing is delayed, since forwards after an update may use its result.
+// addStream lowers the updates of an order without a flush. After the last gradient of each group of micro-batches come
+// the collectives and the update of that stage. The remaining gradients are used by an update at the end of the stream.
+// No update is delayed, since forwards after it may use its result.
 func addStream(p *schedule.Program) error {
 	if err := groupsMeet(p); err != nil {
 		return err
@@ -26,7 +26,7 @@ func addStream(p *schedule.Program) error {
 	return nil
 }
 
-// lastLists returns the part that ends the Program, and 1 + its last micro-batch, counted like its ids.
+// lastLists returns the part that ends the Program, and 1 + its last micro-batch, counted like the part's ids.
 func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	if len(p.Epilogue) > 0 {
 		return p.Epilogue, p.StreamEnd() - int32(p.Repeat*p.MicroBatches)
@@ -34,8 +34,8 @@ func lastLists(p *schedule.Program) (lists schedule.Part, end int32) {
 	return p.Body, p.StreamEnd()
 }
 
-// leftOver returns the updates at the end of a worker's last list for groups that the stream does not fill. These
-// are the groups that no gradient of this replica closed. end counts like the list's ids.
+// leftOver returns the updates at the end of a worker's last list for groups that the stream does not fill. These are
+// the groups that no gradient of this replica closed. end is 1 + the last micro-batch, counted like the list's ids.
 func leftOver(p *schedule.Program, worker int, end int32) schedule.List {
 	var out schedule.List
 	for _, held := range p.StagesOf(worker) {

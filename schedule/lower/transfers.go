@@ -2,9 +2,9 @@ package lower
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// addTransfers puts each receive right before the instruction that needs the message. Each send comes right after
-// the instruction that makes the message. So nothing else waits for it. A pair counts as one instruction: receives,
-// both computations, sends.
+// addTransfers puts each receive right before the instruction that needs the message. It puts each send right after the
+// instruction that makes the message. So no other instruction waits for a message. A pair counts as one instruction:
+// receives, both computations, sends.
 func addTransfers(p *schedule.Program, list schedule.List) schedule.List {
 	out := make(schedule.List, 0, 2*len(list))
 	for i := 0; i < len(list); i++ {

@@ -6,31 +6,31 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Post-validation (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §4). An update with clipping needs the
-// norm of all stages' gradients, which is known only when the last stage has its gradients. Waiting for it makes all
-// stages end a step together, and a zero-bubble order loses its gain. So each stage updates as if the norm were
-// within its bound, goes on with the next step's forwards, and validates when the norm is known:
+// Post-validation (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §4). An update with clipping needs the norm
+// of all stages' gradients, which is known only when the last stage has its gradients. Waiting for it makes all stages
+// end a step together, and a zero-bubble order loses its gain. So each stage updates as if the norm were within its
+// bound, goes on with the next step's forwards, and validates when the norm is known. Stage s does this for step k:
 //
-//	sGNk   gives the stage's part of the norm, right after its last gradient, and does not wait
-//	sUk    makes the update, unclipped, as a new version; the old weights and optimizer state and
-//	       the gradients are kept
-//	sPVk   waits for the norm, before the stage's first gradient of step k+1 or sooner (seeInTime).
-//	       If the norm is within the bound, it frees what was kept. Otherwise every stage reaches
-//	       the same result: it takes the update back and makes it again from the kept gradients,
-//	       clipped. Step k+1 then begins again on every stage from its first instruction; forwards
-//	       done and messages sent with the old weights are thrown away.
+//   sGNk   gives the stage's part of the norm, right after its last gradient, and does not wait
+//   sUk    makes the update, unclipped, as a new version; the old weights and optimizer state and
+//          the gradients are kept
+//   sPVk   waits for the norm, before the stage's first gradient of step k+1 or sooner (seeInTime).
+//          If the norm is within the bound, it frees what was kept. Otherwise every stage reaches
+//          the same result: it takes the update back and makes it again from the kept gradients,
+//          clipped. Step k+1 then begins again on every stage from its first instruction; forwards
+//          done and messages sent with the old weights are thrown away.
 //
 // So a step's weights are equal, bit for bit, to those of an update that waited. If norms seldom exceed their bound,
-// and the norm takes no longer than a stage's first forwards, nothing waits. The paper passes partial sums from
-// stage to stage and the total back; here the norm is one collective.
+// and the norm takes no longer than a stage's first forwards, nothing waits. The paper passes partial sums from stage
+// to stage and the total back; here the norm is one collective.
 //
-// Simulations assume that no update is taken back. Otherwise the work of step k+1 before each stage's sPVk is lost,
+// Simulations assume that no update is taken back. If one is, the work of step k+1 before each stage's sPVk is lost,
 // which is only forwards before its first gradient. Step k+1 then begins as after an update that waited: the norm is
 // known, and the pipeline is empty. run counts the lost work as part of that step.
 //
-// In the Program the first step is separate, since nothing is validated in it. The other steps follow, and at the
-// end the validation of the last update. Check enforces this: every update is validated once, before the stage's
-// next gradient and next update.
+// In the Program the first step is separate, since nothing is validated in it. The other steps follow. At the end comes
+// the validation of the last update. Check enforces that every update is validated once, before the stage's next
+// gradient and next update.
 
 // validateLater changes a flushed Program whose body is a step, so that each update is validated in the next step.
 func validateLater(p *schedule.Program) {
@@ -63,8 +63,8 @@ func validateLater(p *schedule.Program) {
 	p.PostValidate = true
 }
 
-// beforeGradients returns the position of the stage's first gradient, or of the receive for it. For a replica
-// without one it is its first collective or its update.
+// beforeGradients returns the position of the stage's first gradient, or of the receive for it. If a replica has no
+// gradient, it returns the position of its first collective or its update.
 func beforeGradients(list schedule.List, of schedule.Instruction) int {
 	at := slices.IndexFunc(list, func(in schedule.Instruction) bool {
 		if in.Stage != of.Stage || in.Pipeline != of.Pipeline || in.Replica != of.Replica {
@@ -80,7 +80,7 @@ func beforeGradients(list schedule.List, of schedule.Instruction) int {
 }
 
 // seeInTime moves a worker's first validation before the first receive whose message is sent after the sender's
-// validation. If the update is taken back there, that message never comes. One move can make another worker's
+// validation. If the update is taken back there, that message is never sent. One move can make another worker's
 // messages late, so it repeats until none is. In the worst case all validations end up at the beginning of the step.
 func seeInTime(p *schedule.Program, step schedule.Part) {
 	isPV := func(in schedule.Instruction) bool { return in.Kind == schedule.PV }

@@ -93,7 +93,8 @@ func remove(list schedule.List, k schedule.Kind) schedule.List {
 	return slices.DeleteFunc(slices.Clone(list), func(in schedule.Instruction) bool { return in.Kind == k })
 }
 
-// TestEveryOrderCanBeValidatedLater: orders with chunks, two directions, replicas and ties too.
+// TestEveryOrderCanBeValidatedLater: every family's Programs can be validated later, also with chunks, two directions,
+// replicas and ties.
 func TestEveryOrderCanBeValidatedLater(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 5).Draw(t, "workers")
@@ -128,7 +129,7 @@ func TestMessagesMeet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := drained.Body[1] // ... EV3 | DR1 | RF4: the last receive before the drain is moved after it
+	list := drained.Body[1] // ... EV3 | DR1 | RF4: moves the last receive before the drain behind it
 	at := slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.DR && in.Micro == 1 })
 	list[at-2], list[at-1], list[at] = list[at], list[at-2], list[at-1]
 	if _, err := check.Check(drained); err == nil || !strings.Contains(err.Error(),
@@ -137,7 +138,7 @@ func TestMessagesMeet(t *testing.T) {
 	}
 
 	p := validatedLater(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3, Repeat: 3})
-	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0: the validation is moved to the front
+	list = p.Body[0] // 0F3 0SF3 0F4 0SF4 0PV0: moves the validation to the front
 	at = slices.IndexFunc(list, func(in schedule.Instruction) bool { return in.Kind == schedule.PV })
 	p.Body[0] = slices.Insert(slices.Delete(slices.Clone(list), at, at+1), 0, list[at])
 	if _, err := check.Check(p); err == nil || !strings.Contains(err.Error(),

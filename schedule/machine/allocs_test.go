@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// TestNothingIsAllocatedForAnInstruction: lists eight times as long need no more allocations, except a few where
-// buffers between workers grow. This matters because a Process is driven under a lock that all of its workers share.
+// TestNothingIsAllocatedForAnInstruction: lists eight times as long need no more allocations, except a few when buffers
+// between workers grow. This matters because a Process is driven under a lock that all of its workers share.
 func TestNothingIsAllocatedForAnInstruction(t *testing.T) {
 	for _, o := range []machine.Options{{}, {Ahead: 2}, {Slots: 2}, {Cores: machine.Share(2), Slots: 1}} {
 		allocs := func(repeat int) (count float64, instructions int64) {

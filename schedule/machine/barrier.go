@@ -2,8 +2,8 @@ package machine
 
 import "fmt"
 
-// Barrier counts workers at a drain and releases it when all have reached it. The leader of several processes keeps
-// one and needs only the counts.
+// Barrier counts workers at a drain and releases the drain when all have reached it. The leader of several processes
+// has one and needs only the counts.
 type Barrier struct {
 	workers int
 	drain   int // the next drain to release

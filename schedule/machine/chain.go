@@ -8,7 +8,7 @@ import (
 
 // Chain orders Needs so that each worker waits for the next one.
 //
-// The chain ends when it comes back to a worker in it; closed is then true and the chain is only that circle. It
+// The chain ends when it comes back to a worker in it. closed is then true and the chain is only that circle. The chain
 // also ends at a worker that waits for none of the others, because the one it needs has ended or computes. It begins
 // with the first worker of the first circle, or with the first in the list if there is no circle.
 func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
@@ -37,7 +37,7 @@ func Chain(p *schedule.Program, waits []Need) (chain []Need, closed bool) {
 	return chain, false
 }
 
-// Circle writes a closed chain in one line.
+// Circle returns the text of a closed chain in one line.
 func Circle(chain []Need) string {
 	var b strings.Builder
 	for _, n := range chain {
@@ -46,7 +46,7 @@ func Circle(chain []Need) string {
 	return b.String() + "and so on round"
 }
 
-// Order returns all Needs, each followed by one that it waits for, if that one is not listed yet.
+// Order returns all Needs, each followed by one that it waits for, if that one is not in the result yet.
 func Order(p *schedule.Program, waits []Need) []Need {
 	left := byWorker(waits)
 	var ordered []Need
@@ -70,8 +70,8 @@ func byWorker(waits []Need) map[int]Need {
 	return by
 }
 
-// waitedFor returns the Need of a worker that n waits for. For a collective it is a member that may not have joined
-// it. A member that waits for something else is preferred to one that waits for another sum.
+// waitedFor returns the Need of a worker that n waits for. For a collective it is that of a member that may not have
+// joined it. A member that waits for something else is preferred to one that waits for another sum.
 func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 	switch n.Lack {
 	case Message, Slot, Ahead:

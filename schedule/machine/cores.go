@@ -52,16 +52,16 @@ func (p Pools) check() error {
 	return nil
 }
 
-// CorePool hands out the processors that workers share, first come first served.
+// CorePool hands out the processors that workers share. Workers are served in order of arrival.
 type CorePool struct {
 	free  []int    // processors, in the order in which they became free
 	queue []int    // workers that wait for a processor
-	by    []tenure // by worker, as far as workers have joined
+	by    []tenure // by worker, for the workers that have joined so far
 }
 
-// tenure says whether a worker holds a token, and the processor of its last one.
+// tenure says whether a worker has a token, and the processor of its last one.
 type tenure struct {
-	holds, held bool // holds one now; has ever held one
+	holds, held bool // has a token now; has ever had one
 	processor   int
 }
 
@@ -93,7 +93,7 @@ func (c *CorePool) Join(worker int) (processor int, now bool) {
 }
 
 // Return takes a worker's token back. It passes the token to the first worker in the queue, if any, and returns that
-// worker.
+// worker with its processor.
 func (c *CorePool) Return(worker int) (next, processor int, passed bool) {
 	if worker >= len(c.by) || !c.by[worker].holds {
 		panic(fmt.Sprintf("machine: worker %d returns a core that it does not have", worker))
@@ -115,8 +115,8 @@ func (c *CorePool) Leave(worker int) {
 	}
 }
 
-// give gives a worker a token: for its last processor if that is free, or else for the one that has been free
-// longest.
+// give gives a worker a token: for the processor of its last token if that is free, or else for the one that has been
+// free longest.
 func (c *CorePool) give(worker int) (processor int) {
 	at, t := 0, &c.by[worker]
 	if t.held {

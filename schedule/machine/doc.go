@@ -3,18 +3,16 @@
 // It has three parts without clock, I/O, lock or goroutine. A Local is one worker's list: its position, what has
 // arrived, what is issued. A CorePool hands out tokens to workers that share cores. A Barrier counts workers at a
 // drain. A Process combines the Locals of one process's workers and their CorePools. A Machine is a Process with all
-// workers and a Barrier, for callers that play a whole Program: sim, Check, tests. No other code decides who may
-// start.
+// workers and a Barrier, for callers that play a whole Program: sim, Check, tests. No other code decides who may start.
 //
 // In: a lowered Program, and what has happened, from one goroutine at a time. Out: for each worker what it may start
-// now, or a Need that says what is lacking. Refused: Programs that are not lowered, a different number of workers,
-// and a next Program before all lists have ended. Calls that break the rules below (a Start of what is not ready)
-// panic.
+// now, or a Need that says what is lacking. Refused: Programs that are not lowered, a different number of workers, and
+// a next Program before all lists have ended. Calls that break the rules below (a Start of what is not ready) panic.
 //
 // # Transitions
 //
 // An instruction goes through three transitions: Start, Issued (the worker's host goes on in its list) and Done (its
-// event is set). A driver must make them in this order:
+// event is set). The next instruction of a worker's list is its head. A driver must make the transitions in this order:
 //
 //   - Computations (F, B, I, W, U, EV): Start, Issued, Done. On a CPU the last two come together: Issued(done).
 //   - Sends and collectives: Start, Issued once they are handed over, Done once they are complete. No instruction
@@ -23,10 +21,10 @@
 //     before it is Done.
 //   - Everything else (receives, PV, CK, DR): Start, and Issued with done.
 //
-// The next computation needs Issued of all computations before it, and at most Options.Ahead of them not Done. A CK
-// needs all of the worker's own computations and collectives to be Done, and a drain also its sends. Arrive says
-// that a message has arrived, so that its event is set. The driver also uses Done for time spans, step marks and
-// Need.Blocker.
+// The next computation starts only when all computations before it are Issued, and at most Options.Ahead of them are
+// not Done. A CK needs all of the worker's own computations and collectives to be Done, and a drain also its sends.
+// Arrive says that a message has arrived, so that its event is set. The driver also uses Done for time spans, step
+// marks and Need.Blocker.
 //
 // # Duties of the caller
 //
@@ -49,57 +47,59 @@
 //
 // # Cores
 //
-// Options.Cores are pools of processors, each shared by some workers of a Process. A token covers one computation,
-// the ready receives directly before it and the sends directly after it. A worker is in the queue of its pool while
-// it lacks a core and nothing else, up to the end of that computation. It joins when all its receives have arrived,
-// or when it gives its token back before a computation that could start. It gives the token back once the
-// computation is Done and its head is the next computation, a receive, or waits. A receive that has arrived is taken
-// without a token while another one before the same computation is missing. The token names the processor: the
-// worker's last one if that is free.
+// Options.Cores are pools of processors, each shared by some workers of a Process. A token covers one computation, the
+// ready receives directly before it and the sends directly after it. A worker is in the queue of its pool while it
+// lacks a core and nothing else, up to the end of that computation. It joins when all its receives have arrived, or
+// when it gives its token back before a computation that could start. It gives the token back once the computation is
+// Done and its head is the next computation, a receive, or waits. A receive that has arrived is taken without a token
+// while another one before the same computation is missing. The token names the processor: the worker's last one if
+// that is free.
 //
 // # Slots
 //
-// With Options.Slots an edge, a directed pair of workers, holds at most that many messages that were sent and not
-// yet taken. A send needs a free slot on each of its edges. The receiver's driver gives the slot back to the sender
-// by Credit, once a receive that took the message is Issued.
+// With Options.Slots an edge, a directed pair of workers, holds at most that many messages that were sent and not yet
+// taken. A send needs a free slot on each of its edges. The receiver's driver gives the slot back to the sender by
+// Credit, once a receive that took the message is Issued.
 //
 // # Strands
 //
-// The list of a server (schedule, ASP) is loose unless the Program sets InOrder. It consists of strands, one for
-// each trainer: what the server does for that trainer, in the list's order. Of the strands' heads the Local does
-// what is ready, in this order of preference: the rest of an update that it has begun, a send of weights that a
-// trainer waits for, the gradients that came first. So no strand waits for another trainer's computation, except by
-// the Program's staleness: weights wait until the slowest trainer that has more work has caught up (Lack Ahead). The
-// order in which instructions were started is the record. The same Program with that order as its list
-// (lower.Recorded) has no strands. There is no deadlock. A trainer's messages and the server's to it take turns, so
-// each head except a held-back SW becomes ready by itself, and the slowest trainer's SW is never held back.
+// The list of a server (schedule, ASP) is loose unless the Program sets InOrder. It consists of strands, one for each
+// trainer: what the server does for that trainer, in the list's order. The Local chooses a strand whose next
+// instruction is ready, in this order of preference: the rest of an update that it has begun, a send of weights that a
+// trainer waits for, the gradients that came first. So no strand waits for another trainer's computation, with one
+// exception. Under the Program's staleness, weights wait until the slowest trainer that has more work has caught up
+// (Lack Ahead). The order in which instructions were started is the record. The same Program with that order as its
+// list (lower.Recorded) has no strands. There is no deadlock. A trainer's messages and the server's messages to it
+// alternate. So the next instruction of each strand becomes ready by itself, except an SW that waits for a slower
+// trainer. The SW to the slowest trainer never waits.
 //
-// # Passing
+// # Skipping
 //
-// Two things end a Program early, and each worker carries out both by itself. A worker passes an instruction by
-// moving on in its list without doing it: it needs nothing for it and sends nothing. Drains are never passed.
+// Two things end a Program early, and each worker carries out both by itself. A worker skips an instruction by moving
+// on in its list without doing it: it needs nothing for it and sends nothing. In names of this package, to skip is to
+// pass. Drains are never skipped.
 //
-// Limit(n) ends a run that was asked to stop: everything of minibatch n and later is passed. The caller first asks
-// every worker for Begun, and has them Hold meanwhile. It then takes an n greater than all answers such that no
-// update has minibatches both below n and from n on.
+// Limit(n) ends a run that was asked to stop: everything of minibatch n and later is skipped. The caller first asks
+// every worker for Begun, and has them Hold meanwhile. It then takes an n greater than all answers such that no update
+// has minibatches both below n and from n on.
 //
-// Rollback(k) refuses the update of minibatch k (post-validation). The caller tells a Local while it executes its
-// first PV of k, and no earlier. Everything of a later minibatch after that PV is passed, with one exception.
-// Receives take and drop (Dropping, Messages) exactly the messages whose sends come before the first PV of k in
-// their sender's list: those were sent, and no others will be. Check demands that what a receive before a worker's
-// first PV of k takes was sent before the sender's first PV of k. So a worker that has not yet learned of the
-// refusal does not wait for one that has.
+// Rollback(k) refuses the update of minibatch k (post-validation). The caller tells a Local while it executes its first
+// PV of k, and no earlier. Everything of a later minibatch after that PV is skipped, with one exception. Receives take
+// and drop (Dropping, Messages) exactly the messages whose sends come before the first PV of k in their sender's list:
+// those were sent, and no others will be. Check demands that what a receive before a worker's first PV of k takes was
+// sent before the sender's first PV of k. So a worker that has not yet learned of the refusal does not wait for one
+// that has.
 //
 // The remaining instructions do not deadlock. Take an execution of the whole Program (Check has one) and leave the
-// passed instructions out. A kept receive's messages come from kept sends: both have one minibatch, and under
-// Rollback that is the rule itself, or Check's. A kept collective's members are all kept, since they have one
+// skipped instructions out. A kept receive's messages come from kept sends. Under Limit both have the same minibatch;
+// under Rollback it is the rule itself, or Check's. A kept collective's members are all kept, since they have one
 // minibatch. A kept U or PV waits only for its worker's own kept collectives. All workers keep a drain. So each kept
-// instruction finds what it needs, in the same order. No edge ever has more untaken messages than before, so the
-// slots are still enough.
+// instruction finds what it needs, in the same order. No edge ever has more untaken messages than before, so the slots
+// are still enough.
 //
 // # Drains
 //
 // A Local is at drain k when its head is its k-th DR and nothing that it issued is open. When all workers of all
-// processes are at drain k, it is released. Check demands that every message sent before a DR is taken before it. So
-// at that moment no message is in flight, and no worker needs to know about the others' messages.
+// processes are at drain k, it is released. Check demands that every message sent before a DR is taken before it. So at
+// that moment no message is in flight, and no worker needs to know about the others' messages.
 package machine

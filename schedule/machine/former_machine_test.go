@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// before is the Machine that existed before this package: one state for all workers and their messages in flight.
+// before is an earlier Machine, written independently: one state for all workers and their messages in flight.
 type before struct {
 	p       *schedule.Program
 	cursors []schedule.Cursor
@@ -55,7 +55,7 @@ func (m *before) Poll(w int) machine.Need {
 		for _, c := range m.issued[w] {
 			if in.Kind == schedule.U && c.Kind == schedule.GN && m.p.PostValidate ||
 				(in.Kind == schedule.U || in.Kind == schedule.GN) && c.Micro > in.Micro {
-				continue // its schedule.PV waits for the norm; a later update waits for a later sum
+				continue // its schedule.PV waits for the norm; an update does not wait for a later sum
 			}
 			if in.Kind == schedule.CK || c.Stage == in.Stage && c.Pipeline == in.Pipeline {
 				n.Lack, n.For = machine.Collective, c
@@ -93,7 +93,7 @@ func (m *before) Start(w int) {
 	}
 }
 
-// End is called when the worker itself is done with the instruction.
+// End says that the worker itself is done with the instruction.
 func (m *before) End(w int) {
 	if !m.running[w] {
 		panic(fmt.Sprintf("before: End of worker %d, which runs nothing", w))
@@ -103,7 +103,7 @@ func (m *before) End(w int) {
 	m.reach(w)
 }
 
-// Arrive is called when a message has arrived or a collective is complete.
+// Arrive says that a message has arrived, or that a collective is complete.
 func (m *before) Arrive(w int, in schedule.Instruction) {
 	switch in.Kind {
 	case schedule.AR, schedule.TG, schedule.GN:

@@ -37,7 +37,7 @@ type Local struct {
 	head    head
 	need    Need // what the head needs, except a core; valid if known
 	known   bool // nothing has happened since need was computed
-	ready   bool // Poll has reported the head as ready
+	ready   bool // Poll has reported that the head may start
 	running bool // the head is started
 
 	begun      begun
@@ -56,13 +56,13 @@ type head struct {
 	at    schedule.Cursor
 	in    schedule.Instruction
 	more  bool      // false at the end of the list
-	takes []message // if it is a receive: its messages
+	takes []message // the messages that it takes, if it is a receive
 }
 
 // begun holds the greatest minibatch and micro-batch that a worker has begun; -1 means none.
 type begun struct{ mini, micro int32 }
 
-// add notes an instruction that begins.
+// add notes that an instruction begins.
 func (b *begun) add(in schedule.Instruction) {
 	switch {
 	case in.Kind == schedule.DR:
@@ -79,7 +79,7 @@ type drains struct {
 	counted          bool // the worker has been counted at its current drain
 }
 
-// token is a worker's token of a core, or its place in the queue for one. A worker never has both.
+// token is a worker's token for a core, or its place in the queue for one. A worker never has both.
 type token struct {
 	core   int  // the token's processor, or none
 	used   bool // its computation has started
@@ -92,7 +92,7 @@ type slots struct {
 	taken []int
 }
 
-// full returns the first receiver of a send with no free slot.
+// full returns the first receiver to which a send has no free slot.
 func (s *slots) full(p *schedule.Program, in schedule.Instruction) (peer int, is bool) {
 	if s.most == 0 {
 		return 0, false
@@ -119,9 +119,9 @@ func (s *slots) take(p *schedule.Program, in schedule.Instruction) {
 // none is the processor number of a worker without a token.
 const none = -1
 
-// message is one message that a receive takes.
+// message is one of the messages that a receive takes.
 type message struct {
-	key  schedule.Key // of the send
+	key  schedule.Key // the key of the send
 	from int
 }
 
@@ -135,7 +135,7 @@ func NewLocal(p *schedule.Program, worker int, o Options) (*Local, error) {
 	return l, l.Load(p)
 }
 
-// Load starts a Program: the first, or the next one once the list has ended with nothing open. Messages that have
+// Load starts a Program: the first one, or the next one once the list has ended with nothing open. Messages that have
 // arrived and were not taken stay; after the end of a list they can only belong to the next Program.
 func (l *Local) Load(p *schedule.Program) error {
 	if err := l.mayLoad(p); err != nil {
@@ -177,7 +177,7 @@ func (l *Local) Head() (schedule.Instruction, bool) { return l.head.in, l.head.m
 // Open returns how many instructions of the worker are issued and not done.
 func (l *Local) Open() int { return l.open.count() }
 
-// Begun returns the greatest minibatch of which it has started an instruction; -1 if none.
+// Begun returns the greatest minibatch of which the worker has started an instruction; -1 if none.
 func (l *Local) Begun() int {
 	begun := int(l.begun.mini)
 	if l.begun.micro >= 0 { // minibatches ascend with their micro-batches
@@ -215,7 +215,7 @@ func (l *Local) needs() *Need {
 	return &l.need
 }
 
-// lacks sets what an instruction needs, except a core, once all before it have been issued.
+// lacks sets what an instruction lacks, except a core, once all instructions before it have been issued.
 func (l *Local) lacks(n *Need) {
 	switch in := n.At; in.Kind {
 	case schedule.RF, schedule.RB, schedule.RG, schedule.RW:
@@ -260,11 +260,11 @@ func (l *Local) lacksMessage(n *Need) {
 	}
 }
 
-// AwaitsSum reports whether an update, collective, PV or CK waits for a collective issued before it.
+// AwaitsSum reports whether an update, collective, PV or CK waits for a collective that its worker issued before it.
 func AwaitsSum(p *schedule.Program, in, collective schedule.Instruction) bool {
 	if in.Kind == schedule.U && collective.Kind == schedule.GN && p.ValidatesLater() ||
 		(in.Kind == schedule.U || in.Kind == schedule.GN) && collective.Micro > in.Micro {
-		return false // its PV waits for the norm, and a later update for a later sum
+		return false // the update's PV waits for the norm; an update or norm does not wait for a later sum
 	}
 	return in.Kind == schedule.CK || collective.Stage == in.Stage && collective.Pipeline == in.Pipeline
 }
@@ -322,14 +322,14 @@ func (l *Local) Done(in schedule.Instruction) {
 	l.changed()
 }
 
-// Arrive says that a message has arrived. in is its sender's SF or SB.
+// Arrive says that a message has arrived. in is the send of the message.
 func (l *Local) Arrive(in schedule.Instruction) {
 	l.arrived[in.Key()] = struct{}{}
 	l.strands.arrive(in.Key())
 	l.changed()
 }
 
-// Credit gives back a slot of the edge to worker to.
+// Credit gives back a slot of the edge from this worker to another one.
 func (l *Local) Credit(to int) {
 	if l.slots.most == 0 {
 		return
@@ -341,14 +341,14 @@ func (l *Local) Credit(to int) {
 	l.changed()
 }
 
-// AtDrain returns the drain that the worker has reached. at is false unless that drain is not released and nothing
-// is open.
+// AtDrain returns the drain that the worker has reached. at is true if the worker waits at that drain with nothing
+// open.
 func (l *Local) AtDrain() (drain int, at bool) {
 	return l.drains.passed, l.head.more && !l.running && l.head.in.Kind == schedule.DR &&
 		l.drains.passed >= l.drains.released && l.Open() == 0
 }
 
-// Release lets the next drain through.
+// Release lets the worker go past its next drain.
 func (l *Local) Release() {
 	l.drains.released++
 	l.drains.counted, l.known = false, false
@@ -385,7 +385,7 @@ func (l *Local) wants() bool {
 	}
 }
 
-// keeps reports whether the worker keeps its token.
+// keeps reports whether the worker may keep its token.
 func (l *Local) keeps() bool {
 	switch {
 	case l.running || len(l.open.behind) > 0:

@@ -2,7 +2,7 @@ package machine
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// Gate is what a player of whole Programs uses; Machine is the real one. The methods that return a list return
+// Gate is what a player of a whole Program asks and tells; a Machine is one. The methods that return a list return the
 // workers to poll again. The next call reuses the slice.
 type Gate interface {
 	Poll(worker int) Need
@@ -15,7 +15,7 @@ type Gate interface {
 	Sees(worker int, stage int32) int
 }
 
-// Machine is all workers of a Program with their CorePools and a Barrier.
+// Machine is a Process with all workers of a Program, and a Barrier.
 type Machine struct {
 	*Process
 	barrier *Barrier
@@ -55,7 +55,7 @@ func (m *Machine) Done(worker int, in schedule.Instruction) []int {
 // Limit makes every worker skip the instructions of minibatch n and later.
 func (m *Machine) Limit(n int) []int { return m.release(m.Process.Limit(n)) }
 
-// release lets a drain through once every worker has reached it.
+// release releases a drain once every worker has reached it.
 func (m *Machine) release(wake []int) []int {
 	drain, workers, all := m.AtDrain()
 	if !all {

@@ -24,8 +24,8 @@ func generated(t testing.TB, order string, s schedule.Settings) *schedule.Progra
 	return p
 }
 
-// The state of a Machine survives a change of Program, which is allowed only between Programs. A message of the next
-// Program may arrive before its Load.
+// The state of a Machine survives a change of Program, which is allowed only after all lists have ended. A message of
+// the next Program may arrive before that Program is loaded.
 func TestTheNextProgram(t *testing.T) {
 	train := generated(t, "1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	rest, err := programs.Evaluation(schedule.Replicated(2, 1), 3)
@@ -119,8 +119,8 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// Two processes run an evaluation to its end. Each has its own state, messages pass between them, and a Barrier at a
-// leader releases drains.
+// ExampleProcess runs an evaluation in two processes. Each has its own state, messages go between them, and a Barrier
+// at a leader releases drains.
 func ExampleProcess() {
 	p, err := programs.Evaluation(schedule.Replicated(2, 1), 6)
 	if err != nil {
@@ -171,8 +171,8 @@ func ExampleProcess() {
 	// true true
 }
 
-// FuzzDriver makes random calls to a Machine: it starts, ends, delivers and stops in any order. A Start that
-// succeeds was allowed by Poll. Wrong calls panic with a message of this package and leave the state intact.
+// FuzzDriver makes random calls to a Machine: it starts, ends, delivers and stops in any order. A Start succeeds only
+// if Poll allowed it. Wrong calls panic with a message of this package and leave the state intact.
 func FuzzDriver(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5}, uint8(0))
 	f.Add([]byte{0, 8, 16, 1, 9, 17, 2, 10, 18, 7}, uint8(5))

@@ -11,15 +11,15 @@ type Lack uint8
 
 // What a worker may wait for.
 const (
-	Nothing    Lack = iota // it may start
-	Message                // For has not arrived from Peer
-	Collective             // For is not complete
-	Device                 // For is issued and not done, and no more may be issued
+	Nothing    Lack = iota // the instruction may start
+	Message                // the message For has not arrived from Peer
+	Collective             // the collective For is not complete
+	Device                 // the computation For is issued and not done, and no more may be issued
 	Slot                   // the edge to Peer has no free slot
 	Core                   // all cores are taken
-	Drain                  // not every worker is here with nothing open
+	Drain                  // not all workers are at the drain with nothing open
 	Held                   // a stop is being agreed on
-	Running                // the worker has already started it
+	Running                // the worker has already started the instruction
 	Ended                  // the list has ended
 	Ahead                  // sending the weights would let a trainer get too far ahead of Peer
 )
@@ -29,8 +29,8 @@ type Need struct {
 	Worker int
 	At     schedule.Instruction // the instruction it would start
 	Lack   Lack
-	For    schedule.Instruction // the message, collective or computation
-	Peer   int                  // the worker from which a message comes, or whose slots are taken
+	For    schedule.Instruction // the message, collective or computation that is lacking
+	Peer   int                  // the worker that sends the message, has no free slot, or is too far behind
 }
 
 // Ready reports whether nothing is lacking.
@@ -58,10 +58,10 @@ func (n Need) Blocker() string {
 // String returns a sentence for a stall report.
 func (n Need) String() string { return n.Told(byNumber) }
 
-// byNumber calls a worker by its number.
+// byNumber names a worker by its number.
 func byNumber(worker int) string { return fmt.Sprintf("worker %d", worker) }
 
-// Told returns that sentence, with the names of workers that name returns.
+// Told returns the sentence of String, with the names of workers that name returns.
 func (n Need) Told(name func(worker int) string) string {
 	why := ""
 	switch n.Lack {

@@ -8,14 +8,14 @@ import (
 
 // open holds the instructions that a worker has started or issued and that are not done.
 type open struct {
-	joined []schedule.Instruction // collectives
+	joined []schedule.Instruction // collectives, and updates of a reference beside the worker
 	behind []schedule.Instruction // computations, in order
 	sends  int
 }
 
 func (o *open) count() int { return len(o.joined) + len(o.behind) + o.sends }
 
-// start adds an instruction that begins, if some instruction may wait until it is done.
+// start adds an instruction that begins, if another instruction may wait until it is done.
 func (o *open) start(in schedule.Instruction) {
 	switch {
 	case in.Kind.IsCompute():
@@ -51,14 +51,14 @@ func without(list []schedule.Instruction, in schedule.Instruction) []schedule.In
 	return list
 }
 
-// lacksDevice notes that more than ahead computations are not done.
+// lacksDevice sets a computation as lacking if more than ahead computations are not done.
 func (o *open) lacksDevice(n *Need, ahead int) {
 	if len(o.behind) > ahead {
 		n.Lack, n.For = Device, o.behind[0]
 	}
 }
 
-// lacksSum notes the first incomplete collective whose result an instruction uses.
+// lacksSum sets the first incomplete collective whose result an instruction uses as lacking.
 func (o *open) lacksSum(n *Need, p *schedule.Program) {
 	for _, c := range o.joined {
 		if AwaitsSum(p, n.At, c) {

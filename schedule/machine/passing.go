@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Limit makes the worker pass every instruction of minibatch n and later. No worker may have begun one of them.
+// Limit makes the worker skip every instruction of minibatch n and later. It must not have begun any of them.
 func (l *Local) Limit(n int) {
 	if l.Begun() >= n {
 		panic(fmt.Sprintf("machine: worker %d is to pass minibatch %d and has begun minibatch %d", l.worker, n,
@@ -18,7 +18,7 @@ func (l *Local) Limit(n int) {
 	}
 }
 
-// Hold makes instructions of minibatch n and later wait. It ends with a call of Limit, or of Hold with another n.
+// Hold makes instructions of minibatch n and later wait. A call of Limit, or of Hold with another n, ends this.
 func (l *Local) Hold(n int) {
 	l.passing.held, l.ready = n, false
 	l.changed()
@@ -48,7 +48,7 @@ func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
 	}
 }
 
-// look moves past instructions that are passed and sets the head.
+// look moves past skipped instructions and sets the head.
 func (l *Local) look() {
 	if l.strands.all == nil {
 		for in, more := l.head.at.Head(); more && l.passing.passes(in); in, more = l.head.at.Head() {
@@ -76,13 +76,13 @@ func (l *Local) note() {
 	}
 }
 
-// passing says which instructions of its list a worker passes, and which must wait: all from some minibatch on,
-// except drains. Within a Program these numbers only fall, except held.
+// passing says which instructions of its list a worker skips, and which must wait: all from some minibatch on, except
+// drains. Within a Program, limit and undone only fall.
 type passing struct {
 	p           *schedule.Program
-	held, limit int  // minibatches from here on wait; from here on are passed
-	undone      int  // minibatches from here on are passed, and their dropped messages received
-	some        bool // whether anything is passed
+	held, limit int  // minibatches from held on wait; minibatches from limit on are skipped
+	undone      int  // minibatches from undone on are skipped, and their dropped messages received
+	some        bool // whether anything is skipped
 	dropped     map[schedule.Key]struct{}
 }
 
@@ -100,7 +100,8 @@ func (s *passing) drops(receive schedule.Instruction) bool {
 	return s.p.MinibatchOf(receive) >= s.undone
 }
 
-// rollback makes a worker pass what comes after minibatch k, and receive and drop what was sent of it.
+// rollback makes a worker skip everything after minibatch k. It still receives, and drops, the later messages that were
+// sent.
 func (s *passing) rollback(k, worker int) {
 	if s.undone <= k+1 {
 		return // this is another stage's PV of the same minibatch
@@ -122,8 +123,8 @@ func (s *passing) rollback(k, worker int) {
 	}
 }
 
-// drop notes messages of minibatches after k from one worker to another. They are those sent before the first PV of
-// k.
+// drop notes the messages of minibatches after k that one worker has sent to another. They are those sent before the
+// first PV of k.
 func (s *passing) drop(from, worker, k int) {
 	s.p.Walk(from, func(in schedule.Instruction) bool {
 		if in.Kind.IsSend() && s.p.MinibatchOf(in) > k {
@@ -160,7 +161,7 @@ func (s *passing) messages(in schedule.Instruction, yield func(sent schedule.Ins
 	})
 }
 
-// passes reports whether the worker moves on without doing an instruction.
+// passes reports whether the worker skips an instruction.
 func (s *passing) passes(in schedule.Instruction) bool {
 	if !s.some || in.Kind == schedule.DR {
 		return false

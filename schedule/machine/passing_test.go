@@ -113,7 +113,7 @@ func (x *timing) issue(w int, in schedule.Instruction) {
 	x.m.Issued(w, !in.Kind.IsIssued() && !late)
 }
 
-// end plays until no event can happen. It fails unless all lists have ended and no message or slot is left.
+// end plays until no event can happen. It fails unless all lists have ended and no message or slot remains.
 func (x *timing) end(t *testing.T, seed uint64) {
 	t.Helper()
 	for x.step() {
@@ -180,8 +180,8 @@ func TestEveryTimingEnds(t *testing.T) {
 	}
 }
 
-// TestStopAnywhere: a stop is requested at a random time. Every worker executes exactly the instructions of
-// minibatches below the agreed limit, and waits for no message that is not sent.
+// TestStopAnywhere: a stop is requested at a random time. Every worker executes exactly the instructions of minibatches
+// below the agreed limit, and waits for no message that is not sent.
 func TestStopAnywhere(t *testing.T) {
 	cut := 0
 	for seed := range uint64(150) {
@@ -224,9 +224,9 @@ func TestStopAnywhere(t *testing.T) {
 	}
 }
 
-// TestRefusalAnywhere: a random update is refused. Every worker executes the instructions of minibatches up to it,
-// and of the next minibatch only those before its own PV of the refused update. Every sent message is received, and
-// no worker waits for ever.
+// TestRefusalAnywhere: a random update is refused. Every worker executes the instructions of minibatches up to that of
+// the update. Of the next minibatch it executes only those before its own PV of the refused update. Every sent message
+// is received, and no worker waits for ever.
 func TestRefusalAnywhere(t *testing.T) {
 	dropped, refused := 0, 0
 	for seed := uint64(0); refused < 40; seed++ {

@@ -4,8 +4,8 @@ import "github.com/millrace-ml/millrace/schedule"
 
 // Play runs a Program as far as it can go, with transfers, collectives and computations that take no time.
 //
-// The result does not depend on the order in which workers are looked at. A worker waits only until a message, slot or
-// collective is there, and no worker can take another's. A server's work for one trainer delays other trainers only
+// The result does not depend on the order in which workers are polled. A worker waits only until a message, slot or
+// collective is there, and no other worker can take these. A server's work for one trainer delays other trainers only
 // for a while (strands). So a Program whose lists all end in Play ends at any speed. If Play stops, the Program stops
 // at any speed, and Machine.Waits says why.
 func Play(p *schedule.Program, o Options) (*Machine, error) {
@@ -30,8 +30,8 @@ func Play(p *schedule.Program, o Options) (*Machine, error) {
 type player struct {
 	m      *Machine
 	p      *schedule.Program
-	queue  []int // workers to look at
-	at     int   // the worker that is looked at
+	queue  []int // workers to poll
+	at     int   // the worker that is polled now
 	joined map[schedule.Instruction]*meeting
 	froms  []int
 }
@@ -51,7 +51,7 @@ func (x *player) look(workers []int) {
 	}
 }
 
-// execute does a worker's head, and delivers what it sends.
+// execute executes a worker's head, and delivers what it sends.
 func (x *player) execute(w int) {
 	l := x.m.Local(w)
 	in, _ := l.Head()
@@ -93,12 +93,12 @@ func (x *player) execute(w int) {
 // LeastSlots returns the smallest number of slots per edge with which a Program runs to its end. It returns 0 if no
 // number is enough.
 //
-// More slots never hurt. A Program needs more than one slot where workers in a circle send before they receive. All
-// that they send before the first message is taken must fit: n messages on each edge of the circle and one in the
-// hands of each worker. So 1F1B with depths K needs half of the greatest K_i - K_i+1, rounded up, and at least 1.
-// Looped BFS of M micro-batches on W workers needs M/W, rounded down. One slot is enough for the other families with
-// one stage per worker, for dp and for Chimera. Two are enough for those that cross the same workers several times
-// (interleaved, ZB-V, elastic averaging of two pipelines).
+// More slots never hurt. A Program needs more than one slot if workers in a circle send before they receive. All that
+// they send before the first message is taken must fit: n messages on each edge of the circle and one at each worker.
+// So 1F1B with depths K needs half of the greatest K_i - K_(i+1), rounded up, and at least 1. Looped BFS of M
+// micro-batches on W workers needs M/W, rounded down. One slot is enough for the other families with one stage per
+// worker, for dp and for Chimera. Two are enough for those that use the same workers several times in a micro-batch
+// (interleaved, ZB-V), and for elastic averaging of two pipelines.
 func LeastSlots(p *schedule.Program) (int, error) {
 	ends := func(slots int) (bool, error) {
 		m, err := Play(p, Options{Slots: slots})

@@ -104,14 +104,14 @@ func (s *Process) Issued(worker int, done bool) []int {
 func (s *Process) Done(worker int, in schedule.Instruction) []int {
 	l := s.locals[worker]
 	l.Done(in)
-	if in.Kind.IsSend() { // only drains wait for it
+	if in.Kind.IsSend() { // only drains wait for a send
 		s.count(l)
 		return nil
 	}
 	return s.after(worker)
 }
 
-// Arrive says that a message for a worker has arrived. in is its sender's SF or SB.
+// Arrive says that a message for a worker has arrived. in is the send of the message.
 func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	l := s.locals[worker]
 	l.Arrive(in)
@@ -121,7 +121,7 @@ func (s *Process) Arrive(worker int, in schedule.Instruction) []int {
 	return s.after(worker)
 }
 
-// Credit gives back to a worker a slot of its edge to another worker.
+// Credit gives a worker back a slot of its edge to another worker.
 func (s *Process) Credit(worker, to int) []int {
 	l := s.locals[worker]
 	l.Credit(to)
@@ -154,7 +154,7 @@ func (s *Process) Hold(n int) []int {
 	return s.all()
 }
 
-// Limit makes every worker pass the instructions of minibatch n and later; see Local.Limit.
+// Limit makes every worker skip the instructions of minibatch n and later; see Local.Limit.
 func (s *Process) Limit(n int) []int {
 	for _, w := range s.workers {
 		s.locals[w].Limit(n)
@@ -162,8 +162,8 @@ func (s *Process) Limit(n int) []int {
 	return s.all()
 }
 
-// AtDrain returns the drain at which all workers are, with nothing open; all is false if some is not. A driver of a
-// Process must call it after Load, Issued, Done and Limit, and tell its Barrier.
+// AtDrain returns the drain that all workers have reached with nothing open, and their number. all is false if some
+// worker has not. A driver of a Process must call it after Load, Issued, Done and Limit, and tell its Barrier.
 func (s *Process) AtDrain() (drain, workers int, all bool) {
 	if len(s.workers) == 0 || s.drained < len(s.workers) {
 		return 0, 0, false
@@ -171,7 +171,7 @@ func (s *Process) AtDrain() (drain, workers int, all bool) {
 	return s.locals[s.workers[0]].drains.passed, len(s.workers), true
 }
 
-// Release lets every worker through its drain.
+// Release lets every worker go past its drain.
 func (s *Process) Release() []int {
 	s.drained = 0
 	for _, w := range s.workers {
@@ -201,7 +201,8 @@ func (s *Process) Waits() []Need {
 	return needs
 }
 
-// Left returns a message that arrived and was never taken: the first by worker and name.
+// Left returns a message that arrived and was never taken: the one with the lowest Key on the first worker that has
+// any.
 func (s *Process) Left() (worker int, in schedule.Instruction, found bool) {
 	for _, w := range s.workers {
 		if box := s.locals[w].arrived; len(box) > 0 {
@@ -211,7 +212,7 @@ func (s *Process) Left() (worker int, in schedule.Instruction, found bool) {
 	return 0, schedule.Instruction{}, false
 }
 
-// all looks at every worker.
+// all looks at every worker, and returns the workers to poll again.
 func (s *Process) all() []int {
 	s.wake = append(s.wake[:0], s.workers...)
 	for _, w := range s.workers {
@@ -220,15 +221,15 @@ func (s *Process) all() []int {
 	return s.wake
 }
 
-// after looks at a worker after an event.
+// after looks at a worker after an event, and returns the workers to poll again.
 func (s *Process) after(worker int) []int {
 	s.wake = append(s.wake[:0], worker)
 	s.look(worker)
 	return s.wake
 }
 
-// look makes a worker return its token or queue for one, and counts it at a drain. A running worker keeps its token,
-// and does not queue.
+// look makes a worker return its token or queue for one, and counts the worker at a drain. A running worker keeps its
+// token, and does not queue.
 func (s *Process) look(w int) {
 	l, cores := s.locals[w], s.cores[w]
 	if cores != nil && !l.running {

@@ -29,14 +29,14 @@ type literalQueue struct {
 	busy    []bool
 	inbox   []map[schedule.Instruction]bool
 	sums    []map[schedule.Instruction]bool // begun by the worker and not complete
-	away    []int                           // its messages in flight
+	away    []int                           // by worker: the number of its messages in flight
 	pool    []int                           // by worker: its pool, or -1 for its own processor
-	waiting [][]int                         // by pool: workers, first come first served
-	free    [][]int                         // by pool: processors, the longest free first
+	waiting [][]int                         // by pool: workers in order of arrival
+	free    [][]int                         // by pool: processors, the one that has been free longest first
 	has     []int                           // by worker: its processor, or -1
-	had     []int                           // its last processor, or -1
-	over    []bool                          // its token's computation has ended
-	passed  int                             // drains
+	had     []int                           // by worker: its last processor, or -1
+	over    []bool                          // by worker: whether its token's computation has ended
+	passed  int                             // number of drains so far
 	joined  map[schedule.Instruction]int
 	later   []happening
 	log     []string
@@ -204,7 +204,7 @@ func (q *literalQueue) turn(w int) bool {
 	return false
 }
 
-// settle makes a worker give its processor back and join the queue, where either is due.
+// settle makes a worker give its processor back, or join the queue, if the rules say so.
 func (q *literalQueue) settle(w int) {
 	at := q.pool[w]
 	if q.busy[w] || at < 0 {
@@ -365,8 +365,8 @@ func TestTokensAreALiteralQueue(t *testing.T) {
 	}
 }
 
-// TestProcessesShareTheirOwn: a process shares a pool only among its own workers of that pool. A worker may be in
-// one pool at most.
+// TestProcessesShareTheirOwn: a process shares a pool only among its own workers of that pool. A worker can be in only
+// one pool.
 func TestProcessesShareTheirOwn(t *testing.T) {
 	p := anyProgram(t, rand.New(rand.NewPCG(1, 4)))
 	if p.Workers < 3 {

@@ -13,7 +13,7 @@ func referencesOf(p *schedule.Program) references {
 	return make([]int, p.Stages)
 }
 
-// moved notes that something issued beside the worker is complete; an update of the reference is counted.
+// moved notes that an instruction is complete, and counts it if it is an update of the reference.
 func (r references) moved(in schedule.Instruction) {
 	if in.Kind == schedule.UR {
 		r[in.Stage]++
@@ -29,5 +29,5 @@ func (l *Local) Sees(stage int32) int {
 	return l.references[stage]
 }
 
-// Sees returns Local.Sees of one of the workers.
+// Sees returns what Local.Sees returns for one of the workers.
 func (s *Process) Sees(worker int, stage int32) int { return s.locals[worker].Sees(stage) }

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// strands holds what a server does for its trainers, in a fixed order for each trainer. The head belongs to one
-// strand. That strand's cursor stays behind Local's until the instruction has ended.
+// strands holds what a server does for its trainers, in a fixed order for each trainer. The head is the next
+// instruction of one of the strands. That strand's cursor stays behind Local's until the instruction has ended.
 type strands struct {
 	p    *schedule.Program
 	all  []strand       // by trainer; nil: the worker follows its list
@@ -59,7 +59,7 @@ func (s *strands) took(key schedule.Key) {
 	}
 }
 
-// ended moves the strand of an ended instruction past it.
+// ended moves a strand past an instruction that has ended.
 func (s *strands) ended(in schedule.Instruction, behind schedule.Cursor) {
 	if s.all == nil {
 		return
@@ -71,9 +71,9 @@ func (s *strands) ended(in schedule.Instruction, behind schedule.Cursor) {
 	one.settle(s.p, s.turn)
 }
 
-// choose returns the strand with which a worker goes on: the rest of an update that it has begun, else weights that
-// a trainer waits for and may have, else the gradients that came first. If nothing is ready it is the first strand
-// with instructions left; any is false if there is none.
+// choose returns the strand with which a worker goes on. It prefers the rest of an update that the worker has begun,
+// then weights that a trainer waits for and may have, then the gradients that came first. If nothing is ready, it
+// returns the first strand with instructions left. any is false if no strand has any.
 func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer int, any bool) {
 	first := -1
 	var receives []int
@@ -112,7 +112,7 @@ func (s *strands) choose(passing *passing, may func(trainer int) bool) (trainer 
 }
 
 // ahead reports whether a trainer's next minibatch would be farther ahead of another trainer than the Program's
-// staleness allows. slower is that other trainer's worker. A trainer without more work holds no other back.
+// staleness allows. slower is that other trainer's worker. A trainer without more work delays no other trainer.
 func (s *strands) ahead(in schedule.Instruction, passing *passing) (slower int, is bool) {
 	if s.all == nil || s.p.Staleness == nil || in.Kind != schedule.SW {
 		return 0, false
@@ -127,7 +127,8 @@ func (s *strands) ahead(in schedule.Instruction, passing *passing) (slower int, 
 	return 0, false
 }
 
-// changed notes an event for which the head may have waited. A loose worker then looks for what is ready.
+// changed notes an event for which the head may have waited. A loose worker then looks for an instruction that is
+// ready.
 func (l *Local) changed() {
 	l.known = false
 	if l.strands.all != nil && !l.running {

@@ -25,7 +25,7 @@ func served(t testing.TB, trainers, steps int, staleness *int) *schedule.Program
 	return p
 }
 
-// server is a parameter server under test: it checks what the server does next, and delivers messages of trainers.
+// server is a parameter server under test. It checks what the server does next, and delivers messages of trainers.
 type server struct {
 	testing.TB
 	*machine.Local
@@ -90,7 +90,7 @@ func TestStrandsAreTakenByReadiness(t *testing.T) {
 }
 
 // The server does not send weights to a trainer that is too far ahead; the wait names the slower trainer. A trainer
-// that has finished delays no other. After a stop, the rest of each trainer's strand is skipped.
+// that has finished delays no other trainer. After a stop, the rest of each trainer's strand is skipped.
 func TestStrandsKeepStaleness(t *testing.T) {
 	s := newServer(t, served(t, 2, 9, new(1))) // trainer 0 has 0 2 4 6 8, trainer 1 has 1 3 5 7
 	s.does("p1/0SW0 p1/0SW1")
@@ -108,7 +108,7 @@ func TestStrandsKeepStaleness(t *testing.T) {
 	s.Hold(5)
 	s.sent(3)
 	s.does("p1/0RG3 p1/0U3")
-	s.lacks("0SG4") // 5 is held back too
+	s.lacks("0SG4") // minibatch 5 is held back too
 	s.Limit(6)
 	s.does("p1/0SW5")
 	s.sent(5, 4)

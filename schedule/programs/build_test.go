@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// TestBuild by hand: two stages on devices 3 and 1, two micro-batches, layers 0 and 3 tied, two steps with clipping.
+// TestBuild checks a Program by hand: two stages on devices 3 and 1, two micro-batches, layers 0 and 3 tied, two steps
+// with clipping.
 func TestBuild(t *testing.T) {
 	p := &plan.Plan{
 		Schedule: "1f1b", Weights: "sync", Replication: "split", MicroBatch: 1, MicroBatches: 2,

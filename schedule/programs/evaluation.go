@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/lower"
 )
 
-// EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of later stages. Without
-// backward passes nothing else holds the first stage back, and all that it has sent would fill memory. A drain costs
-// the time to fill the pipeline: (stages - 1) micro-batches.
+// EvaluationWindow is how many micro-batches of an evaluation a replica may be ahead of later stages. Without backward
+// passes nothing else slows the first stage down, and all that it has sent would fill memory. A drain costs the time to
+// fill the pipeline: (stages - 1) micro-batches.
 const EvaluationWindow = 4
 
 // Evaluation returns a lowered Program that passes n micro-batches forward through the stages and updates nothing.

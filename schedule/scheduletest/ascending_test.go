@@ -44,7 +44,7 @@ func sumsAscend(p *schedule.Program) (gradients, statistics bool) {
 	return gradients, statistics
 }
 
-// TestOutOfOrderOfRandomPrograms: OutOfOrder agrees with a play of the sums, for random orders. They have any
+// TestOutOfOrderOfRandomPrograms: for random orders, OutOfOrder agrees with a play of the sums. The orders have any
 // placement, replicas, split backwards and several steps, with and without a flush.
 func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 	count := map[[2]bool]int{}
@@ -75,8 +75,8 @@ func TestOutOfOrderOfRandomPrograms(t *testing.T) {
 	}
 }
 
-// TestFamiliesAscend: every family's order adds gradients in ascending order, and runs forwards so too, under each
-// of its policies.
+// TestFamiliesAscend: under each of its policies, every family's order adds gradients, and runs forwards, in ascending
+// order.
 func TestFamiliesAscend(t *testing.T) {
 	tried := 0
 	for _, f := range family.All() {
@@ -108,8 +108,8 @@ func TestFamiliesAscend(t *testing.T) {
 	}
 }
 
-// TestGradientsOfLaterUpdates: a gradient of a later update that comes before an earlier update would be added to
-// it, so Check refuses it.
+// TestGradientsOfLaterUpdates: Check refuses a gradient of a later update that comes before an earlier update, because
+// it would be added to the earlier one.
 func TestGradientsOfLaterUpdates(t *testing.T) {
 	at := func(text string) schedule.List {
 		var l schedule.List

@@ -9,7 +9,7 @@ import (
 // Damage is a way to spoil a Program.
 type Damage string
 
-// The kinds of damage. Some leave another valid Program; Replay tells.
+// The kinds of damage. Some leave another valid Program, which Replay accepts.
 const (
 	Drop      Damage = "drop"
 	Double    Damage = "double"

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Drawn returns a Choose that uses rapid, which finds the simplest failing choices.
+// Drawn returns a Choose that uses rapid, which finds the simplest choices that fail.
 func Drawn(t *rapid.T) Choose {
 	return func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 }
@@ -22,8 +22,8 @@ func Depths(choose Choose, stages, microBatches int) []int {
 	return k
 }
 
-// Replicas places each stage on one to three workers. Where replicas take micro-batches in turn, every stage has the
-// same number, since depths then apply to each chain of replicas. Where replicas split them, the numbers may differ.
+// Replicas places each stage on one to three workers. If replicas take micro-batches in turn, every stage has the same
+// number, since depths then apply to each chain of replicas. If replicas split them, the numbers may differ.
 func Replicas(choose Choose, stages int) ([][]int, schedule.Replication) {
 	how := []schedule.Replication{schedule.Split, schedule.RoundRobin}[choose(2)]
 	n, worker := 1+choose(3), 0

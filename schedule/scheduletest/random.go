@@ -2,11 +2,12 @@
 //
 // In: a source of choices, from rapid or a seeded generator, and limits of the Programs. Out: compute-only Programs
 // that run to their end. Each is the record of a random execution, in which step by step some worker does something
-// whose inputs exist. That execution proves that the order is possible. Refused: nothing; if the choices lead to a
-// dead end, it draws again.
+// whose inputs exist. That execution proves that the order is possible. Refused: nothing; if the choices lead to a dead
+// end, it draws again.
 //
-// It also has random damage to valid Programs (Corrupt), a replay of the rules that shares no code with check or the
-// machine (Replay), a clock that counts slots, with which sim is compared (Draw), and stories in testdata (Stories).
+// It also has random damage to valid Programs (Corrupt), and a replay of the rules that shares no code with check or
+// the machine (Replay). A clock that counts slots (Draw) is compared with sim. Order and Lists are for stories in
+// testdata.
 package scheduletest
 
 import (
@@ -17,11 +18,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// Choose returns a number from 0 to n-1, for any n over 0: rapid's draws, which shrink, or
-// rand's IntN.
+// Choose returns a number from 0 to n-1, for any n over 0. It may be rapid's draws, for which rapid finds the simplest
+// failing choices, or rand's IntN.
 type Choose func(n int) int
 
-// Options limit random Programs. Zero values mean 1 or none.
+// Options limit random Programs. A limit of 0 means 1, or none of the feature.
 type Options struct {
 	Workers      int  // at most
 	Chunks       int  // stages that a worker holds, at most
@@ -42,7 +43,8 @@ func Everything() Options {
 			schedule.DoubleBuffered}}
 }
 
-// attempts is how often Random draws again after a dead end. Then it gives up replicas, the only cause of dead ends.
+// attempts is how often Random draws again after a dead end. After that it draws no replicas. After as many dead ends
+// without replicas, it draws a synchronous order.
 const attempts = 20
 
 // Random draws a compute-only Program that passes check.Check.
@@ -151,10 +153,10 @@ type execution struct {
 	o            Options
 	done         map[schedule.Instruction]bool
 	halves       []bool // by stage: whether backwards are split
-	forwardFirst int    // of 8 times, how often a forward goes before a backward if both could
+	forwardFirst int    // in how many of 8 cases a forward goes before a backward if both could
 }
 
-// run writes the body. As long as something is left, a worker that can do something does it.
+// run writes the body. As long as a computation remains, a worker that can do one does it.
 func (x *execution) run() bool {
 	left := 0
 	for s, on := range x.p.Placement[0] {
@@ -249,8 +251,8 @@ func (x *execution) ready(in schedule.Instruction) bool {
 	return x.done[own(schedule.F)] && (int(in.Stage) == x.p.Stages-1 || x.all(in, in.Stage+1, schedule.B, schedule.I))
 }
 
-// fresh reports whether the version of the weights exists that 2BW gives a forward. The last minibatch but one must
-// have all its gradients here.
+// fresh reports whether the version of the weights that 2BW gives a forward exists. All minibatches but the previous
+// one must have all their gradients here.
 func (x *execution) fresh(f schedule.Instruction) bool {
 	if x.p.Weights != schedule.DoubleBuffered {
 		return true
@@ -272,7 +274,7 @@ func (x *execution) fresh(f schedule.Instruction) bool {
 	return true
 }
 
-// all reports whether every replica of a stage that shares rows with in has done a or b.
+// all reports whether every replica of a stage that shares rows with in has done kind a or b.
 func (x *execution) all(in schedule.Instruction, stage int32, a, b schedule.Kind) bool {
 	here, there := len(x.p.Placement[0][in.Stage]), len(x.p.Placement[0][stage])
 	for r := range there {

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Replay runs a lowered Program of one pipeline in a slow and simple way. It returns what is wrong with it, or nil.
-// It uses only the meaning of each instruction. It walks whole lists for every rule, and shares nothing with
-// check.Check or the Machine except the Program's fields and who sends to whom. What can happen happens at once.
+// Replay runs a lowered Program of one pipeline in a slow and simple way. It returns what is wrong with it, or nil. It
+// uses only the meaning of each instruction. It walks whole lists for every rule, and shares nothing with check.Check
+// or the Machine except the Program's fields and who sends to whom. Every instruction is executed as soon as it can be.
 // Since lists never wait for the absence of a message, every order of execution has the same result.
 func Replay(p *schedule.Program) error {
 	r := &replay{p: p, stages: p.Placement[0], per: max(1, p.MicroBatches/max(1, p.Period))}
@@ -59,7 +59,7 @@ type replay struct {
 	p      *schedule.Program
 	stages [][]int // stage -> workers by replica
 	per    int     // micro-batches of a minibatch
-	end    int     // of the stream
+	end    int     // 1 + the last micro-batch of the stream
 	lists  []schedule.List
 	at     []int
 	made   []map[schedule.Instruction]bool // by worker: instructions it has executed
@@ -71,7 +71,7 @@ func as(in schedule.Instruction, k schedule.Kind) schedule.Instruction {
 	return in
 }
 
-// step reports whether an instruction can be done now. An error means that it may never be at this place.
+// step reports whether an instruction can be executed now. An error means that it may never be at this place.
 func (r *replay) step(w int, in schedule.Instruction) (bool, error) {
 	have := r.made[w]
 	switch in.Kind {
@@ -141,8 +141,8 @@ func (r *replay) mine(in schedule.Instruction) bool {
 	return r.p.Replication == schedule.Split || r.turn(int(in.Micro), n) == int(in.Replica)
 }
 
-// input checks that what a computation needs from a neighbouring stage is here. It is received, or computed if that
-// stage is on the same worker.
+// input checks that a computation has what it needs from a neighbouring stage. That is a received message, or the
+// neighbour's computation if that stage is on the same worker.
 func (r *replay) input(w int, in schedule.Instruction, receive schedule.Kind, stage int32, a, b schedule.Kind) error {
 	for _, j := range r.neighbours(in, stage) {
 		if r.stages[stage][j] != w {
@@ -224,7 +224,7 @@ func (r *replay) version(have map[schedule.Instruction]bool, f schedule.Instruct
 	return nil
 }
 
-// entry returns how many micro-batches are in the input stage's weights when a micro-batch enters.
+// entry returns how many micro-batches have contributed to the input stage's weights when a micro-batch enters.
 func (r *replay) entry(micro int) int {
 	for replica, w := range r.stages[0] {
 		count := 0
@@ -276,7 +276,7 @@ func (r *replay) flush(have map[schedule.Instruction]bool, in schedule.Instructi
 			}
 		}
 	}
-	for c := range have { // a stage's sums go on one at a time; a norm and an update may overtake a later group's
+	for c := range have { // a stage makes one sum at a time; a norm or an update does not wait for a later group's
 		later := c.Micro > in.Micro && (in.Kind == schedule.GN || in.Kind == schedule.U)
 		if isSum(c.Kind) && c.Stage == in.Stage && !later && !r.all(c) {
 			return false, nil
@@ -307,7 +307,7 @@ func (r *replay) wanted(u schedule.Instruction) bool {
 	return false
 }
 
-// complete returns an error for what is left undone at the end.
+// complete returns an error for anything that is left undone at the end.
 func (r *replay) complete() error {
 	for w, list := range r.lists {
 		if r.at[w] < len(list) {

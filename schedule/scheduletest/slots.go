@@ -17,7 +17,7 @@ type Slots struct {
 	Transfer          int // between two workers
 }
 
-// UnitSlots is used in most papers' drawings: a backward takes as long as two forwards.
+// UnitSlots has the times of most papers' drawings: a backward takes as long as two forwards.
 var UnitSlots = Slots{F: 1, B: 2, I: 1, W: 1, EV: 1}
 
 func (s Slots) of(k schedule.Kind) int {
@@ -95,7 +95,7 @@ func Draw(p *schedule.Program, s Slots) (*Drawing, error) {
 	return &d.Drawing, nil
 }
 
-// drawing plays a Machine with a clock of whole slots: slow and plain.
+// drawing plays a Machine with a clock of whole slots, slowly and simply.
 type drawing struct {
 	Drawing
 	p      *schedule.Program

@@ -29,7 +29,7 @@ func lowered(t *rapid.T, o Options) *schedule.Program {
 }
 
 // TestCheckIsTheReplay: Check and the independent replay accept exactly the same random Programs, damaged or not. So
-// no damage passes, and no valid order is refused. Damaged Programs that are still valid are counted.
+// Check accepts no wrong Program, and refuses no valid order. Damaged Programs that are still valid are counted.
 func TestCheckIsTheReplay(t *testing.T) {
 	still, all, refused := map[Damage]int{}, map[Damage]int{}, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -48,7 +48,7 @@ func TestCheckIsTheReplay(t *testing.T) {
 		bad, how := Corrupt(Drawn(t), p)
 		all[how]++
 		if check.Validate(bad) != nil {
-			return // an instruction is on a worker without its stage, or out of its replica's turn
+			return // an instruction is on a worker without its stage, or it is another replica's turn
 		}
 		_, checked = check.Check(bad)
 		replayed := Replay(bad)
