@@ -11,11 +11,11 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Numbers is what a Timeline, or a prediction, says about a step. Lists are by worker. A list is nil and a number is
-// 0 if unknown.
+// Numbers is what a Timeline, or a prediction, says about a step. Lists are by worker. If a list is unknown it is nil,
+// and if a number is unknown it is 0.
 type Numbers struct {
 	Steps            int       `json:"steps"`      // number of steps that the step time, busy time and bubble cover
-	First            int       `json:"first_step"` // the first of them, counted from 1
+	First            int       `json:"first_step"` // the first of these steps, counted from 1
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
@@ -27,12 +27,12 @@ type Numbers struct {
 	means bool // the numbers are means, not medians
 }
 
-// NumbersOf takes medians over the steps of a Timeline after the first skip. batch is the samples of a step; 0 if
-// unknown. All numbers cover the same steps: those with known busy times, or all if none has any. The time of a step
-// is what Timeline.Took says; samples per second follow from it. The bubble is the median of the steps' bubbles. If
-// steps differ much, it does not follow from the other medians.
+// NumbersOf takes medians over the steps of a Timeline after the first skip. batch is the samples of a step, or 0 if
+// unknown. All numbers cover the same steps: those with known busy times, or all if none has any. The time of a step is
+// what Timeline.Took says; samples per second follow from it. The bubble is the median of the steps' bubbles. If steps
+// differ much, the bubble does not follow from the other medians.
 //
-// In a stream the numbers are means over what Timeline.Steady says, and the bubble follows from them.
+// In a stream the numbers are means over the steps that Timeline.Steady returns, and the bubble follows from them.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	n := Numbers{PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
@@ -52,8 +52,8 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	return n
 }
 
-// bubbleOf returns the fraction of a step's time, over all workers, in which they did not compute. It is 0 in a
-// stream whose workers compute for longer than a step, because its steps overlap.
+// bubbleOf returns the fraction of a step's time, over all workers, in which they did not compute. It is 0 if workers
+// compute for longer than the step, as in a stream, whose steps overlap.
 func bubbleOf(busyS []float64, stepS float64) float64 {
 	if stepS <= 0 || len(busyS) == 0 {
 		return 0
@@ -78,11 +78,11 @@ func (n *Numbers) steady(t *trace.Timeline, skip int) bool {
 	return true
 }
 
-// medians fills in the medians of step times and busy times, over the settled steps with busy times. If none has
-// any, it fills in only the median of all settled steps.
+// medians fills in the medians of step times and busy times, over the settled steps with busy times. If no step has
+// busy times, it fills in only the median step time of all settled steps.
 func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	settled, lengths := t.Settled(skip), t.Took(skip)
-	if t.Stream { // no two steps follow each other, so only spans are known; they overlap
+	if t.Stream { // no two recorded steps follow each other, so only their spans are known, which overlap
 		for k, s := range settled {
 			lengths[k] = s.EndS - s.StartS
 		}
@@ -113,7 +113,8 @@ func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	}
 }
 
-// numbersOfSteps takes medians over the steps that a run reported, after the first skip; nil if there are none.
+// numbersOfSteps takes medians over the steps that a run reported, after the first skip. It returns nil if there are
+// none.
 func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 	if steps = steps[min(skip, len(steps)):]; len(steps) == 0 {
 		return nil
@@ -127,7 +128,7 @@ func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 		took, bubbles = append(took, s.S), append(bubbles, bubbleOf(s.BusyS, s.S))
 		for w := range busy {
 			if len(s.BusyS) != len(busy) {
-				busy = nil // of an older version, which reported less
+				busy = nil // the steps are of an older version, which reported less
 				break
 			}
 			busy[w] = append(busy[w], s.BusyS[w])
@@ -239,7 +240,7 @@ type Comparison struct {
 	Predicted *float64 `json:"predicted"` // null without a prediction
 	Measured  *float64 `json:"measured"`
 	// Difference is measured over predicted, minus one. For parts it is measured minus predicted. It is null if one of
-	// them is missing.
+	// the two is missing.
 	Difference *float64 `json:"difference"`
 }
 
@@ -251,8 +252,8 @@ func Compare(in Inputs) ([]Comparison, error) {
 	return all, err
 }
 
-// CompareOver does the same as Compare, and names the measured steps: "medians over 90 steps, 11 to 100". It returns
-// "" for fewer than two.
+// CompareOver does the same as Compare, and names the measured steps: "medians over 90 steps, 11 to 100". The name is
+// "" for fewer than two steps.
 func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	if in, err = in.filled(); err != nil {
 		return nil, "", err
@@ -285,7 +286,7 @@ func MeasuredStep(in Inputs) float64 {
 	return 0
 }
 
-// bothNumbers returns both sides; nil for a missing side.
+// bothNumbers returns the predicted and the measured numbers; nil for a side that is missing.
 func (in Inputs) bothNumbers() (predicted, measured *Numbers) {
 	if in.Simulated != nil {
 		n := NumbersOf(in.Simulated, 0, in.Batch)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// A simulated step is drawn as text, with its numbers.
+// ExampleTerminal draws a simulated step as text, with its numbers.
 func ExampleTerminal() {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Wrap(2, 1), MicroBatches: 4})
 	if err != nil {

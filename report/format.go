@@ -34,7 +34,7 @@ func (u Unit) Format(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// text formats one side of a comparison; a dash if it is unknown.
+// text formats one side of a comparison; if it is unknown, as a dash.
 func (c *Comparison) text(x *float64) string {
 	if x == nil {
 		return "–"
@@ -78,7 +78,7 @@ const (
 	nearPoints, fairPoints = .02, .05
 )
 
-// off rates a difference: 0 near, 1 fair, 2 beyond. Counts must be exact.
+// off rates a difference: 0 is near, 1 is fair and 2 is beyond fair. Any difference of a count is 2.
 func (c *Comparison) off() int {
 	if c.Difference == nil {
 		return 0
@@ -102,7 +102,7 @@ func (c *Comparison) off() int {
 
 // Meaning explains the colour of a difference.
 type Meaning struct {
-	Off    int    `json:"off"` // Card.Off
+	Off    int    `json:"off"` // the rating in Card.Off
 	Colour string `json:"colour"`
 	Text   string `json:"text"`
 }
@@ -127,7 +127,7 @@ func (c *Comparison) label() string {
 	return fmt.Sprintf("worker %d %s", c.Worker, c.Name)
 }
 
-// printable removes control characters from a name from a file, which might otherwise change the terminal.
+// printable replaces characters of a name from a file that might otherwise change the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -157,7 +157,7 @@ func span(first, last int) string {
 	return fmt.Sprintf("%d–%d", first, last)
 }
 
-// layersOf names the layers of a stage, and its parts of a divided layer.
+// layersOf formats the layers of a stage, and its parts of a divided layer.
 func layersOf(s *plan.Stage) string {
 	text := span(s.FirstLayer, s.LastLayer)
 	if parts := s.Parts(); parts != "" {

@@ -22,7 +22,8 @@ type Grid struct {
 	// Micro colours boxes by micro-batch instead of by kind of computation. A page offers both; this setting chooses
 	// the first one.
 	Micro bool
-	// Unit is the unit of the clock; "ms" needs PerS 1000. Without a unit, times are the costs of a formula.
+	// Unit is the unit of the clock, and PerS how many of it are a second; "ms" needs PerS 1000. Without a unit, times
+	// are the costs of a formula.
 	Unit string
 	PerS float64
 }
@@ -36,7 +37,7 @@ const (
 	gridLeft, gridTop    = 148.0, 30.0
 	gridBottom, gridEdge = 12.0, 14.0
 	gridBox              = 22.0 // width of the shortest computation, if there is room
-	gridLeast            = 16.0 // its minimal width, in a drawing that then fits a screen
+	gridLeast            = 16.0 // minimal width of the shortest computation, in a drawing that then fits a screen
 	gridWidest           = 8000.0
 	gridNarrowest        = 560.0
 )
@@ -110,7 +111,7 @@ func (g *Grid) view() (*gridView, error) {
 	scale = max(scale, gridNarrowest/(end-begin))
 	v := &gridView{Title: g.Title, ByMicro: g.Micro, RowHeight: gridRow, PlotX: gridLeft, PlotW: scale * (end - begin)}
 	v.Width = gridLeft + v.PlotW + gridEdge
-	each := 1 // lines per worker
+	each := 1 // lines for each worker
 	if slices.ContainsFunc(events, func(e trace.Event) bool { return e.Lane == trace.Beside }) {
 		each = 2
 	}
@@ -131,7 +132,7 @@ func (g *Grid) view() (*gridView, error) {
 	for w, gaps := range trace.AllGaps(t) {
 		for _, gap := range gaps {
 			if gap.Cause == trace.Finished || gap.StartS <= begin {
-				continue // no wait before the first box or after the last
+				continue // there is no wait before the first box or after the last
 			}
 			v.Waits = append(v.Waits, box{
 				X: x(gap.StartS), Y: y(w), W: x(gap.EndS) - x(gap.StartS), Class: "c-" + string(gap.Cause), Says: gap.Why,
@@ -186,7 +187,7 @@ func stageWords(held []heldStage) string {
 	return "stages " + strings.Join(words, ", ")
 }
 
-// hueStep is the difference of neighbouring hues in degrees; neighbours differ clearly.
+// hueStep is the difference of neighbouring hues, in degrees. It is large, so that neighbours differ clearly.
 const hueStep = 137
 
 func (g *Grid) boxOf(e trace.Event, held holdings, x func(float64) float64, y func(int) float64) box {
@@ -221,7 +222,7 @@ func (g *Grid) time(s float64) string {
 	return fmt.Sprintf("%.4g %s", s*g.PerS, g.Unit)
 }
 
-// mostTicks exceeds the number of ticks of the widest drawing.
+// mostTicks is more than the widest drawing has ticks.
 const mostTicks = 200
 
 // ticks places ticks at round times, about a hundred units of the drawing apart.

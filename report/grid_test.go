@@ -102,7 +102,8 @@ func TestGridRefusals(t *testing.T) {
 	}
 }
 
-// A shade means one pipeline, one direction or one chunk, and the same on every worker.
+// TestShadesTellAWorkersStagesApart: a shade means one pipeline, one direction or one chunk, and means the same on
+// every worker.
 func TestShadesTellAWorkersStagesApart(t *testing.T) {
 	computed := func(worker int, text string) trace.Event {
 		f, _ := trace.ParseFields(text)
@@ -110,7 +111,7 @@ func TestShadesTellAWorkersStagesApart(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		events []trace.Event
-		same   [2]trace.Event // with the same shade
+		same   [2]trace.Event // two events with the same shade
 		legend []string
 	}{
 		"one stage each": {[]trace.Event{computed(0, "0F0"), computed(1, "1F0")},

@@ -64,7 +64,7 @@ const (
 	mostOnPhone             = 4000 // boxes; a page then has them twice
 )
 
-// slices cuts a drawing into equal parts that are at most this wide.
+// slices cuts a drawing into equal parts, each at most this wide.
 func (v svgView) slices(most, labels float64, brief bool) []gridPart {
 	n := int(math.Ceil(v.PlotW/most - 1e-9))
 	each := v.PlotW / float64(n)

@@ -13,7 +13,7 @@ import (
 type host struct {
 	Name      string
 	Processes []int
-	Workers   []int // of these processes, in order
+	Workers   []int // the workers of these processes, in order
 }
 
 // title returns the heading of a host, with the numbers of its processes.
@@ -51,8 +51,8 @@ func hostsOf(t *trace.Timeline) []host {
 	return all
 }
 
-// groups returns the hosts by which workers are grouped: those of the run, or else of its prediction, or a single
-// one without a name.
+// groups returns the hosts by which workers are grouped. They are those of the run, or else of its prediction, or one
+// host without a name.
 func (in Inputs) groups() []host {
 	for _, t := range []*trace.Timeline{in.Measured, in.Simulated} {
 		if all := hostsOf(t); all != nil {
@@ -66,8 +66,8 @@ func (in Inputs) groups() []host {
 	return []host{all}
 }
 
-// clocks says how precisely times of different processes agree, and what in the Timeline is impossible, in
-// sentences. It returns nil for a single process.
+// clocks returns sentences on how precisely times of different processes agree, and on what in the Timeline is
+// impossible. It returns nil for a single process.
 func clocks(t *trace.Timeline) []string {
 	if hostsOf(t) == nil {
 		return nil
@@ -93,7 +93,7 @@ func clocks(t *trace.Timeline) []string {
 }
 
 // early returns the messages that were received before they were sent, by receive event. The value says by how many
-// seconds this exceeds the error of both clocks; below 0 the error explains it.
+// seconds the difference exceeds the error of both clocks. Below 0 the error explains the difference.
 func early(t *trace.Timeline) map[*trace.Event]float64 {
 	left := map[string]*trace.Event{}
 	for i := range t.Events {
@@ -116,7 +116,7 @@ func early(t *trace.Timeline) map[*trace.Event]float64 {
 }
 
 // clockOf describes the clock of one of a Timeline's processes, which was 0 when the process began. It leaves out a
-// drift that is smaller than the error over the whole run.
+// drift that changes the time by less than the error over the whole run.
 func clockOf(t *trace.Timeline, p *trace.Process) string {
 	if p.OffsetS == 0 && p.Drift == 0 && p.ErrorS == 0 {
 		return "is the one that times are on"
@@ -135,7 +135,7 @@ func clockOf(t *trace.Timeline, p *trace.Process) string {
 	return text + fmt.Sprintf(", known within ±%s", terminal.Duration(p.ErrorS))
 }
 
-// stragglers describes the workers that computed slower than their profile, a sentence each.
+// stragglers describes the workers that computed slower than their profile, with a sentence for each.
 func stragglers(in Inputs) []string {
 	t := in.Measured
 	if t == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// onHosts returns a run of four stages in four processes on two hosts. The run claims that clocks agree within
-// withinS; their real error is skewS.
+// onHosts returns a run of four stages in four processes on two hosts. The run claims that clocks agree within withinS
+// seconds; their real error is skewS seconds.
 func onHosts(withinS, skewS float64) Inputs {
 	p := tracetest.FourStages()
 	p.Source, p.Steps, p.TransferS = "run", 6, 0.0002
@@ -68,7 +68,7 @@ func TestWorkersAreShownByHost(t *testing.T) {
 	}
 }
 
-// A clock's drift is shown if it exceeds the error.
+// TestADriftIsTold: a clock's drift is shown if it changes the time by more than the error.
 func TestADriftIsTold(t *testing.T) {
 	in := onHosts(2e-4, 0)
 	_, end := in.Measured.Extent()

@@ -73,8 +73,8 @@ func bundle() (string, error) {
 // Asset returns a file of the report's page, for similar pages: a module of its scripts, or its style.
 func Asset(name string) ([]byte, error) { return web.ReadFile("web/" + name) }
 
-// StepData returns the data from which the page's scripts draw steps, as JSON: of a plan, a simulated and a measured
-// Timeline.
+// StepData returns, as JSON, the data from which the page's scripts draw steps. The steps are those of a plan, and of a
+// simulated and a measured Timeline.
 func StepData(in Inputs) ([]byte, error) {
 	in, err := in.filled()
 	if err != nil {

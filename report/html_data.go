@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pageData is the data of the page's scripts. It has a list for each column, which takes a third of the size of a
+// pageData is the data of the page's scripts. It has a list for each column, which takes a third as much space as a
 // list of objects.
 type pageData struct {
 	Predicted  []panel     `json:"predicted"` // steps that can be shown; the first one is shown at once
@@ -61,21 +61,22 @@ func (c *curve) add(step int, y float64) {
 	c.X, c.Y = append(c.X, trace.StepNumber(step)), append(c.Y, y)
 }
 
-// stepCurve is the times of steps in nanoseconds, with the values of the tile: their number and their prediction.
+// stepCurve is the times of steps in nanoseconds, and the values of the tile of step times: their number and their
+// prediction.
 type stepCurve struct {
 	X           []int   `json:"x"` // StepNumbers, like First and Last
 	Y           []int64 `json:"y"`
-	First       int     `json:"first"` // first of the steps that the numbers cover
+	First       int     `json:"first"` // first of the steps that the tile's numbers cover
 	Last        int     `json:"last"`
 	MeasuredNS  int64   `json:"measured"`
 	PredictedNS int64   `json:"predicted"` // 0: none
 	MostNS      int64   `json:"most"`      // end of the axis
-	Beyond      int     `json:"beyond"`    // steps that took longer
+	Beyond      int     `json:"beyond"`    // number of steps that took longer
 	Text        string  `json:"text"`
 	Predicted   string  `json:"predicted_text"`
 }
 
-// stepCurveOf returns the times of steps; nothing for fewer than two steps.
+// stepCurveOf returns the times of steps. It is empty for fewer than two steps.
 func (in Inputs) stepCurveOf() stepCurve {
 	c := stepCurve{X: []int{}, Y: []int64{}}
 	predicted, n := in.numbers()
@@ -231,7 +232,7 @@ func (d *pageData) labelWorkers(in Inputs) {
 	}
 }
 
-// peakTexts says how much memory each worker held at its peak; with a dash for an unknown side.
+// peakTexts says how much memory each worker held at its peak. An unknown side is a dash.
 func peakTexts(predicted, measured *Numbers, workers int) []string {
 	texts := make([]string, workers)
 	for w := range texts {
@@ -254,8 +255,8 @@ func peakTexts(predicted, measured *Numbers, workers int) []string {
 	return texts
 }
 
-// thinned reduces a list of values to at most most, and never leaves out a peak. It keeps the first and the last
-// value, and the lowest and highest of as many equal parts as fit, in their order.
+// thinned reduces a list to at most most values, and never leaves out a peak. It keeps the first and the last value. It
+// divides the others into equal parts, as many as fit, and keeps the lowest and the highest of each, in their order.
 func thinned[T any](all []T, most int, of func(T) float64) []T {
 	if len(all) <= most {
 		return all
@@ -300,8 +301,8 @@ func curveOf(all []point) curve {
 	return c
 }
 
-// meansOf returns the trend of a curve with so many points that curveOf reduces them: the mean of each of equal
-// parts, at the part's middle. For fewer points it returns nil.
+// meansOf returns the trend of a curve that has so many points that curveOf reduces them. It divides the points into
+// equal parts, and puts the mean of each at the part's middle. For fewer points it returns nil.
 func meansOf(all []point) *curve {
 	if len(all) <= mostPoints {
 		return nil

@@ -10,12 +10,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// panel is one step. Times are in nanoseconds from its start.
+// panel is one step as the page draws it. Times are in nanoseconds from the step's start.
 type panel struct {
 	Name    string        `json:"name"`
 	Took    string        `json:"took"`
 	Text    string        `json:"text"`   // its time, in a sentence
-	Before  int64         `json:"before"` // end of the step before; 0: not in it
+	Before  int64         `json:"before"` // when the step before ended; 0: before this one started
 	Step    int           `json:"step"`   // its StepNumber
 	Micros  int           `json:"micros"` // micro-batches in a step; 0: unknown
 	Workers int           `json:"workers"`
@@ -34,11 +34,12 @@ type eventColumns struct {
 	Bytes   []int64  `json:"bytes"`
 	Shade   []int    `json:"shade"` // number of the stage among the worker's
 	// Number is the number of the micro-batch or minibatch, counted from the step's first one; it is negative for an
-	// earlier step. Near is how many steps after the panel's the instruction's step is.
+	// earlier step. Near is how many steps the instruction's step comes after the panel's.
 	Number []int `json:"number"`
 	Near   []int `json:"near"`
-	// Version is the version of the weights that are used, in updates, relative to plain training's version for the
-	// step's first micro-batch. none means that no weights are used. It is empty if there is only one version.
+	// Version is the version of the weights that an instruction uses. It counts updates from the version that plain
+	// training uses for the step's first micro-batch. none means that no weights are used. It is empty if there is only
+	// one version.
 	Version []int `json:"version,omitempty"`
 }
 
@@ -48,7 +49,7 @@ type gapColumns struct {
 	Length  []int64  `json:"length"`
 	Cause   []int    `json:"cause"`
 	Before  []int    `json:"before"`  // the event that ended the wait, or -1
-	Blocker []int    `json:"blocker"` // the event that was waited for, or -1
+	Blocker []int    `json:"blocker"` // the event for which the worker waited, or -1
 	Why     []string `json:"why"`
 }
 
@@ -57,14 +58,14 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps is the maximal number of events for which the page also has the fastest and the slowest step.
+// moreSteps is the most events of three steps with which the page also has the fastest, slowest and earliest step.
 const moreSteps = 30_000
 
 // mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.
 const mostSamples = 4000
 
-// measuredPanels returns the measured steps that a page draws. The first is the one that the numbers refer to. If
-// these have few boxes, the fastest, the slowest and the earliest recorded steps follow.
+// measuredPanels returns the measured steps that a page draws. The first is the one that the numbers refer to. If it
+// has few boxes, the fastest, the slowest and the earliest recorded steps follow.
 func (in Inputs) measuredPanels() []panel {
 	t, skip := in.Measured, in.skip(len(in.Measured.Steps))
 	shown, marked := in.measured()
@@ -96,7 +97,7 @@ type counter struct {
 	last  int
 }
 
-// counted is what has a common counter: the micro-batches, or the minibatches, of a pipeline.
+// counted is what is numbered together: the micro-batches, or the minibatches, of a pipeline.
 type counted struct {
 	pipeline    int
 	minibatches bool
@@ -106,7 +107,7 @@ func countedOf(f trace.Fields) counted {
 	return counted{f.Pipeline, kind.Of(f.Kind).Minibatch}
 }
 
-// counterOf finds the first micro-batch of a step among a Timeline's events.
+// counterOf finds the first micro-batch and the first minibatch of a step, by pipeline, among a Timeline's events.
 func counterOf(t *trace.Timeline, step int) counter {
 	c := counter{step, map[counted]int{}, -1}
 	for i := range t.Events {
@@ -134,11 +135,11 @@ func (c *counter) micros() int {
 	return 0
 }
 
-// number returns the number of an instruction, counted from the step's first one. It is unchanged if the step has
-// none of its kind.
+// number returns the number of an instruction, counted from the step's first one. If the step has none of its kind, the
+// number is unchanged.
 func (c *counter) number(f trace.Fields) int { return f.Micro - c.first[countedOf(f)] }
 
-// none means no version.
+// none stands for no version.
 const none = 1 << 30
 
 // panelOf returns a step of a Timeline, or all of a Timeline without steps.
@@ -216,8 +217,8 @@ func (in Inputs) panelOf(whole *trace.Timeline, s shownStep, marked bool) panel 
 	return p
 }
 
-// memoryCurves returns each worker's samples. If there are too many, it keeps the highest and the lowest of each
-// part, so that peaks remain.
+// memoryCurves returns each worker's samples. If there are too many, it keeps the highest and the lowest of each part
+// of them, so that peaks remain.
 func memoryCurves(t *trace.Timeline) []memoryCurve {
 	out := make([]memoryCurve, t.Workers)
 	byWorker := make([][]trace.MemorySample, t.Workers)
@@ -244,11 +245,11 @@ type heldStage struct {
 	updates                  bool // it only updates, because it belongs to a reference model
 }
 
-// holdings is the list of stages that each worker computes for, by pipeline, then direction, then number. So a shade
-// means the same on every worker.
+// holdings is the list of stages that each worker computes for. It is ordered by pipeline, then direction, then number,
+// so that a shade means the same on every worker.
 type holdings [][]heldStage
 
-// shades is how many stages of a worker have different shades; then shades repeat.
+// shades is how many stages of a worker have shades of their own; after that, shades repeat.
 const shades = 4
 
 // stagesOf returns the stages that the computations of a Timeline are for.

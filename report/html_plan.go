@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Lag says how many updates old the weights are that a stage computes with in a stream. 0 is the weights after the
+// Lag says how many updates old the weights are with which a stage computes in a stream. 0 means the weights after the
 // update of the minibatch before its own.
 type Lag struct {
 	Pipeline, Stage int
@@ -39,11 +39,11 @@ type layerColumn struct{ Name, Says, Height string }
 type rivalRow struct {
 	Name, Micros, Step, Bubble, Memory, Why string
 	Computes, Idles                         string // widths, relative to the longest step that is drawn whole
-	Cut                                     bool   // the step is longer than that
+	Cut                                     bool   // the step is longer than that and is drawn cut
 	Chosen                                  bool
 }
 
-// stageClasses is how many stages have different colours; then colours repeat.
+// stageClasses is how many stages have colours of their own; after that, colours repeat.
 const stageClasses = 6
 
 func (v *pageView) plan(in Inputs, predicted *Numbers) {
@@ -124,7 +124,7 @@ func (in Inputs) stageBusy(predicted *Numbers, stage int) (seconds float64, ok b
 	return all * own / whole, true
 }
 
-// column draws a layer by its position in the plan's order. All are equally high if their times are unknown.
+// column draws the layer at position l in the plan's order. If the layers' times are unknown, all are equally high.
 func (in Inputs) column(l int, most float64) layerColumn {
 	if in.Plan.Order != nil && l < len(in.Plan.Order) {
 		l = in.Plan.Order[l]
@@ -200,7 +200,7 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 	v.Rivals = append(v.Rivals, chosen)
 	for i, r := range p.Rivals {
 		if i > 0 && r.StepS == p.Rivals[i-1].StepS && r.Bubble == p.Rivals[i-1].Bubble {
-			continue // named together with the one before
+			continue // it is named together with the rival before it
 		}
 		micros := ""
 		if r.MicroBatches > 0 {
@@ -222,7 +222,7 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 // mostRivals is the number of rivals that are shown at first.
 const mostRivals = 7
 
-// alike names the rivals after the first that have the same step and bubble.
+// alike names the rivals after the first one that have the same step and bubble.
 func alike(all []plan.Rival) string {
 	var kinds []string
 	for _, r := range all[1:] {
@@ -237,9 +237,9 @@ func alike(all []plan.Rival) string {
 	return ", the same as " + strings.Join(kinds, ", ")
 }
 
-// version returns which weights an instruction uses, counted in updates of its stage. 0 is plain training's version
-// for the first micro-batch of the shown step. It returns false for instructions without weights, or if there is
-// only one version.
+// version returns which weights an instruction uses, counted in updates of its stage. 0 is the version that plain
+// training uses for the first micro-batch of the shown step. It returns false for instructions without weights, or if
+// there is only one version.
 func (in Inputs) version(f trace.Fields, number, first int) (int, bool) {
 	for _, l := range in.Lags {
 		if l.Pipeline != f.Pipeline || l.Stage != f.Stage {

@@ -75,7 +75,7 @@ func TestPageHoldsBothSteps(t *testing.T) {
 	}
 }
 
-// TestPageFetchesNothing: the page has no address, source or import. A content policy would stop any that remained.
+// TestPageFetchesNothing: the page has no address, source or import. Its content policy would stop any that remained.
 func TestPageFetchesNothing(t *testing.T) {
 	page := drawPage(t, sample(tracetest.TwoStages()))
 	for _, banned := range []string{"http://", "https://", "//cdn", " src=", "@import", "import {", "import(", "fetch(",
@@ -166,7 +166,7 @@ func TestEveryColourIsDefined(t *testing.T) {
 	d := pageDataOf(Inputs{})
 	for _, k := range d.Kinds {
 		if k.Name == "RF" || k.Name == "RB" {
-			continue // drawn as the sends that they end
+			continue // receives are drawn as part of the sends
 		}
 		if !strings.Contains(light, "--"+k.Name+":") || !strings.Contains(dark, "--"+k.Name+":") {
 			t.Errorf("kind %s has no colour in one of the themes", k.Name)

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pageView is the data of the page's template, which needs no scripts. Its fields are what the template names.
+// pageView is the data of the page's template, which needs no scripts. The template uses its fields by name.
 type pageView struct {
 	Title, Subtitle string
 	Style           template.CSS
 	Script, Data    template.JS
 
 	Cards   []Card
-	Means   []Meaning // of the colours of differences, if there are any
+	Means   []Meaning // meanings of the colours of differences, if there are any
 	Facts   []Fact
 	Stages  []stageRow
 	Why     []string
@@ -45,7 +45,7 @@ type pageView struct {
 type Card struct {
 	Name       string `json:"name"`
 	Value      string `json:"value"`
-	Was        string `json:"was"`                  // "predicted 77.7 ms", or which side the value is
+	Was        string `json:"was"`                  // "predicted 77.7 ms", or whether the value is predicted or measured
 	Difference string `json:"difference,omitempty"` // empty if one side is unknown
 	Off        int    `json:"off"`                  // rating of the difference, 0 to 2: Meanings
 }
@@ -54,10 +54,10 @@ type Card struct {
 type numberRow struct {
 	Name, Predicted, Measured, Difference string
 	Off                                   int
-	First                                 bool // of its group
+	First                                 bool // the first row of its group
 }
 
-// processRow is one of several processes.
+// processRow is a row of the table of processes.
 type processRow struct {
 	Process, Host, Workers, Clock string
 }
@@ -169,7 +169,7 @@ func Cards(rows []Comparison) (all []Card) {
 	return all
 }
 
-// worth returns the value of a memory row, measured if known.
+// worth returns the value of a memory row: the measured one if it is known, else the predicted one.
 func worth(c *Comparison) float64 {
 	if c.Measured != nil {
 		return *c.Measured

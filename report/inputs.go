@@ -28,7 +28,7 @@ type Inputs struct {
 	Title      string          // "runs/gpt"; if empty, the model's name
 	Plan       *plan.Plan      // what ran where
 	LayerNames []string        // the model's layers in order, for the drawing of the plan
-	LayerS     []float64       // seconds that a micro-batch takes in each; nil: unknown
+	LayerS     []float64       // seconds that a micro-batch takes in each layer; nil: unknown
 	Lags       []Lag           // age of the weights in a stream; nil if a step uses one version
 	Simulated  *trace.Timeline // the prediction, made before the first step
 	Measured   *trace.Timeline // the run
@@ -40,7 +40,7 @@ type Inputs struct {
 	// Resumed.
 	Took    []StepTook
 	Resumed []int
-	// Unmeasured says why the measured Timeline is missing; empty: no remark.
+	// Batch is the number of samples of one step; 0 means that of the plan.
 	Unmeasured string
 	// Batch is the samples of one step; 0: the plan's.
 	Batch int
@@ -191,11 +191,12 @@ func (in Inputs) skip(n int) int {
 type shownStep struct {
 	mark  trace.StepMark
 	tookS float64
-	ofS   float64 // step time of the numbers
-	which string  // "median" if it is the median; or how near it is
+	ofS   float64 // step time in the numbers
+	which string  // "median" if its time is the median, or else how near it is
 }
 
-// predicted describes a drawn step that is near the mean of several simulations; oneRun one that is not.
+// predicted describes a drawn step whose time is near the mean of several simulations. oneRun describes one whose time
+// is not.
 const (
 	predicted = "prediction"
 	oneRun    = "of one simulated run"
@@ -256,8 +257,8 @@ func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, boo
 	return s, ok
 }
 
-// apart says how much longer or shorter the step is than the numbers say, as in ", 3.2 % longer"; "" below half a
-// percent.
+// apart says how much longer or shorter the step is than the numbers say, as in ", 3.2 % longer". If they differ by
+// less than half a percent, it returns "".
 func (s shownStep) apart() string {
 	off, word := 100*(s.tookS/s.ofS-1), "longer"
 	if off < 0 {
@@ -269,7 +270,7 @@ func (s shownStep) apart() string {
 	return fmt.Sprintf(", %.1f %% %s", off, word)
 }
 
-// compute computes the sides.
+// compute computes the values of both sides.
 func (in Inputs) compute() *sides {
 	var s sides
 	s.predicted, s.measured = in.bothNumbers()
@@ -294,7 +295,7 @@ func (in Inputs) computed() *sides {
 	return in.sides
 }
 
-// numbers returns both sides; nil for a missing side.
+// numbers returns the predicted and the measured numbers; nil for a side that is missing.
 func (in Inputs) numbers() (predicted, measured *Numbers) {
 	s := in.computed()
 	return s.predicted, s.measured

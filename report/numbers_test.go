@@ -12,15 +12,15 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// forward returns the forward of a step on a worker.
+// forward returns an event: the forward of a step on a worker.
 func forward(worker, step int, from, to float64) trace.Event {
 	e := trace.Event{Worker: worker, Lane: trace.Compute, Kind: "F", Instruction: "0F0", Step: step}
 	e.ReadyS, e.StartS, e.EndS = from, from, to
 	return e
 }
 
-// longRun returns a run of one worker. After 92 steps of 92.4 ms it has 8 steps of 110 ms with 103 ms of computing,
-// the only ones with events.
+// longRun returns a run of one worker. It has 92 steps of 92.4 ms, and then 8 steps of 110 ms with 103 ms of computing.
+// Only the last 8 have events.
 func longRun() *trace.Timeline {
 	t := &trace.Timeline{Version: trace.Version, Source: "run", Model: "m", Workers: 1, Stages: 1}
 	at := 0.0
@@ -54,9 +54,8 @@ func TestNumbersAreOfTheSameSteps(t *testing.T) {
 	}
 }
 
-// Computed by hand: the bubble is the median of the steps' bubbles (50 %, 10 %, 50 %), as in the curve over steps.
-// The medians of step (10 ms) and busy times (9 ms each) would give 10 %. A running run gives the same from its
-// reports.
+// The bubble is the median of the steps' bubbles (50 %, 10 %, 50 %), as in the curve over steps. The medians of step
+// (10 ms) and busy times (9 ms each) would give 10 %. A running run gives the same bubble from its reports.
 func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	tl := &trace.Timeline{Workers: 2, Stages: 2}
 	var said []StepTook
@@ -77,8 +76,8 @@ func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	}
 }
 
-// No worker is busy for longer than a step, in a run or a stream, and the bubble is the rest. Steps may take any
-// time, and any of them may be recorded.
+// No worker is busy for longer than a step, in a run or a stream. The bubble is the time in which workers are not busy.
+// Steps may take any time, and any of them may be recorded.
 func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -156,7 +155,7 @@ func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
 	if page := drawPage(t, in); !strings.Contains(b.String(), in.Unmeasured) || !strings.Contains(page, in.Unmeasured) {
 		t.Errorf("it is not said why there is no measured step:\n%s", &b)
 	}
-	in.Took[99].BusyS = nil // of an older millrace, so the bubble is unknown
+	in.Took[99].BusyS = nil // reported by an older millrace, so the bubble is unknown
 	if rows, _, err = CompareOver(in); err != nil {
 		t.Fatal(err)
 	}

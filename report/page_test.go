@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// write writes a page to a file for a browser.
+// write writes a page to a file, which a browser can open.
 func write(t *testing.T, page string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "page.html")
@@ -49,7 +49,7 @@ func overlapping() Inputs {
 	return in
 }
 
-// pages returns reports of every kind, whose numbers a page must match.
+// pages returns inputs for reports of every kind, with whose numbers a page must agree.
 func pages() map[string]Inputs {
 	stream := sample(tracetest.TwoStages())
 	stream.Plan.Weights, stream.Plan.Schedule = "stash", "1f1b-rr"
@@ -61,7 +61,7 @@ func pages() map[string]Inputs {
 		"measured alone": {Measured: sample(tracetest.TwoStages()).Measured, Batch: 16}}
 }
 
-// A page's tiles, tables and drawings agree, and the formula in its footer holds.
+// A page's tiles, tables and drawings agree, and its numbers satisfy the formula in its footer.
 func TestPagesAgreeWithThemselves(t *testing.T) {
 	for name, in := range pages() {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestThePageInEveryView(t *testing.T) {
 	})
 }
 
-// The page has the tiles and the curves that docs/report.md lists.
+// docs/report.md names the tiles and the curves that the page has.
 func TestDocsNameTheTilesAndCurves(t *testing.T) {
 	text, err := os.ReadFile("../docs/report.md")
 	if err != nil {

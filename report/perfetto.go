@@ -100,7 +100,7 @@ func Perfetto(w io.Writer, t *trace.Timeline) error {
 	return nil
 }
 
-// Numbers of tracks. They only need to differ; the viewer reserves 0.
+// Numbers of tracks. They only need to be different; the viewer reserves 0.
 func processUUID(process int) uint64 { return 1<<32 + uint64(process) }
 func memoryUUID(worker int) uint64   { return 2<<32 + uint64(worker) }
 func trackUUID(i int) uint64         { return 3<<32 + uint64(i) }

@@ -15,7 +15,7 @@ import (
 //go:embed web/plot.html
 var plotTemplates string
 
-// Colours of a plot in light and in dark surroundings: --c0 to --c7 are the series'.
+// Colours of a plot on a light and on a dark page: --c0 to --c7 are those of the series.
 const (
 	plotLight = `--ground: #ffffff; --grid: #e6eaf0; --axis: #aab3c0; --text: #19202b; --muted: #566172; ` +
 		`--c0: #2f6fd0; --c1: #d98a14; --c2: #14867a; --c3: #7f4fcb; ` +
@@ -23,8 +23,8 @@ const (
 	plotDark = `--ground: #161a22; --grid: #262c38; --axis: #4b5566; --text: #e7eaf0; --muted: #9ba6b6; ` +
 		`--c0: #5b93f0; --c1: #e9a53c; --c2: #2fb3a3; --c3: #a984ee; ` +
 		`--c4: #e0709f; --c5: #6fbcd8; --c6: #b3936b; --c7: #97a3b5;`
-	// plotStyle follows the reader's colour scheme. The switch of a page overrides it by data-theme at the root
-	// element.
+	// plotStyle follows the reader's colour scheme. The switch of a page overrides that scheme by data-theme at the
+	// root element.
 	plotStyle = `.plot { ` + plotLight + ` }
 @media (prefers-color-scheme: dark) { .plot { ` + plotDark + ` } }
 :root[data-theme="light"] .plot { ` + plotLight + ` }
@@ -54,7 +54,7 @@ const (
 
 // Plot is a drawing in one SVG file.
 type Plot interface {
-	// SVG writes the drawing as a file that needs no other and follows the reader's light or dark colour scheme.
+	// SVG writes the drawing as a file that needs no other file. It follows the reader's light or dark colour scheme.
 	SVG(w io.Writer) error
 	view() (plotView, error)
 }
@@ -109,7 +109,7 @@ type plotBar struct {
 
 type plotKey struct {
 	Class     string
-	Line, Dot bool // neither: a box
+	Line, Dot bool // the key is a line or a dot; if neither, a box
 	X, Y      float64
 	Text      string
 }

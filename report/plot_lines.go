@@ -26,11 +26,11 @@ type Series struct {
 	Dashed bool
 	Dots   bool // points without a line
 	Marked bool // points with a line
-	// Like is the index of an earlier series whose colour it takes; below 0: its own colour.
+	// Like is the index of an earlier series whose colour this one takes. Below 0 it has a colour of its own.
 	Like int
 }
 
-// SeriesPoint is a point of a curve, the mean of values from Lo to Hi. All three are equal for a single value.
+// SeriesPoint is a point of a curve: Y is the mean of values from Lo to Hi. All three are equal for a single value.
 type SeriesPoint struct{ X, Y, Lo, Hi float64 }
 
 // SVG implements Plot.
@@ -117,7 +117,7 @@ func (p *Lines) draw(v *plotView, s Series, class string, toX, toY func(float64)
 	}
 }
 
-// scaled returns the position of a value on an axis.
+// scaled returns the position of a value on an axis: its logarithm if axes are logarithmic.
 func (p *Lines) scaled(x float64) float64 {
 	if p.Log {
 		return math.Log10(x)
@@ -125,8 +125,8 @@ func (p *Lines) scaled(x float64) float64 {
 	return x
 }
 
-// marks returns the values of about n ticks of an axis, and their distance for formatting; 0 means that each is
-// formatted by itself. A logarithmic axis has powers of ten, and if these are few also 2 and 5 times them.
+// marks returns the values of about n ticks of an axis, and the distance between them for formatting. 0 means that each
+// value is formatted by itself. A logarithmic axis has powers of ten, and if these are few also 2 and 5 times them.
 func (p *Lines) marks(lo, hi float64, n int) (at []float64, step float64) {
 	if !p.Log {
 		return ticks(lo, hi, n)
@@ -210,7 +210,7 @@ type BarGroup struct {
 	Bars []Bar
 }
 
-// Bar is one value with its interval from Lo to Hi, which are 0 if unknown. A bar without a value has None instead.
+// Bar is one value with its interval from Lo to Hi; both are 0 if unknown. A bar without a value has None instead.
 type Bar struct {
 	Value, Lo, Hi float64
 	None          string // why there is no value; empty: there is one

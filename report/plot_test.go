@@ -46,7 +46,7 @@ func barsSample() *Bars {
 	}}
 }
 
-// TestPlots compares with testdata/*.svg. After -rewrite, check the changes in a browser.
+// TestPlots compares plots with testdata/*.svg. After -rewrite, check the changes in a browser.
 func TestPlots(t *testing.T) {
 	for name, p := range map[string]Plot{"lines": curvesSample(), "factors": factorsSample(), "bars": barsSample()} {
 		var got bytes.Buffer
@@ -175,7 +175,7 @@ func TestPlotsRefuse(t *testing.T) {
 	}
 }
 
-// A study is one page. It loads nothing, escapes names, and its plots follow its own switch of colours.
+// A study is one page, which loads nothing. Names in it are escaped, and its plots follow its own switch of colours.
 func TestStudy(t *testing.T) {
 	s := &Study{
 		Title: "a <script> & more", Facts: []Fact{{"model", "gpt"}}, Links: []StudyLink{{"bars.svg", "plot"}},

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// TestReferenceIsReportedOverTraining: the distance of elastic averaging's reference from the average is in every
-// sink and in both reports. Runs without a reference have no such value.
+// TestReferenceIsReportedOverTraining: every sink and both reports have the distance of elastic averaging's reference
+// from the average. Runs without a reference have no such value.
 func TestReferenceIsReportedOverTraining(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// sample returns a report's inputs: a simulated pipeline, and 120 noisy steps of it.
+// sample returns a report's inputs: a simulated pipeline, and 120 noisy steps of the same pipeline.
 func sample(p tracetest.Pipeline) Inputs {
 	simulated := p.Timeline()
 	p.Source, p.Steps, p.Noise, p.Seed, p.ActivationBytes = "run", 120, .03, 7, p.ActivationBytes*103/100
@@ -50,7 +50,7 @@ func artifact(t *testing.T, name string, content []byte) {
 	}
 }
 
-// many returns a Timeline of about n events, for tests of speed: a micro-batch has 20.
+// many returns a Timeline of about n events, for tests of speed. It has 20 events for each micro-batch.
 func many(n int) *trace.Timeline {
 	p := tracetest.FourStages()
 	p.MicroBatches = n / 20

@@ -21,7 +21,7 @@ type StudySection struct {
 	Note  string
 	Table *Table
 	Plots []Plot
-	Notes []string // beneath
+	Notes []string // text below the section
 }
 
 // StudyLink is a file next to the page.

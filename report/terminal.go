@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Terminal writes the summary: drawings of the plan and of the predicted and the measured step, a comparison of
-// their numbers, why workers idled, and losses. It fits the terminal w, see package terminal.
+// Terminal writes the summary: drawings of the plan and of the predicted and the measured step, a comparison of their
+// numbers, why workers idled, and losses. It fits the width of the terminal w; see package terminal.
 func Terminal(w io.Writer, in Inputs) error {
 	in, err := in.filled()
 	if err != nil {
@@ -69,7 +69,7 @@ func (d *drawing) head() {
 	d.line("%s", d.screen.Paint(terminal.Bold, terminal.Clip(title, d.screen.Columns, "…")))
 }
 
-// facts writes what was asked for, and where and when it ran.
+// facts writes Inputs.Facts: what was asked for, and where and when it ran.
 func (d *drawing) facts() {
 	if len(d.in.Facts) == 0 {
 		return
@@ -189,8 +189,8 @@ func (d *drawing) numbers() {
 	}
 }
 
-// cells returns both sides of a comparison and their difference, green within 5 %, yellow within 15 %, else red. An
-// unknown side is empty.
+// cells returns both sides of a comparison and their difference. The difference is green, yellow or red, as off rates
+// it. An unknown side is empty.
 func (d *drawing) cells(c *Comparison) (cells [3]string) {
 	for i, x := range []*float64{c.Predicted, c.Measured} {
 		if x != nil {
@@ -204,7 +204,7 @@ func (d *drawing) cells(c *Comparison) (cells [3]string) {
 	return cells
 }
 
-// idle says for each worker what it waited for in the step.
+// idle writes for each worker what it waited for in the step.
 func (d *drawing) idle() {
 	title := "Idle time, measured"
 	t, _ := d.in.measuredStep()
@@ -254,7 +254,7 @@ func (d *drawing) byHost(workers int, row func(worker int)) {
 	}
 }
 
-// hosts says which workers are on which host, and how precisely the clocks agree.
+// hosts writes which workers are on which host, and how precisely the clocks agree.
 func (d *drawing) hosts() {
 	t := d.in.Measured
 	all := hostsOf(t)
@@ -336,7 +336,8 @@ func (d *drawing) learning() {
 	}
 }
 
-// sparkline draws the means of equal parts of xs as blocks from the lowest to the highest.
+// sparkline divides xs into equal parts, and draws the mean of each as a block. Blocks go from the lowest to the
+// highest mean.
 func sparkline(xs []float64, columns int) string {
 	columns = min(columns, len(xs))
 	means := make([]float64, columns)

@@ -20,7 +20,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-// TestTerminal compares with testdata/*.golden. Only commit changes of -rewrite that you understand.
+// TestTerminal compares summaries with testdata/*.golden. Only commit changes of -rewrite that you understand.
 func TestTerminal(t *testing.T) {
 	two := sample(tracetest.TwoStages())
 	for name, in := range map[string]Inputs{
@@ -107,8 +107,8 @@ func TestTheSummaryFits(t *testing.T) {
 	}
 }
 
-// TestWorkersOfWhichTheSameIsToBeSaid: workers with the same text share a row, and there is no column without
-// measurements.
+// TestWorkersOfWhichTheSameIsToBeSaid: workers with the same text share a row. Without measurements their column is
+// left out.
 func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
 	pl := &plan.Plan{Model: "m", MicroBatch: 1, MicroBatches: 4, Schedule: "dp", Weights: "sync",
 		Stages: []plan.Stage{{Devices: []int{0, 1, 2, 3}}},
@@ -129,7 +129,7 @@ func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
 	}
 }
 
-// TestDifferences: the text on the error of a prediction.
+// TestDifferences checks the text and the rating of differences between prediction and measurement.
 func TestDifferences(t *testing.T) {
 	for _, c := range []struct {
 		unit                Unit
@@ -169,7 +169,7 @@ func TestNumbersOfOverlappingSteps(t *testing.T) {
 	}
 }
 
-// TestEvaluationsAreNoPartOfAStep: an evaluation between two steps makes neither longer.
+// TestEvaluationsAreNoPartOfAStep: an evaluation between two steps makes neither step longer.
 func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 	tl := &trace.Timeline{Version: 1, Workers: 1}
 	at := 0.0
@@ -179,7 +179,7 @@ func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 		tl.Steps = append(tl.Steps, trace.StepMark{Step: s, StartS: at, EndS: at + 2})
 		at += 2
 		if s != 3 {
-			at += 5 // an evaluation after every step but one
+			at += 5 // an evaluation after every step except one
 		}
 	}
 	if n := NumbersOf(tl, 0, 10); n.StepS != 2 || n.SamplesPerSecond != 5 || n.Bubble != .5 {
@@ -187,8 +187,8 @@ func TestEvaluationsAreNoPartOfAStep(t *testing.T) {
 	}
 }
 
-// TestNumbersOfALongRun: it has the marks of all steps and the events of a few. Its workers end slightly apart at
-// the flush, and an evaluation follows the last step.
+// TestNumbersOfALongRun: a long run has the marks of all steps and the events of a few. Its workers end slightly apart
+// at the flush, and an evaluation follows the last step.
 func TestNumbersOfALongRun(t *testing.T) {
 	p := tracetest.TwoStages()
 	p.Steps = 12
@@ -206,7 +206,7 @@ func TestNumbersOfALongRun(t *testing.T) {
 		tl.Steps[k].StartS -= .001
 	}
 	got := NumbersOf(tl, 2, 32)
-	for _, steps := range []int{3, 10} { // the recorded ones; and all, once all busy times are known
+	for _, steps := range []int{3, 10} { // the recorded steps; and all steps, once all busy times are known
 		if steps == 10 {
 			tl.Computed = computed
 			got = NumbersOf(tl, 2, 32)

@@ -78,7 +78,7 @@ func tracksOf(t *trace.Timeline) []track {
 	return out
 }
 
-// tooEarly says of a message that it was received before it was sent.
+// tooEarly returns a remark on a message that was received before it was sent.
 func tooEarly(beyondS float64) string {
 	if beyondS <= 0 {
 		return "by the clocks it came before it left, which is within their error"
@@ -86,8 +86,8 @@ func tooEarly(beyondS float64) string {
 	return "by the clocks it came before it left, by " + terminal.Duration(beyondS) + " more than their error"
 }
 
-// home returns the viewer's process for a worker's tracks, with its name, and a prefix for the tracks' names. That
-// is one process for each worker, or the worker's own process if there were several.
+// home returns the viewer's process for a worker's tracks, with the process's name, and a prefix for the tracks' names.
+// Each worker has its own process, or if the run had several processes, the one in which it ran.
 func home(t *trace.Timeline, worker int) (process int, name, prefix string) {
 	if len(t.Processes) < 2 {
 		return worker, fmt.Sprintf("worker %d", worker), ""
@@ -130,8 +130,8 @@ func fit(worker int, name string, all []slice) []track {
 	return out
 }
 
-// flow returns the message that an event sends or receives: a micro-batch over a boundary, in a direction. Boundary
-// b is between stages b and b+1.
+// flow returns the message that an event sends or receives. A message is a micro-batch over a boundary, in a direction.
+// Boundary b is between stages b and b+1.
 func flow(e *trace.Event) (out, in string) {
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {
@@ -149,7 +149,7 @@ func flow(e *trace.Event) (out, in string) {
 		return id("backward", f.Stage-1), ""
 	case "RB":
 		return "", id("backward", f.Stage)
-	case "SG": // to and from the worker that holds the weights
+	case "SG": // messages to and from the worker that holds the weights
 		return fmt.Sprintf("gradients of %d", f.Micro), ""
 	case "RG":
 		return "", fmt.Sprintf("gradients of %d", f.Micro)

@@ -60,7 +60,7 @@ func (f fields) text(n protowire.Number) string {
 	return ""
 }
 
-// viewed is the content of a trace's packets so far. Tracks are by id, boxes by their displayed name.
+// viewed is the content of a trace's packets so far. Tracks are found by id, and boxes by their displayed name.
 type viewed struct {
 	*testing.T
 	names           map[uint64]string
@@ -114,7 +114,7 @@ func (r *viewed) read(packet fields) {
 	}
 }
 
-// begin processes the beginning of a box, which must be after the one before it, not inside.
+// begin processes the beginning of a box. The box must begin after the one before it has ended.
 func (r *viewed) begin(track, at uint64, e fields) {
 	r.Helper()
 	if r.open[track] != "" {
@@ -162,7 +162,8 @@ func TestPerfettoSaysWhatTheTimelineSays(t *testing.T) {
 	if r.peak != uint64(tl.PeakBytes[0]) || r.waits == 0 {
 		t.Errorf("peak %d, want %d; %d waits", r.peak, tl.PeakBytes[0], r.waits)
 	}
-	// 8 micro-batches x 2 steps cross 3 boundaries in 2 directions, each from a send to a receive.
+	// 8 micro-batches in each of 2 steps cross 3 boundaries in 2 directions. Each crossing has an arrow from a send to
+	// a receive.
 	if len(r.flows) != 8*2*3*2 {
 		t.Errorf("%d arrows, want %d", len(r.flows), 8*2*3*2)
 	}

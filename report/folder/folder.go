@@ -1,9 +1,9 @@
 // Package folder keeps and reads the files of a training in its folder, part by part.
 //
-// A part is what one start of `train` does. It begins with step 0 or that of the checkpoint it resumes from. It ends
-// with the last step, where it is stopped or killed, or where a later part resumes. The folder's own files belong to
-// the newest part. Files of an earlier part are in parts/step-NNNNNNNN, named by its first step, under the same
-// names. metrics.jsonl, with each step once, and events.jsonl cover all parts.
+// A part is what one start of `train` does. It begins with step 0, or with the step of the checkpoint from which it
+// resumes. It ends with the last step, or where it is stopped or killed, or where a later part resumes. The folder's
+// own files belong to the newest part. Files of an earlier part are in parts/step-NNNNNNNN, named by its first step,
+// under the same names. metrics.jsonl, with each step once, and events.jsonl cover all parts.
 //
 // In: the folder, and the first step of a new part. Out: the earlier files at their new place, and a Run: all parts
 // with their valid steps, and the values of every step. A missing file is nil, because a run may have been killed
@@ -62,7 +62,7 @@ type Start struct {
 	Began   time.Time `json:"began"`
 	// From is the checkpoint that the part resumed from; empty: none.
 	From string `json:"from,omitempty"`
-	// Engine is what computes, on these Hosts: one line for each group of equal hosts.
+	// Engine is what computes. Hosts are where it computes: one line for each group of equal hosts.
 	Engine string   `json:"engine,omitempty"`
 	Hosts  []string `json:"hosts,omitempty"`
 }
@@ -105,15 +105,16 @@ func kept(dir string) ([]int, error) {
 	return all, nil
 }
 
-// Readable returns why a part that begins in dir could not keep the present one; nil if it can.
+// Readable returns nil if a part that begins in dir can keep the files of the present part, or else why not.
 func Readable(dir string) error {
 	_, _, err := beginning(dir)
 	return err
 }
 
-// Keep makes room in dir for a part with this first step. The files of the present part move to the folder of
-// earlier parts. Parts that begin with this step or a later one are no longer valid. They move to aside, with
-// everything drawn of the invalid steps of the part before; if aside is empty, they are deleted.
+// Keep makes room in dir for a part with this first step. The files of the present part move to the folder of earlier
+// parts. Parts that begin with this step or a later one are no longer valid, and move to aside. So do the drawings of
+// the present part, which show steps that are no longer valid. If aside is empty, parts that are no longer valid are
+// deleted.
 func Keep(dir string, first int, aside string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	if err != nil {
@@ -158,7 +159,7 @@ func Remove(dir string) error {
 	return errors.Join(err, removeEmpty(filepath.Join(dir, PartsName)))
 }
 
-// move moves those of the named files that exist; if to is empty, it deletes them.
+// move moves those of the named files that exist. If to is empty, it deletes them.
 func move(from, to string, names []string) error {
 	for _, name := range names {
 		at := filepath.Join(from, name)

@@ -74,8 +74,8 @@ func said(t *testing.T, dir string) (parts, losses string) {
 	return parts, losses
 }
 
-// A training takes 3 steps, and 2 more from its checkpoint of step 2. A kill leaves only their metrics, and a third
-// part resumes after the first of them.
+// A training takes 3 steps. A second part resumes from the checkpoint of step 2, takes 2 more steps, and is killed, so
+// that only their metrics remain. A third part resumes after the first of these.
 func TestPartsAreKeptAndReadAsOneRun(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, 0, "")
@@ -104,7 +104,8 @@ not of a run
 	if r.Shown().First != 3 || len(r.Parts[0].Measured.Steps) != 2 || r.Parts[1].Measured != nil {
 		t.Errorf("%+v", r.Parts)
 	}
-	// The evaluation after the third step is from the metrics; the first part's is of a step that was repeated.
+	// The evaluation after the third step is from the metrics. That of the first part is left out: its step was
+	// repeated.
 	var got []string
 	for _, e := range r.Evaluations() {
 		got = append(got, fmt.Sprintf("%d: %v, %d of %d", e.Step, e.Loss, e.Correct, e.Samples))
@@ -121,8 +122,7 @@ not of a run
 	}
 }
 
-// A part whose steps are all repeated is no longer valid. It moves to the folder for what is given up; without one
-// it is deleted.
+// A part whose steps are all repeated is no longer valid. It moves to the folder aside, or is deleted if there is none.
 func TestPartsThatAreGivenUp(t *testing.T) {
 	for _, given := range []bool{true, false} {
 		dir, aside := t.TempDir(), ""
@@ -148,7 +148,7 @@ func TestPartsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// Drawings of steps that were given up are removed, even if the part has other steps that remain valid.
+// Drawings of steps that are no longer valid are removed, even if the part has other steps that remain valid.
 func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 6, .1, true)
@@ -160,7 +160,7 @@ func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// A folder of an older millrace has no Start; its Timeline gives the part's first step.
+// A folder of an older millrace has no Start. The part's first step is then that of its Timeline.
 func TestFoldersFromBeforeAreRead(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 4, 6, .1, true)
@@ -174,7 +174,7 @@ func TestFoldersFromBeforeAreRead(t *testing.T) {
 	}
 }
 
-// An interrupted move of files is resumed, because the Start moves last.
+// An interrupted move of files can be repeated, because the Start moves last.
 func TestAMoveIsTakenUpAgain(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 3, .1, true)

@@ -23,7 +23,7 @@ import (
 // Run is a training as read from its folder.
 type Run struct {
 	Dir   string
-	Parts []Part // in order; the last is that of the folder's own files
+	Parts []Part // in order; the last one has the folder's own files
 	// Steps and Evaluated are the lines of metrics.jsonl, of all parts.
 	Steps     []metrics.StepValues
 	Evaluated []metrics.EvaluationValues
@@ -37,7 +37,7 @@ type Part struct {
 	Start      *Start     // nil in a folder of an older millrace
 	Plan       *plan.Plan // nil only if the part was killed at its start
 	LayerNames []string   // the model's, in order
-	LayerS     []float64  // seconds that a micro-batch takes in each, on its first device type; nil: not known
+	LayerS     []float64  // seconds that a micro-batch takes in each layer, on the profile's first device type; nil: not known
 	Simulated  *trace.Timeline
 	Measured   *trace.Timeline // without the steps from End on; nil if the part was killed
 }
@@ -51,7 +51,8 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
-// runsIn suggests what to give instead of a folder that is not a run's: its subfolders that are, or how to make one.
+// runsIn suggests what to give instead of a folder that is not a run's. It names its subfolders that are, or says how
+// to make a run.
 func runsIn(dir string) string {
 	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // an invalid pattern finds nothing
 	var runs []string
@@ -83,7 +84,7 @@ func ReadParts(dir string) (*Run, error) {
 	}
 	for _, n := range earlier {
 		if n >= began {
-			continue // of a training that was given up; Keep was interrupted
+			continue // the part belongs to a training that was given up; Keep was interrupted
 		}
 		r.Parts = append(r.Parts, Part{Dir: filepath.Join(dir, PartsName, nameOf(n)), First: n})
 	}
@@ -146,7 +147,7 @@ func LayerTimes(p *profile.Profile, size int) []float64 {
 	return all
 }
 
-// file reads a file that may be missing.
+// file reads a file into *into, unless the file is missing.
 func file[T any](into **T, dir, name string, read func(string) (*T, error)) error {
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +172,8 @@ func upTo(t *trace.Timeline, end int) *trace.Timeline {
 }
 
 // beginning returns the first step of the part in dir, and whether there is a part. In a folder of an older millrace
-// its Timeline says so; a part without one, which was killed, is assumed to begin with step 0.
+// the Timeline says which step is the first. A part without a Timeline, which was killed, is assumed to begin with step
+// 0.
 func beginning(dir string) (first int, there bool, err error) {
 	var s *Start
 	if err := file(&s, dir, StartName, starts.Read); err != nil || s != nil {
@@ -238,14 +240,14 @@ func (r *Run) Losses() []trace.Loss {
 	return slices.Collect(inOrder(all))
 }
 
-// Order is the part of a training that depends on timing. With a single worker that holds the weights, it is the
-// order of updates. With a reference beside pipelines, it is which reference each of their updates saw.
+// Order is the part of a training that depends on timing. If a single worker holds the weights, it is the order of
+// updates. If a reference is beside pipelines, it is which version of the reference each of their updates saw.
 type Order struct {
 	Applied []trace.Applied
 	Seen    []trace.Seen
 }
 
-// Order returns the order of updates. It returns an error if a part was killed before it wrote its own.
+// Order returns the order of updates. It returns an error if a part was killed before it wrote its own order.
 func (r *Run) Order() (all Order, err error) {
 	for _, p := range r.Parts {
 		if p.Measured == nil {

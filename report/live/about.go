@@ -27,7 +27,7 @@ type about struct {
 	layers    []string
 	cause     string   // why it failed, from error.json
 	report    bool     // it has ended and left its Timeline
-	ended     *numbers // numbers of its report; nil: none
+	ended     *numbers // numbers of the run's report; nil: none
 }
 
 // readFiles reads the files that are replaced as a whole, and reports whether anything is new. If steps is set, it
@@ -88,8 +88,8 @@ func (f *Follower) readFiles(steps bool) (more bool) {
 	return f.readReport() || more
 }
 
-// readReport reads the numbers of a run's report, and reports whether anything is new. They come from several files,
-// and are also shown in the table of runs.
+// readReport reads the numbers of a run's report, and reports whether anything is new. The numbers come from several
+// files, and are also shown in the table of runs.
 func (f *Follower) readReport() (more bool) {
 	if !regular(f.path("plan.json")) && f.about.ended == nil {
 		return false
@@ -146,7 +146,8 @@ func named(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// draw makes the data for drawing the predicted (0) or the measured (1) steps; none if in is nil.
+// draw makes the data for drawing the predicted steps (which is 0) or the measured steps (1). There is none if in is
+// nil.
 func (f *Follower) draw(which int, in *report.Inputs) (err error) {
 	var text []byte
 	if in != nil {
@@ -174,7 +175,7 @@ func (f *Follower) readJob(path string) error {
 	return nil
 }
 
-// flat makes nested settings separate ones, such as rate.base. Empty ones are left out.
+// flat makes nested settings separate ones, such as rate.base. It leaves out empty settings.
 func flat(within string, keys map[string]any, into map[string]string) {
 	for name, value := range keys {
 		if below, is := value.(map[string]any); is {
@@ -202,7 +203,8 @@ const (
 	failed   = "failed"
 )
 
-// A run counts as silent after this time, and after this many step times.
+// A running run counts as silent if nothing is new for the longer of two times: silentAfter, and that of silentSteps
+// steps.
 const (
 	silentAfter = 30 * time.Second
 	silentSteps = 20
@@ -243,7 +245,8 @@ const (
 	ends      = "ends" // it evaluates, saves and writes its report
 )
 
-// due returns what a run does after its last step, according to its job: an evaluation, or its end; "" for steps.
+// due returns what a run does after its last step, according to its job: an evaluation, or its end. It returns "" if
+// the next step follows.
 func (f *Follower) due() string {
 	switch step := f.now.Step; {
 	case step == 0 || f.evaluated != nil && step == f.evaluated.Step:
@@ -273,8 +276,8 @@ type summary struct {
 	Heard float64 `json:"heard,omitempty"` // Unix time in seconds
 	Step  int     `json:"step"`            // steps done
 	Total int     `json:"total,omitempty"`
-	Due   string  `json:"due,omitempty"` // current work if not a step
-	// Left is the least and the most remaining seconds as the run reported them, and the Unix time of the report in
+	Due   string  `json:"due,omitempty"` // what the run does now instead of a step
+	// Left holds the least and the most remaining seconds as the run reported them, and when it did, as Unix time in
 	// seconds.
 	Left     []float64 `json:"left,omitempty"`
 	Samples  int64     `json:"samples,omitempty"`
@@ -320,7 +323,7 @@ func (f *Follower) summary(id, name string, at time.Time) summary {
 	return s
 }
 
-// finite returns a pointer to a number; nil if it is not finite.
+// finite returns a pointer to a number, or nil if the number is not finite.
 func finite(x float64) *float64 {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return nil

@@ -39,7 +39,7 @@ type Follower struct {
 	metrics, events tail
 	files           map[string]*changing
 
-	replaced    int // number of the last restart of any run's files that was this run's
+	replaced    int // number of this run's last restart, counted over the restarts of all runs
 	news        int // how often anything was new
 	steps       *series
 	evaluations *series
@@ -51,17 +51,17 @@ type Follower struct {
 	heard       time.Time // when anything was last read
 
 	about   about
-	details int               // how often that has changed
+	details int               // how often about has changed
 	wrong   map[string]string // by file: what is wrong with it
-	drawn   [2]stepData       // the predicted step, and the measured ones
+	drawn   [2]stepData       // the data of the predicted step, and of the measured ones
 	bad     [2]int            // invalid lines of metrics, and of events
-	soFar   numbers           // over the last steps
+	soFar   numbers           // the numbers over the last steps
 }
 
 // stepData is the data for drawing the steps of a Timeline.
 type stepData struct {
 	json  []byte // as from report.StepData; nil: none
-	shown int    // how often that has changed
+	shown int    // how often json has changed
 }
 
 // clock measures how long a run has run, without the pauses before it resumed.
@@ -71,7 +71,7 @@ type clock struct {
 	first, last time.Time // of a step or an evaluation
 }
 
-// now is the last step.
+// now has the values of the last step.
 type now struct {
 	Step       int             `json:"step"` // from 1; 0: none yet
 	Samples    int64           `json:"samples"`
@@ -81,7 +81,7 @@ type now struct {
 	LiveBytes  []int64         `json:"live,omitempty"`
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 	loss       float64
-	left       []float64 // bounds of the remaining seconds as the run reported them, and when
+	left       []float64 // the least and the most remaining seconds as the run reported them, and when it did
 	said       time.Time
 }
 
@@ -100,8 +100,8 @@ func NewFollower(dir string) *Follower {
 
 func (f *Follower) path(name string) string { return filepath.Join(f.dir, name) }
 
-// beginnings counts how often files of any run began again. A run that disappeared and came back gets another
-// number.
+// beginnings counts how often the files of any run were read from the beginning. So a run that disappeared and came
+// back gets another number.
 var beginnings atomic.Int64
 
 // forget discards the metrics, to read them from the beginning.
@@ -115,7 +115,7 @@ func (f *Follower) forget() {
 	}
 }
 
-// look is Poll, but a panic does not end the training that is watched; the page shows it.
+// look does the work of Poll. A panic does not end the training in this process; the page shows it.
 func (f *Follower) look(steps bool) (more bool) {
 	err := crash.Guard(func() error { more = f.Poll(steps); return nil })
 	const cannot = "millrace cannot show all of this run: "
@@ -144,7 +144,7 @@ func (f *Follower) Poll(steps bool) bool {
 	return files || more || again
 }
 
-// leftOut returns an error for invalid lines; nil if there are none.
+// leftOut returns an error that counts the invalid lines of a file, or nil if there are none.
 func leftOut(name, of string, lines int) error {
 	switch lines {
 	case 0:
@@ -155,7 +155,7 @@ func leftOut(name, of string, lines int) error {
 	return fmt.Errorf("%d lines of %s are not of %s, and are left out", lines, name, of)
 }
 
-// say records what is wrong with a file; nil for nothing.
+// say records what is wrong with a file; nil means that nothing is.
 func (f *Follower) say(name string, err error) {
 	text := ""
 	if err != nil {
@@ -253,7 +253,7 @@ func number(x *float64) float64 {
 }
 
 // at returns how long the run had run when a step or an evaluation was done, in seconds. It includes evaluations and
-// checkpoints, like the duration in the report.
+// checkpoints, like the duration in the report. It leaves out the pauses before later parts.
 func (c *clock) at(done time.Time, stepS float64) float64 {
 	if c.first.IsZero() {
 		if c.first = done.Add(-time.Duration(stepS * float64(time.Second))); len(c.begins) > 0 {

@@ -17,7 +17,7 @@ import (
 // noon is the start of the runs in these tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// stepLine returns a run's line for a step, counted from 0, that ends afterS seconds after noon.
+// stepLine returns the line of metrics for a step, counted from 0, that ends afterS seconds after noon.
 func stepLine(step int, afterS float64) string {
 	v := metrics.StepValues{Time: noon.Add(time.Duration(afterS * float64(time.Second))), Step: step + 1,
 		Loss: 1 / float64(step+1), StepS: 1,
@@ -39,7 +39,7 @@ func eventLine(kind string, step int, afterS float64, lines ...string) string {
 	return string(text) + "\n"
 }
 
-// folderOf makes a run's folder with these files, and a follower that has read them.
+// folderOf makes a run's folder with these files, and a Follower that has read them.
 func folderOf(t *testing.T, files map[string]string) (string, *Follower) {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,8 @@ func add(t *testing.T, path, text string) {
 	f.Close()
 }
 
-// A line counts when it is complete, however it is written. An invalid line is reported, and the others count.
+// A line is read once it is complete, however many writes it takes. An invalid line is reported, and the others are
+// read.
 func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	path, next := filepath.Join(dir, "metrics.jsonl"), stepLine(1, 2)
@@ -104,8 +105,8 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	}
 }
 
-// A run that is overwritten, one whose last steps are repeated, and a folder that disappeared are read from the
-// beginning.
+// A run's files are read from the beginning if the run is overwritten, if its last steps are repeated, or if its folder
+// disappeared.
 func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2) + stepLine(2, 3)})
 	path := filepath.Join(dir, "metrics.jsonl")
@@ -192,8 +193,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// After its last step a run that evaluates, or is ending, shows that, until the evaluation or the next step is
-// there.
+// After its last step the page shows that a run evaluates or ends, until the evaluation or the next step has been read.
 func TestARunSaysWhatItDoesInsteadOfSteps(t *testing.T) {
 	const evaluated = `{"time":"2026-01-02T12:00:04Z","step":2,"evaluation_loss":1.5}` + "\n"
 	for name, c := range map[string]struct{ metrics, want string }{

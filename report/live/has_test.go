@@ -24,7 +24,7 @@ type tab struct {
 	show  string
 }
 
-// ask changes the view: it drops what is no longer drawn, also from what it has.
+// ask changes the view. It forgets all runs that are no longer drawn, also in the cursor.
 func (p *tab) ask(draw []string, show string) {
 	if show != "" && !slices.Contains(draw, show) {
 		draw = append(draw, show)
@@ -76,8 +76,8 @@ func (p *tab) take(t *testing.T, n news) {
 	}
 }
 
-// holds fails if a page lacks any part of a run that it draws, or has a wrong one. It counts the runs that are shown
-// alone.
+// holds fails if a page lacks any part of a run that it draws, or has a wrong one. It returns the number of runs that
+// are shown alone.
 func (p *tab) holds(t *testing.T, s *Shelf) (shown int) {
 	t.Helper()
 	for _, id := range p.draw {
@@ -107,7 +107,7 @@ func (p *tab) holds(t *testing.T, s *Shelf) (shown int) {
 	return shown
 }
 
-// change changes the files of a run, or moves it away or back. It returns which run is then away.
+// change changes the files of a run, or moves its folder away or back. It returns which run is away after that.
 func change(t *testing.T, dir string, how int, random *rand.Rand, away string) string {
 	t.Helper()
 	metrics, beside := filepath.Join(dir, folder.MetricsName), filepath.Dir(dir)+"-away"
@@ -115,7 +115,7 @@ func change(t *testing.T, dir string, how int, random *rand.Rand, away string) s
 	case how == 6:
 		step := tracetest.TwoStages()
 		step.Source, step.Noise, step.Seed = "run", .1, random.Uint64()
-		_ = step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)) // fails if it is away
+		_ = step.Timeline().WriteFile(filepath.Join(dir, folder.StepName)) // this fails if the folder is away
 	case how == 9 && away != "":
 		if err := os.Rename(beside, away); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func change(t *testing.T, dir string, how int, random *rand.Rand, away string) s
 	case away != "":
 	case how == 7:
 		add(t, metrics, stepLine(120+random.IntN(100), 1))
-	case how == 8: // its files are written again
+	case how == 8: // the run's files are written again
 		write(t, metrics+".new", stepLine(0, 1))
 		if err := os.Rename(metrics+".new", metrics); err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 			away = change(t, dir, k, random, away)
 			poll()
 		}
-		for _, p := range pages { // in place of enter and leave
+		for _, p := range pages { // this does the work of enter and leave
 			if r := s.byID[p.show]; r != nil {
 				r.drawn++
 			}
@@ -182,7 +182,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 			r.drawn = 0
 		}
 		if random.IntN(3) == 0 {
-			continue // it is hidden or disconnected
+			continue // the page is hidden or disconnected
 		}
 		n, next, any := s.since(parseCursor(p.have), p.draw, p.show, now)
 		if any {
@@ -196,8 +196,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 	}
 }
 
-// A run that is clicked in the list a second time, or in a second browser, shows its numbers, its memory and its
-// steps.
+// A run that is clicked in the list a second time, or in a second browser, shows its numbers, its memory and its steps.
 func TestARunIsClickedAgain(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"one", "other"} {

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace-ml/millrace/report/metrics"
 )
 
-// The page shows the run's own remaining time, which includes evaluations and saves, minus the time since. It shows
-// none if the run reports none, if the remaining bounds are too far apart (factor 1.5), or if the run is late. After
-// the last step it also shows none.
+// The page shows the remaining time that the run reports, which includes evaluations and saves, minus the time since
+// the report. It shows none if the run reports none or is late, or after the last step. It also shows none below 3 s,
+// or if a bound differs from the geometric mean of both by more than a factor of 1.5.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)
@@ -27,13 +27,13 @@ func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 		step  int
 		ago   time.Duration
 		leftS []float64
-		held  bool // it is from an evaluation
+		held  bool // the report is from an evaluation
 		says  string
 	}{
 		{step: 121, leftS: []float64{110, 170}, says: "about 2 min left"}, // √(110·170) = 137 s
 		{step: 122, says: "no"},
 		{step: 160, ago: 20 * time.Second, leftS: []float64{40, 52}, says: `about 2\d s left`}, // now 20 to 32 s
-		{step: 161, leftS: []float64{4e3, 8e3}, says: "about 1.6 h left"},                      // √(4·8) = 5.66
+		{step: 161, leftS: []float64{4e3, 8e3}, says: "about 1.6 h left"},                      // √(4·8) = 5.66 thousand seconds
 		{step: 200, ago: 20 * time.Second, leftS: []float64{30, 60}, says: "no"},               // now 10 to 40 s
 		{step: 200, leftS: []float64{50, 70}, held: true, says: `about (59|5\d) s left`},
 		{step: 202, leftS: []float64{2, 3}, says: "no"},

@@ -18,7 +18,7 @@ type tail struct {
 	at   int64       // bytes read so far
 	rest []byte      // an incomplete last line
 	line int         // lines read so far
-	skip bool        // skips the rest of a line that is too long
+	skip bool        // the rest of a line that is too long must be skipped
 	long error       // error for the first line that is too long
 }
 
@@ -58,7 +58,7 @@ func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) 
 	}
 	defer f.Close()
 	if opened, err := f.Stat(); err != nil || !os.SameFile(opened, info) {
-		return more, err // it was just replaced; the next call reads it
+		return more, err // the file was just replaced; the next call reads it
 	}
 	t.file = info
 	text := make([]byte, min(info.Size()-t.at, atOnce))
@@ -105,11 +105,11 @@ func (t *tail) split(text []byte, each func(line []byte)) {
 	}
 }
 
-// changing is a file that is replaced as a whole.
+// changing is a file that is always replaced as a whole.
 type changing struct {
 	path  string
 	file  os.FileInfo // the file as last read; nil: none
-	again bool        // another file, which its result depends on, has changed
+	again bool        // another file has changed on which this file's result depends
 }
 
 // changed reports whether the file has changed since the last call, and whether it exists.

@@ -11,10 +11,10 @@ import (
 // numbers compares predictions with measurements: from a report, or over the last steps of a run without one.
 type numbers struct {
 	rows []report.Comparison
-	over string // names the steps
+	over string // names the steps that the rows cover
 }
 
-// reported returns the numbers in the report of a run's folder, computed by the same function.
+// reported returns the numbers in the report of a run's folder, computed by the report's own function.
 func reported(dir string) (*numbers, error) {
 	run, err := folder.ReadParts(dir)
 	if err != nil {
@@ -27,11 +27,11 @@ func reported(dir string) (*numbers, error) {
 	return &numbers{rows, over}, nil
 }
 
-// ofTheLastSteps returns the numbers while there is no report.
+// ofTheLastSteps returns the numbers over the last steps, for a run without a report.
 func (f *Follower) ofTheLastSteps() numbers {
 	in := report.Inputs{Plan: f.about.plan, Took: f.recent}
 	if len(f.evaluations.parts) > 0 {
-		in.Evaluations = []trace.Evaluation{{}} // makes predicted memory include evaluations
+		in.Evaluations = []trace.Evaluation{{}} // predicted memory then includes evaluations
 	}
 	rows, over, err := report.CompareRecent(in)
 	switch {
@@ -43,7 +43,7 @@ func (f *Follower) ofTheLastSteps() numbers {
 	return numbers{rows, over}
 }
 
-// measured returns the numbers to show.
+// measured returns the numbers to show: those of the report, or else those over the last steps.
 func (f *Follower) measured() *numbers {
 	if f.about.ended != nil {
 		return f.about.ended
@@ -51,7 +51,7 @@ func (f *Follower) measured() *numbers {
 	return &f.soFar
 }
 
-// of returns a measured number of the whole pipeline; nil if unknown.
+// of returns a measured number of the whole pipeline by its name; nil if unknown.
 func (n *numbers) of(name string) *float64 {
 	for i := range n.rows {
 		if c := &n.rows[i]; c.Worker < 0 && c.Name == name && c.Measured != nil {
@@ -89,9 +89,9 @@ func (n *numbers) memory() (all []peaks) {
 
 // shownNumbers is the numbers as a page shows them.
 type shownNumbers struct {
-	Over   string           `json:"over,omitempty"` // a sentence
+	Over   string           `json:"over,omitempty"` // a sentence that names the steps
 	Cards  []report.Card    `json:"cards"`
-	Means  []report.Meaning `json:"means,omitempty"`  // of the colours of differences
+	Means  []report.Meaning `json:"means,omitempty"`  // meanings of the colours of differences
 	Memory []peaks          `json:"memory,omitempty"` // by worker
 }
 

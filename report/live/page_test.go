@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// trained writes the files of a training of 120 steps on two workers, in a folder below root. Without ended it has
-// no Timeline. Its steps end now.
+// trained writes the files of a training of 120 steps on two workers, in a folder below root. Unless ended is set, the
+// folder has no Timeline. The last step ends now.
 func trained(t *testing.T, root, name string, ended bool) string {
 	t.Helper()
 	dir := filepath.Join(root, name)
@@ -63,7 +63,7 @@ func trained(t *testing.T, root, name string, ended bool) string {
 		}
 	}
 	write(t, filepath.Join(dir, folder.MetricsName), lines.String())
-	given := map[bool]string{true: "clip: 0\neval_every: 0\n"}[len(name) == 1] // these are the omitted settings
+	given := map[bool]string{true: "clip: 0\neval_every: 0\n"}[len(name) == 1] // the defaults of settings that the other runs leave out
 	write(t, filepath.Join(dir, folder.JobName), "model: gpt\nsteps: 120\nseed: "+fmt.Sprint(len(name))+"\n"+given)
 	events := metrics.Event{Time: began, Kind: metrics.Begun, Text: "begins with step 1 of 120"}
 	text, _ := json.Marshal(events)
@@ -151,7 +151,7 @@ func TestPagesAreReadByAll(t *testing.T) {
 	}
 }
 
-// A hundred runs are a table. Some are drawn at first, and any other can be.
+// A hundred runs are shown as a table. Some are drawn at first, and any other can be drawn.
 func TestAHundredRuns(t *testing.T) {
 	root := t.TempDir()
 	first := os.DirFS(trained(t, root, "run-000", true))
@@ -174,7 +174,7 @@ func TestAHundredRuns(t *testing.T) {
 	p.Wait(`[...document.querySelectorAll(".legend.of-runs li")].some(e => e.textContent.endsWith("run-099"))`)
 }
 
-// The table can be sorted by its heads and runs chosen by keys. The address restores the view.
+// The table can be sorted by its column heads, and runs can be chosen by keyboard. The address restores the view.
 func TestRunsSideBySide(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"a", "bcd", "ef"} {
@@ -200,7 +200,7 @@ func TestRunsSideBySide(t *testing.T) {
 	if got := rows(p); got != "ef bcd a" {
 		t.Errorf("by name, down: %s", got)
 	}
-	p.Eval("document.activeElement.blur()", nil) // a focused button would take the blank
+	p.Eval("document.activeElement.blur()", nil) // a focused button would take the key
 	p.Press("j", "j", "Space", "x", "l")
 	p.Wait(`document.querySelectorAll(".plans .of").length === 2`)
 	address := p.Text("location.href")
@@ -220,8 +220,8 @@ func TestRunsSideBySide(t *testing.T) {
 	again.Wait(`!document.getElementById("overview").hidden`)
 }
 
-// A run that has ended is drawn completely again after other runs were shown, in the table and alone. When the
-// server ends, the page says so.
+// A run that has ended is drawn completely again after other runs were shown, in the table and alone. When the server
+// ends, the page says so.
 func TestARunIsDrawnAgain(t *testing.T) {
 	root := t.TempDir()
 	const atFirst = 6
@@ -248,8 +248,8 @@ func TestARunIsDrawnAgain(t *testing.T) {
 	p.Wait(`document.getElementById("link").textContent === "the server has ended"`)
 }
 
-// The page describes the instruction under the pointer. It keeps its step when a newer one comes, until asked for
-// the newer one.
+// The page describes the instruction under the pointer. It keeps its step when a newer one comes, until the reader asks
+// for the newer one.
 func TestAStepIsLookedAt(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)

@@ -11,7 +11,7 @@ import (
 //go:embed web
 var web embed.FS
 
-// drawnAs lists the files of the report's page that these pages also use.
+// drawnAs lists the files of the report's page that the pages of runs also use.
 var drawnAs = []string{"style.css", "theme.js", "format.js", "model.js", "view.js", "paint.js", "inspect.js",
 	"gestures.js", "curves.js", "timeline.js"}
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// series is values over steps. It keeps at most most parts; with more, each two neighbours are merged.
+// series is values over steps. It has at most most parts; if there are more, each two neighbours are merged.
 type series struct {
 	most    int
 	columns int
@@ -60,7 +60,7 @@ func rowOf(step int, atS float64, samples int64, values []float64) part {
 	return p
 }
 
-// join adds the next part's rows to a part.
+// join adds the rows of the following part to a part.
 func (p *part) join(next part) {
 	p.rows, p.to, p.atS, p.samples = p.rows+next.rows, next.to, next.atS, next.samples
 	for i, b := range next.of {
@@ -77,8 +77,8 @@ func (p *part) join(next part) {
 	}
 }
 
-// ends returns the sizes of the parts. each is the rows of a full part, whole the number of full parts, and rows the
-// rows of an incomplete last part. Full parts only change when neighbours are merged.
+// ends returns the sizes of the parts. each is the number of rows of a full part, whole the number of full parts, and
+// rows the number of rows of an incomplete last part. Full parts only change when neighbours are merged.
 func (s *series) ends() (each, whole, rows int) {
 	whole = len(s.parts)
 	if whole > 0 && s.parts[whole-1].rows < s.each {
@@ -88,8 +88,8 @@ func (s *series) ends() (each, whole, rows int) {
 	return s.each, whole, rows
 }
 
-// appendJSON writes the parts from index from on, one list for each column. They replace all later parts that a page
-// has.
+// appendJSON writes the parts from index from on, one list for each column. On a page they replace the parts from that
+// index on.
 func (s *series) appendJSON(b []byte, from int) []byte {
 	parts := s.parts[from:]
 	b = append(b, `{"each":`...)

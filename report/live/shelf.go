@@ -29,10 +29,10 @@ type Shelf struct {
 	full     bool          // there are more runs than mostRuns
 	looking  atomic.Int32  // open streams
 	wake     chan struct{} // closed at the next change
-	awake    chan struct{} // gets a value when the first page opens
+	awake    chan struct{} // gets a value when a page opens
 	closed   chan struct{}
 	searched time.Time
-	patience time.Duration // limit for a page to take what it is sent
+	patience time.Duration // how long a page may take to read what it is sent
 }
 
 // run is one of the Shelf's runs.
@@ -44,10 +44,10 @@ type run struct {
 	seen          time.Time
 	round         int // round of the Shelf in which it last changed; 0: nothing is known yet
 	told          summary
-	named         bool // given by the caller: it stays even if its folder is missing
+	named         bool // the caller has given the run: it stays even if its folder is missing
 }
 
-// How often files are read: those of runs on a page, those of others, and the search for new runs.
+// How often files are read: those of runs on a page, and those of other runs; and how often new runs are searched for.
 const (
 	pollDrawn  = 400 * time.Millisecond
 	pollOthers = 3 * time.Second
@@ -57,8 +57,8 @@ const (
 // mostRuns is the maximal number of runs that are found in folders.
 const mostRuns = 500
 
-// New returns a Shelf for folders of runs, and for folders that contain such folders. It refuses a missing folder,
-// unless toBe names it.
+// New returns a Shelf for folders of runs, and for folders that contain such folders. It refuses a missing folder. The
+// folders in toBe are folders of runs that may be missing.
 func New(paths []string, toBe ...string) (*Shelf, error) {
 	s := &Shelf{byID: map[string]*run{}, wake: make(chan struct{}), awake: make(chan struct{}, 1),
 		closed: make(chan struct{}), patience: takesWithin}
@@ -114,8 +114,8 @@ func IDOf(dir string) string {
 	return name[:min(len(name), 40)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// search finds new runs in the given folders and in their subfolders. It removes runs that it found earlier and that
-// are gone.
+// search finds new runs in the given folders and in their subfolders. It removes runs that it found earlier and whose
+// folders are gone.
 func (s *Shelf) search() {
 	s.searched = time.Now()
 	s.full = false
@@ -234,7 +234,7 @@ func (s *Shelf) poll(now time.Time) {
 			r.told = r.follower.summary(r.id, r.name, now)
 			r.round, changed = round, true
 		}
-		if len(s.runs) > 1 { // releases the lock, so that a long file does not delay new pages
+		if len(s.runs) > 1 { // this releases the lock, so that a long file does not delay new pages
 			s.mu.Unlock()
 			s.mu.Lock()
 		}

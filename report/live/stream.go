@@ -18,14 +18,14 @@ var epoch = strconv.FormatUint(rand.Uint64(), 36)
 
 // cursor says how much a page has of all runs, and of the runs that it draws.
 type cursor struct {
-	round int // of the Shelf
+	round int // the round of the Shelf up to which the page has everything
 	of    map[string]has
 }
 
 // has says which version of each part of a run's data a page was last sent; 0: none.
 type has struct {
-	replaced                              int // number of the files' last restart
-	each, whole, rows                     int // of the series of steps; rows: of its incomplete part
+	replaced                              int // number of the last restart of the run's files
+	each, whole, rows                     int // sizes of the series of steps; rows is that of its incomplete part
 	heldEach, heldWhole, heldRows         int
 	details, numbers, predicted, measured int
 }
@@ -50,8 +50,8 @@ func (c cursor) text() string {
 	return b.String()
 }
 
-// parseCursor reads an ID. An ID of another process, or an invalid one, gives an empty cursor, so that the page is
-// sent everything.
+// parseCursor reads an ID. If the ID is of another process, or invalid, the cursor is empty, so that the page is sent
+// everything.
 func parseCursor(text string) cursor {
 	none := cursor{of: map[string]has{}}
 	words := strings.Split(text, " ")
@@ -91,16 +91,16 @@ type news struct {
 // drawn is what is new in a run's curves and steps.
 type drawn struct {
 	ID        string          `json:"id"`
-	Fresh     bool            `json:"fresh,omitempty"` // the page must discard what it has: the files are other ones
+	Fresh     bool            `json:"fresh,omitempty"` // the page must discard what it has, because the files were replaced
 	Steps     json.RawMessage `json:"steps,omitempty"` // see series.appendJSON
-	Held      json.RawMessage `json:"held,omitempty"`  // of evaluations; likewise
+	Held      json.RawMessage `json:"held,omitempty"`  // the same for the series of evaluations
 	Now       *now            `json:"last,omitempty"`
 	Numbers   *shownNumbers   `json:"numbers,omitempty"`
 	Predicted json.RawMessage `json:"predicted,omitempty"` // see report.StepData
 	Measured  json.RawMessage `json:"measured,omitempty"`
 }
 
-// since returns what is new to a page since a cursor, and the next cursor. It returns false if nothing is. draw
+// since returns what is new to a page since a cursor, and the next cursor. It returns false if nothing is new. draw
 // lists the runs whose curves the page draws; show is the run that it shows with steps.
 func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news, cursor, bool) {
 	s.mu.Lock()
@@ -136,9 +136,9 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 	return n, next, any
 }
 
-// since returns what a page lacks of a run, or nil. c is what it has, if known, and next what it will have then.
-// about says that the run's details are also new to it. A page that shows only this run also gets its numbers and
-// steps.
+// since returns what a page lacks of a run, or nil. c is what the page has, if that is known, and next is what it will
+// have after this. about says that the run's details are also new to the page. A page that shows only this run also
+// gets its numbers and steps.
 func (f *Follower) since(c has, known, shown bool) (d *drawn, about bool, next has) {
 	d = &drawn{Fresh: !known || c.replaced != f.replaced}
 	if d.Fresh {
@@ -192,7 +192,7 @@ const (
 	takesWithin = 10 * time.Second // a page must take an event within this time
 	stillThere  = 15 * time.Second // time after which something is sent even if nothing is new
 	leastApart  = 300 * time.Millisecond
-	mostDrawn   = 24 // runs
+	mostDrawn   = 24 // number of runs
 	mostIDBytes = 1 << 13
 )
 
@@ -240,7 +240,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 			_ = out.end()
 			return
 		}
-		select { // combines several changes
+		select { // this combines several changes
 		case <-time.After(leastApart):
 		case <-r.Context().Done():
 			return
@@ -249,7 +249,7 @@ func (s *Shelf) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enter records that a page draws runs, so that they are read.
+// enter records which runs a page draws, so that their files are read often.
 func (s *Shelf) enter(draw []string, show string) []*run {
 	s.mu.Lock()
 	defer s.mu.Unlock()

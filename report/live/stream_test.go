@@ -41,7 +41,7 @@ type listener struct {
 	end   func()
 }
 
-// listen opens a stream as a page that has what the ID says.
+// listen opens a stream for a page that has what the ID says.
 func listen(t *testing.T, at, draw, show, id string) *listener {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
@@ -85,7 +85,7 @@ func (l *listener) next() news {
 	return news{}
 }
 
-// until returns the first event for which holds returns true.
+// until returns the first event for which holds is true.
 func (l *listener) until(holds func(news) bool) news {
 	for {
 		if n := l.next(); holds(n) {
@@ -157,7 +157,7 @@ func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// A page that reads nothing delays no other page, and is disconnected. Meanwhile no data is kept for it.
+// A page that reads nothing delays no other page, and is disconnected. Until then no data is kept for it.
 func TestAPageThatReadsNothingHoldsNobodyUp(t *testing.T) {
 	var long strings.Builder
 	for i := range 3000 {
@@ -219,8 +219,8 @@ func TestNobodyLooksNothingIsRead(t *testing.T) {
 	}
 }
 
-// New runs are found in a folder of runs, and in its subfolders. Runs that were set aside, or that only links lead
-// to, are not found.
+// New runs are found in a folder of runs, and in its subfolders. Runs that were set aside are not found, and neither
+// are runs behind links.
 func TestNewRunsTurnUp(t *testing.T) {
 	root, other := t.TempDir(), t.TempDir()
 	put := func(path string) {
@@ -295,8 +295,8 @@ func TestPathsThatAreNotThereAreRefused(t *testing.T) {
 	}
 }
 
-// A run whose folder is gone disappears from the pages, as do all runs of a folder that is gone. A run whose own
-// folder was given stays in the list as waiting, and goes on when the folder is back.
+// A run whose folder is gone disappears from the pages, as do all runs of a folder that is gone. A run whose own folder
+// was given stays in the list as waiting, and continues when the folder is back.
 func TestRunsVanish(t *testing.T) {
 	root, named := t.TempDir(), t.TempDir()
 	for _, dir := range []string{filepath.Join(root, "a"), filepath.Join(root, "b"), named} {
@@ -372,7 +372,7 @@ func TestManyPagesThatReadNothing(t *testing.T) {
 		add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(3000+i, float64(3000+i)))
 		l.until(func(n news) bool { return len(n.Runs) > 0 && n.Runs[0].Step == 3001+i })
 	}
-	// The first event of this run is 300 KB: kept three times for each page it would be 270 MB.
+	// The first event of this run is 300 KB. If it were kept three times for each page, that would be 270 MB.
 	if after := held(); after > before+100<<20 {
 		t.Errorf("they hold %d MB, and before %d", after>>20, before>>20)
 	}

@@ -16,16 +16,17 @@ type StepValues struct {
 	SamplesPerSecond float64   `json:"samples_per_s"`
 	Bubble           float64   `json:"bubble"`
 	Samples          int64     `json:"samples,omitempty"` // seen since the run began
-	// By worker: computing time in this step; peak memory so far, and memory now; bytes sent and received since the run
-	// began.
+	// These lists are by worker: computing time in this step, peak memory so far and memory now, and bytes sent and
+	// received since the run began.
 	BusyS         []float64 `json:"busy_s,omitempty"`
 	PeakBytes     []int64   `json:"peak_bytes,omitempty"`
 	LiveBytes     []int64   `json:"live_bytes,omitempty"`
 	SentBytes     []int64   `json:"sent_bytes,omitempty"`
 	ReceivedBytes []int64   `json:"received_bytes,omitempty"`
-	// LeftS is bounds of the remaining seconds, if these are known well enough.
+	// LeftS holds the least and the most remaining seconds, if these are known well enough.
 	LeftS []float64 `json:"left_s,omitempty"`
-	// Stragglers are the current stragglers. The value says how many times as long as in their profiles they computed.
+	// Stragglers are the current stragglers, by worker. The value is how long they computed, as a multiple of their
+	// profile.
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 }
 
@@ -44,7 +45,7 @@ type EvaluationValues struct {
 	Samples int `json:"evaluation_samples,omitempty"`
 	// Reported is the model's outputs besides its loss, by name; nil for a value that is not finite.
 	Reported map[string]*float64 `json:"evaluation_reported,omitempty"`
-	Apart    *float64            `json:"reference_apart,omitempty"` // of elastic averaging: see trace.Evaluation
+	Apart    *float64            `json:"reference_apart,omitempty"` // only of elastic averaging; see trace.Evaluation
 	LeftS    []float64           `json:"left_s,omitempty"`          // as in StepValues
 }
 
@@ -56,7 +57,7 @@ type Sink interface {
 	Close() error
 }
 
-// Sinks is a Sink that feeds several. All get the values even if one fails; their errors are joined.
+// Sinks is a Sink that feeds several Sinks. All get the values even if one fails; their errors are joined.
 type Sinks []Sink
 
 // Step feeds every sink.

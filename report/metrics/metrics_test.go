@@ -25,8 +25,8 @@ func values() StepValues {
 		Stragglers: map[int]float64{1: 1.5}}
 }
 
-// TestCRCOfTheStandard: the CRC32C of "123456789" is 0xe3069283 (RFC 3720, B.4, and Castagnoli's check value). The
-// mask rotates it by 15 bits and adds a constant.
+// TestCRCOfTheStandard: the CRC32C of "123456789" is 0xe3069283 (RFC 3720, B.4, and Castagnoli's check value). The mask
+// rotates the CRC by 15 bits and adds a constant.
 func TestCRCOfTheStandard(t *testing.T) {
 	if c := crc32.Checksum([]byte("123456789"), castagnoli); c != 0xe3069283 {
 		t.Fatalf("CRC32C is %#x", c)
@@ -37,7 +37,7 @@ func TestCRCOfTheStandard(t *testing.T) {
 	}
 }
 
-// TestTensorBoardBytes: the version record and one record of scalars, byte by byte.
+// TestTensorBoardBytes checks the version record and one record of scalars, byte by byte.
 func TestTensorBoardBytes(t *testing.T) {
 	var b bytes.Buffer
 	tb, err := NewTensorBoard(&b, noon)
@@ -45,7 +45,7 @@ func TestTensorBoardBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	version := strings.Join([]string{
-		"1800000000000000", "a37f4b22", // 24 bytes follow, and their checksum
+		"1800000000000000", "a37f4b22", // 24 bytes follow; and the checksum of this length
 		"09", "00002040fc54d941", // wall_time = 1700000000.5
 		"1a0d", hex.EncodeToString([]byte("brain.Event:2")), // file_version
 	}, "")

@@ -32,7 +32,7 @@ type Prometheus struct {
 	evalAccuracy prometheus.Gauge
 	reported     *prometheus.GaugeVec
 	apart        prometheus.Gauge
-	shown        map[prometheus.Collector]bool // metrics that appeared later
+	shown        map[prometheus.Collector]bool // metrics that have had a value
 }
 
 // total is a counter for a quantity whose sum is known.
@@ -49,7 +49,7 @@ func (t *total) reach(sum float64) {
 	}
 }
 
-// byWorker is a value of each worker, and their sum, either as gauges or as counters. The fields of the other kind are
+// byWorker is a value of each worker and their sum, either as gauges or as counters. The fields of the other kind are
 // not used.
 type byWorker struct {
 	gauges   *prometheus.GaugeVec
@@ -62,7 +62,7 @@ type byWorker struct {
 // NewPrometheus makes the metrics with these labels (model, run). Metrics by worker also have the worker's labels.
 func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 	p := &Prometheus{registry: prometheus.NewRegistry(), workers: workers, shown: map[prometheus.Collector]bool{}}
-	// Metrics that appear with their first value, because a 0 would look like a measurement.
+	// These metrics appear with their first value, because a 0 would look like a measurement.
 	laterGauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
 	}
@@ -129,7 +129,7 @@ func (p *Prometheus) labels(worker int) []string {
 	return []string{strconv.Itoa(worker), at.Host, at.Stage}
 }
 
-// take sets a value for each worker, and for all.
+// take sets the value of each worker, and the sum of all.
 func take[T int64 | float64](p *Prometheus, b *byWorker, values []T) {
 	sum := 0.0
 	for w, v := range values {

@@ -128,8 +128,8 @@ func (t *TensorBoard) record(payload []byte) error {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maskedCRC returns the CRC32C of b, rotated and offset. So a checksum of data that contains checksums differs from
-// those.
+// maskedCRC returns the CRC32C of b, rotated and offset. So the checksum of data that contains checksums differs from
+// the checksums in it.
 func maskedCRC(b []byte) uint32 {
 	c := crc32.Checksum(b, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

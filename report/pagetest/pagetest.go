@@ -51,7 +51,8 @@ type page struct {
 	rows     map[string][2]string // predicted and measured, by name of the row
 }
 
-// Agree fails the test wherever the page contradicts itself. samples is the samples of a step; 0: not known.
+// Agree fails the test wherever the page contradicts itself or the Timeline. samples is the number of samples of a
+// step; 0 means that it is not known.
 func Agree(t testing.TB, p *browsertest.Page, measured *trace.Timeline, samples int) {
 	t.Helper()
 	g := &page{TB: t, Page: p, measured: measured}
@@ -70,7 +71,8 @@ func Agree(t testing.TB, p *browsertest.Page, measured *trace.Timeline, samples 
 	g.words()
 }
 
-// Value parses a number with its unit, as pages write it, in seconds, bytes, or without conversion.
+// Value parses a number with its unit, as pages write it. Times are in seconds, memory in bytes, other units as
+// written.
 func Value(t testing.TB, text string) float64 {
 	t.Helper()
 	digits, unit, _ := strings.Cut(text, " ")
@@ -83,7 +85,7 @@ func Value(t testing.TB, text string) float64 {
 	return x * times
 }
 
-// tiles checks that tiles have the values of the table.
+// tiles checks that tiles have the same values as the table.
 func (g *page) tiles() {
 	tiles := 0
 	for _, c := range g.Texts(".card") {
@@ -115,8 +117,8 @@ func (g *page) tiles() {
 	}
 }
 
-// bubbles checks bubbles with the formula of the footer, from step and busy times. It does so for the predicted
-// step, for the mean step of a stream, and otherwise for the median bubble of the measured steps.
+// bubbles checks bubbles with the formula of the footer, from step and busy times. It checks the predicted step. It
+// also checks the mean step of a stream, or else the median bubble of the measured steps.
 func (g *page) bubbles(samples int) {
 	if footer := g.Text("document.querySelector('footer').textContent"); !strings.Contains(footer,
 		"A step's bubble is 1 − sum of computing ÷ (workers × step)") {
@@ -157,7 +159,7 @@ var (
 		`(?: \(steps overlap; [^)]*\))?\.(?: Peak memory .*)?$`)
 )
 
-// window returns which steps the page says its measured numbers cover, and which average they are. If the page says
+// window returns which steps the measured numbers cover, as the page says, and which average they are. If the page says
 // nothing, it returns all steps and no average.
 func (g *page) window() (first, last int, average string) {
 	last = math.MaxInt
@@ -192,8 +194,8 @@ func (g *page) medianBubble(first, last int) float64 {
 	return (bubbles[(n-1)/2] + bubbles[n/2]) / 2
 }
 
-// drawnStep compares the page's text on the drawn step with the step itself. It compares the numbers of its boxes
-// with those of the predicted step.
+// drawnStep compares the page's text on the drawn step with the step itself. It also compares the micro-batches of the
+// drawn step with those of the predicted step.
 func (g *page) drawnStep() {
 	said := g.Texts("#shown li")
 	m := shown.FindStringSubmatch(said[len(said)-1])
@@ -265,8 +267,8 @@ func (g *page) memory() {
 	}
 }
 
-// learning compares the captions of curves with their last points, and that of steps with the tile. A single point
-// is shown as a number.
+// learning compares the captions of curves with their last points, and the caption of the steps with the tile. A single
+// point is shown as a number.
 func (g *page) learning() {
 	charts := g.Texts("#learning figure")
 	find := func(title string) string {
@@ -301,7 +303,7 @@ func (g *page) learning() {
 	}
 }
 
-// lastOf returns the number, as on the page, of the step with the last loss; 0 if the Timeline has none.
+// lastOf returns the number, as on the page, of the last step with a loss or an evaluation; 0 if the Timeline has none.
 func (g *page) lastOf(name string) int {
 	switch {
 	case g.measured == nil:
@@ -355,7 +357,7 @@ var ones = regexp.MustCompile(`(^|[^\d.,–-])1 (worker|step|stage|plan|pipeline
 // words checks that counts of one have a singular, and that no number is NaN.
 func (g *page) words() {
 	text := g.Text("document.querySelector('main').innerText")
-	text = strings.ReplaceAll(text, "micro-batches in flight", "") // it follows the number of a worker
+	text = strings.ReplaceAll(text, "micro-batches in flight", "") // here the number before the word is that of a worker
 	if wrong := ones.FindString(text); wrong != "" {
 		g.Errorf("the page says %q", wrong)
 	}

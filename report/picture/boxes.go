@@ -9,11 +9,11 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Boxes draws computations as boxes with their names. A slot is as long as the shortest computation, and takes a
-// fixed number of columns. If the drawing is wider than the screen, it shows the beginning and ends with "…".
+// Boxes draws computations as boxes with their names. A slot is as long as the shortest computation, and takes a fixed
+// number of columns. If the drawing is wider than the screen, it shows the beginning and ends with "…".
 //
-// If computations begin or end inside slots, the drawing is not to scale: of two computations in a slot it shows the
-// longer one.
+// If computations begin or end inside slots, the drawing is not to scale: if two computations share a slot, it shows
+// the longer one.
 func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	events := f.computations(t)
 	d := &Drawing{screen: f.Screen, boxes: true, ToS: f.ToS, labels: labelsOf(events)}
@@ -77,10 +77,10 @@ func slotOf(events []*trace.Event) float64 {
 	return shortest
 }
 
-// cell is a slot of a worker, with the computation that takes most of it.
+// cell is a slot of a worker, with the computation that takes most of the slot.
 type cell struct {
 	e     *trace.Event
-	begun bool // it began in an earlier slot
+	begun bool // the computation began in an earlier slot
 	part  float64
 }
 
@@ -124,7 +124,7 @@ func (d *Drawing) row(cells []cell, wide int, drawn map[string]bool) string {
 
 // labels says how boxes are named.
 type labels struct {
-	stages, pipelines bool // named, because workers have several
+	stages, pipelines bool // boxes name these, because workers have several
 	example           string
 }
 
@@ -155,7 +155,8 @@ func labelsOf(events []*trace.Event) labels {
 	return l
 }
 
-// of returns a computation's name: "F3"; "2F3" with its stage if workers have several; "bF3" with its pipeline.
+// of returns a computation's name, such as "F3". If workers have several stages it is "2F3", if they have several
+// pipelines "bF3".
 func (l *labels) of(e *trace.Event) string {
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Clock is the unit of an axis; PerS units are a second. The zero Clock has no unit.
+// Clock is the unit of an axis. PerS of these units are a second. The zero Clock has no unit.
 type Clock struct {
 	Unit string
 	PerS float64
@@ -45,7 +45,7 @@ type Frame struct {
 
 // Drawing is a drawn Timeline.
 type Drawing struct {
-	Axis string // has the columns of the rows
+	Axis string // aligned with the columns of the rows
 	// ToS is the end of the drawing. It is less than the Frame's if there was not enough room.
 	ToS float64
 	// Columns is the width of a screen that would show all of it.
@@ -55,11 +55,11 @@ type Drawing struct {
 	Exact bool
 
 	screen terminal.Screen
-	kinds  []string // that are drawn
+	kinds  []string // the kinds that are drawn
 	boxes  bool
 	labels labels
 	rows   []string
-	aside  []string // by worker: its thread with the reference; nil if there is none
+	aside  []string // by worker: the line of its thread with the reference; nil if there is none
 }
 
 // Whole reports whether the drawing is complete.
@@ -68,7 +68,7 @@ func (d *Drawing) Whole() bool { return d.Columns <= d.screen.Columns }
 // gutter is the width of what comes before a row: the worker's number under its heading.
 const gutter = len("worker  ")
 
-// Row returns the line of a worker, and below it the line of the thread with the reference.
+// Row returns the line of a worker, and below it the line of its thread with the reference, if there is one.
 func (d *Drawing) Row(worker int) string {
 	row := fmt.Sprintf("%*d  %s\n", gutter-2, worker, d.rows[worker])
 	if d.aside != nil {
@@ -194,7 +194,7 @@ func kindsOf(events []*trace.Event) []string {
 	return kinds
 }
 
-// axis writes times above the columns. at returns the column of a time; columns is their number.
+// axis returns a line with times, to write above the columns. at returns the column of a time; columns is their number.
 func (f Frame) axis(toS float64, columns int, at func(timeS float64) int) string {
 	perS := f.Clock.perS()
 	room := max(columns, f.Screen.Columns-gutter) // the last time may extend beyond the drawing

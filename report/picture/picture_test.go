@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// step returns 1F1B with three micro-batches on two workers, worked out by hand: forwards take 1, backwards 2.
+// step returns 1F1B with three micro-batches on two workers, by hand. Forwards take 1 s and backwards 2 s.
 func step() *trace.Timeline {
 	t := &trace.Timeline{Workers: 2}
 	add := func(worker int, instruction, kind string, from, to float64) {
@@ -32,7 +32,7 @@ func step() *trace.Timeline {
 	return t
 }
 
-// TestBoxes: if there is room, everything is drawn, exact to the column; otherwise the beginning, with a note.
+// TestBoxes: if there is room, everything is drawn, exact to the column. Otherwise the beginning is drawn, with a note.
 func TestBoxes(t *testing.T) {
 	all := Boxes(step(), Frame{Screen: terminal.Screen{Columns: 60}, ToS: 11})
 	const want = "" +
@@ -55,7 +55,8 @@ func TestBoxes(t *testing.T) {
 	}
 }
 
-// TestBoxesNameStages: if workers have several stages, a box names its stage, and pipelines are letters.
+// TestBoxesNameStages: if workers have several stages, a box names its stage. If there are several pipelines, it names
+// its pipeline by a letter.
 func TestBoxesNameStages(t *testing.T) {
 	for _, c := range []struct{ first, second, want, legend string }{
 		{"0F0", "3F1", "0F0 3F1", "3F1 is stage 3, forward, micro-batch 1"},
@@ -150,7 +151,7 @@ func TestDrawingsFit(t *testing.T) {
 	})
 }
 
-// at returns the letter of what a worker does at a moment.
+// at returns the letter of the computation that a worker does at a moment.
 func at(t *trace.Timeline, worker int, timeS, endS float64) rune {
 	for _, e := range t.Events {
 		if e.Worker == worker && e.StartS <= timeS && timeS < e.EndS {

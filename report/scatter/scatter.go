@@ -24,7 +24,7 @@ import (
 // Point is a point of a series.
 type Point struct {
 	X, Y float64
-	Out  bool // beyond the bound: drawn as a cross
+	Out  bool // the point is beyond the bound, and drawn as a cross
 }
 
 // Series is points of one colour.
@@ -37,13 +37,13 @@ type Series struct {
 type Drawing struct {
 	Title, X, Y string
 	Series      []Series
-	Bound       float64 // a line at this x, or only named if it is far off; 0: none
+	Bound       float64 // a line at this x, or only a name if it is far off; 0: none
 	BoundName   string
-	Best        *Point // marked with a ring
+	Best        *Point // the point that is marked with a ring
 	BestName    string
 }
 
-// Colours that can be distinguished without colour vision (Okabe and Ito), in turn.
+// turns are colours that can be distinguished without colour vision (Okabe and Ito). Series take them in turn.
 var turns = []color.RGBA{{G: 114, B: 178, A: 255}, {R: 213, G: 94, A: 255}, {G: 158, B: 115, A: 255},
 	{R: 204, G: 121, B: 167, A: 255}, {R: 230, G: 159, A: 255}, {R: 86, G: 180, B: 233, A: 255}}
 
@@ -51,10 +51,10 @@ const (
 	wide, high vg.Length = 720, 440 // points
 	margin     vg.Length = 8
 	dot        vg.Length = 3
-	beside     vg.Length = 150 // for the legend
-	// A bound that is more than reach times as far as the last point is named, not drawn.
+	beside     vg.Length = 150 // width of the legend
+	// reach limits the bound that is drawn: one more than reach times as far as the last point is only named.
 	reach = 3
-	// alike lists fonts of the same width as the one that the drawing is laid out with, and then any other.
+	// alike lists fonts of the same width as the one with which the drawing is laid out, and then any other.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/report/scatter"
 )
 
-// A drawing is well-formed, always the same, and has a shape for each point, the bound and names.
+// A drawing is well-formed and always the same. It has a shape for each point, the bound, and names.
 func TestDrawing(t *testing.T) {
 	d := &scatter.Drawing{Title: "steps & memory", X: "GiB", Y: "s", Bound: 80, BoundName: "memory"}
 	d.Series = []scatter.Series{
@@ -46,7 +46,7 @@ func TestDrawing(t *testing.T) {
 	}
 }
 
-// A bound far off does not press the points together: it is named and not drawn.
+// A bound that is far off is named and not drawn, so that the points keep their distances.
 func TestABoundThatIsFarIsNamed(t *testing.T) {
 	d := &scatter.Drawing{Bound: 31, BoundName: "memory"}
 	d.Series = []scatter.Series{{Points: []scatter.Point{{X: 10, Y: 1}}}}
