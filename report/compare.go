@@ -272,7 +272,7 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 // Recent is how many last steps the numbers of a running run cover.
 const Recent = 64
 
-// CompareRecent is CompareOver for the last Recent steps that a run has reported, without skipping any.
+// CompareRecent does the same as CompareOver for the last Recent steps that a run has reported. It skips none of them.
 func CompareRecent(in Inputs) ([]Comparison, string, error) {
 	in.Took, in.Skip = in.Took[max(0, len(in.Took)-Recent):], -1
 	return CompareOver(in)

@@ -34,7 +34,7 @@ func (u Unit) Format(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// text formats one side of a comparison; if it is unknown, as a dash.
+// text formats one side of a comparison. An unknown side is a dash.
 func (c *Comparison) text(x *float64) string {
 	if x == nil {
 		return "–"

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// host is one of the hosts of a Timeline's workers.
+// host is the host of some of a Timeline's workers.
 type host struct {
 	Name      string
 	Processes []int

@@ -56,7 +56,7 @@ type curve struct {
 	Y []float64 `json:"y"`
 }
 
-// add adds the value of a step, which counts from 0.
+// add adds the value of the step with this index.
 func (c *curve) add(step int, y float64) {
 	c.X, c.Y = append(c.X, trace.StepNumber(step)), append(c.Y, y)
 }
@@ -135,7 +135,6 @@ func kindsInOrder() []string {
 	return append(first, then...)
 }
 
-// pageDataOf collects the data that the scripts draw.
 func pageDataOf(in Inputs) pageData {
 	d := pageData{Predicted: []panel{}, Measured: []panel{}}
 	for _, c := range trace.Causes {
@@ -286,7 +285,6 @@ func thinned[T any](all []T, most int, of func(T) float64) []T {
 // mostPoints is the maximal number of points of a curve over steps, more than a screen's width.
 const mostPoints = 4000
 
-// point is a point of a curve.
 type point struct {
 	x int
 	y float64

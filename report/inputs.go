@@ -270,7 +270,6 @@ func (s shownStep) apart() string {
 	return fmt.Sprintf(", %.1f %% %s", off, word)
 }
 
-// compute computes the values of both sides.
 func (in Inputs) compute() *sides {
 	var s sides
 	s.predicted, s.measured = in.bothNumbers()

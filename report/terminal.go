@@ -283,7 +283,6 @@ func (d *drawing) hosts() {
 	}
 }
 
-// stragglers lists the stragglers of the run.
 func (d *drawing) stragglers() {
 	all := stragglers(d.in)
 	if all == nil {

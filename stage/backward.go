@@ -92,7 +92,7 @@ func (s *Stage) gathered(l int) error {
 	return s.Gathered(l)
 }
 
-// goBack does Backward, or BackwardInput if left is not nil.
+// goBack does the work of Backward, or of BackwardInput if left is not nil.
 func (s *Stage) goBack(id int, given Tensors, weight float64, left *half) (Tensors, error) {
 	b := &way{grads: Tensors{}, weight: weight, half: left, gathered: s.gathered}
 	defer b.grads.Free()

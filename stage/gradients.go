@@ -22,7 +22,7 @@ type Gradients struct {
 	exchanged bool // the gradients in hand had been set aside; the leaves gather those of another update
 }
 
-// gathersFor prepares for a backward through a version.
+// gathersFor makes the gradients gather on the leaves of a version, for a backward through it.
 func (g *Gradients) gathersFor(version int) error {
 	g.summed = false
 	return g.gatherOn(version)

@@ -39,7 +39,6 @@ func (p *Param) Gradient() engine.Tensor { return p.Uses[0].grad }
 
 func (p *Param) learned() bool { return !p.Buffer && !p.Frozen }
 
-// free frees p's tensors.
 func (p *Param) free() {
 	for _, u := range p.Uses {
 		if u.leaf != p.Value {

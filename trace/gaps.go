@@ -113,7 +113,7 @@ func newResolver(t *Timeline) *resolver {
 	return r
 }
 
-// negligible is a time that is only rounding and not a gap, in seconds; clocks count nanoseconds.
+// negligible is the longest time, in seconds, that counts as rounding and not as a gap. Clocks count nanoseconds.
 const negligible = 2e-9
 
 func (r *resolver) gaps(worker int) []Gap {

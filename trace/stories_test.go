@@ -16,7 +16,6 @@ func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld holds the Timeline that the story works on.
 type storyWorld struct{ t *trace.Timeline }
 
 // Do implements storytest.World.

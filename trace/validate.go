@@ -101,7 +101,6 @@ func (t *Timeline) checkSteps() error {
 	return nil
 }
 
-// checkEvaluations checks the results of evaluations.
 func (t *Timeline) checkEvaluations() error {
 	for i, e := range t.Evaluations {
 		if !finite(e.Loss) || e.Samples < 0 || e.Correct < 0 || e.Correct > e.Samples {

@@ -179,7 +179,6 @@ func move(from, to string, names []string) error {
 	return nil
 }
 
-// removeEmpty deletes a folder if it is empty.
 func removeEmpty(dir string) error {
 	left, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || len(left) > 0 {

@@ -101,7 +101,6 @@ func ReadParts(dir string) (*Run, error) {
 	return r, nil
 }
 
-// read reads the files of a part.
 func (p *Part) read() error {
 	var prof *profile.Profile
 	err := errors.Join(file(&p.Start, p.Dir, StartName, starts.Read), file(&p.Plan, p.Dir, PlanName, plan.Read),

@@ -111,7 +111,6 @@ func (f *Follower) readReport() (more bool) {
 	return true
 }
 
-// readLayers reads the names of the layers from a profile.
 func (a *about) readLayers(path string) error {
 	p, err := profile.Read(path)
 	if err != nil {
@@ -123,7 +122,6 @@ func (a *about) readLayers(path string) error {
 	return nil
 }
 
-// readCause reads why a run failed.
 func (a *about) readCause(path string) error {
 	text, err := readSmall(path)
 	if err != nil {
@@ -158,7 +156,6 @@ func (f *Follower) draw(which int, in *report.Inputs) (err error) {
 	return err
 }
 
-// readJob reads the settings.
 func (f *Follower) readJob(path string) error {
 	text, err := document.Read(path, strictyaml.MaxBytes)
 	if err != nil {
@@ -210,7 +207,6 @@ const (
 	silentSteps = 20
 )
 
-// state returns the state of a run.
 func (f *Follower) state(now time.Time) string {
 	for i := len(f.happened) - 1; i >= 0; i-- {
 		switch f.happened[i].Kind {

@@ -35,7 +35,6 @@ type Shelf struct {
 	patience time.Duration // how long a page may take to read what it is sent
 }
 
-// run is one of the Shelf's runs.
 type run struct {
 	id, name, dir string
 	follower      *Follower

@@ -30,7 +30,6 @@ type has struct {
 	details, numbers, predicted, measured int
 }
 
-// fields returns the fields in order.
 func (h *has) fields() []*int {
 	return []*int{&h.replaced, &h.each, &h.whole, &h.rows, &h.heldEach, &h.heldWhole, &h.heldRows,
 		&h.details, &h.numbers, &h.predicted, &h.measured}
@@ -287,7 +286,6 @@ func (s *Shelf) leave(entered []*run) {
 	s.looking.Add(-1)
 }
 
-// sender writes events.
 type sender struct {
 	to      io.Writer
 	pack    *gzip.Writer // nil: no compression

@@ -33,7 +33,6 @@ func shelfOf(t *testing.T, paths ...string) (*Shelf, *httptest.Server) {
 	return s, server
 }
 
-// listener reads a stream.
 type listener struct {
 	t     *testing.T
 	lines *bufio.Scanner
@@ -66,7 +65,6 @@ func listen(t *testing.T, at, draw, show, id string) *listener {
 	return &listener{t, lines, id, end}
 }
 
-// next returns the next event.
 func (l *listener) next() news {
 	l.t.Helper()
 	for l.lines.Scan() {

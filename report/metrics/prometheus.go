@@ -120,7 +120,6 @@ func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 	return p
 }
 
-// labels returns the labels of a worker.
 func (p *Prometheus) labels(worker int) []string {
 	var at Worker
 	if worker < len(p.workers) {

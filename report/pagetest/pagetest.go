@@ -34,7 +34,6 @@ type curve struct {
 	Y []float64
 }
 
-// step is a drawn step.
 type step struct {
 	Events struct {
 		Text         []string
@@ -42,7 +41,6 @@ type step struct {
 	}
 }
 
-// page is a page that is checked.
 type page struct {
 	testing.TB
 	*browsertest.Page

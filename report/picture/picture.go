@@ -183,7 +183,6 @@ func (f Frame) computations(t *trace.Timeline) []*trace.Event {
 	return out
 }
 
-// kindsOf returns the kinds among events.
 func kindsOf(events []*trace.Event) []string {
 	var kinds []string
 	for _, e := range events {

@@ -17,7 +17,6 @@ func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld holds the Timeline of the story.
 type storyWorld struct{ t *trace.Timeline }
 
 // Do implements storytest.World.

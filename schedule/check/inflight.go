@@ -64,7 +64,7 @@ type follower struct {
 	prints  []uint64 // by repetition: hash of the clocks at its sends and its end, with the repetition's shift removed
 }
 
-// following is the state of following a Program.
+// following is the state of following the lists of all workers.
 type following struct {
 	p        *schedule.Program
 	workers  []follower

@@ -224,8 +224,8 @@ func TestInFlightIsReached(t *testing.T) {
 	}
 }
 
-// TestInFlightOfFamilies: InFlight, which does not follow every repetition, gives the same result as a play of all
-// of them.
+// TestInFlightOfFamilies: InFlight does not follow every repetition, but gives the same result as a play of all of
+// them.
 func TestInFlightOfFamilies(t *testing.T) {
 	tried := 0
 	for _, f := range family.All() {

@@ -88,7 +88,7 @@ func (l *list) forward(in schedule.Instruction) error {
 	return nil
 }
 
-// backward checks that a B or I has its forward and the gradient it starts from.
+// backward checks that a B or I has its forward and the gradient from which it starts.
 func (l *list) backward(in schedule.Instruction) error {
 	if missing, ok := l.unvalidated(in); ok {
 		return fmt.Errorf("an update that is taken back is made again from the gradients that this would add to: "+

@@ -22,7 +22,6 @@ func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }
 
-// storyWorld holds the Program that the story works on.
 type storyWorld struct {
 	p *schedule.Program
 }

@@ -341,7 +341,6 @@ func TestRepeatedForEver(t *testing.T) {
 	}
 }
 
-// endless is a Reader that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {

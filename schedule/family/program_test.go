@@ -87,7 +87,7 @@ func TestRegisterProgramRefuses(t *testing.T) {
 	if err := RegisterProgram(p); err == nil || !strings.Contains(err.Error(), `"1f1b"`) {
 		t.Errorf("a family's name: %v", err)
 	}
-	for _, name := range []string{"GPipe", "Sno", "PipeDream", ""} { // names that mean another order in a plan
+	for _, name := range []string{"GPipe", "Sno", "PipeDream", ""} { // names that a plan understands in another way
 		if p.Name = name; RegisterProgram(p) == nil {
 			t.Errorf("a program is called %q", name)
 			families.Remove(name)

@@ -51,9 +51,9 @@
 // ready receives directly before it and the sends directly after it. A worker is in the queue of its pool while it
 // lacks a core and nothing else, up to the end of that computation. It joins when all its receives have arrived, or
 // when it gives its token back before a computation that could start. It gives the token back once the computation is
-// Done and its head is the next computation, a receive, or waits. A receive that has arrived is taken without a token
-// while another one before the same computation is missing. The token names the processor: the worker's last one if
-// that is free.
+// Done, and its head is another computation, a receive, or an instruction that cannot start yet. While a receive before
+// a computation has not arrived, the receives that have arrived are taken without a token. The token names the
+// processor: the worker's last one if that is free.
 //
 // # Slots
 //
@@ -86,16 +86,16 @@
 // Rollback(k) refuses the update of minibatch k (post-validation). The caller tells a Local while it executes its first
 // PV of k, and no earlier. Everything of a later minibatch after that PV is skipped, with one exception. Receives take
 // and drop (Dropping, Messages) exactly the messages whose sends come before the first PV of k in their sender's list:
-// those were sent, and no others will be. Check demands that what a receive before a worker's first PV of k takes was
-// sent before the sender's first PV of k. So a worker that has not yet learned of the refusal does not wait for one
-// that has.
+// those were sent, and no others will be. Check demands this of a message that a worker receives before its own first
+// PV of k: it was sent before the sender's first PV of k. So a worker that has not yet learned of the refusal does not
+// wait for one that has.
 //
 // The remaining instructions do not deadlock. Take an execution of the whole Program (Check has one) and leave the
-// skipped instructions out. A kept receive's messages come from kept sends. Under Limit both have the same minibatch;
-// under Rollback it is the rule itself, or Check's. A kept collective's members are all kept, since they have one
-// minibatch. A kept U or PV waits only for its worker's own kept collectives. All workers keep a drain. So each kept
-// instruction finds what it needs, in the same order. No edge ever has more untaken messages than before, so the slots
-// are still enough.
+// skipped instructions out. A kept receive's messages come from kept sends. Under Limit this is so because both have
+// the same minibatch. Under Rollback it follows from the rule for receives, or from what Check demands. A kept
+// collective's members are all kept, since they have one minibatch. A kept U or PV waits only for its worker's own kept
+// collectives. All workers keep a drain. So each kept instruction finds what it needs, in the same order. No edge ever
+// has more untaken messages than before, so the slots are still enough.
 //
 // # Drains
 //
