@@ -19,7 +19,7 @@ type Numbers struct {
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
-	Bubble           float64   `json:"bubble"` // of one step, 1 - sum(busy_s) / (workers x step_s)
+	Bubble           float64   `json:"bubble"` // the bubble of one step: 1 - sum(busy_s) / (workers x step_s)
 	BusyS            []float64 `json:"busy_s"`
 	PeakBytes        []int64   `json:"peak_bytes"`
 	PeakActivations  []int     `json:"peak_activations"`
@@ -234,7 +234,7 @@ const (
 type Comparison struct {
 	Name      string   `json:"name"`
 	Worker    int      `json:"worker"`            // -1: the whole pipeline
-	Process   *int     `json:"process,omitempty"` // of the worker, in a run of several processes
+	Process   *int     `json:"process,omitempty"` // the worker's process, in a run of several processes
 	Host      string   `json:"host,omitempty"`
 	Unit      Unit     `json:"unit"`
 	Predicted *float64 `json:"predicted"` // null without a prediction

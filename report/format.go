@@ -23,7 +23,7 @@ func (u Unit) Format(x float64) string {
 	case UnitMicroBatch:
 		return strconv.FormatFloat(x, 'f', -1, 64)
 	case UnitPerSecond:
-		return terminal.Number(x, 4) // as in explanations of plans
+		return terminal.Number(x, 4) // the same digits as in explanations of plans
 	}
 	switch {
 	case x >= 99.95:

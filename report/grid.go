@@ -97,7 +97,7 @@ func (g *Grid) view() (*gridView, error) {
 	}
 	shortest := math.Inf(1)
 	for _, e := range events {
-		if e.Kind != "U" && e.Lane != trace.Beside { // updates are narrow in any drawing
+		if e.Kind != "U" && e.Lane != trace.Beside { // updates may be narrow in any drawing
 			shortest = min(shortest, e.EndS-e.StartS)
 		}
 	}

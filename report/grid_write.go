@@ -61,7 +61,7 @@ type gridPart struct {
 const (
 	wideSlice, wideLabels   = 1080.0, 106.0
 	phoneSlice, phoneLabels = 316.0, 26.0
-	mostOnPhone             = 4000 // boxes; a page then has them twice
+	mostOnPhone             = 4000 // number of boxes; a page has up to that many twice
 )
 
 // slices cuts a drawing into equal parts, each at most this wide.

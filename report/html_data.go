@@ -20,13 +20,13 @@ type pageData struct {
 	Causes     []causeName `json:"causes"`
 	Kinds      []kindName  `json:"kinds"`
 	Losses     curve       `json:"losses"`
-	LossMeans  *curve      `json:"loss_means,omitempty"` // if there are more losses than are drawn
+	LossMeans  *curve      `json:"loss_means,omitempty"` // means of losses, if there are more losses than are drawn
 	EvalLosses curve       `json:"eval_losses"`
 	Accuracies curve       `json:"accuracies"`
 	// Reported holds the model's outputs besides its loss, by name.
 	Reported    map[string]*curve `json:"reported,omitempty"`
 	Apart       curve             `json:"reference_apart"`
-	PeakBytes   [2][]int64        `json:"peak_bytes"` // of the whole run: predicted, measured
+	PeakBytes   [2][]int64        `json:"peak_bytes"` // peaks of the whole run: predicted, measured
 	PeakTexts   []string          `json:"peak_texts"` // both sides as text, by worker
 	StageLabels []string          `json:"stage_labels"`
 	Groups      []group           `json:"groups"`          // workers by host, in the order of rows
@@ -64,7 +64,7 @@ func (c *curve) add(step int, y float64) {
 // stepCurve is the times of steps in nanoseconds, and the values of the tile of step times: their number and their
 // prediction.
 type stepCurve struct {
-	X           []int   `json:"x"` // StepNumbers, like First and Last
+	X           []int   `json:"x"` // StepNumbers; so are First and Last
 	Y           []int64 `json:"y"`
 	First       int     `json:"first"` // first of the steps that the tile's numbers cover
 	Last        int     `json:"last"`

@@ -28,7 +28,7 @@ type panel struct {
 type eventColumns struct {
 	Text    []string `json:"text"`
 	Worker  []int    `json:"worker"`
-	Compute []int    `json:"compute"` // 1: on the compute lane
+	Compute []int    `json:"compute"` // 1 means that the event is on the compute lane
 	Start   []int64  `json:"start"`
 	Length  []int64  `json:"length"`
 	Bytes   []int64  `json:"bytes"`

@@ -26,7 +26,7 @@ type stageRow struct {
 	Layers, Names   string
 	Workers         string
 	Warmup          string
-	Recompute       string // "": none
+	Recompute       string // "" if the stage does not recompute
 	Busy, Predicted string
 	Columns         []layerColumn
 	Weights         string // "" if there is only one version

@@ -47,7 +47,7 @@ type Card struct {
 	Value      string `json:"value"`
 	Was        string `json:"was"`                  // "predicted 77.7 ms", or whether the value is predicted or measured
 	Difference string `json:"difference,omitempty"` // empty if one side is unknown
-	Off        int    `json:"off"`                  // rating of the difference, 0 to 2: Meanings
+	Off        int    `json:"off"`                  // rating of the difference, 0 to 2 (Meanings)
 }
 
 // numberRow is one Comparison as text.
@@ -64,7 +64,7 @@ type processRow struct {
 
 // shareRow shows how one worker's time in the step is divided.
 type shareRow struct {
-	Host   string // at the first worker of each host, if there are several
+	Host   string // the host's name at its first worker, if there are several hosts
 	Worker string
 	Bars   []shareBar
 }

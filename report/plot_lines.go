@@ -12,7 +12,7 @@ import (
 type Lines struct {
 	Title  string
 	XLabel string
-	Unit   Unit // of Y; UnitBytes has ticks at powers of two
+	Unit   Unit // unit of Y; UnitBytes has ticks at powers of two
 	Series []Series
 	Target *float64 // a target value; nil: none
 	Zero   bool     // Y begins at 0, as bytes always do

@@ -181,7 +181,7 @@ func TestPerfettoSaysWhatTheTimelineSays(t *testing.T) {
 
 func TestChromeJSONIsValidAndNested(t *testing.T) {
 	p := tracetest.TwoStages()
-	p.TransferS = .2 // longer than a forward: transfers overlap
+	p.TransferS = .2 // this is longer than a forward, so that transfers overlap
 	tl := p.Timeline()
 	for i := range tl.Events {
 		tl.Events[i].StartS -= .5 // a Timeline may begin before its zero

@@ -10,7 +10,7 @@ type Cursor struct {
 	at     int
 	list   List        // list of the current part
 	micro  int32       // what to add to a micro-batch id of the part to make it absolute
-	mini   int32       // what to add to a minibatch id
+	mini   int32       // what to add to a minibatch id of the part to make it absolute
 	in     Instruction // the current instruction, with absolute ids, kept because callers ask for it several times
 }
 

@@ -35,7 +35,7 @@ func ReadJSON(r io.Reader) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schedule: program JSON, byte %d: %w", len(text), err)
 	}
-	if n := bytes.Count(text, []byte("[")); n > maxLists { // each takes memory, even an empty one
+	if n := bytes.Count(text, []byte("[")); n > maxLists { // each list takes memory, even an empty one
 		return nil, fmt.Errorf("schedule: program JSON has %d lists; a program has %d at most", n, maxLists)
 	}
 	f := programFile{Program: &Program{}}

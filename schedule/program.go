@@ -42,7 +42,7 @@ type Program struct {
 	Workers      int         `json:"workers"`
 	Placement    [][][]int   `json:"placement"`     // [pipeline][stage] -> workers, by replica
 	Replication  Replication `json:"replication"`   // how replicas of a stage share micro-batches
-	MicroBatches int         `json:"micro_batches"` // in one repetition of the body
+	MicroBatches int         `json:"micro_batches"` // number of micro-batches in one repetition of the body
 	Period       int         `json:"period"`        // minibatches (updates) in one repetition
 	Repeat       int         `json:"repeat"`        // repetitions of the body
 	Weights      Policy      `json:"weights"`
@@ -67,7 +67,7 @@ type Program struct {
 	// its list, and does not take what is ready first. Under elastic averaging the reference beside the pipelines is
 	// then updated where the lists say.
 	InOrder  bool `json:"in_order,omitempty"`
-	Lowered  bool `json:"lowered"` // transfers, collectives and updates are in
+	Lowered  bool `json:"lowered"` // transfers, collectives and updates have been added
 	Prologue Part `json:"prologue"`
 	Body     Part `json:"body"`
 	Epilogue Part `json:"epilogue"`

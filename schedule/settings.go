@@ -11,7 +11,7 @@ import (
 // Settings is the input of a family.
 type Settings struct {
 	Placement    [][]int          // stage -> workers, by replica
-	MicroBatches int              // M, in one step
+	MicroBatches int              // number of micro-batches in one step (M)
 	Warmup       []int            // K_i by stage; nil lets the family choose
 	Recompute    []plan.Recompute // by stage; nil means never
 	Replication  Replication

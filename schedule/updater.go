@@ -47,7 +47,7 @@ type UpdateWork uint8
 const (
 	StepWork UpdateWork = iota // the optimizer's step
 	PullWork                   // the optimizer's step, and the pull of a pipeline towards its reference
-	TakeWork                   // adding one pipeline's step to a reference
+	TakeWork                   // the addition of one pipeline's step to a reference
 )
 
 // UpdateCost is the memory that a U or a PV needs and leaves, in copies of what its stage has. "Whole" means

@@ -132,7 +132,7 @@ type way struct {
 	grads    Tensors
 	weight   float64
 	half     *half                 // collects the weights' half of the layers; nil: whole backwards
-	gathered func(layer int) error // is called after each layer of a whole backward
+	gathered func(layer int) error // called after each layer of a whole backward
 }
 
 // run computes the backward of all layers, segment by segment.

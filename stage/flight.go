@@ -12,9 +12,9 @@ import (
 type Micro struct {
 	ID             int // connects the micro-batch's forward and its backward
 	Step           int
-	Index          int // within the step
+	Index          int // number of the micro-batch within the step
 	FirstRow, Rows int // of the replica's slice: where it begins in the micro-batch, and its length
-	Version        int // of the weights, for forward and backward
+	Version        int // version of the weights, for forward and backward
 }
 
 // Tensors holds tensors by the number of their value.

@@ -22,7 +22,7 @@ type Param struct {
 	Uses    []Use       // in layer order
 	Owned   bool        // its owner is on this stage, which saves it
 	Shared  bool        // layers outside of this stage use it too
-	before  int         // updates before this stage was made
+	before  int         // updates that the parameter had before this stage was made
 	rows    *model.Rows // its rows of the whole parameter, if its layer is divided; nil: all
 }
 

@@ -148,7 +148,7 @@ func (v *Versions) keep() error {
 	return nil
 }
 
-// copyParam gives p a copy of its value to go on with. fresh maps each old leaf to its new one.
+// copyParam makes a copy of p's value its newest value. fresh maps each old leaf to its new one.
 func (v *Versions) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) error {
 	dev := v.c.Device
 	m := dev.Begin()

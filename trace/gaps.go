@@ -21,7 +21,7 @@ const (
 	WaitMessage  Cause = "message"  // one of the three above; the clocks of two processes cannot tell which
 	WaitReduce   Cause = "reduce"   // a collective: gradients of replicas, tied gradients, the norm
 	WaitCore     Cause = "core"     // other workers held every core
-	WaitDrain    Cause = "drain"    // other workers had not reached the drain yet
+	WaitDrain    Cause = "drain"    // not all workers had reached the drain yet
 	Saving       Cause = "saving"   // the worker wrote a checkpoint
 	Between      Cause = "between"  // nothing was recorded between two instructions
 	Finished     Cause = "finished" // the worker had done all its work; others had not

@@ -39,7 +39,7 @@ type Event struct {
 	Worker      int     `json:"worker"`
 	Lane        Lane    `json:"lane"`
 	Instruction string  `json:"instruction"` // its text, with absolute ids
-	Kind        string  `json:"kind"`        // F, B, SF, ...
+	Kind        string  `json:"kind"`        // letters of its kind: F, B, SF, ...
 	Step        int     `json:"step"`
 	ReadyS      float64 `json:"ready_s"` // when the worker reached it: all instructions before it in the list had ended
 	StartS      float64 `json:"start_s"`
@@ -54,7 +54,7 @@ type Event struct {
 const (
 	ByCore  = "core"  // all cores were computing for other workers
 	ByLink  = "link"  // another transfer was on the link
-	ByDrain = "drain" // other workers had not reached the drain yet
+	ByDrain = "drain" // not all workers had reached the drain yet
 )
 
 // Lane is the part of a worker that an event occupies.

@@ -39,7 +39,7 @@ type Part struct {
 	LayerNames []string   // the model's, in order
 	LayerS     []float64  // seconds that a micro-batch takes in each layer, on the profile's first device type; nil: not known
 	Simulated  *trace.Timeline
-	Measured   *trace.Timeline // without the steps from End on; nil if the part was killed
+	Measured   *trace.Timeline // the run's Timeline without the steps from End on; nil if the part was killed
 }
 
 // Read reads a run's folder. Only its plan must exist.

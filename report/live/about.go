@@ -26,7 +26,7 @@ type about struct {
 	plan      *plan.Plan
 	layers    []string
 	cause     string   // why it failed, from error.json
-	report    bool     // it has ended and left its Timeline
+	report    bool     // the run has ended and left its Timeline
 	ended     *numbers // numbers of the run's report; nil: none
 }
 
@@ -238,7 +238,7 @@ func (f *Follower) state(now time.Time) string {
 // Work of a running run after a step, before the next one or the end.
 const (
 	evaluates = "evaluating"
-	ends      = "ends" // it evaluates, saves and writes its report
+	ends      = "ends" // the run evaluates, saves and writes its report
 )
 
 // due returns what a run does after its last step, according to its job: an evaluation, or its end. It returns "" if
@@ -278,7 +278,7 @@ type summary struct {
 	Left     []float64 `json:"left,omitempty"`
 	Samples  int64     `json:"samples,omitempty"`
 	AtS      float64   `json:"at"`
-	Loss     *float64  `json:"loss,omitempty"` // of the last step
+	Loss     *float64  `json:"loss,omitempty"` // loss of the last step
 	Held     *float64  `json:"held,omitempty"` // loss of the last evaluation
 	Accuracy *float64  `json:"accuracy,omitempty"`
 	// Reported holds the model's own values at the last evaluation, by name.

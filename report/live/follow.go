@@ -60,7 +60,7 @@ type Follower struct {
 
 // stepData is the data for drawing the steps of a Timeline.
 type stepData struct {
-	json  []byte // as from report.StepData; nil: none
+	json  []byte // the result of report.StepData; nil: none
 	shown int    // how often json has changed
 }
 
@@ -68,7 +68,7 @@ type stepData struct {
 type clock struct {
 	begins      []time.Time // start of the run, and of each resumed part
 	paused      time.Duration
-	first, last time.Time // of a step or an evaluation
+	first, last time.Time // when the first and the last step or evaluation was done
 }
 
 // now has the values of the last step.

@@ -96,7 +96,7 @@ func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	add(t, path, strings.Repeat("x", longestLine+2))
 	f.Poll(true)
 	add(t, path, "yy\n"+stepLine(3, 4))
-	for range 2 { // it is still reported, and the rest is not another line
+	for range 2 { // the error is still reported, and the rest of the line is not another line
 		f.Poll(true)
 		if said := f.wrong["metrics.jsonl"]; !strings.Contains(said, "line 8 is longer than") || f.bad[0] != 4 ||
 			f.now.Step != 4 {
@@ -119,7 +119,7 @@ func TestAFileThatIsReplacedIsReadAnew(t *testing.T) {
 		t.Errorf("trimmed: %+v", f.now)
 	}
 	replaced = f.replaced
-	write(t, path, stepLine(0, 10)) // shorter, in place
+	write(t, path, stepLine(0, 10)) // a shorter text, in the same file
 	if f.Poll(true); f.now.Step != 1 || f.replaced == replaced {
 		t.Errorf("shorter: %+v", f.now)
 	}

@@ -156,7 +156,7 @@ func TestAPageHasWhatItIsSent(t *testing.T) {
 	pages := []*tab{{drawn: map[string]map[string]string{}}, {drawn: map[string]map[string]string{}}}
 	now := time.Now()
 	poll := func() {
-		now = now.Add(time.Hour) // everything is due
+		now = now.Add(time.Hour) // every run is due to be read
 		s.poll(now)
 	}
 	away, shown := "", 0

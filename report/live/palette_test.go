@@ -40,7 +40,7 @@ func TestRunsHaveColoursOfTheirOwn(t *testing.T) {
 	if len(all) != 16 {
 		t.Fatalf("%d colours of runs; 8 of each theme are known", len(all))
 	}
-	for theme, ground := range []float64{1, .0103} { // --surface: #ffffff and #161a22
+	for theme, ground := range []float64{1, .0103} { // luminance of --surface: #ffffff and #161a22
 		var at [][3]float64
 		for k, m := range all[8*theme : 8*theme+8] {
 			var r, g, b uint8

@@ -14,7 +14,7 @@ type series struct {
 	parts   []part
 }
 
-// part is several consecutive rows.
+// part summarises several consecutive rows of a series.
 type part struct {
 	rows     int
 	from, to int     // steps, counted from 1

@@ -41,7 +41,7 @@ type run struct {
 	wanted        int // streams that show its curves
 	drawn         int // streams that show only this run
 	seen          time.Time
-	round         int // round of the Shelf in which it last changed; 0: nothing is known yet
+	round         int // round of the Shelf in which the run last changed; 0: nothing is known yet
 	told          summary
 	named         bool // the caller has given the run: it stays even if its folder is missing
 }

@@ -79,9 +79,9 @@ func parseCursor(text string) cursor {
 
 // news is the content of one event.
 type news struct {
-	NowS    float64   `json:"now"` // Unix time in seconds, by the clock of the events
+	NowS    float64   `json:"now"` // Unix time in seconds, by the clock that the events use
 	Runs    []summary `json:"runs,omitempty"`
-	All     bool      `json:"all,omitempty"`  // Runs is complete
+	All     bool      `json:"all,omitempty"`  // Runs has all runs
 	Full    int       `json:"full,omitempty"` // number of runs shown, if there are more
 	Drawn   []drawn   `json:"drawn,omitempty"`
 	Details []details `json:"details,omitempty"`

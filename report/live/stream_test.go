@@ -36,7 +36,7 @@ func shelfOf(t *testing.T, paths ...string) (*Shelf, *httptest.Server) {
 type listener struct {
 	t     *testing.T
 	lines *bufio.Scanner
-	id    string // of the last event
+	id    string // ID of the last event
 	end   func()
 }
 

@@ -8,14 +8,14 @@ import (
 // StepValues is the values of one step of a running run. Unknown fields are 0 or nil, and sinks leave them out.
 type StepValues struct {
 	Time             time.Time `json:"time"`
-	Step             int       `json:"step"` // from 1
+	Step             int       `json:"step"` // number of the step, counted from 1
 	Loss             float64   `json:"loss"`
 	LearningRate     float64   `json:"learning_rate,omitempty"`
-	GradientNorm     float64   `json:"gradient_norm,omitempty"` // before clipping
+	GradientNorm     float64   `json:"gradient_norm,omitempty"` // norm before clipping
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
 	Bubble           float64   `json:"bubble"`
-	Samples          int64     `json:"samples,omitempty"` // seen since the run began
+	Samples          int64     `json:"samples,omitempty"` // samples seen since the run began
 	// These lists are by worker: computing time in this step, peak memory so far and memory now, and bytes sent and
 	// received since the run began.
 	BusyS         []float64 `json:"busy_s,omitempty"`
@@ -46,7 +46,7 @@ type EvaluationValues struct {
 	// Reported is the model's outputs besides its loss, by name; nil for a value that is not finite.
 	Reported map[string]*float64 `json:"evaluation_reported,omitempty"`
 	Apart    *float64            `json:"reference_apart,omitempty"` // only of elastic averaging; see trace.Evaluation
-	LeftS    []float64           `json:"left_s,omitempty"`          // as in StepValues
+	LeftS    []float64           `json:"left_s,omitempty"`          // the same as in StepValues
 }
 
 // Sink receives the values of a run as they arise. Its methods are called from one goroutine, in order of steps.

@@ -45,7 +45,7 @@ func TestTensorBoardBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	version := strings.Join([]string{
-		"1800000000000000", "a37f4b22", // 24 bytes follow; and the checksum of this length
+		"1800000000000000", "a37f4b22", // 24 bytes follow; then the checksum of this length
 		"09", "00002040fc54d941", // wall_time = 1700000000.5
 		"1a0d", hex.EncodeToString([]byte("brain.Event:2")), // file_version
 	}, "")

@@ -71,7 +71,7 @@ func (d *Drawing) SVG() ([]byte, error) {
 		axis.Label.TextStyle.Font, axis.Tick.Label.Font = sans(10), sans(9)
 	}
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(ticks)
-	legend := plot.NewLegend() // beside the plot, where it covers no point
+	legend := plot.NewLegend() // the legend is beside the plot, where it covers no point
 	legend.Top, legend.Left, legend.Padding, legend.TextStyle.Font = true, true, 2, sans(9)
 	p.Add(plotter.NewGrid())
 	least, most, far, any, out := math.Inf(1), 0.0, 0.0, false, false

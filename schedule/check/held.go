@@ -11,7 +11,7 @@ import (
 // limit. The Program must pass Check.
 func Held(p *schedule.Program, most int) error {
 	short := *p
-	short.Repeat = checkedRepeats(p) // later repetitions are all like the one before
+	short.Repeat = checkedRepeats(p) // each later repetition equals the one before it
 	for w := range short.Workers {
 		held, at := 0, -1
 		var wrong error

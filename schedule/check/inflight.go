@@ -59,7 +59,7 @@ type follower struct {
 	waits   bool             // it waits at a drain
 	body    int32            // instructions in one repetition
 	end     int32            // instructions before the epilogue
-	clear   int              // repetitions that it ends before it knows of a worker in its epilogue
+	clear   int              // repetitions that it ends before it knows that a worker has begun its epilogue
 	print   uint64
 	prints  []uint64 // by repetition: hash of the clocks at its sends and its end, with the repetition's shift removed
 }
@@ -346,7 +346,7 @@ func (f *following) steady() bool {
 		}
 		for _, t := range a.out {
 			if n := min(len(t.peaks), clear); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
-				return false // for a receiver about which its sender learns nothing
+				return false // the sender learns nothing about this receiver, so its prints do not show a change
 			}
 		}
 	}

@@ -13,7 +13,7 @@ type list struct {
 	have       map[schedule.Instruction]bool  // the instructions so far, as seen by this worker
 	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (an update with number 0)
 	settled    map[schedule.Instruction]int32 // the same for the instruction that settles the update
-	held, peak int                            // activations held, and the most so far
+	held, peak int                            // micro-batches whose activations are held now, and the most so far
 }
 
 // take notes the next instruction. It returns how many messages the instruction sends, or an error if the instruction
@@ -106,7 +106,7 @@ func (l *list) backward(in schedule.Instruction) error {
 	if in.Kind == schedule.B {
 		l.held--
 	}
-	l.gradient(in) // for I: the gradients of layers without halves
+	l.gradient(in) // an I makes the gradients of layers without halves
 	l.done[in]++
 	return nil
 }

@@ -12,10 +12,10 @@ import (
 // tally follows each list of a Program in order, and counts what the instructions make and use.
 type tally struct {
 	p         *schedule.Program
-	done      map[schedule.Instruction]int // computations
+	done      map[schedule.Instruction]int // how often each computation is done
 	updates   map[schedule.Instruction]int
-	validated map[schedule.Instruction]int // PV
-	saves     map[schedule.Instruction]int // CK
+	validated map[schedule.Instruction]int // how often each PV is done
+	saves     map[schedule.Instruction]int // how often each CK is done
 	// latest holds the gradient of the highest micro-batch so far, by stage (as a B with number 0).
 	latest map[schedule.Instruction]schedule.Instruction
 	end    int32                 // one more than the last micro-batch trained on

@@ -59,7 +59,7 @@ func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	out := csv.NewWriter(w)
 	for _, worker := range slices.Compact(workers) {
 		var cells []string
-		var list schedule.List // empty where a part leaves out its last lists
+		var list schedule.List // the list is empty if a part leaves out its last lists
 		if worker < len(p.Body) {
 			list = p.Body[worker]
 		}

@@ -69,7 +69,7 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 // slower.
 type Advance struct {
 	Stages, MicroBatches int
-	Rule                 AdvanceRule // "" is Graded
+	Rule                 AdvanceRule // "" means Graded
 	Patience             int         // advances without a faster step before it stops; 0 means 1
 	MinGain              float64     // fraction of a step's time that counts as faster; must not be negative
 

@@ -190,7 +190,7 @@ func TestElasticPrograms(t *testing.T) {
 		if _, err := check.Check(lowered); err != nil {
 			t.Fatalf("%v\n%s", err, lowered.Text())
 		}
-		whole := *lowered // played to the end, without the shortcut for repeated bodies
+		whole := *lowered // it is played to the end, without the shortcut for repeated bodies
 		if _, err := scheduletest.Draw(&whole, scheduletest.UnitSlots); err != nil {
 			t.Fatal(err)
 		}

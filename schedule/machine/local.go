@@ -83,7 +83,7 @@ type drains struct {
 type token struct {
 	core   int  // the token's processor, or none
 	used   bool // its computation has started
-	stands bool // in the queue: the worker lacks only a core
+	stands bool // the worker is in the queue: it lacks only a core
 }
 
 // slots holds the slots that a worker has taken on its edges, by receiver.

@@ -45,7 +45,7 @@ func TestTheNextProgram(t *testing.T) {
 	if err := m.Load(rest); err != nil {
 		t.Fatal(err)
 	}
-	for w := range 2 { // past the drain
+	for w := range 2 { // both workers go past the drain
 		if n := m.Poll(w); !n.Ready() {
 			t.Fatal(n)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Lack is a kind of thing that an instruction can lack.
+// Lack says what keeps an instruction from starting.
 type Lack uint8
 
 // What a worker may wait for.

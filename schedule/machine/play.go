@@ -118,7 +118,7 @@ func LeastSlots(p *schedule.Program) (int, error) {
 		}
 		enough *= 2
 	}
-	few := enough / 2 // too few, or 0
+	few := enough / 2 // a number of slots that is too small, or 0
 	for enough-few > 1 {
 		middle := (few + enough) / 2
 		ok, err := ends(middle)

@@ -28,7 +28,7 @@ type literalQueue struct {
 	pos     []int
 	busy    []bool
 	inbox   []map[schedule.Instruction]bool
-	sums    []map[schedule.Instruction]bool // begun by the worker and not complete
+	sums    []map[schedule.Instruction]bool // by worker: the sums that it has begun and that are not complete
 	away    []int                           // by worker: the number of its messages in flight
 	pool    []int                           // by worker: its pool, or -1 for its own processor
 	waiting [][]int                         // by pool: workers in order of arrival

@@ -17,7 +17,7 @@ type strands struct {
 
 // strand is what a server does for one trainer.
 type strand struct {
-	at   schedule.Cursor // in the whole list: at the strand's next instruction, or at the end
+	at   schedule.Cursor // position in the whole list: the strand's next instruction, or the end
 	done int             // number of updates
 }
 

@@ -24,11 +24,11 @@ type Choose func(n int) int
 
 // Options limit random Programs. A limit of 0 means 1, or none of the feature.
 type Options struct {
-	Workers      int  // at most
-	Chunks       int  // stages that a worker holds, at most
-	Replicas     int  // of a stage, at most
-	MicroBatches int  // of a minibatch, at most
-	Minibatches  int  // at most
+	Workers      int  // most workers
+	Chunks       int  // most stages on a worker
+	Replicas     int  // most replicas of a stage
+	MicroBatches int  // most micro-batches in a minibatch
+	Minibatches  int  // most minibatches
 	Ascending    bool // each stage takes micro-batches in order, forward and backward
 	Whole        bool // no split backwards
 	Policies     []schedule.Policy
@@ -195,7 +195,7 @@ func (x *execution) run() bool {
 func (x *execution) possible() (forwards, backwards []schedule.Instruction) {
 	for s, on := range x.p.Placement[0] {
 		for r := range on {
-			var open [schedule.W + 1]bool // kinds already returned; in ascending order only the first may go
+			var open [schedule.W + 1]bool // kinds already returned; if Ascending, only the first of each kind may be next
 			for m := range x.p.MicroBatches {
 				if !x.mine(s, m, r) {
 					continue
@@ -251,8 +251,8 @@ func (x *execution) ready(in schedule.Instruction) bool {
 	return x.done[own(schedule.F)] && (int(in.Stage) == x.p.Stages-1 || x.all(in, in.Stage+1, schedule.B, schedule.I))
 }
 
-// fresh reports whether the version of the weights that 2BW gives a forward exists. All minibatches but the previous
-// one must have all their gradients here.
+// fresh reports whether the version of the weights that 2BW gives a forward exists. It does once this replica has the
+// gradients of all minibatches that are at least two before the forward's own.
 func (x *execution) fresh(f schedule.Instruction) bool {
 	if x.p.Weights != schedule.DoubleBuffered {
 		return true

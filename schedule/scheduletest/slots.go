@@ -14,7 +14,7 @@ import (
 // Slots says how many slots of time each kind takes in a drawing without costs.
 type Slots struct {
 	F, B, I, W, U, EV int
-	Transfer          int // between two workers
+	Transfer          int // slots of a transfer between two workers
 }
 
 // UnitSlots has the times of most papers' drawings: a backward takes as long as two forwards.

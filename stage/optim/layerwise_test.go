@@ -78,7 +78,7 @@ func TestLARSIsThePapers(t *testing.T) {
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		for _, first := range [][]float64{{1, -2, 0.5, 0}, {0, 0, 0}} { // no division by the norm of zeros
+		for _, first := range [][]float64{{1, -2, 0.5, 0}, {0, 0, 0}} { // zeros check that nothing is divided by their norm
 			for _, noDecay := range []bool{false, true} {
 				p, twin := append([]float64{}, first...), larsTwin{make([]float64, len(first))}
 				stepped(t, s, first, noDecay, func(count int, rate float64, grads, got []float64, _ [][]float64) {
@@ -97,7 +97,7 @@ func TestLARSIsThePapers(t *testing.T) {
 // Without decay or momentum, the length of a LARS step is the rate times trust times the weight's norm. It does not
 // depend on the gradient's size.
 func TestLARSStepsAreAsLongAsTrustSays(t *testing.T) {
-	s, before := Settings{Kind: LARS, Trust: 0.1}, []float64{3, -4, 12} // of norm 13
+	s, before := Settings{Kind: LARS, Trust: 0.1}, []float64{3, -4, 12} // the norm of before is 13
 	stepped(t, s, before, false, func(_ int, rate float64, _, after []float64, _ [][]float64) {
 		var moved, norm float64
 		for i := range after {

@@ -27,12 +27,12 @@ var ErrRange = errors.New("beyond the numbers of float32")
 // Settings is an optimizer with its coefficients, but without a learning rate, which every step is given.
 type Settings struct {
 	Kind        string  `json:"kind" yaml:"kind"`
-	Momentum    float64 `json:"momentum,omitempty" yaml:"momentum"` // SGD, LARS: 0 keeps no state
-	Nesterov    bool    `json:"nesterov,omitempty" yaml:"nesterov"` // SGD with momentum
+	Momentum    float64 `json:"momentum,omitempty" yaml:"momentum"` // for SGD and LARS; 0 keeps no state
+	Nesterov    bool    `json:"nesterov,omitempty" yaml:"nesterov"` // for SGD with momentum
 	WeightDecay float64 `json:"weight_decay,omitempty" yaml:"weight_decay"`
-	Beta1       float64 `json:"beta1,omitempty" yaml:"beta1"`     // Adam, AdamW
-	Beta2       float64 `json:"beta2,omitempty" yaml:"beta2"`     // Adam, AdamW
-	Epsilon     float64 `json:"epsilon,omitempty" yaml:"epsilon"` // Adam, AdamW
+	Beta1       float64 `json:"beta1,omitempty" yaml:"beta1"`     // for Adam and AdamW
+	Beta2       float64 `json:"beta2,omitempty" yaml:"beta2"`     // for Adam and AdamW
+	Epsilon     float64 `json:"epsilon,omitempty" yaml:"epsilon"` // for Adam and AdamW
 	// Trust is LARS's coefficient: the fraction of a weight's norm by which a step at rate 1 changes it.
 	Trust float64 `json:"trust,omitempty" yaml:"trust"`
 	// AverageFrom is ASGD's first update, counted from 1, whose result enters the average. Evaluations use that
@@ -42,7 +42,7 @@ type Settings struct {
 
 // FieldError refuses a setting of an optimizer or of a rate.
 type FieldError struct {
-	Field string // its key
+	Field string // key of the setting
 	Err   error  // the value, and what would be right
 }
 

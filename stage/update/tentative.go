@@ -20,7 +20,7 @@ type tentative struct {
 // gradients stay in hand.
 type kept struct {
 	states  [][]engine.Tensor // by parameter, from before the update
-	buffers []engine.Tensor   // from before the forwards that follow the update
+	buffers []engine.Tensor   // the buffers from before the forwards that follow the update
 }
 
 func (k *kept) free() {

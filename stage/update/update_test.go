@@ -192,7 +192,7 @@ func TestTentative(t *testing.T) {
 	}
 	tried.forward(0, 9)
 	tried.backward(0, 9)
-	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // Close frees what it keeps
+	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // Close frees what the tentative update keeps
 }
 
 // AvgPipe §3.2: every pipeline's update mixes its weights with the reference's in the ratio (1-alpha):alpha, and

@@ -19,7 +19,7 @@ type Pipeline struct {
 	ForwardS     []float64 // by stage, of one micro-batch
 	BackwardS    []float64 // by stage
 	UpdateS      float64
-	TransferS    float64 // between neighbours
+	TransferS    float64 // time of a message between neighbours
 	MicroBatches int
 	Steps        int
 	// Noise is the relative spread of compute times, drawn from Seed; 0 means none.
