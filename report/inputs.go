@@ -40,9 +40,9 @@ type Inputs struct {
 	// Resumed.
 	Took    []StepTook
 	Resumed []int
-	// Batch is the number of samples of one step; 0 means that of the plan.
+	// Unmeasured says why the measured Timeline is missing; empty: no remark.
 	Unmeasured string
-	// Batch is the samples of one step; 0: the plan's.
+	// Batch is the number of samples of one step; 0 means that of the plan.
 	Batch int
 	// Skip is how many first steps are left out of medians because caches and threads are cold. 0 means a tenth of the
 	// steps, at least 1 and at most 10. -1 leaves none out.

@@ -45,8 +45,8 @@ type Instruction struct {
 	Kind     Kind
 }
 
-// String is the text form [p<pipeline>/]<stage><kind><micro>[@r<replica>], with
-// zero pipeline and replica left out: "2F0", "p1/2B3@r1".
+// String returns the text form [p<pipeline>/]<stage><kind><micro>[@r<replica>], with zero pipeline and replica left
+// out: "2F0", "p1/2B3@r1".
 func (in Instruction) String() string {
 	var room [40]byte
 	return string(in.append(room[:0]))

@@ -16,20 +16,19 @@ type Policy string
 
 // The policies. All but Sync and Elastic belong to orders without a flush.
 const (
-	// Latest uses the newest version, also in the backward, which then may not match its forward. It shows why the
-	// other policies are needed.
+	// Sync updates once per flush: every micro-batch of a step sees the same weights, v(t) = t.
 	Sync Policy = "sync"
 	// Latest uses the newest version, also in the backward, which then may not match its forward. It shows why the
-	// other policies exist.
+	// other policies are needed.
 	Latest Policy = "latest"
 	// Stash uses the newest version in a forward, and keeps it for its backward (PipeDream §3.3, weight stashing). On
 	// stage i of a straight pipeline, counted from 0, v(t) = t-(S-i)+1, so that S-i versions are kept.
 	Stash Policy = "stash"
+	// Vertical makes a minibatch use on every stage the version that the input stage had (PipeDream §3.3, vertical
+	// sync): v(t) = t-S+1.
+	Vertical Policy = "vertical"
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1 on every stage. So w(t+1) = w(t) - lr
 	// grad f(w(t-1)), with weights w, loss f and learning rate lr, and two versions are kept.
-	Vertical Policy = "vertical"
-	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1 on every stage, so that
-	// w(t+1) = w(t) - lr grad f(w(t-1)), and two versions are kept.
 	DoubleBuffered Policy = "2bw"
 	// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): several pipelines on the same workers, each with its
 	// own weights. Each is updated at its own flush, v(t) = t as under Sync, and is then pulled towards a reference

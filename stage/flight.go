@@ -13,7 +13,7 @@ type Micro struct {
 	ID             int // connects the micro-batch's forward and its backward
 	Step           int
 	Index          int // number of the micro-batch within the step
-	FirstRow, Rows int // of the replica's slice: where it begins in the micro-batch, and its length
+	FirstRow, Rows int // the replica's slice, in rows: where it begins in the micro-batch, and its length
 	Version        int // version of the weights, for forward and backward
 }
 

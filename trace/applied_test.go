@@ -34,7 +34,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// Two trainers take 3 s a step, and one starts a second after the other. From 9 s to 20 s, between their second and
+// Two trainers take 3 s a step, and one starts a second after the other. From 7 s to 20 s, between their second and
 // third rounds, neither trains. Each further step adds 1.5 s.
 func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 	tl := trace.Timeline{Workers: 3, Stream: true, Applied: make([]trace.Applied, 8)}

@@ -30,23 +30,23 @@ type Family struct {
 	// Place returns the placement of the stages on this many workers. chunks is the number of stages of each worker, if
 	// the family lets the caller choose. A nil Place means one stage for each worker.
 	Place func(workers, chunks int) [][]int
+	// Admits says why the family cannot schedule these settings, or nil.
+	Admits func(schedule.Settings) error
 	// Warmup returns the depths K_i of the stages, before they are limited to microBatches. It is nil if the family has
 	// no depths to choose.
-	Admits func(schedule.Settings) error
-	// Warmup returns the depths K_i of the stages before clamping to M = microBatches. It is nil if the family has no
-	// depths to choose.
 	Warmup func(stages, microBatches int) []int
 	// General names the family of which this one is a special case, with certain depths or workers. The general family
 	// names itself; "" means that there is none.
 	General string
-	// Undivided says that the whole model is one stage, on any number of workers.
+	// Whole says that a minibatch is one micro-batch.
 	Whole bool
 	// Undivided says that the whole model is one stage, on any number of workers.
 	Undivided bool
+	// Alone says that there is no pipelining: a micro-batch goes through all stages and back before the next one
+	// begins.
+	Alone bool
 	// Deepest says that every stage runs all forwards of a step first, so that depths grow with the number of
 	// micro-batches.
-	Alone bool
-	// Deepest says that every stage runs all forwards of a step first, so that depths grow with M.
 	Deepest bool
 	// Halves says that backwards are split and weight gradients delayed.
 	Halves bool
