@@ -106,7 +106,7 @@ func homes(t *trace.Timeline) map[int]string {
 	return all
 }
 
-// fit puts slices on the first track that is free when they start.
+// fit puts each slice on the first track that is free when the slice starts.
 func fit(worker int, name string, all []slice) []track {
 	slices.SortStableFunc(all, func(a, b slice) int {
 		if a.startNS != b.startNS {

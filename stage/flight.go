@@ -111,7 +111,7 @@ func (y *layers) newFlight(m Micro, given Tensors) *flight {
 // at returns the index of layer l in slices that begin with layer First.
 func (f *flight) at(l int) int { return l - f.y.c.First }
 
-// value returns a value: given, or made by a layer of the stage.
+// value returns the tensor of a value: one that is kept, made by a layer of the stage, or given.
 func (f *flight) value(v int) engine.Tensor {
 	x := &f.y.c.Graph.values[v]
 	if t := f.kept[v]; t != nil {

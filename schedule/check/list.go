@@ -12,7 +12,7 @@ type list struct {
 	*tally
 	have       map[schedule.Instruction]bool  // the instructions so far, as seen by this worker
 	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (an update with number 0)
-	settled    map[schedule.Instruction]int32 // the same for the instruction that settles the update
+	settled    map[schedule.Instruction]int32 // minibatch of the last instruction that settles an update, by stage (with number 0)
 	held, peak int                            // micro-batches whose activations are held now, and the most so far
 }
 
