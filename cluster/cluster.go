@@ -53,6 +53,9 @@ type Level struct {
 	HalfBytes float64
 	// Protocols are those from which a collective chooses, sorted by name; nil: it has LatencyS and the full bandwidth.
 	Protocols []Protocol
+	// Contention says that messages and collectives that use the same port of this level share its rate. Without it
+	// messages wait for each other on a link, and collectives and messages do not slow each other down.
+	Contention bool
 }
 
 // Node says how one group of the innermost level differs from the rest. A zero field means no difference.

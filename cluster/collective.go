@@ -24,6 +24,8 @@ const (
 // uplink on its way. Among n devices in N innermost groups, a ring's message crosses n-N edges inside groups and N
 // between them. In trees, a message crosses ceil(log2 N) edges between groups and k-1 inside, in each direction.
 //
+// A Shared link carries what all members send, and a half duplex link what a member sends and receives.
+//
 // If links have protocols, the collective uses the fastest one for its bytes.
 //
 // AllReduceS is the simpler model, for the papers' planners and small clusters: messages in lockstep, each as long as
@@ -47,12 +49,13 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	k := n / groups
 	rate, hops := math.Inf(1), (n-groups)*inner.LatencyS
 	if k > 1 {
-		rate = inner.collective()
+		rate = inner.collective() / c.carries(0, k)
 	}
 	for i := 1; i <= outer; i++ {
 		inside := c.members(devices, i-1) // members with some of the devices; each sends to the outside, if only to levels further out
 		if c.Levels[i].Uplinks || c.Levels[i].Rails > 0 || inside > c.members(devices, i) {
-			rate = min(rate, c.CollectiveBandwidth(i)*n/inside/float64(c.groupSize(i-1)))
+			each := c.CollectiveBandwidth(i) * n / inside / float64(c.groupSize(i-1))
+			rate = min(rate, each/c.carries(i, inside/c.members(devices, i)))
 		}
 	}
 	if outer > 0 {
@@ -67,6 +70,21 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	}
 	trees := 2 * ((n-1)/n*bytes/rate + math.Ceil(math.Log2(groups))*tree(outer) + (k-1)*tree(0))
 	return min(2*once, trees)
+}
+
+// carries returns how many times a link of a level carries what one of n members sends: for all of them on a Shared
+// level, and in and out on a half duplex link, which is every uplink or rail, or that of a pair. A collective_bandwidth
+// is measured, so it already counts this.
+func (c *Cluster) carries(level int, n float64) float64 {
+	l := c.Levels[level]
+	switch {
+	case l.CollectiveBandwidthBytesPerSecond > 0:
+	case l.Shared:
+		return max(1, n)
+	case !l.FullDuplex && (l.Uplinks || l.Rails > 0 || n == 2):
+		return 2
+	}
+	return 1
 }
 
 // members returns how many groups of a level contain some of the devices, which are in ascending order.

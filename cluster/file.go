@@ -66,6 +66,7 @@ type fileLevel struct {
 	// Oversubscription is the total bandwidth of a member's inner links divided by that of its links to the outside.
 	Oversubscription float64                 `yaml:"oversubscription"`
 	OneMemory        bool                    `yaml:"one_memory"`
+	Contention       bool                    `yaml:"contention"`
 	HalfSize         string                  `yaml:"half_size"`
 	Protocols        map[string]fileProtocol `yaml:"protocols"`
 }
@@ -208,12 +209,15 @@ func (d fileDeviceType) deviceType() (t DeviceType, err error) {
 
 func (l fileLevel) level() (out Level, err error) {
 	out = Level{Name: l.Name, Size: l.Size, FullDuplex: l.Duplex != "half", OccupiesDevice: l.OccupiesDevice,
-		Shared: l.Shared, Uplinks: l.Uplinks, OneMemory: l.OneMemory}
+		Shared: l.Shared, Uplinks: l.Uplinks, OneMemory: l.OneMemory, Contention: l.Contention}
 	if l.Size < 1 || l.Size > MaxDevices {
 		return out, fmt.Errorf("size is %d; it must be 1 at least, and %d at most", l.Size, MaxDevices)
 	}
 	if l.Shared && l.Uplinks {
 		return out, fmt.Errorf("it has both shared (one link for all) and uplinks (one for each member); choose one")
+	}
+	if l.Contention && l.OneMemory {
+		return out, fmt.Errorf("it has both contention and one_memory; memory that is handed over uses no port, so choose one")
 	}
 	if l.Duplex != "" && l.Duplex != "half" && l.Duplex != "full" {
 		return out, fmt.Errorf("duplex is %q; it is full or half", l.Duplex)

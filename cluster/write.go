@@ -163,7 +163,8 @@ func (l Level) text() string {
 	for _, own := range []struct {
 		key  string
 		said bool
-	}{{"occupies_device", l.OccupiesDevice}, {"shared", l.Shared}, {"uplinks", l.Uplinks}, {"one_memory", l.OneMemory}} {
+	}{{"occupies_device", l.OccupiesDevice}, {"shared", l.Shared}, {"uplinks", l.Uplinks}, {"one_memory", l.OneMemory},
+		{"contention", l.Contention}} {
 		if own.said {
 			f.say(own.key, "true")
 		}

@@ -48,7 +48,20 @@ type level struct {
 	BandwidthBytesPerSecond           float64 `json:"bandwidth_bytes_per_second"`
 	LatencyS                          float64 `json:"latency_s"`
 	CollectiveBandwidthBytesPerSecond float64 `json:"collective_bandwidth_bytes_per_second,omitempty"`
-	How                               string  `json:"how"`
+	HalfSizeBytes                     float64 `json:"half_size_bytes,omitempty"`
+	Contention                        bool    `json:"contention,omitempty"`
+
+	Protocols []protocol `json:"protocols,omitempty"`
+	How       string     `json:"how"`
+}
+
+// protocol is one of those that a level's collectives choose from.
+type protocol struct {
+	Name         string  `json:"name"`
+	StartS       float64 `json:"start_s"`
+	LatencyS     float64 `json:"latency_s"`
+	TreeLatencyS float64 `json:"tree_latency_s,omitempty"`
+	Share        float64 `json:"share"`
 }
 
 type listedCluster struct {
@@ -75,8 +88,13 @@ func listedOf(c *cluster.Cluster) listedCluster {
 		out.Types = append(out.Types, t)
 	}
 	for _, l := range c.Levels {
-		out.Levels = append(out.Levels, level{l.Name, l.Size, l.BandwidthBytesPerSecond, l.LatencyS,
-			l.CollectiveBandwidthBytesPerSecond, how(l)})
+		one := level{Name: l.Name, Size: l.Size, BandwidthBytesPerSecond: l.BandwidthBytesPerSecond, LatencyS: l.LatencyS,
+			CollectiveBandwidthBytesPerSecond: l.CollectiveBandwidthBytesPerSecond, HalfSizeBytes: l.HalfBytes,
+			Contention: l.Contention, How: how(l)}
+		for _, p := range l.Protocols {
+			one.Protocols = append(one.Protocols, protocol(p))
+		}
+		out.Levels = append(out.Levels, one)
 	}
 	return out
 }
@@ -99,6 +117,12 @@ func how(l cluster.Level) string {
 	}
 	if l.OccupiesDevice {
 		text += ", devices wait for transfers"
+	}
+	if l.Contention {
+		text += ", ports shared by messages and collectives"
+	}
+	if l.HalfBytes > 0 {
+		text += fmt.Sprintf(", half of the bandwidth at %s", terminal.Bytes(int64(l.HalfBytes)))
 	}
 	return text
 }
@@ -233,7 +257,10 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 			l.How)
 	}
 	fmt.Fprintln(w)
-	if err := t.Write(w, s); err != nil || !different(c) {
+	if err := t.Write(w, s); err != nil {
+		return err
+	}
+	if err := printProtocols(w, s, of.Levels); err != nil || !different(c) {
 		return err
 	}
 	t = &terminal.Table{Columns: []terminal.Column{{Heading: "group"}, {Heading: "devices"}, {Heading: "memory of each"},
@@ -246,6 +273,26 @@ func printCluster(w io.Writer, c *cluster.Cluster, of listedCluster) error {
 		}
 		t.Add(fmt.Sprintf("%s %d", c.Levels[0].Name, i), fmt.Sprintf("%d to %d: %s", i*size, (i+1)*size-1,
 			c.Devices[i*size]), limit(c.MemoryBytes(i*size)), rate(bandwidth))
+	}
+	fmt.Fprintln(w)
+	return t.Write(w, s)
+}
+
+// printProtocols prints the protocols that collectives choose from, if levels have them.
+func printProtocols(w io.Writer, s terminal.Screen, levels []level) error {
+	t := &terminal.Table{Columns: []terminal.Column{{Heading: "protocols of"}, {Heading: "name"},
+		{Heading: "start", Number: true}, {Heading: "latency", Number: true}, {Heading: "in a tree", Number: true},
+		{Heading: "bandwidth", Number: true}}}
+	some := false
+	for _, l := range slices.Backward(levels) {
+		for _, p := range l.Protocols {
+			some = true
+			t.Add(names.Shown(l.Name), names.Shown(p.Name), terminal.Duration(p.StartS), terminal.Duration(p.LatencyS),
+				terminal.Duration(cmp.Or(p.TreeLatencyS, p.LatencyS)), fmt.Sprintf("%.3g %%", 100*p.Share))
+		}
+	}
+	if !some {
+		return nil
 	}
 	fmt.Fprintln(w)
 	return t.Write(w, s)

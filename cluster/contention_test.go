@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// pairOfServers returns two servers of two devices. Inside, links have 100 B/s; between them 10 B/s of the given kind.
+func pairOfServers(t *testing.T, between string) *Cluster {
+	t.Helper()
+	c, err := Parse(strings.NewReader(`name: pair
+device_types: {d: {memory: 1GB}}
+device: d
+levels:
+  - {name: server, size: 2, bandwidth: 100B/s}
+  - {name: net, size: 2, bandwidth: 10B/s, ` + between + `}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// What transfers take of the network's ports, by hand. A message of 20 bytes at 10 B/s takes all of its two ports for
+// 2 s; if it takes 4 s for another reason, half of them. An all-reduce of 40 bytes between two servers moves 40 bytes
+// each way out of a server: over one uplink in 4 s all of it, over two ports half of each, and over the one link of a
+// shared level all of it.
+func TestLoadsByHand(t *testing.T) {
+	port := func(number int, back bool) Port { return Port{Level: 1, Number: number, Back: back} }
+	for _, of := range []struct {
+		between       string
+		from, to      int
+		linkS         float64
+		message, sums []Load
+	}{
+		{"contention: true", 1, 2, 2, []Load{{port(1, false), 1}, {port(2, true), 1}},
+			[]Load{{port(0, false), 0.5}, {port(0, true), 0.5}, {port(1, false), 0.5}, {port(1, true), 0.5},
+				{port(2, false), 0.5}, {port(2, true), 0.5}, {port(3, false), 0.5}, {port(3, true), 0.5}}},
+		{"contention: true, uplinks: true", 1, 2, 4, []Load{{port(0, false), 0.5}, {port(1, true), 0.5}},
+			[]Load{{port(0, false), 1}, {port(0, true), 1}, {port(1, false), 1}, {port(1, true), 1}}},
+		{"contention: true, rails: 2", 1, 2, 2, []Load{{port(1, false), 1}, {port(2, true), 1}},
+			[]Load{{port(0, false), 0.5}, {port(0, true), 0.5}, {port(1, false), 0.5}, {port(1, true), 0.5},
+				{port(2, false), 0.5}, {port(2, true), 0.5}, {port(3, false), 0.5}, {port(3, true), 0.5}}},
+		{"contention: true, uplinks: true, duplex: half", 1, 2, 4, []Load{{port(0, false), 0.5}, {port(1, false), 0.5}},
+			[]Load{{port(0, false), 1}, {port(1, false), 1}}},
+		{"contention: true, shared: true", 2, 1, 2, []Load{{port(0, true), 1}}, []Load{{port(0, false), 1},
+			{port(0, true), 1}}},
+		{"contention: true", 0, 1, 2, nil, nil}, // inside a server, whose level has no contention
+		{"uplinks: true", 1, 2, 2, nil, nil},
+	} {
+		c := pairOfServers(t, of.between)
+		same(t, of.between+", a message", c.MessageLoads(of.from, of.to, 20, of.linkS), of.message)
+		if of.sums != nil {
+			same(t, of.between+", an all-reduce", c.SumLoads([]int{0, 1, 2, 3}, 40, AllReduce, 4), of.sums)
+		}
+		same(t, of.between+", inside a server", c.SumLoads([]int{0, 1}, 40, AllReduce, 4), nil)
+	}
+	// A gather moves half as much. One device of each server has one port, also if there are two.
+	c := pairOfServers(t, "contention: true")
+	same(t, "a gather of two", c.SumLoads([]int{1, 3}, 40, Gather, 4), []Load{{port(1, false), 0.5}, {port(1, true), 0.5},
+		{port(3, false), 0.5}, {port(3, true), 0.5}})
+	// Collectives reach more than a message does: so a message takes a part of what the device has.
+	c.Levels[1].CollectiveBandwidthBytesPerSecond = 80 // of both devices' ports
+	same(t, "a message on a quarter of a port", c.MessageLoads(1, 2, 20, 2), []Load{{port(1, false), 0.25},
+		{port(2, true), 0.25}})
+}
+
+func same(t *testing.T, what string, got, want []Load) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s takes %v, want %v", what, got, want)
+	}
+}
+
+// Inner uplinks that a message passes are ports too, if their level has contention.
+func TestLoadsOfInnerUplinks(t *testing.T) {
+	c := pairOfServers(t, "contention: true, uplinks: true")
+	c.Levels = append(c.Levels, Level{Name: "hall", Size: 2, BandwidthBytesPerSecond: 10, FullDuplex: true})
+	c.Devices = append(c.Devices, c.Devices...)
+	port := func(number int, back bool) Port { return Port{Level: 1, Number: number, Back: back} }
+	same(t, "a message", c.MessageLoads(0, 4, 20, 2), []Load{{port(0, false), 1}, {port(2, true), 1}})
+	same(t, "an all-reduce", c.SumLoads([]int{0, 4}, 40, AllReduce, 4), []Load{{port(0, false), 1}, {port(0, true), 1},
+		{port(2, false), 1}, {port(2, true), 1}})
+}
+
+// The key is written as it was read, and refused where memory is handed over, which uses no port.
+func TestContentionInFiles(t *testing.T) {
+	c := pairOfServers(t, "contention: true")
+	if !c.Contends() || c.Levels[0].Contention || !c.Levels[1].Contention || pairOfServers(t, "rails: 2").Contends() {
+		t.Errorf("%+v", c.Levels)
+	}
+	if !strings.Contains(c.Text(), "contention: true}") || strings.Count(c.Text(), "contention") != 1 {
+		t.Error(c.Text())
+	}
+	_, err := Parse(strings.NewReader("name: a\ndevice_types: {d: {memory: 1GB}}\ndevice: d\nlevels:\n" +
+		"  - {name: host, size: 2, bandwidth: 1GB/s, one_memory: true, contention: true}\n"))
+	if err == nil || !strings.Contains(err.Error(), "level 0 (host): it has both contention and one_memory") {
+		t.Error(err)
+	}
+	_, err = Parse(strings.NewReader("name: a\ndevice_types: {d: {memory: 1GB}}\ndevice: d\nlevels:\n" +
+		"  - {name: host, size: 2, bandwidth: 1GB/s, contention: half}\n"))
+	if err == nil || !strings.Contains(err.Error(), "contention") {
+		t.Error(err)
+	}
+}
+
+// Collectives over one link for all and over half duplex links, by hand. An all-reduce of 80 bytes among n members
+// has each send 2 (n-1)/n of them. Over one link of 10 B/s, four members send 4 x 120 bytes. A half duplex uplink
+// carries the 80 bytes that one of two servers sends and the 80 that it receives; so does the only link of a pair. In
+// a ring of four each pair's link is used in one direction.
+func TestCollectivesOfSharedAndHalfDuplexLinks(t *testing.T) {
+	level := func(size int, change func(l *Level)) Level {
+		l := Level{Name: "net", Size: size, BandwidthBytesPerSecond: 10, FullDuplex: true}
+		change(&l)
+		return l
+	}
+	for what, of := range map[string]struct {
+		levels []Level
+		want   float64
+	}{
+		"a bus of four":      {[]Level{level(4, func(l *Level) { l.Shared = true })}, 48},
+		"a half duplex bus":  {[]Level{level(4, func(l *Level) { l.Shared, l.FullDuplex = true, false })}, 48},
+		"four at a switch":   {[]Level{level(4, func(*Level) {})}, 12},
+		"four half duplex":   {[]Level{level(4, func(l *Level) { l.FullDuplex = false })}, 12},
+		"a half duplex pair": {[]Level{level(2, func(l *Level) { l.FullDuplex = false })}, 16},
+		"half duplex uplinks": {[]Level{{Size: 1, BandwidthBytesPerSecond: 100},
+			level(2, func(l *Level) { l.Uplinks, l.FullDuplex = true, false })}, 16},
+		"uplinks": {[]Level{{Size: 1, BandwidthBytesPerSecond: 100}, level(2, func(l *Level) { l.Uplinks = true })}, 8},
+		"a bus between servers": {[]Level{{Size: 1, BandwidthBytesPerSecond: 100},
+			level(3, func(l *Level) { l.Shared = true })}, 32},
+		"a measured bus": {[]Level{level(4, func(l *Level) {
+			l.Shared, l.CollectiveBandwidthBytesPerSecond = true, 5
+		})}, 24},
+	} {
+		c := &Cluster{Levels: of.levels}
+		n := 1
+		for _, l := range of.levels {
+			n *= l.Size
+		}
+		all := make([]int, n)
+		for i := range all {
+			all[i] = i
+		}
+		c.Devices = make([]string, n)
+		close(t, what, c.CollectiveS(all, 80, AllReduce), of.want)
+		close(t, what+", a gather", c.CollectiveS(all, 80, Gather), of.want/2)
+	}
+}
