@@ -101,6 +101,9 @@ type Costs struct {
 	// IssueS is the time, in seconds, that a host needs to give its device a computation. 0 means that a device is its
 	// own host. Devices run behind their hosts if IssueS or Options.Ahead is over 0.
 	IssueS float64
+	// Ports says what transfers take of ports that they share. nil means that messages and gradient sums do not slow
+	// each other down.
+	Ports *Ports
 	// Cores are the cores that workers share.
 	Cores machine.Pools
 	// Noise is what disturbs computations on a real machine. Run ignores it unless the caller sets Options.Vary from
@@ -175,6 +178,11 @@ func (c *Costs) check(p *schedule.Program) error {
 	}{{"a send", c.SendS}, {"a receive", c.ReceiveS}, {"issuing a computation", c.IssueS}} {
 		if bad(f.value) {
 			return fmt.Errorf("sim: %s is %v; it must be a number, 0 or more", f.name, f.value)
+		}
+	}
+	if c.Ports != nil {
+		if err := c.Ports.check(p.Stages, c.Streams != nil); err != nil {
+			return err
 		}
 	}
 	for s, replicas := range c.Stages {
@@ -256,3 +264,36 @@ func (c *Costs) transferS(t transfer) (latency, link float64, err error) {
 }
 
 func bad(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) || x < 0 }
+
+// The Program says what an update does (schedule.UpdateCost), as multiples of a stage's costs.
+
+// fixedBytes returns the bytes of a stage that a pipeline holds throughout. They include no optimizer states for a
+// reference, and none for a trainer that fetches its weights from a server.
+func fixedBytes(p *schedule.Program, pipeline int, c *StageCost) int64 {
+	if p.IsReference(pipeline) && p.Beside() { // the reference's thread updates one copy; pipelines read the other
+		return 2*c.ReferenceBytes + c.FrozenBytes
+	}
+	if p.IsReference(pipeline) || p.Served() && !p.IsServer(pipeline) {
+		return c.ReferenceBytes + c.FrozenBytes
+	}
+	return c.FixedBytes
+}
+
+// changing returns the bytes that an update changes, of those that a stage holds throughout.
+func (c *StageCost) changing() int64 { return c.FixedBytes - c.FrozenBytes }
+
+// updatePeak returns the peak of an update, above what was held before it.
+func (c *StageCost) updatePeak(cost schedule.UpdateCost) int64 {
+	return cost.PeakWhole*c.changing() + cost.PeakLayer*c.LayerBytes + cost.PeakStep*c.UpdatePeak
+}
+
+// updateS returns how long an update computes. If the costs give no other times, every update takes UpdateS.
+func (c *StageCost) updateS(cost schedule.UpdateCost) float64 {
+	switch {
+	case cost.Work == schedule.PullWork:
+		return max(c.UpdateS, c.PulledUpdateS)
+	case cost.Work == schedule.TakeWork && c.ReferenceUpdateS > 0:
+		return float64(cost.Times) * c.ReferenceUpdateS
+	}
+	return c.UpdateS
+}

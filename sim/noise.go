@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/millrace-ml/millrace/profile"
@@ -139,4 +140,19 @@ func (n *Noise) check() error {
 		}
 	}
 	return nil
+}
+
+// varied returns the time of a computation after Options.Vary. A result that is not a valid time ends the
+// simulation.
+func (s *state) varied(w int, in schedule.Instruction, takes float64) float64 {
+	if s.o.Vary == nil {
+		return takes
+	}
+	varied := s.o.Vary(w, in, takes)
+	if bad(varied) {
+		s.fault = cmp.Or(s.fault, fmt.Errorf("sim: %v on worker %d costs %v s and is varied to %v; it must be a number, "+
+			"0 or more", in, w, takes, varied))
+		return takes
+	}
+	return varied
 }

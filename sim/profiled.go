@@ -92,6 +92,7 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 		}
 		out.Stages, out.Noise.Spread = append(out.Stages, replicas), append(out.Noise.Spread, spreads)
 	}
+	out.Ports = portsOf(p, c, pl, devices, &out)
 	return out, nil
 }
 

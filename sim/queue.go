@@ -21,6 +21,7 @@ const (
 	arrival                    // a message has arrived
 	occupying                  // a message that kept both devices busy has arrived
 	credit                     // a slot of the edge is free again
+	flowed                     // a flow has ended: worker is its number, from its version
 )
 
 // queue holds the clock and the events to come, as a binary heap ordered by (at, seq). No event in it is earlier
@@ -50,7 +51,7 @@ func (q *queue) push(e event) {
 	q.events[i] = e
 }
 
-// pop removes and returns the first event. It moves earlier events up in the heap until there is a place for the
+// pop removes and returns the first event, without moving the clock. It moves earlier events up in the heap until there is a place for the
 // last one.
 func (q *queue) pop() event {
 	top, last := q.events[0], len(q.events)-1
@@ -74,6 +75,5 @@ func (q *queue) pop() event {
 	if last > 0 {
 		q.events[i] = e
 	}
-	q.now = top.at
 	return top
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 
@@ -77,7 +76,12 @@ func Run(p *schedule.Program, costs Costs, o Options) (*trace.Timeline, Summary,
 		s.advance(w)
 	}
 	for len(s.queue.events) > 0 && s.fault == nil {
-		s.happen(s.queue.pop())
+		e := s.queue.pop()
+		if s.traffic != nil && s.traffic.stale(e) {
+			continue
+		}
+		s.queue.now = e.at
+		s.happen(e)
 	}
 	if s.fault != nil {
 		return nil, Summary{}, s.fault
@@ -115,6 +119,7 @@ type state struct {
 	workers []workerState
 	network network
 	sums    sums
+	traffic *traffic // nil if no port is shared
 	memory  held
 	journal journal
 	fault   error // a non-nil value ends the simulation
@@ -154,7 +159,7 @@ func (t *terms) place(in schedule.Instruction) int {
 func newState(p *schedule.Program, costs Costs, o Options) *state {
 	s := &state{terms: termsOf(p, costs), o: o, gate: o.Gate, behind: o.Ahead > 0 || costs.IssueS > 0,
 		workers: make([]workerState, p.Workers), network: newNetwork()}
-	s.sums = newSums(&s.terms)
+	s.sums, s.traffic = newSums(&s.terms), newTraffic(s)
 	s.journal = newJournal(p, &s.queue, o.Record)
 	s.journal.tl.Cores, s.journal.tl.Pools = sharing(costs.Cores, p.Workers)
 	s.memory = newHeld(&s.terms, &s.journal, o.MemoryBytes)
@@ -231,6 +236,8 @@ func (s *state) happen(e event) {
 		}
 		s.memory.moved(w, e.in)
 		s.wakeAll(s.gate.Done(w, e.in))
+	case flowed:
+		s.traffic.flowed(e.worker)
 	case credit:
 		s.wakeAll(s.gate.Credit(w, int(e.from)))
 	case arrival, occupying:
@@ -327,6 +334,9 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	if s.o.takes != nil {
 		takes = s.o.takes(w, in)
 	}
+	if s.traffic != nil {
+		s.traffic.computes(in, takes)
+	}
 	return takes, until
 }
 
@@ -374,21 +384,6 @@ func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bo
 	}
 	s.compute(w, in)
 	return s.varied(w, in, takes), false
-}
-
-// varied returns the time of a computation after Options.Vary. A result that is not a valid time ends the
-// simulation.
-func (s *state) varied(w int, in schedule.Instruction, takes float64) float64 {
-	if s.o.Vary == nil {
-		return takes
-	}
-	varied := s.o.Vary(w, in, takes)
-	if bad(varied) {
-		s.fault = cmp.Or(s.fault, fmt.Errorf("sim: %v on worker %d costs %v s and is varied to %v; it must be a number, "+
-			"0 or more", in, w, takes, varied))
-		return takes
-	}
-	return varied
 }
 
 // compute notes that a worker's device is busy with a computation.

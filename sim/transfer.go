@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/trace"
@@ -127,9 +128,18 @@ func (s *state) depart(t transfer, takesDevices bool) {
 		if s.terms.costs.Links != nil {
 			links = s.terms.costs.Links(t.from, t.to)
 		}
+		if s.traffic != nil {
+			s.traffic.send(&message{transfer: t, readyS: start, latencyS: latency, takes: taken, occupies: takesDevices,
+				links: slices.Clone(links)})
+			return
+		}
 		start = s.network.take(links, start, taken)
 	}
-	end := max(s.queue.now, start+taken) + latency
+	s.arrives(t, takesDevices, start, max(s.queue.now, start+taken)+latency)
+}
+
+// arrives notes when a message that has left will have arrived.
+func (s *state) arrives(t transfer, takesDevices bool, start, end float64) {
 	what := arrival
 	if takesDevices {
 		what = occupying

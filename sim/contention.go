@@ -1,0 +1,293 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/schedule"
+	"github.com/millrace-ml/millrace/sim/memory"
+)
+
+// Ports says what messages and gradient sums take of ports that they share.
+type Ports struct {
+	// Message returns what a message between two workers takes, if it occupies its links for linkS.
+	Message func(from, to int, bytes int64, linkS float64) []cluster.Load
+	Sums    [][]cluster.Load // what a sum of gradients takes, by stage
+}
+
+// portsOf returns the ports that a plan's transfers share. It is nil if no port is used by two sums of gradients, by a
+// sum and messages, or by messages that do not wait for each other anyway.
+func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []int, costs *Costs) *Ports {
+	if !c.Contends() || costs.Streams != nil {
+		return nil
+	}
+	out := &Ports{Sums: make([][]cluster.Load, len(pl.Stages)),
+		Message: func(from, to int, bytes int64, linkS float64) []cluster.Load {
+			return c.MessageLoads(devices[from], devices[to], bytes, linkS)
+		}}
+	users, shared := map[cluster.Port][2]int{}, false
+	uses := func(loads []cluster.Load, by [2]int) {
+		for _, l := range loads {
+			first, used := users[l.Port]
+			shared = shared || used && first != by
+			users[l.Port] = by
+		}
+	}
+	for s, st := range pl.Stages {
+		takes := 0.0
+		for r := range costs.Stages[s] {
+			takes = max(takes, costs.Stages[s][r].AllReduceS)
+		}
+		if takes > 0 {
+			bytes, what := costs.Stages[s][0].ParameterBytes, cluster.AllReduce
+			if pl.Shard.States() { // its gradients are scattered
+				bytes, what = 0, cluster.Gather
+				for _, u := range memory.Units(p, st) {
+					bytes += u.GradientBytes
+				}
+			}
+			out.Sums[s] = c.SumLoads(slices.Sorted(slices.Values(st.Devices)), float64(bytes), what, takes)
+			uses(out.Sums[s], [2]int{-1, s})
+		}
+	}
+	for s := 1; s < len(pl.Stages); s++ {
+		for _, a := range pl.Stages[s-1].Devices {
+			for _, b := range pl.Stages[s].Devices {
+				for _, way := range [][2]int{{a, b}, {b, a}} {
+					for _, l := range c.MessageLoads(way[0], way[1], 1, 1) {
+						if level := c.Levels[l.Port.Level]; level.Shared || level.Uplinks || level.Rails > 0 {
+							way = [2]int{-2, 0} // messages go one after the other
+						}
+						uses([]cluster.Load{l}, way)
+					}
+				}
+				if shared {
+					return out
+				}
+			}
+		}
+	}
+	if !shared {
+		return nil
+	}
+	return out
+}
+
+// traffic is everything under way on shared ports. A port gives each flow an equal share of its rate, and what a flow
+// cannot use goes to the others at this port. A flow is as fast as the slowest of its ports lets it be. What it leaves
+// unused at the others stays unused, so that a change is felt only at its own ports.
+type traffic struct {
+	s     *state
+	ports *Ports
+	flows []*flow // by number; nil if the number is free
+	free  []int32 // such numbers
+	paced int32   // how often a flow has got a rate
+	on    map[cluster.Port][]*flow
+	lines map[[2]int][]*message // by link: messages in the order in which they came
+
+	ending  map[schedule.Instruction]schedule.Instruction // the sum that a stage's last backward is for
+	closing map[schedule.Instruction]schedule.Instruction // by sum: that backward, or its second half
+	adding  map[schedule.Instruction]*addition            // by leader
+	summing []bool                                        // by worker
+	waiting []*addition                                   // parts that wait for a worker, in order
+}
+
+// flow is a transfer under way. left is the time that it still needs alone.
+type flow struct {
+	number, version   int32
+	loads             []cluster.Load
+	left, rate, since float64
+	ends              func()
+}
+
+// newTraffic returns nil if no ports are shared.
+func newTraffic(s *state) *traffic {
+	ports := s.terms.costs.Ports
+	if ports == nil {
+		return nil
+	}
+	t := &traffic{s: s, ports: ports, on: map[cluster.Port][]*flow{}, lines: map[[2]int][]*message{},
+		ending:  map[schedule.Instruction]schedule.Instruction{},
+		closing: map[schedule.Instruction]schedule.Instruction{},
+		adding:  map[schedule.Instruction]*addition{}, summing: make([]bool, s.terms.p.Workers)}
+	for w := range s.terms.p.Workers {
+		last := map[int]schedule.Instruction{} // by place
+		s.terms.p.Walk(w, func(in schedule.Instruction) bool {
+			switch in.Kind {
+			case schedule.B, schedule.W:
+				last[s.terms.place(in)] = in
+			case schedule.AR:
+				if b, there := last[s.terms.place(in)]; there {
+					t.ending[b], t.closing[in] = in, b
+					delete(last, s.terms.place(in))
+				}
+			}
+			return true
+		})
+	}
+	return t
+}
+
+// start puts a flow on its way that takes this long alone. A flow without loads is a delay.
+func (t *traffic) start(loads []cluster.Load, takes float64, ends func()) {
+	f := &flow{loads: loads, left: takes, since: t.s.queue.now, ends: ends}
+	if n := len(t.free); n > 0 {
+		f.number, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		f.number = int32(len(t.flows))
+		t.flows = append(t.flows, nil)
+	}
+	t.flows[f.number] = f
+	for _, l := range loads {
+		t.on[l.Port] = append(t.on[l.Port], f)
+	}
+	if len(loads) == 0 {
+		t.pace(f, 1)
+	}
+	t.share(loads)
+}
+
+// share gives each flow on some ports the rate that it has now.
+func (t *traffic) share(ports []cluster.Load) {
+	before := t.paced
+	for _, p := range ports {
+		for _, f := range t.on[p.Port] {
+			if f.version > before { // by another of the ports
+				continue
+			}
+			rate := 1.0
+			for _, l := range f.loads {
+				rate = min(rate, t.fair(l.Port)/l.Part)
+			}
+			t.pace(f, rate)
+		}
+	}
+}
+
+// fair returns the most that one flow gets of a port: at least its equal share.
+func (t *traffic) fair(port cluster.Port) float64 {
+	flows := t.on[port]
+	if len(flows) == 1 {
+		return 1
+	}
+	var room [8]float64
+	parts, all := room[:0], 0.0
+	for _, f := range flows {
+		for _, l := range f.loads {
+			if l.Port == port {
+				parts, all = append(parts, l.Part), all+l.Part
+			}
+		}
+	}
+	if all <= 1 {
+		return 1
+	}
+	slices.Sort(parts)
+	left := 1.0
+	for i, p := range parts {
+		if each := left / float64(len(parts)-i); p > each {
+			return each
+		}
+		left -= p
+	}
+	return 1 // not reached: together they want more than there is
+}
+
+// pace changes a flow's rate from now on, and with it when the flow ends.
+func (t *traffic) pace(f *flow, rate float64) {
+	if rate == f.rate {
+		return
+	}
+	now := t.s.queue.now
+	f.left = max(0, f.left-(now-f.since)*f.rate)
+	f.since, f.rate = now, rate
+	t.paced++
+	f.version = t.paced
+	t.s.queue.push(event{at: now + f.left/rate, worker: f.number, from: f.version, what: flowed})
+}
+
+// stale reports whether an event is the end of a flow that has changed its rate since.
+func (t *traffic) stale(e event) bool {
+	return e.what == flowed && (t.flows[e.worker] == nil || t.flows[e.worker].version != e.from)
+}
+
+// flowed ends a flow.
+func (t *traffic) flowed(number int32) {
+	f := t.flows[number]
+	t.flows[number], t.free = nil, append(t.free, number)
+	for _, l := range f.loads {
+		on := t.on[l.Port]
+		t.on[l.Port] = slices.Delete(on, slices.Index(on, f), slices.Index(on, f)+1)
+	}
+	t.share(f.loads)
+	f.ends()
+}
+
+// message is a transfer that waits for its links or uses them.
+type message struct {
+	transfer
+	readyS, latencyS, takes float64
+	occupies                bool
+	links                   [][2]int
+}
+
+// send puts a message in the lines of its links.
+func (t *traffic) send(m *message) {
+	for _, key := range m.links {
+		t.lines[key] = append(t.lines[key], m)
+	}
+	t.leave(m)
+}
+
+// leave starts a message that is the first in every line.
+func (t *traffic) leave(m *message) {
+	for _, key := range m.links {
+		if t.lines[key][0] != m {
+			return
+		}
+	}
+	if wait := m.readyS - t.s.queue.now; wait > 0 {
+		m.readyS = 0
+		t.start(nil, wait, func() { t.leave(m) })
+		return
+	}
+	start := t.s.queue.now
+	t.start(t.ports.Message(m.from, m.to, m.bytes, m.takes), m.takes, func() { t.left(m, start) })
+}
+
+// left takes a message from its links.
+func (t *traffic) left(m *message, start float64) {
+	t.s.arrives(m.transfer, m.occupies, start, t.s.queue.now+m.latencyS)
+	for _, key := range m.links {
+		t.lines[key] = t.lines[key][1:]
+	}
+	for i, key := range m.links {
+		if line := t.lines[key]; len(line) > 0 && !slices.ContainsFunc(m.links[:i], func(k [2]int) bool {
+			return len(t.lines[k]) > 0 && t.lines[k][0] == line[0]
+		}) {
+			t.leave(line[0])
+		}
+	}
+}
+
+// check refuses parts of a port that are none.
+func (p *Ports) check(stages int, streams bool) error {
+	switch {
+	case streams:
+		return fmt.Errorf("sim: devices share ports and send while they compute (BaPipe's boards); it is one or the other")
+	case p.Message == nil || len(p.Sums) != stages:
+		return fmt.Errorf("sim: ports have the loads of messages: %v, and of the sums of %d stages; give both, of %d stages",
+			p.Message != nil, len(p.Sums), stages)
+	}
+	for s, loads := range p.Sums {
+		for _, l := range loads {
+			if !(l.Part > 0 && l.Part <= 1) {
+				return fmt.Errorf("sim: the sum of stage %d takes %v of port %v; a part is over 0 and up to 1", s, l.Part, l.Port)
+			}
+		}
+	}
+	return nil
+}
