@@ -6,12 +6,12 @@
 //
 // Links queue first come, first served. Where a level of the cluster says so (Contention), messages and sums of
 // gradients that use the same port at the same time share its rate (Ports). A worker takes part in one all-reduce at a
-// time, which begins within the backward that makes the last gradients, as in run. A transfer may occupy both of its devices. Workers may share
-// cores. Besides computing, a worker's host spends what a profile has measured on sends and receives. Memory follows
-// the rules of the runtime: parameters, optimizer states, gradients from the first backward of a step to its update,
-// what each micro-batch saved, messages on their way, and the peak inside each instruction. Not counted are the samples
-// that the first and last stages read, how transfers slow down other collectives than sums of gradients, and how
-// collectives and transfers slow each other down where no level has contention.
+// time, which begins within the backward that makes the last gradients, as in run. A transfer may occupy both of its
+// devices. Workers may share cores. Besides computing, a worker's host spends what a profile has measured on sends and
+// receives. Memory follows the rules of the runtime: parameters, optimizer states, gradients from the first backward of
+// a step to its update, what each micro-batch saved, messages on their way, and the peak inside each instruction. Not
+// counted are the samples that the first and last stages read, how transfers slow down other collectives than sums of
+// gradients, and how collectives and transfers slow each other down where no level has contention.
 //
 // In Run, computations take the times in Costs. Noise is how a real machine deviates from them. Run does not read it,
 // but applies Options.Vary, which Noise.Vary makes. Expect applies all of Noise: it also lets each worker fall behind

@@ -92,7 +92,7 @@ func (a *laid) least() float64 {
 			}
 		}
 	}
-	gradients, update := s.flush(a.stages, a.links, a.device)
+	gradients, update := s.flush(a.stages, a.links, a.device, false)
 	return (most + gradients + update + a.device.Kernels.StepS) * (1 - rounding)
 }
 

@@ -13,6 +13,7 @@ type links struct {
 	overlap float64
 	played  int                  // number of simulated computations
 	free    bool                 // messages between stages take no time
+	apart   bool                 // messages between stages share no ports
 	known   map[[2]int64]float64 // seconds of an all-reduce, by stage and bytes
 	orders  map[order]*schedule.Program
 }
@@ -45,14 +46,10 @@ func (l *links) allReduce(stage int, bytes float64) float64 {
 	if s, ok := l.known[key]; ok {
 		return s
 	}
-	devices := make([]int, l.s.Replicas)
-	for r := range devices {
-		devices[r] = l.rank(stage, r)
-	}
 	if l.known == nil {
 		l.known = map[[2]int64]float64{}
 	}
-	l.known[key] = l.c.CollectiveS(devices, bytes, cluster.AllReduce)
+	l.known[key] = l.c.CollectiveS(l.replicas(stage), bytes, cluster.AllReduce)
 	return l.known[key]
 }
 
@@ -61,11 +58,16 @@ func (l *links) gather(stage int, bytes float64) float64 {
 	if l.s.Replicas == 1 || bytes == 0 {
 		return 0
 	}
+	return l.c.CollectiveS(l.replicas(stage), bytes, cluster.Gather)
+}
+
+// replicas returns the first device of each replica's group of a stage.
+func (l *links) replicas(stage int) []int {
 	devices := make([]int, l.s.Replicas)
 	for r := range devices {
 		devices[r] = l.rank(stage, r)
 	}
-	return l.c.CollectiveS(devices, bytes, cluster.Gather)
+	return devices
 }
 
 // gradientBytes returns the bytes of a gradient's element while it is summed.

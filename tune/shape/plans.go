@@ -100,6 +100,13 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	if out.StepS, err = lasts(program, of); err != nil {
 		return err
 	}
+	apart := out.StepS
+	if of.Ports != nil {
+		of.Ports = nil
+		if apart, err = lasts(program, of); err != nil {
+			return err
+		}
+	}
 	of = without(of, func(k *sim.StageCost) { k.AllReduceS, k.GatherS, k.TiedS, k.NormS = 0, 0, 0, 0 })
 	unsummed, err := lasts(program, of)
 	if err != nil {
@@ -110,7 +117,8 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	if err != nil {
 		return err
 	}
-	q.GradientsS, q.TransfersS = max(0, out.StepS-unsummed), max(0, unsummed-silent)
+	q.ContentionS = max(0, out.StepS-apart)
+	q.GradientsS, q.TransfersS = max(0, apart-unsummed), max(0, unsummed-silent)
 	most := 0.0
 	for _, list := range program.Body {
 		var own Parts
@@ -119,14 +127,14 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 		}
 		if busy := own.KernelsS + own.AgainS + own.GatherS + own.UpdateS; busy > most {
 			most = busy
-			own.GradientsS, own.TransfersS = q.GradientsS, q.TransfersS
+			own.GradientsS, own.TransfersS, own.ContentionS = q.GradientsS, q.TransfersS, q.ContentionS
 			*q = own
 			if err := p.byKind(q, list); err != nil {
 				return err
 			}
 		}
 	}
-	q.BubbleS = max(0, out.StepS-q.GradientsS-q.TransfersS-most)
+	q.BubbleS = max(0, out.StepS-q.ContentionS-q.GradientsS-q.TransfersS-most)
 	return nil
 }
 

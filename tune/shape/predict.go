@@ -35,12 +35,13 @@ type Prediction struct {
 type Parts struct {
 	KernelsS      float64 `json:"kernels_s"` // of the busiest stage, without the parts below
 	kernels.Spent         // divides KernelsS by what limits the kernels
-	SumsS         float64 `json:"sums_s"`      // sums in tensor-parallel groups
-	AgainS        float64 `json:"again_s"`     // recompute
-	GatherS       float64 `json:"gather_s"`    // unhidden collectives of zero3, or of zero2 for each micro-batch
-	BubbleS       float64 `json:"bubble_s"`    // waits of the busiest stage, also for messages if TransfersS is 0
-	TransfersS    float64 `json:"transfers_s"` // waits that messages between stages add; only from Explain
-	GradientsS    float64 `json:"gradients_s"` // sums over replicas and gathers of weights that are not hidden
+	SumsS         float64 `json:"sums_s"`       // sums in tensor-parallel groups
+	AgainS        float64 `json:"again_s"`      // recompute
+	GatherS       float64 `json:"gather_s"`     // unhidden collectives of zero3, or of zero2 for each micro-batch
+	BubbleS       float64 `json:"bubble_s"`     // waits of the busiest stage, also for messages if TransfersS is 0
+	TransfersS    float64 `json:"transfers_s"`  // waits that messages between stages add; only from Explain
+	ContentionS   float64 `json:"contention_s"` // what messages and sums lose to each other at shared ports
+	GradientsS    float64 `json:"gradients_s"`  // sums over replicas and gathers of weights that are not hidden
 	UpdateS       float64 `json:"update_s"`
 	FixedS        float64 `json:"fixed_s"`
 }
@@ -76,21 +77,42 @@ func (a *laid) predict(m *model.Model, transfers bool) (*Prediction, error) {
 	}
 	busiest := out.busiest(s, stages)
 	out.Parts.BubbleS = pipelineS - busiest
-	if transfers && s.Stages > 1 {
-		l.free = true
-		without, err := s.play(stages, l)
-		if err != nil {
-			return nil, err
-		}
-		l.free = false
-		out.Parts.TransfersS = max(0, min(pipelineS-without, out.Parts.BubbleS))
-		out.Parts.BubbleS -= out.Parts.TransfersS
+	out.Parts.GradientsS, out.Parts.UpdateS = s.flush(stages, l, a.device, false)
+	if l.c.Contends() {
+		contended, _ := s.flush(stages, l, a.device, true)
+		out.Parts.ContentionS = contended - out.Parts.GradientsS
 	}
-	out.Parts.GradientsS, out.Parts.UpdateS = s.flush(stages, l, a.device)
 	out.Parts.FixedS = a.device.Kernels.StepS
 	out.Played = l.played
-	out.StepS = pipelineS + out.Parts.GradientsS + out.Parts.UpdateS + out.Parts.FixedS
+	out.StepS = pipelineS + out.Parts.GradientsS + out.Parts.ContentionS + out.Parts.UpdateS + out.Parts.FixedS
+	if transfers && s.Stages > 1 {
+		if err := out.waits(stages, l, pipelineS); err != nil {
+			return nil, err
+		}
+	}
 	return out, out.memory(a)
+}
+
+// waits divides the bubble of a pipeline: it takes out what messages lose to each other, and what they take.
+func (out *Prediction) waits(stages []stage, l *links, pipelineS float64) error {
+	p := &out.Parts
+	apartS := pipelineS
+	var err error
+	if l.c.Contends() {
+		l.apart = true
+		if apartS, err = l.s.play(stages, l); err != nil {
+			return err
+		}
+		lost := max(0, min(pipelineS-apartS, p.BubbleS))
+		p.ContentionS, p.BubbleS = p.ContentionS+lost, p.BubbleS-lost
+		l.apart = false
+	}
+	l.free = true
+	without, err := l.s.play(stages, l)
+	l.free = false
+	p.TransfersS = max(0, min(apartS-without, p.BubbleS))
+	p.BubbleS -= p.TransfersS
+	return err
 }
 
 // stage is a virtual stage on one device, with its times for one micro-batch.
@@ -337,6 +359,7 @@ func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64
 	if l.c.Levels[len(l.c.Levels)-1].OccupiesDevice && !l.free {
 		costs.Occupies = func(int, int) bool { return true }
 	}
+	costs.Ports = l.ports(len(stages), bytes)
 	line, sum, err := sim.Run(p, costs, sim.Options{Record: s.NoFlush})
 	if err != nil {
 		return 0, fmt.Errorf("shape: %w", err)
@@ -368,33 +391,4 @@ func longest(line *trace.Timeline) float64 {
 		most = max(most, w.to-w.from)
 	}
 	return most
-}
-
-// flush returns the times after the last backward: sums over replicas that are not hidden, and the update.
-func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType) (gradientsS, updateS float64) {
-	of := make([]stage, s.Stages) // by worker
-	for _, st := range stages {
-		w := &of[st.worker]
-		w.parameters, w.input, w.weight = w.parameters+st.parameters, w.input+st.input, w.weight+st.weight
-		w.tied, w.forward = w.tied+st.tied, w.forward+st.forward
-	}
-	t := 1.0
-	if d.Group != nil {
-		t = float64(d.Group.Size)
-	}
-	lag := 0.0
-	for i, w := range of {
-		gradientsS = max(gradientsS, l.gradients(i, w.parameters, w.input+w.weight)+l.weights(i, w.parameters, w.forward)-lag)
-		lag += w.input + w.weight
-		own := w.parameters * t
-		if s.Shard != "none" {
-			own /= float64(s.Replicas)
-		}
-		updateS = max(updateS, kernels.UpdateS(d, own, s.States, kernels.Options{Precision: s.Precision}))
-	}
-	if tied := of[s.Stages-1].tied; s.Stages > 1 && tied > 0 && of[0].tied == 0 {
-		latency, taken := l.transfer(0, s.Stages-1, tied*l.gradientBytes())
-		gradientsS += 2*latency + taken
-	}
-	return gradientsS, updateS
 }

@@ -137,6 +137,7 @@ func parts(of *shape.Prediction) []part {
 		{"computed again", "computed again: recompute", p.AgainS},
 		{"gathers", "gathers of weights and scatters of gradients beside computations", p.GatherS},
 		{"transfers", "messages between stages that nothing hides", p.TransfersS},
+		{"contention", "contention of messages and sums of gradients at the ports that they share", p.ContentionS},
 		{"waiting", "waiting: the busiest stage waits for the others", p.BubbleS},
 		{"gradients", "all-reduce of gradients over replicas that nothing hides", p.GradientsS},
 		{"update", "update by the optimizer", p.UpdateS},

@@ -1,0 +1,107 @@
+package shape
+
+import (
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/profile/kernels"
+	"github.com/millrace-ml/millrace/schedule/family"
+	"github.com/millrace-ml/millrace/sim"
+)
+
+// flush returns the times after the last backward: sums over replicas that are not hidden, and the update. With
+// contention, a stage's sum and the last message that leaves it share the device's ports.
+func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention bool) (gradientsS, updateS float64) {
+	of := make([]stage, s.Stages) // by worker
+	for _, st := range stages {
+		w := &of[st.worker]
+		w.parameters, w.input, w.weight = w.parameters+st.parameters, w.input+st.input, w.weight+st.weight
+		w.tied, w.forward = w.tied+st.tied, w.forward+st.forward
+	}
+	t := 1.0
+	if d.Group != nil {
+		t = float64(d.Group.Size)
+	}
+	lag, late := 0.0, 0.0
+	sumS, messageS := make([]float64, len(of)), make([]float64, len(of))
+	if contention {
+		for i, w := range of {
+			sumS[i], messageS[i] = l.lost(i, w.parameters, w.input+w.weight, stages[0].boundary)
+			late += messageS[i]
+		}
+	}
+	for i, w := range of {
+		late -= messageS[i] // what messages of the stages behind this one are late
+		gradientsS = max(gradientsS, l.gradients(i, w.parameters, w.input+w.weight)+l.weights(i, w.parameters, w.forward)+
+			sumS[i]+late-lag)
+		lag += w.input + w.weight
+		own := w.parameters * t
+		if s.Shard != "none" {
+			own /= float64(s.Replicas)
+		}
+		updateS = max(updateS, kernels.UpdateS(d, own, s.States, kernels.Options{Precision: s.Precision}))
+	}
+	if tied := of[s.Stages-1].tied; s.Stages > 1 && tied > 0 && of[0].tied == 0 {
+		latency, taken := l.transfer(0, s.Stages-1, tied*l.gradientBytes())
+		gradientsS += 2*latency + taken
+	}
+	return gradientsS, updateS
+}
+
+// ports returns the ports of one replica's messages, if some level has contention. Its gradients are summed afterwards.
+func (l *links) ports(stages int, bytes float64) *sim.Ports {
+	if l.free || l.apart || !l.c.Contends() {
+		return nil
+	}
+	return &sim.Ports{Sums: make([][]cluster.Load, stages),
+		Message: func(from, to int, _ int64, linkS float64) []cluster.Load {
+			return l.c.MessageLoads(l.rank(from, 0), l.rank(to, 0), int64(bytes), linkS)
+		}}
+}
+
+// lost returns how much longer a stage's sum of gradients and its last message to the stage before it take, because
+// they share ports: the message leaves when the last backward ends, and meets what is left of the sum. The last message
+// of a split backward leaves before the backward's second half, so it meets no sum.
+func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, messageS float64) {
+	if f, err := family.Named(l.s.Schedule); stage == 0 || err != nil || f.Halves {
+		return 0, 0
+	}
+	bytes, what, takes := parameters*l.gradientBytes(), cluster.AllReduce, 0.0
+	switch l.s.Shard {
+	case "none":
+		takes = l.allReduce(stage, bytes)
+	case "zero1":
+		what, takes = cluster.Gather, l.gather(stage, bytes)
+	}
+	left := takes
+	if !l.s.Behind {
+		left -= backwardS
+	}
+	_, linkS := l.transfer(stage, stage-1, boundary)
+	if left <= 0 || linkS <= 0 {
+		return 0, 0
+	}
+	var all []int // every device of a group sums its part
+	for _, first := range l.replicas(stage) {
+		for i := range l.s.Tensor {
+			all = append(all, first+i)
+		}
+	}
+	sum, message := rates(l.c.MessageLoads(l.rank(stage, 0), l.rank(stage-1, 0), int64(boundary), linkS),
+		l.c.SumLoads(all, bytes*float64(l.s.Tensor), what, takes))
+	// Until one of them ends, both go at these rates; then the other has the port.
+	together := min(left/sum, linkS/message)
+	return together * (1 - sum), together * (1 - message)
+}
+
+// rates returns the fair rates of a sum and a message, relative to those that they have alone.
+func rates(message, sum []cluster.Load) (sumRate, messageRate float64) {
+	sumRate, messageRate = 1, 1
+	for _, m := range message {
+		for _, s := range sum {
+			if m.Port == s.Port && m.Part+s.Part > 1 { // each has a half, or what the other leaves
+				sumRate = min(sumRate, max(0.5, 1-m.Part)/s.Part)
+				messageRate = min(messageRate, max(0.5, 1-s.Part)/m.Part)
+			}
+		}
+	}
+	return sumRate, messageRate
+}
