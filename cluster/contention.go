@@ -23,7 +23,7 @@ func (c *Cluster) Contends() bool {
 // MessageLoads returns what a message takes of the ports of levels with Contention. linkS is how long it occupies its
 // links alone. On a level without uplinks and rails, it takes the port of each of its two devices.
 func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load {
-	if from == to || bytes <= 0 {
+	if from == to || bytes <= 0 || linkS <= 0 {
 		return nil
 	}
 	var out []Load
@@ -47,7 +47,7 @@ func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load 
 // bytes, twice for an all-reduce, evenly over the ports that its devices have. A Shared link carries that for all
 // members. The bytes are spread evenly over takesS, so a collective that waits for a slower level takes a small part.
 func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS float64) []Load {
-	if len(devices) < 2 || bytes <= 0 {
+	if len(devices) < 2 || bytes <= 0 || takesS <= 0 {
 		return nil
 	}
 	var out []Load

@@ -217,7 +217,8 @@ func (l fileLevel) level() (out Level, err error) {
 		return out, fmt.Errorf("it has both shared (one link for all) and uplinks (one for each member); choose one")
 	}
 	if l.Contention && l.OneMemory {
-		return out, fmt.Errorf("it has both contention and one_memory; memory that is handed over uses no port, so choose one")
+		return out, fmt.Errorf("it has both contention and one_memory; memory that is handed over uses no port, so choose " +
+			"one")
 	}
 	if l.Duplex != "" && l.Duplex != "half" && l.Duplex != "full" {
 		return out, fmt.Errorf("duplex is %q; it is full or half", l.Duplex)

@@ -16,6 +16,27 @@ type Ports struct {
 	// Message returns what a message between two workers takes, if it occupies its links for linkS.
 	Message func(from, to int, bytes int64, linkS float64) []cluster.Load
 	Sums    [][]cluster.Load // what a sum of gradients takes, by stage
+	// Gathers says what the collectives inside a stage's computations take throughout them, by stage; nil means nothing.
+	Gathers []Gathers
+}
+
+// Gathers are the loads of collectives inside computations: gathers of weights and scatters of gradients. They slow
+// messages down. The computation takes its time in any case: it was given with the collectives that it waits for.
+type Gathers struct{ Forward, Backward, Input, Update []cluster.Load }
+
+// of returns the loads inside an instruction of a stage.
+func (g *Gathers) of(kind schedule.Kind) []cluster.Load {
+	switch kind {
+	case schedule.F:
+		return g.Forward
+	case schedule.B:
+		return g.Backward
+	case schedule.I:
+		return g.Input
+	case schedule.U:
+		return g.Update
+	}
+	return nil
 }
 
 // portsOf returns the ports that a plan's transfers share. It is nil if no port is used by two sums of gradients, by a
@@ -36,21 +57,12 @@ func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []in
 			users[l.Port] = by
 		}
 	}
-	for s, st := range pl.Stages {
-		takes := 0.0
-		for r := range costs.Stages[s] {
-			takes = max(takes, costs.Stages[s][r].AllReduceS)
-		}
-		if takes > 0 {
-			bytes, what := costs.Stages[s][0].ParameterBytes, cluster.AllReduce
-			if pl.Shard.States() { // its gradients are scattered
-				bytes, what = 0, cluster.Gather
-				for _, u := range memory.Units(p, st) {
-					bytes += u.GradientBytes
-				}
-			}
-			out.Sums[s] = c.SumLoads(slices.Sorted(slices.Values(st.Devices)), float64(bytes), what, takes)
-			uses(out.Sums[s], [2]int{-1, s})
+	for s := range pl.Stages {
+		sums, gathers := collectives(p, c, pl, s, costs.Stages[s])
+		out.Sums[s], out.Gathers = sums, append(out.Gathers, gathers)
+		uses(sums, [2]int{-1, s})
+		for i, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.U} {
+			uses(gathers.of(kind), [2]int{-3 - i, s})
 		}
 	}
 	for s := 1; s < len(pl.Stages); s++ {
@@ -74,6 +86,43 @@ func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []in
 		return nil
 	}
 	return out
+}
+
+// collectives returns the loads of a stage's collectives.
+func collectives(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, costs []StageCost) (sums []cluster.Load,
+	inside Gathers) {
+	st := pl.Stages[s]
+	if len(st.Devices) < 2 {
+		return nil, inside
+	}
+	var k StageCost // the longest times of the replicas
+	for r := range costs {
+		one := &costs[r]
+		k.AllReduceS, k.ForwardS = max(k.AllReduceS, one.AllReduceS), max(k.ForwardS, one.ForwardS)
+		k.BackwardS, k.InputS = max(k.BackwardS, one.BackwardS), max(k.InputS, one.InputS)
+		k.UpdateS = max(k.UpdateS, one.UpdateS+one.GatherS)
+	}
+	var weights, gradients float64
+	for _, u := range memory.Units(p, st) {
+		weights, gradients = weights+float64(u.WeightBytes), gradients+float64(u.GradientBytes)
+	}
+	together := slices.Sorted(slices.Values(st.Devices))
+	gather := func(bytes, takesS float64) []cluster.Load { return c.SumLoads(together, bytes, cluster.Gather, takesS) }
+	if !pl.Shard.States() {
+		return c.SumLoads(together, float64(costs[0].ParameterBytes), cluster.AllReduce, k.AllReduceS), inside
+	}
+	if behind := gradients; pl.Shard.Gradients() {
+		if pl.Shard.Weights() {
+			inside.Forward, behind = gather(weights, k.ForwardS), behind+weights
+		}
+		inside.Backward, inside.Input = gather(behind, k.BackwardS), gather(behind, k.InputS)
+	} else {
+		sums = gather(gradients, k.AllReduceS)
+	}
+	if !pl.Shard.Weights() {
+		inside.Update = gather(weights, k.UpdateS)
+	}
+	return sums, inside
 }
 
 // traffic is everything under way on shared ports. A port gives each flow an equal share of its rate, and what a flow
@@ -278,14 +327,20 @@ func (p *Ports) check(stages int, streams bool) error {
 	switch {
 	case streams:
 		return fmt.Errorf("sim: devices share ports and send while they compute (BaPipe's boards); it is one or the other")
-	case p.Message == nil || len(p.Sums) != stages:
+	case p.Message == nil || len(p.Sums) != stages || p.Gathers != nil && len(p.Gathers) != stages:
 		return fmt.Errorf("sim: ports have the loads of messages: %v, and of the sums of %d stages; give both, of %d stages",
 			p.Message != nil, len(p.Sums), stages)
 	}
-	for s, loads := range p.Sums {
+	for s := range p.Sums {
+		loads := slices.Clone(p.Sums[s])
+		if p.Gathers != nil {
+			g := &p.Gathers[s]
+			loads = slices.Concat(loads, g.Forward, g.Backward, g.Input, g.Update)
+		}
 		for _, l := range loads {
 			if !(l.Part > 0 && l.Part <= 1) {
-				return fmt.Errorf("sim: the sum of stage %d takes %v of port %v; a part is over 0 and up to 1", s, l.Part, l.Port)
+				return fmt.Errorf("sim: a collective of stage %d takes %v of port %v; a part is over 0 and up to 1", s, l.Part,
+					l.Port)
 			}
 		}
 	}

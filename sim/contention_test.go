@@ -18,7 +18,8 @@ import (
 // part of those of its stage's replicas.
 func ported(p *schedule.Program, part float64) *Ports {
 	out := &Ports{Message: func(from, to int, _ int64, _ float64) []cluster.Load {
-		return []cluster.Load{{Port: cluster.Port{Number: from}, Part: 1}, {Port: cluster.Port{Number: to, Back: true}, Part: 1}}
+		return []cluster.Load{{Port: cluster.Port{Number: from}, Part: 1},
+			{Port: cluster.Port{Number: to, Back: true}, Part: 1}}
 	}}
 	for _, on := range p.Placement[0] {
 		var loads []cluster.Load
@@ -88,6 +89,34 @@ func TestMessagesAndAnAllReduceAtOnePort(t *testing.T) {
 	}
 }
 
+// A gather inside a forward slows a message down, by hand. F = 4, messages take 4 s. The first forward of the second
+// stage runs from 8 to 12, and its gather takes three quarters of the port that the second message enters at 8. Both
+// get half of it: the gather goes at two thirds of its pace and ends at 14. The message then has 1 s left, and the
+// whole port. The forward ends as it would alone.
+func TestGathersInsideComputations(t *testing.T) {
+	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
+	if err == nil {
+		p, err = lower.Lower(p, lower.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Uniform(2, 4, 4, 0)
+	c.Transfer = func(int, int, int64) (float64, float64) { return 0, 4 }
+	c.Ports = ported(p, 1)
+	c.Ports.Gathers = make([]Gathers, 2)
+	c.Ports.Gathers[1].Forward = []cluster.Load{{Port: cluster.Port{Number: 1, Back: true}, Part: 0.75}}
+	tl, _, err := Run(p, c, Options{Record: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := spans(tl)
+	for in, want := range map[string][2]float64{"0SF0": {4, 8}, "1F0": {8, 12}, "0SF1": {8, 15}} {
+		exactly(t, at[in][0], want[0], "begin of %s", in)
+		exactly(t, at[in][1], want[1], "end of %s", in)
+	}
+}
+
 // TestContention draws pipelines with replicas. While they run, the flows at a port never take more than its rate.
 // Contention never makes a step shorter. Where no two transfers share a port, all times are the same bit for bit.
 func TestContention(t *testing.T) {
@@ -117,9 +146,10 @@ func TestContention(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Ports = &Ports{Sums: make([][]cluster.Load, p.Stages), Message: func(from, to int, _ int64, _ float64) []cluster.Load {
-			return []cluster.Load{{Port: cluster.Port{Level: from, Number: to}, Part: 1}} // the link's own
-		}}
+		own := func(from, to int, _ int64, _ float64) []cluster.Load { // of each link
+			return []cluster.Load{{Port: cluster.Port{Level: from, Number: to}, Part: 1}}
+		}
+		c.Ports = &Ports{Sums: make([][]cluster.Load, p.Stages), Message: own}
 		apart, _, err := Run(p, c, Options{Record: true})
 		if err != nil {
 			t.Fatal(err)
@@ -128,6 +158,11 @@ func TestContention(t *testing.T) {
 			t.Fatalf("no port is shared, and the times differ: %s", d)
 		}
 		c.Ports = ported(p, rapid.Float64Range(0.1, 1).Draw(t, "part"))
+		if rapid.Bool().Draw(t, "gathers") {
+			for _, loads := range c.Ports.Sums {
+				c.Ports.Gathers = append(c.Ports.Gathers, Gathers{Forward: loads, Backward: loads, Update: loads})
+			}
+		}
 		_, after, err := Run(p, c, Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -221,6 +256,17 @@ func TestPortsOfPlans(t *testing.T) {
 	if d := cmp.Diff(want, costs.Ports.Sums[0]); d != "" {
 		t.Error(d)
 	}
+	// The forward of two layers takes 3 s, in which half of the 20 bytes of their weights come and go.
+	pl.Shard = plan.ZeRO3
+	divided, err := CostsOf(chain(), c, pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := []cluster.Load{port(0, false, 1./3), port(0, true, 1./3), port(1, false, 1./3), port(1, true, 1./3)}
+	if g := divided.Ports.Gathers[0]; cmp.Diff(third, g.Forward, close9) != "" || g.Update != nil ||
+		divided.Ports.Sums[0] != nil {
+		t.Errorf("%+v", divided.Ports)
+	}
 	if d := cmp.Diff([]cluster.Load{port(0, false, 0.5), port(1, true, 0.5)}, costs.Ports.Message(0, 3, 10, 2)); d != "" {
 		t.Error(d) // workers 0 and 3 are devices 0 and 3
 	}
@@ -235,7 +281,7 @@ func TestRefusedPorts(t *testing.T) {
 			Sums: make([][]cluster.Load, 1)},
 		"sim: ports have the loads of messages: true, and of the sums of 2 stages; give both, of 1 stages": {
 			Message: message, Sums: make([][]cluster.Load, 2)},
-		"sim: the sum of stage 0 takes 1.5 of port {0 1 false}; a part is over 0 and up to 1": {
+		"sim: a collective of stage 0 takes 1.5 of port {0 1 false}; a part is over 0 and up to 1": {
 			Message: message, Sums: [][]cluster.Load{{{Port: cluster.Port{Number: 1}, Part: 1.5}}}},
 	} {
 		c := Uniform(1, 1, 1, 0)

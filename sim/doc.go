@@ -10,8 +10,9 @@
 // devices. Workers may share cores. Besides computing, a worker's host spends what a profile has measured on sends and
 // receives. Memory follows the rules of the runtime: parameters, optimizer states, gradients from the first backward of
 // a step to its update, what each micro-batch saved, messages on their way, and the peak inside each instruction. Not
-// counted are the samples that the first and last stages read, how transfers slow down other collectives than sums of
-// gradients, and how collectives and transfers slow each other down where no level has contention.
+// counted are the samples that the first and last stages read. Collectives and transfers do not slow each other down
+// where no level has contention. Gathers of weights and scatters of gradients inside computations take no longer for
+// the messages that they slow down, nor do sums of tied gradients and of the norm.
 //
 // In Run, computations take the times in Costs. Noise is how a real machine deviates from them. Run does not read it,
 // but applies Options.Vary, which Noise.Vary makes. Expect applies all of Noise: it also lets each worker fall behind

@@ -51,8 +51,8 @@ func (q *queue) push(e event) {
 	q.events[i] = e
 }
 
-// pop removes and returns the first event, without moving the clock. It moves earlier events up in the heap until there is a place for the
-// last one.
+// pop removes and returns the first event, without moving the clock. It moves earlier events up in the heap until
+// there is a place for the last one.
 func (q *queue) pop() event {
 	top, last := q.events[0], len(q.events)-1
 	e := q.events[last]

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// Closed forms and the simulator agree within a percent on what contention costs, for shapes whose stages and replicas
-// are all on different hosts of a slow network. Sums take longer than messages in the wide model, and messages longer
+// Closed forms and the simulator agree within a percent on what contention costs. All stages and replicas of these
+// shapes are on different hosts of a slow network. Sums take longer than messages in the wide model, and messages longer
 // than sums in the narrow one. Without contention nothing is lost, and with it every step is longer by what is named.
 // Parts add up to the step.
 func TestContentionByClosedFormsAndSimulator(t *testing.T) {
@@ -25,6 +25,7 @@ func TestContentionByClosedFormsAndSimulator(t *testing.T) {
 		{wide, shape.Shape{MicroBatch: 2, Replicas: 2, Stages: 4}},
 		{wide, shape.Shape{MicroBatch: 2, Replicas: 4, Stages: 2, Behind: true, Shard: "zero1"}},
 		{wide, shape.Shape{MicroBatch: 2, Replicas: 2, Stages: 2, Tensor: 2, Behind: true}},
+		{wide, shape.Shape{MicroBatch: 2, Replicas: 2, Stages: 4, Shard: "zero3"}},
 		{narrow, shape.Shape{MicroBatch: 8, Replicas: 2, Stages: 2, Behind: true}},
 		{narrow, shape.Shape{MicroBatch: 8, Replicas: 2, Stages: 4, Behind: true}},
 	} {

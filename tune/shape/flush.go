@@ -46,15 +46,42 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	return gradientsS, updateS
 }
 
-// ports returns the ports of one replica's messages, if some level has contention. Its gradients are summed afterwards.
-func (l *links) ports(stages int, bytes float64) *sim.Ports {
+// ports returns the ports of one replica's messages, and of the collectives inside its computations, if some level has
+// contention. Its gradients are summed afterwards.
+func (l *links) ports(stages []stage, bytes float64) *sim.Ports {
 	if l.free || l.apart || !l.c.Contends() {
 		return nil
 	}
-	return &sim.Ports{Sums: make([][]cluster.Load, stages),
+	out := &sim.Ports{Sums: make([][]cluster.Load, len(stages)),
 		Message: func(from, to int, _ int64, linkS float64) []cluster.Load {
 			return l.c.MessageLoads(l.rank(from, 0), l.rank(to, 0), int64(bytes), linkS)
 		}}
+	if l.s.Shard != "zero2" && l.s.Shard != "zero3" {
+		return out
+	}
+	for _, st := range stages {
+		of := func(bytes, takesS float64) []cluster.Load {
+			return l.c.SumLoads(l.whole(st.worker), bytes*float64(l.s.Tensor), cluster.Gather, takesS)
+		}
+		g, behind := sim.Gathers{}, st.parameters*l.gradientBytes()
+		if l.s.Shard == "zero3" {
+			weights := st.parameters * float64(kernels.ElementBytes(l.s.Precision))
+			g.Forward, behind = of(weights, st.forward), behind+weights
+		}
+		g.Backward, g.Input = of(behind, st.input+st.weight), of(behind, st.input)
+		out.Gathers = append(out.Gathers, g)
+	}
+	return out
+}
+
+// whole returns all devices of a stage.
+func (l *links) whole(stage int) (all []int) {
+	for _, first := range l.replicas(stage) {
+		for i := range l.s.Tensor {
+			all = append(all, first+i)
+		}
+	}
+	return all
 }
 
 // lost returns how much longer a stage's sum of gradients and its last message to the stage before it take, because
@@ -79,14 +106,8 @@ func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, 
 	if left <= 0 || linkS <= 0 {
 		return 0, 0
 	}
-	var all []int // every device of a group sums its part
-	for _, first := range l.replicas(stage) {
-		for i := range l.s.Tensor {
-			all = append(all, first+i)
-		}
-	}
 	sum, message := rates(l.c.MessageLoads(l.rank(stage, 0), l.rank(stage-1, 0), int64(boundary), linkS),
-		l.c.SumLoads(all, bytes*float64(l.s.Tensor), what, takes))
+		l.c.SumLoads(l.whole(stage), bytes*float64(l.s.Tensor), what, takes))
 	// Until one of them ends, both go at these rates; then the other has the port.
 	together := min(left/sum, linkS/message)
 	return together * (1 - sum), together * (1 - message)

@@ -359,7 +359,7 @@ func (s Shape) simulated(p *schedule.Program, stages []stage, l *links) (float64
 	if l.c.Levels[len(l.c.Levels)-1].OccupiesDevice && !l.free {
 		costs.Occupies = func(int, int) bool { return true }
 	}
-	costs.Ports = l.ports(len(stages), bytes)
+	costs.Ports = l.ports(stages, bytes)
 	line, sum, err := sim.Run(p, costs, sim.Options{Record: s.NoFlush})
 	if err != nil {
 		return 0, fmt.Errorf("shape: %w", err)

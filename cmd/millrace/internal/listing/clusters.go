@@ -119,7 +119,7 @@ func how(l cluster.Level) string {
 		text += ", devices wait for transfers"
 	}
 	if l.Contention {
-		text += ", ports shared by messages and collectives"
+		text += ", contention at ports"
 	}
 	if l.HalfBytes > 0 {
 		text += fmt.Sprintf(", half of the bandwidth at %s", terminal.Bytes(int64(l.HalfBytes)))

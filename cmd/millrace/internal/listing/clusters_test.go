@@ -36,7 +36,7 @@ levels:
 		return out.Bytes()
 	}
 	text := strings.Join(strings.Fields(string(show())), " ")
-	for _, want := range []string{"half of the bandwidth at 256 KiB", "ports shared by messages and collectives",
+	for _, want := range []string{"half of the bandwidth at 256 KiB", "contention at ports",
 		"protocols of name start latency in a tree bandwidth", "node LL 6.60 µs 600 ns 600 ns 25 %",
 		"node Simple 8.40 µs 3.40 µs 28.0 µs 100 %"} {
 		if !strings.Contains(text, want) {
