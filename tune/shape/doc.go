@@ -36,6 +36,13 @@
 // step's first forward. tied is the sum of a shared embedding's gradients over the first and last stage. update is the
 // time to move the optimizer's bytes. If the states are sharded, it is divided by dp, the number of replicas.
 //
+// # Contention
+//
+// On levels with contention, the messages of the simulated replica share ports, and so do collectives inside its
+// computations. A stage's sum meets one message, the last that leaves the stage when its last backward ends. Both go at
+// fair rates until one has ended. The message delays every stage in front. Left out are messages of other replicas on
+// the same uplink or rail, sums of other stages there, and split backwards, whose last message leaves before the sum.
+//
 // # Sharding (Rajbhandari et al., ZeRO, SC 2020; Zhao et al., PyTorch FSDP, VLDB 2023)
 //
 //	none   nothing is sharded                            all-reduce
