@@ -22,9 +22,11 @@ const (
 // Write writes the Timeline as JSON with one event per line, so that diff can compare two of them. It refuses what
 // Read would refuse.
 func (t *Timeline) Write(w io.Writer) error {
-	if n := t.objects(); n > maxRows {
-		return fmt.Errorf("trace: the Timeline has %d events, samples, marks and lists; a file has %d at most: keep fewer "+
-			"steps", n, maxRows)
+	tooMany := fmt.Errorf("trace: the Timeline has more than %d events, samples, marks and lists, the most that a file "+
+		"may have: keep fewer steps", maxRows)
+	rows := len(t.Events) + len(t.Memory) + 1 // one more for the list of samples
+	if rows > maxRows {
+		return tooMany
 	}
 	if err := t.Validate(); err != nil {
 		return err
@@ -36,6 +38,9 @@ func (t *Timeline) Write(w io.Writer) error {
 	whole, err := json.Marshal(&head)
 	if err != nil {
 		return fmt.Errorf("trace: %w", err)
+	}
+	if document.Bounded(whole, maxRows-rows) != nil {
+		return tooMany
 	}
 	before, after, found := bytes.Cut(whole, []byte(`"events":[]`))
 	if !found {
@@ -57,13 +62,6 @@ func (t *Timeline) Write(w io.Writer) error {
 		return fmt.Errorf("trace: %w", err)
 	}
 	return nil
-}
-
-// objects returns the number of objects and lists in the JSON of a Timeline. It includes the Timeline itself and its
-// lists of rows.
-func (t *Timeline) objects() int {
-	return 12 + len(t.Processes) + len(t.Places) + len(t.Stragglers) + len(t.Events) + len(t.Memory) +
-		len(t.Steps) + 2*len(t.Computed) + len(t.Losses) + len(t.Evaluations)
 }
 
 // room is a writer that fails once a file would have more than left bytes.

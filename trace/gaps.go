@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -318,14 +319,17 @@ func (r *resolver) maker(text string, f Fields) *Event {
 // find returns the event with an instruction's text that ended last before the wait was over. If none had ended by
 // then, it returns the first one.
 func (r *resolver) find(text string, wait *Event) *Event {
-	var best *Event
+	var first, best *Event
 	for _, e := range r.byText[text] {
-		if by := wait.StartS + negligible + r.t.WithinS(e.Worker, wait.Worker); best == nil ||
-			e.EndS <= by && e.EndS > best.EndS {
+		if first == nil {
+			first = e
+		}
+		by := wait.StartS + negligible + r.t.WithinS(e.Worker, wait.Worker)
+		if e.EndS <= by && (best == nil || e.EndS > best.EndS) {
 			best = e
 		}
 	}
-	return best
+	return cmp.Or(best, first)
 }
 
 // poolOf returns the Pool of a worker, or nil.

@@ -121,6 +121,12 @@ func TestTooLargeToRead(t *testing.T) {
 	if err := tl.Write(io.Discard); err == nil || !strings.Contains(err.Error(), "keep fewer steps") {
 		t.Errorf("%d samples: %v", len(tl.Memory), err)
 	}
+	// Besides the samples there are the Timeline, its three lists, and the nine objects in Seen: 13, one too many.
+	tl.Memory, tl.Stages = tl.Memory[:maxRows-12], 1
+	tl.Seen = make([]Seen, 9)
+	if err := tl.Write(io.Discard); err == nil || !strings.Contains(err.Error(), "keep fewer steps") {
+		t.Errorf("%d samples and %d objects: %v", len(tl.Memory), len(tl.Seen), err)
+	}
 	var b bytes.Buffer
 	r := &room{to: &b, left: 5}
 	if _, err := r.Write([]byte("12345")); err != nil || b.String() != "12345" {
