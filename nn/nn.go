@@ -33,8 +33,8 @@ type Context struct {
 	Layer    int // position in the model; for a piece, that of its layer before it was divided
 	Step     int
 	Micro    int // micro-batch within the step
-	// FirstRow is where this slice of the micro-batch begins, and Rows the length of the whole micro-batch. Random
-	// masks are drawn for all rows and sliced, so that slicing changes nothing.
+	// FirstRow is where a replica's slice begins in the micro-batch, and Rows is the slice's length. A row's random mask
+	// depends on the row's number in the micro-batch, so slicing changes nothing.
 	FirstRow, Rows int
 	// Recomputing is true when a forward is repeated for its backward. Random masks are then the same again, and
 	// batch-norm statistics do not change.
