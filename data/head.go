@@ -8,9 +8,9 @@ import (
 // headed is implemented by splits that can be cut short.
 type headed interface{ head(n int) Split }
 
-// Head returns the first n samples of a split that Open made, in file order, to get a small data set from a large one.
-// They are shuffled anew for every epoch of n. It refuses an n beyond the split's length, and splits that Open did not
-// make.
+// Head returns the first n samples, in file order, of a split that Open made. It makes a small data set of a large one.
+// The samples are shuffled anew for every epoch of n. It refuses an n beyond the split's length, and splits that Open
+// did not make.
 func Head(s Split, n int) (Split, error) {
 	h, ok := s.(headed)
 	if !ok {

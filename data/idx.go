@@ -64,8 +64,8 @@ func readIDX(r io.Reader) (*idx, error) {
 	return out, nil
 }
 
-// cutShort returns an error that says where a file ends too early, or err if the file cannot be read for another
-// reason.
+// cutShort returns an error that says where a file ends too early. If the file cannot be read for another reason, it
+// returns err.
 func cutShort(err error, where string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.New(where)

@@ -71,9 +71,9 @@ func (f Field) outOfRange(at int, v int64, r *Range) error {
 	return fmt.Errorf("%d%s, and the model's %q takes %v", v, where, f.Name, r)
 }
 
-// limits returns the least and the greatest number that Synthetic may make for the element at a position of a row. All
-// ranges of the element allow these numbers. Without a range, or if the model also calculates with the element, there
-// are at most two numbers. An index that is calculated from the element then stays within a table of two entries.
+// limits returns the least and the greatest number that Synthetic may make for one element of a row. All ranges of the
+// element allow these numbers. Without a range, or if the model also calculates with the element, there are at most two
+// numbers. An index that is calculated from the element then stays within a table of two entries.
 func (f Field) limits(at int) (least, most int64) {
 	least, most = 0, math.MaxInt64
 	only := true

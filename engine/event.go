@@ -30,8 +30,8 @@ func (Past) Wait() error { return nil }
 // At implements Event.
 func (p Past) At() time.Time { return time.Time(p) }
 
-// Stream runs work on a device in the order in which it was issued, possibly after the issuing call has returned. Only
-// Await orders the work of two streams.
+// Stream runs work on a device in the order of issue, possibly after the issuing call has returned. Only Await orders
+// the work of two streams.
 type Stream interface {
 	// Record marks the point after everything issued so far. If no event can be made, Wait of the one returned gives
 	// the error.

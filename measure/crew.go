@@ -275,7 +275,8 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 		return err
 	}
-	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before) // a pass takes longer than the least time of all of them
+	// A pass takes longer than the least time of all passes.
+	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before)
 	if !known {
 		// The first pass in halves allocates the gradients, and memory of sizes that are new to the allocator.
 		b.clock.counts = false

@@ -124,11 +124,12 @@ func windowPool(l *Layer, in []Tensor) error {
 	return nil
 }
 
-// amoebaCell is the cell of AmoebaNet-D (Real et al., Regularized Evolution for Image Classifier Architecture Search,
-// AAAI 2019, figure of AmoebaNet-D), the model that GPipe scales. First, 1x1 convolutions give both inputs c channels.
-// Then five pairs of operations are added up. A normal cell has three 1x1 convolutions, two 1x7-7x1 bottlenecks and
-// pools; its output has four parts. A reduction cell has a 3x3 bottleneck, a 1x7-7x1 bottleneck, a 1x1 convolution and
-// pools; its output has three parts. A bottleneck works on c/4 channels. Every convolution has batch norm.
+// amoebaCell is the cell of AmoebaNet-D, the model that GPipe scales. It is described by Real et al., Regularized
+// Evolution for Image Classifier Architecture Search, AAAI 2019, figure of AmoebaNet-D. First, 1x1 convolutions give
+// both inputs c channels. Then five pairs of operations are added up. A normal cell has three 1x1 convolutions, two
+// 1x7-7x1 bottlenecks and pools; its output has four parts. A reduction cell has a 3x3 bottleneck, a 1x7-7x1
+// bottleneck, a 1x1 convolution and pools; its output has three parts. A bottleneck works on c/4 channels. Every
+// convolution has batch norm.
 func amoebaCell(l *Layer, in []Tensor) error {
 	if len(in) != 2 {
 		return fmt.Errorf("it reads %d tensors; it takes the cell before it and the one before that", len(in))

@@ -179,7 +179,7 @@ func (t *textReader) setting(key, value string) error {
 	return nil
 }
 
-// sized refuses a setting that depends on the number of stages or workers, if that number has not been given yet.
+// sized refuses a setting that depends on a number of stages or workers that has not been given yet.
 func (t *textReader) sized(key string) error {
 	switch key {
 	case "tied", "recompute", "place":

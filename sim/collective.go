@@ -53,8 +53,8 @@ func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gatheri
 
 // join makes a member join its collective. The last member to join starts the collective. It takes as long as its
 // slowest member's cost, and ends for all members at once. A worker takes part in one all-reduce at a time, in the
-// order in which their last members joined. An all-reduce begins within the backward in front of it (addUp). All-reduces
-// and transfers slow each other down only at the ports that they share (traffic).
+// order in which their last members joined. An all-reduce begins within the backward in front of it (addUp).
+// All-reduces and transfers slow each other down only at the ports that they share (traffic).
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	if in.Kind == schedule.AR {
 		s.sums.devices[w].comes()

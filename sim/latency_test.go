@@ -31,8 +31,8 @@ func exactly(t *testing.T, got, want float64, format string, args ...any) {
 	}
 }
 
-// TestZeroBubbleLatency checks a step of M micro-batches on S stages, with times F, I and W of a forward, an input
-// gradient and a weight gradient. With transfers of SR, ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) take
+// TestZeroBubbleLatency checks a step of M micro-batches on S stages with transfers of SR seconds. F, I and W are the
+// times of a forward, an input gradient and a weight gradient. ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) then take
 //
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W) + 4(S-1)SR     while 2 SR <= W
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W) + 2(S-1)SR    while 2 SR <= F+I, in a steady step

@@ -39,8 +39,8 @@ func simulate(t *testing.T, order string, placement [][]int, m, repeat int, c Co
 	return sum
 }
 
-// TestZeroBubbleSteps checks the times of a step of M micro-batches on S stages (arXiv 2401.10241, Table 1, with F, I
-// and W for its T_F, T_B, T_W):
+// TestZeroBubbleSteps checks the times of a step of M micro-batches on S stages. They are those of arXiv 2401.10241,
+// Table 1, with F, I and W for its T_F, T_B and T_W:
 //
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W)     for W <= I and W <= F, M >= S
 //	zb-h2  M(F+I+W) + (S-1)(F+I-2W)    for W <= I and 2W <= F+I, M >= 2S

@@ -92,7 +92,7 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 	return steps, max(stepS/n, slices.Max(busyS)), busyS
 }
 
-// apart returns how long after the step before it each step ended, in seconds, for steps that end in no fixed order. It
+// apart returns the seconds from the end of the previous step to the end of each step. Steps may end in any order. It
 // is -1 for the first step. It is also -1 if half a median step passed after the end of the step before, and no
 // remaining step began. Then an evaluation or a checkpoint was there.
 func apart(steps []StepMark) []float64 {

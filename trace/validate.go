@@ -13,7 +13,7 @@ import (
 // MaxWorkers is the largest number of workers in a file, so that a short file cannot ask for much memory.
 const MaxWorkers = 1 << 20
 
-// Validate returns an error for the first wrong field of a Timeline, with the field's value and what would be right.
+// Validate returns an error for the first wrong field, with the field's value and what would be right.
 func (t *Timeline) Validate() error {
 	if t.Version != Version {
 		return fmt.Errorf("trace: version is %d, this millrace reads version %d", t.Version, Version)

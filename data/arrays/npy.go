@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A .npy file (numpy/lib/format.py) begins with six bytes of magic, a major and a minor version, and the length of the
-// dictionary (2 bytes in version 1, otherwise 4). Then come a Python dictionary as text, and the elements.
+// A .npy file (numpy/lib/format.py) begins with six bytes of magic and two of the version, major and minor. Then come
+// the length of the dictionary (2 bytes in version 1, otherwise 4), a Python dictionary as text, and the elements.
 const (
 	npyMagic  = "\x93NUMPY"
 	npyLength = 1 << 16 // longest dictionary that is read, in bytes

@@ -199,9 +199,9 @@ func (d *Device) Charge(t engine.Tensor) {
 	}
 }
 
-// Close frees every handle still open, whether in a scope or owned by the caller, and returns how many there were. A
-// number above 0 after a finished run is a leak. The worker's cached memory goes back to the system. Tensors disowned
-// for another device must have been adopted before.
+// Close frees every open handle, whether in a scope or owned by the caller, and returns their number. A number above 0
+// after a finished run is a leak. The worker's cached memory goes back to the system. Tensors disowned for another
+// device must have been adopted before.
 func (d *Device) Close() int {
 	var handles []int64
 	for _, t := range d.open {

@@ -108,8 +108,8 @@ func TestSquareSumHasItsOrder(t *testing.T) {
 	}
 }
 
-// LARS's direction is coefficient * w / (g + decay * w) * (grad + decay * weight), with the norms w of the weight and g
-// of the gradient. A norm of 0 causes no division by zero.
+// LARS's direction is coefficient * w / (g + decay * w) * (grad + decay * weight). Here w is the norm of the weight,
+// and g that of the gradient. A norm of 0 causes no division by zero.
 func TestLARSDirection(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

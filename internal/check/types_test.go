@@ -23,29 +23,28 @@ const (
 var largeTypes = map[string]string{
 	"cmd/millrace/internal/training.training": "It has a method for each step of train, from the flags to what the run " +
 		"leaves, most of which concern several of its parts.",
-	"run.leader": "It has a method for each step of a run and each message of a process, most of which concern several " +
-		"of its parts.",
-	"cluster.Cluster": "It has many methods: pure questions about one value, and copies of it with something " +
-		"changed.",
+	"run.leader": "It has a method for each step of a run and each message of a process. Most of these methods concern " +
+		"several parts of the leader.",
+	"cluster.Cluster":     "Its methods answer questions about the cluster, or return a changed copy.",
 	"engine/ref.Device":   "Its methods are those of engine.Device, which is all that a worker needs of tensors.",
-	"engine/torch.Device": "Its methods are those of engine.Device, which is all that a worker needs of tensors.",
-	"nn.ops":              "It has a method for each operator, and for each formula that layers share.",
-	"plan.Plan": "Its fields are those of a plan's file, and its methods questions about them or other " +
-		"forms of it.",
+	"engine/torch.Device": "Its methods are those of engine.Device.",
+	"nn.ops":              "ops has a method for each operator, and for each formula that layers share.",
+	"plan.Plan": "Its fields are those of a plan file. Its methods answer questions about the plan, or return it in " +
+		"other forms.",
 	"profile.Cost":              "Its fields are those of a profile's file.",
-	"profile.Profile":           "Its methods are pure questions about costs, or make a profile of other ones.",
-	"report.pageView":           "Its fields are what the template names.",
+	"profile.Profile":           "Its methods answer questions about the costs, or return a changed profile.",
+	"report.pageView":           "The template uses its fields by name.",
 	"report/live.summary":       "Its fields are what the page's script reads of a row.",
 	"report/metrics.Prometheus": "It has a field for each metric.",
 	"run/checkpoint.Manifest":   "Its fields are those of the manifest's file.",
-	"run/control.Leader": "Its methods are the messages that it sends or takes, and questions about where they " +
-		"stand.",
-	"schedule.Program": "Its fields are those of a Program's file, and its methods pure questions, of which the " +
-		"package comment has the map.",
+	"run/control.Leader": "The Messages that its methods return are for every process. Other methods tell where the " +
+		"processes stand.",
+	"schedule.Program": "Its fields are those of a Program's file. Its methods answer questions about it; the package " +
+		"comment lists them.",
 	"schedule/machine.Local": "It has a method for each transition and each question of the package's contract",
 	"sim.state": "It has a method for each thing that a worker, a device or a message does, most of which concern " +
 		"several of its parts.",
-	"sim/memory.Held": "It has a number for each reason why bytes are held, and for each instruction's most.",
+	"sim/memory.Held": "There is a number for each reason why bytes are held, and for the peak of each instruction.",
 	"trace.Timeline": "Its fields are those of a Timeline's file, and its methods check, cut or measure what " +
 		"they record.",
 }

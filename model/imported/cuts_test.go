@@ -257,8 +257,8 @@ func device(t *testing.T) engine.Device {
 	return dev
 }
 
-// apart returns the norm of the difference of two lists of numbers, divided by the norm of want, or by least if that is
-// larger.
+// apart returns the norm of the difference of two lists, divided by the norm of want. It divides by least if least is
+// larger than that norm.
 func apart(got, want []byte, least float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)

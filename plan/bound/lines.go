@@ -198,8 +198,8 @@ func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64
 	return taken <= T
 }
 
-// pair reports whether a device of a stage of q devices can exchange its data with a device of a stage of r devices
-// within T. Their link carries one message at a time. In turn, the two devices share every lcm(q, r)-th micro-batch.
+// pair reports whether two devices of stages with q and r devices can exchange their data within T. Their link carries
+// one message at a time. In turn, the two devices share every lcm(q, r)-th micro-batch.
 func (f *fillBound) pair(k, q, r int, links []cluster.Line, fill []float64, beside, T float64) bool {
 	latency := fastest(links, 0)
 	if f.split {

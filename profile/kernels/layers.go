@@ -24,7 +24,7 @@ func (w *work) product(d *device, n, k, m float64) {
 	if d.e == 2 && (!whole8(k) || !whole8(m)) {
 		one.flops /= unaligned
 	}
-	if d.o.Precision == "fp8" { // a copy is read for the scale, then read and narrowed: inputs and weights, output gradients
+	if d.o.Precision == "fp8" { // a copy is read for the scale, then read and narrowed: inputs, weights, output gradients
 		one.rate = cluster.RateFP8
 		narrow := kernel{rate: cluster.RateMemory, bytes: 5 * (n*k + k*m), launches: 2}
 		w.forward = append(w.forward, narrow)

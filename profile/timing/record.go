@@ -107,7 +107,7 @@ var records = document.Store[Record]{
 	Room: "timing", Bytes: document.MaxBytes, Check: (*Record).validate, Missing: "it is made by the first measurement",
 	Decode: document.Versioned("record of measurements", Version, "millrace profile rm removes it",
 		(*Record).validate),
-	Encode: func(w io.Writer, r *Record, _ string) error { return json.NewEncoder(w).Encode(r) }, // one line, because the text is long
+	Encode: func(w io.Writer, r *Record, _ string) error { return json.NewEncoder(w).Encode(r) }, // one line of text
 }
 
 // ReadRecord reads a Record's file.

@@ -37,7 +37,7 @@ type Part struct {
 	Start      *Start     // nil in a folder of an older millrace
 	Plan       *plan.Plan // nil only if the part was killed at its start
 	LayerNames []string   // the model's, in order
-	LayerS     []float64  // seconds that a micro-batch takes in each layer, on the profile's first device type; nil: not known
+	LayerS     []float64  // seconds of a micro-batch in each layer, on the profile's first device type; nil: not known
 	Simulated  *trace.Timeline
 	Measured   *trace.Timeline // the run's Timeline without the steps from End on; nil if the part was killed
 }

@@ -33,7 +33,7 @@ func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 		{step: 121, leftS: []float64{110, 170}, says: "about 2 min left"}, // √(110·170) = 137 s
 		{step: 122, says: "no"},
 		{step: 160, ago: 20 * time.Second, leftS: []float64{40, 52}, says: `about 2\d s left`}, // now 20 to 32 s
-		{step: 161, leftS: []float64{4e3, 8e3}, says: "about 1.6 h left"},                      // √(4·8) = 5.66 thousand seconds
+		{step: 161, leftS: []float64{4e3, 8e3}, says: "about 1.6 h left"},                      // √(4·8) = 5.66 thousand
 		{step: 200, ago: 20 * time.Second, leftS: []float64{30, 60}, says: "no"},               // now 10 to 40 s
 		{step: 200, leftS: []float64{50, 70}, held: true, says: `about (59|5\d) s left`},
 		{step: 202, leftS: []float64{2, 3}, says: "no"},

@@ -188,7 +188,7 @@ func TestDraftsOfACheckpointAreAdopted(t *testing.T) {
 	}
 }
 
-// A crash interrupts the replacement of a checkpoint by another of the same step, when only one of two hosts has
+// A crash interrupts the replacement of a checkpoint by another one of the same step. Only one of two hosts has
 // committed the new one. The new one is read and replaces the old one.
 func TestACheckpointThatWasToGiveWayIsNotMixedIn(t *testing.T) {
 	for _, first := range []int{0, 1} { // the host that has committed

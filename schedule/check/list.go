@@ -12,7 +12,7 @@ type list struct {
 	*tally
 	have       map[schedule.Instruction]bool  // the instructions so far, as seen by this worker
 	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (an update with number 0)
-	settled    map[schedule.Instruction]int32 // minibatch of the last instruction that settles an update, by stage (with number 0)
+	settled    map[schedule.Instruction]int32 // minibatch of the last instruction that settles an update, by stage
 	held, peak int                            // micro-batches whose activations are held now, and the most so far
 }
 
@@ -130,7 +130,7 @@ func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	return nil
 }
 
-// update checks that a U has its gradients, that updates come in order, and that the update before it is validated.
+// update checks that a U has its gradients, that updates come in order, and that the previous update is validated.
 func (l *list) update(in schedule.Instruction) error {
 	if err := l.flushed(in); err != nil {
 		return err

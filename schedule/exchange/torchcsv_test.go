@@ -37,8 +37,8 @@ func TestTorchCSV(t *testing.T) {
 	}
 }
 
-// TestTorchCSVOfOthers reads a file as PyTorch writes it, with waiting slots, split backwards, two stages on a rank in
-// a V, and two actions at once.
+// TestTorchCSVOfOthers reads a file as PyTorch writes it. The file has waiting slots, split backwards, two stages on a
+// rank in a V, and two actions at once.
 func TestTorchCSVOfOthers(t *testing.T) {
 	const v = "0F0,0F1,,3F0,3I0,3W0,(3F1;3B1)OVERLAP_F_B,0I0,0W0,0B1\n,1F0,1F1,2F0,2F1,2B0,1B0,2B1,1B1\n"
 	p, err := exchange.ReadTorchCSV(strings.NewReader(v))

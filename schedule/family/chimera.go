@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Chimera (Li and Hoefler, SC 2021, with f = 1) runs two pipelines over the same p workers in opposite directions.
+// Chimera (Li and Hoefler, SC 2021, f = 1) runs two pipelines over p workers in opposite directions.
 // Stage s is on workers s and p-1-s. Even micro-batches go down and odd ones up, and the two copies of each stage sum
 // their gradients. Let forward and backward take one slot each. Then the j-th micro-batch of either direction runs
 // forward on stage s in slot s + 2j, and backward in slot 2p-1-s + 2j. A unit has p micro-batches, and a unit starts

@@ -45,8 +45,7 @@ type Family struct {
 	// Alone says that there is no pipelining: a micro-batch goes through all stages and back before the next one
 	// begins.
 	Alone bool
-	// Deepest says that every stage runs all forwards of a step first, so that depths grow with the number of
-	// micro-batches.
+	// Deepest says that every stage runs all forwards of a step first. So depths grow with the number of micro-batches.
 	Deepest bool
 	// Halves says that backwards are split and weight gradients delayed.
 	Halves bool

@@ -46,7 +46,7 @@ func Circle(chain []Need) string {
 	return b.String() + "and so on round"
 }
 
-// Order returns all Needs, each followed by one that it waits for, if that one is not in the result yet.
+// Order returns all Needs. Each is followed by a Need that it waits for, if that one is not in the result yet.
 func Order(p *schedule.Program, waits []Need) []Need {
 	left := byWorker(waits)
 	var ordered []Need

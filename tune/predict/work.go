@@ -14,7 +14,7 @@ const (
 	mostSimulated = 100_000_000
 	// OftenPlayed is the number of steps to check for a question that needs many predictions: those of ten predictions.
 	OftenPlayed = 10 * fewestSteps
-	// provenAsPlayed is the factor for the simulated steps of a stream, because proving that it is consistent takes as
+	// provenAsPlayed is the factor for the simulated steps of a stream. Proving that a stream is consistent takes as
 	// long as simulating it this often.
 	provenAsPlayed = 8
 )

@@ -228,8 +228,8 @@ func signal(f func()) <-chan struct{} {
 	return c
 }
 
-// lengths checks that unequal lengths give an error at the receiver, in either order of posting, and also at the sender
-// where memory changes hands.
+// lengths checks that unequal lengths give an error at the receiver, in either order of posting. Where memory changes
+// hands, the sender gets one too.
 func lengths(t *testing.T, open Maker) {
 	for _, sizes := range [][2]int{{10, 12}, {12, 10}, {0, 1}, {1, 0}} {
 		for _, sendsFirst := range []bool{false, true} {
