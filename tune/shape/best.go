@@ -163,7 +163,7 @@ type candidate struct {
 }
 
 // line returns the queue of all shapes of the sweeps. It leaves out shapes that the model or the schedule does not
-// admit. If none is left, it returns the error of one of them.
+// admit. If none is left, it returns the error of one of them: of one that divides batch and devices, if there is one.
 func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 	var shapes []Shape
 	var why error
@@ -188,16 +188,13 @@ func line(m *model.Model, c *cluster.Cluster, sweeps []Sweep) (*queue, error) {
 		}
 	})
 	for i, err := range errs {
-		if err == nil {
-			continue
-		}
-		if r.candidates[i].least = -1; why == nil {
-			why = err
+		if err != nil {
+			r.candidates[i].least = -1
 		}
 	}
 	r.candidates = slices.DeleteFunc(r.candidates, func(a candidate) bool { return a.least < 0 })
 	if len(r.candidates) == 0 {
-		return nil, why
+		return nil, errs[0]
 	}
 	slices.SortStableFunc(r.candidates, func(a, b candidate) int { return cmp.Compare(a.least, b.least) })
 	return r, nil

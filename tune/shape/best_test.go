@@ -3,8 +3,10 @@ package shape_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
@@ -136,5 +138,32 @@ func TestWideHasPublishedShapes(t *testing.T) {
 		MicroBatches: []int{3}}.Wide(gpt(t, 8, 512, 8, 128, 1024), machines(1))
 	if len(given) != 1 || !slices.Equal(given[0].Chunks, []int{2}) || !slices.Equal(given[0].MicroBatches, []int{3}) {
 		t.Errorf("%+v", given)
+	}
+}
+
+// If no shape is possible, the error names what no other division of the batch would mend: words that no shape has,
+// devices of several types, and devices without kernels.
+func TestWhyNoShapeIsPossible(t *testing.T) {
+	m := gpt(t, 8, 512, 8, 128, 1024)
+	for want, change := range map[string]func(c *cluster.Cluster, w *shape.Sweep){
+		`shard is "zero9"`:   func(_ *cluster.Cluster, w *shape.Sweep) { w.Shards = []string{"zero1", "zero9"} },
+		`recompute is "all"`: func(_ *cluster.Cluster, w *shape.Sweep) { w.Recomputes = []string{"none", "all"} },
+		`precision is "f17"`: func(_ *cluster.Cluster, w *shape.Sweep) { w.Base.Precision = "f17" },
+		"a100 has no kernels": func(c *cluster.Cluster, _ *shape.Sweep) {
+			d := c.DeviceTypes["a100"]
+			d.Kernels = nil
+			c.DeviceTypes["a100"] = d
+		},
+		"shapes are of one": func(c *cluster.Cluster, w *shape.Sweep) {
+			c.DeviceTypes["other"] = c.DeviceTypes["a100"]
+			c.Devices[len(c.Devices)-1] = "other"
+			w.Stages, w.Replicas = []int{2, 4}, []int{0}
+		},
+	} {
+		c, w := machines(1), shape.Sweep{Base: shape.Shape{Batch: 64}}
+		change(c, &w)
+		if _, _, err := shape.Rank(m, c, 5, w.Wide(m, c)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }

@@ -184,6 +184,19 @@ func (s Shape) divides(c *cluster.Cluster) error {
 	return nil
 }
 
+// worded returns an error for a word that no shape has.
+func (s Shape) worded() error {
+	for _, w := range []struct {
+		what, has string
+		of        []string
+	}{{"recompute", s.Recompute, Recomputes}, {"shard", s.Shard, Shards}, {"precision", s.Precision, cluster.Precisions}} {
+		if !slices.Contains(w.of, w.has) {
+			return fmt.Errorf("shape: %s is %q; %s", w.what, w.has, registry.Instead(w.has, w.of))
+		}
+	}
+	return nil
+}
+
 // check returns an error for a shape that contradicts itself or does not fit the cluster.
 func (s Shape) check(c *cluster.Cluster) error {
 	for _, n := range []struct {
@@ -195,13 +208,8 @@ func (s Shape) check(c *cluster.Cluster) error {
 			return err
 		}
 	}
-	for _, w := range []struct {
-		what, has string
-		of        []string
-	}{{"recompute", s.Recompute, Recomputes}, {"shard", s.Shard, Shards}, {"precision", s.Precision, cluster.Precisions}} {
-		if !slices.Contains(w.of, w.has) {
-			return fmt.Errorf("shape: %s is %q; %s", w.what, w.has, registry.Instead(w.has, w.of))
-		}
+	if err := s.worded(); err != nil {
+		return err
 	}
 	if err := s.divides(c); err != nil {
 		return err

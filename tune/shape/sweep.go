@@ -28,7 +28,7 @@ var ErrNothing = errors.New("shape: no shape of the sweep fits the memory of the
 // mostShapes is the most shapes that a sweep tries.
 const mostShapes = 1 << 16
 
-// check returns an error for numbers outside a shape's limits, and for too many shapes.
+// check returns an error for numbers outside a shape's limits, for words that no shape has, and for too many shapes.
 func (w Sweep) check() error {
 	n := 1
 	for _, list := range []struct {
@@ -43,6 +43,18 @@ func (w Sweep) check() error {
 			if err := bounded(list.what, k, list.least); err != nil {
 				return err
 			}
+		}
+	}
+	words := []Shape{w.Base}
+	for _, recompute := range w.Recomputes {
+		words = append(words, Shape{Recompute: recompute})
+	}
+	for _, shard := range w.Shards {
+		words = append(words, Shape{Shard: shard})
+	}
+	for _, s := range words {
+		if err := s.filled().worded(); err != nil {
+			return err
 		}
 	}
 	for _, length := range []int{len(w.Replicas), len(w.Stages), len(w.Tensors), len(w.MicroBatches), len(w.Chunks),
