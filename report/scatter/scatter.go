@@ -65,7 +65,7 @@ func sans(size vg.Length) font.Font {
 // SVG returns the drawing.
 func (d *Drawing) SVG() ([]byte, error) {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = d.Title, d.X, d.Y
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = d.Title, d.X, d.Y+" (logarithmic)"
 	p.Title.TextStyle.Font = sans(12)
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Label.TextStyle.Font, axis.Tick.Label.Font = sans(10), sans(9)
@@ -154,13 +154,19 @@ func add(p *plot.Plot, at plotter.XYs, shape draw.GlyphDrawer, paint color.RGBA,
 	return nil
 }
 
-// ticks returns 1, 2 and 5 times the powers of ten in a range.
+// ticks returns 1, 2 and 5 times the powers of ten in a range, or all multiples if those are too few to read it.
 func ticks(least, most float64) (all []plot.Tick) {
-	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
-		for _, n := range []float64{1, 2, 5} {
-			if v := n * math.Pow(10, power); v >= least && v <= most {
-				all = append(all, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 3, 64)})
+	for _, multiples := range [][]float64{{1, 2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9}} {
+		all = nil
+		for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
+			for _, n := range multiples {
+				if v := n * math.Pow(10, power); v >= least && v <= most {
+					all = append(all, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 3, 64)})
+				}
 			}
+		}
+		if len(all) > 3 {
+			break
 		}
 	}
 	return all

@@ -69,3 +69,18 @@ func TestRefusedDrawings(t *testing.T) {
 		}
 	}
 }
+
+// The axis of y says that it is logarithmic, and has at least four numbers between 0.0056 and 0.02, where 1, 2 and 5
+// times powers of ten are only two.
+func TestTheLogarithmicAxisCanBeRead(t *testing.T) {
+	d := &scatter.Drawing{Y: "step, s", Series: []scatter.Series{{Points: []scatter.Point{{X: 1, Y: 0.0056}, {X: 2, Y: 0.02}}}}}
+	svg, err := d.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"step, s (logarithmic)", ">0.006<", ">0.007<", ">0.01<", ">0.02<"} {
+		if !bytes.Contains(svg, []byte(want)) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+}
