@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/schedule"
@@ -58,7 +59,7 @@ func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error
 		out.Schedule = roles.Undivided().Name
 	}
 	out.Why = []string{fmt.Sprintf("of the shapes that were predicted this is the fastest that fits and that a plan can "+
-		"express: %v, %.4g s a step", s, p.StepS)}
+		"express: %v, %s a step", s, terminal.Duration(p.StepS))}
 	if err := s.words(out); err != nil {
 		return nil, err
 	}
@@ -97,7 +98,6 @@ func (s Shape) words(out *plan.Plan) error {
 // Beside compares the simulator's prediction for a shape's plan with the shape's own prediction, and says what the
 // simulator counts differently.
 func Beside(p *Prediction, pl *plan.Plan) string {
-	const gib = 1 << 30
 	counts := "counts what operators need while they run"
 	switch {
 	case pl.Shard.Weights():
@@ -108,8 +108,8 @@ func Beside(p *Prediction, pl *plan.Plan) string {
 	if p.Shape.Replicas > 1 && !p.Shape.Behind && !pl.Shard.Gradients() {
 		counts = "sums gradients bucket by bucket, by rings whose messages go in step, and " + counts
 	}
-	return fmt.Sprintf("predicted is simulated: %.4g s and %.4g GiB on the fullest device; shapes are ranked by closed "+
-		"forms, which say %.4g s and %.4g GiB: the simulator %s", pl.Predicted.StepS,
-		float64(slices.Max(pl.Predicted.MemoryBytes))/float64(p.Shape.Tensor)/gib, p.StepS,
-		float64(slices.Max(p.MemoryBytes))/gib, counts)
+	return fmt.Sprintf("predicted is simulated: %s and %s on the fullest device; shapes are ranked by closed forms, which "+
+		"say %s and %s: the simulator %s", terminal.Duration(pl.Predicted.StepS),
+		terminal.Bytes(slices.Max(pl.Predicted.MemoryBytes)/int64(p.Shape.Tensor)), terminal.Duration(p.StepS),
+		terminal.Bytes(slices.Max(p.MemoryBytes)), counts)
 }
