@@ -1,9 +1,11 @@
 package planning
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/plan"
@@ -89,6 +92,13 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		return cli.BadInput(err)
 	}
 	best := found[0]
+	if !best.Fits {
+		least := slices.MinFunc(found, func(a, b *shape.Prediction) int {
+			return cmp.Compare(slices.Max(a.MemoryBytes), slices.Max(b.MemoryBytes))
+		})
+		return cli.BadInput(fmt.Errorf("%w, %s each; of the %d that were predicted %v holds least, %s", shape.ErrNothing,
+			terminal.Bytes(described.MemoryBytes(0)), len(found), least.Shape, terminal.Bytes(slices.Max(least.MemoryBytes))))
+	}
 	if best, err = shape.Explain(m, described, best.Shape); err != nil {
 		return cli.BadInput(err)
 	}
@@ -98,9 +108,6 @@ func (f *sweepFlags) run(c *cobra.Command, j *job.Job, explain, asJSON bool, out
 		return cli.BadInput(err)
 	}
 	if output != "" {
-		if !best.Fits {
-			return cli.BadInput(shape.ErrNothing)
-		}
 		if err := written(c.ErrOrStderr(), j, m, described, found, output); err != nil {
 			return err
 		}

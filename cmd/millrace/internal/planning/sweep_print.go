@@ -68,8 +68,8 @@ func drawn(out io.Writer, m *model.Model, c *cluster.Cluster, found []*shape.Pre
 		}
 		return 1
 	})
-	text := fmt.Sprintf("if %s: %s a step, %+.1f %%", most.Assumption, terminal.Duration(most.StepS),
-		100*(most.StepS/best.StepS-1))
+	text := fmt.Sprintf("if %s: %s a step, %s", most.Assumption, terminal.Duration(most.StepS),
+		change(most.StepS, best.StepS))
 	changes := 0
 	for _, a := range sensitive {
 		if a.Best != nil {
@@ -93,20 +93,26 @@ func ranking(out io.Writer, screen terminal.Screen, found []*shape.Prediction, a
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "dp", Number: true}, {Heading: "pp", Number: true},
 		{Heading: "tp", Number: true}, {Heading: "micro-batches", Number: true}, {Heading: "chunks", Number: true, Spare: 2},
 		{Heading: "recompute"}, {Heading: "divide", Spare: 1}, {Heading: "step", Number: true},
-		{Heading: "samples/s", Number: true}, {Heading: "holds", Number: true}, {Heading: ""}}}
-	for n, p := range found {
-		if n == shown && !all {
-			break
-		}
+		{Heading: "samples/s", Number: true}, {Heading: "holds", Number: true}, {Heading: "fits"},
+		{Heading: "speed", Spare: 3}}}
+	rows := found
+	if !all {
+		rows = found[:min(shown, len(found))]
+	}
+	fit := !slices.ContainsFunc(rows, func(p *shape.Prediction) bool { return !p.Fits })
+	for _, p := range rows {
 		s := p.Shape
-		mark := strings.Repeat("■", max(1, int(10*found[0].StepS/p.StepS+0.5)))
-		if !p.Fits {
-			mark = "does not fit"
+		fits, bar := "yes", strings.Repeat("■", max(1, int(10*found[0].StepS/p.StepS+0.5)))
+		switch {
+		case fit: // a column of empty cells is not shown
+			fits = ""
+		case !p.Fits:
+			fits, bar = "no", ""
 		}
 		t.Add(fmt.Sprint(s.Replicas), fmt.Sprint(s.Stages), fmt.Sprint(s.Tensor),
 			fmt.Sprintf("%d of %d", s.MicroBatches(), s.MicroBatch), fmt.Sprint(s.Chunks), s.Recompute, s.Shard,
 			terminal.Duration(p.StepS), terminal.Number(float64(s.Batch)/p.StepS, 4),
-			terminal.Bytes(slices.Max(p.MemoryBytes)), mark)
+			terminal.Bytes(slices.Max(p.MemoryBytes)), fits, bar)
 	}
 	if err := t.Write(out, screen); err != nil {
 		return fmt.Errorf("plan: %w", err)
@@ -171,13 +177,19 @@ func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, se
 		if a.Best != nil {
 			text = fmt.Sprintf("%v: %s", a.Best, terminal.Duration(a.BestS))
 		}
-		t.Add(a.Assumption, terminal.Duration(a.StepS), fmt.Sprintf("%+.1f %%", 100*(a.StepS/best.StepS-1)), text)
+		t.Add(a.Assumption, terminal.Duration(a.StepS), change(a.StepS, best.StepS), text)
 	}
 	fmt.Fprintln(out)
 	if err := t.Write(out, screen); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
 	return nil
+}
+
+// change returns by how many percent a step takes longer than another, with one decimal and no sign of a rounded zero.
+func change(stepS, than float64) string {
+	text := fmt.Sprintf("%+.1f %%", 100*(stepS/than-1))
+	return strings.Replace(text, "-0.0 %", "+0.0 %", 1)
 }
 
 // costs returns the price of a step, of a million samples, and for texts of a million tokens. It needs the hourly

@@ -1,8 +1,12 @@
 package planning
 
 import (
+	"errors"
 	"strings"
 	"testing"
+
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/tune/shape"
 )
 
 // A sweep refuses by name flags that would have no effect. The command has all these flags.
@@ -19,5 +23,48 @@ func TestSweepsRefuseFlagsOfTheSearch(t *testing.T) {
 		if err := own.run(c, nil, false, false, ""); err == nil || !strings.Contains(err.Error(), "--"+name+" is of") {
 			t.Errorf("--%s: %v", name, err)
 		}
+	}
+}
+
+// On 80 columns a ranking leaves out its bars first, and says so. It does not leave out whether a shape fits.
+func TestNarrowRankingsSayWhatFits(t *testing.T) {
+	s := shape.Shape{Replicas: 128, Stages: 8, Tensor: 1, MicroBatch: 4, Chunks: 1, Batch: 1536, Recompute: "selective",
+		Shard: "zero1"}
+	found := []*shape.Prediction{{Shape: s, StepS: 0.00241, MemoryBytes: []int64{17 << 20}, Fits: true},
+		{Shape: s, StepS: 0.00244, MemoryBytes: []int64{18 << 20}}}
+	for columns, bars := range map[int]bool{80: false, 120: true} {
+		var b strings.Builder
+		if err := ranking(&b, terminal.Screen{Columns: columns}, found, true); err != nil {
+			t.Fatal(err)
+		}
+		got := b.String()
+		if !strings.Contains(got, " MiB  no") || !strings.Contains(got, "speed") || strings.Contains(got, "(,") ||
+			strings.Contains(got, "■") != bars {
+			t.Errorf("on %d columns:\n%s", columns, got)
+		}
+	}
+}
+
+// A change that rounds to nothing has no minus.
+func TestChangesOfNothing(t *testing.T) {
+	for want, s := range map[string]float64{"+0.0 %": 0.99999, "-0.1 %": 0.999, "+10.0 %": 1.1} {
+		if got := change(s, 1); got != want {
+			t.Errorf("%v: %s, want %s", s, got, want)
+		}
+	}
+}
+
+// A sweep of which nothing fits has no best shape: it fails, and names the shape that holds least.
+func TestASweepOfWhichNothingFits(t *testing.T) {
+	c := PlanCommand()
+	c.SetArgs(strings.Fields("--sweep --model gpt --cluster dgx-a100 --batch 32 --stages 2 --tensor 1 --micro-batch 2 " +
+		"--memory-limit 10MiB"))
+	var out strings.Builder
+	c.SetOut(&out)
+	c.SetErr(&out)
+	err := c.Execute()
+	if !errors.Is(err, shape.ErrNothing) || !strings.Contains(err.Error(), "10.0 MiB each") ||
+		!strings.Contains(err.Error(), "recompute full") || strings.Contains(out.String(), "best") {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }
