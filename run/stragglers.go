@@ -50,12 +50,12 @@ func (l *leader) pace(f control.Finished) {
 // paceText describes a change of pace in a sentence.
 func (l *leader) paceText(c pace.Change) string {
 	all := len(l.job.World.Workers)
-	const off = "as profiled: this machine is not as fast now as when it was profiled, and predictions do not hold"
+	const off = "as profiled. This machine is slower now than when it was profiled, and predictions do not hold"
 	switch {
 	case c.Worker == pace.All && all == 1:
 		return fmt.Sprintf("the worker computes %.2f times as long %s", c.Times, off)
 	case c.Worker == pace.All:
-		return fmt.Sprintf("%d of %s are slower alike: they compute %.2f times as long %s", c.Slow,
+		return fmt.Sprintf("%d of %s are about equally slow: they compute %.2f times as long %s", c.Slow,
 			terminal.Count(all, "worker"), c.Times, off)
 	case c.Over:
 		return fmt.Sprintf("%s is a straggler no more: for %s it has computed %.2f times as long as its profile "+

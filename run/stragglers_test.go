@@ -89,7 +89,7 @@ func TestStragglersAreNamed(t *testing.T) {
 		var says []string
 		switch name {
 		case "all":
-			says = []string{"3 of 3 workers are slower alike: they compute 1.50 times as long as profiled"}
+			says = []string{"3 of 3 workers are about equally slow: they compute 1.50 times as long as profiled"}
 		case "one process for some steps":
 			want = []trace.Straggler{{Worker: 1, From: from, To: to - 1, Times: 1.5, Others: 1},
 				{Worker: 2, From: from, To: to - 1, Times: 1.5, Others: 1}}

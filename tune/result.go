@@ -60,7 +60,7 @@ func (s *search) result() (*Result, error) {
 		}
 		out.Best.LowerBound = &plan.LowerBound{StepS: out.LowestS, Gap: gap}
 	}
-	out.Best.Why, out.Best.Rivals = s.why(), rivalsOf(out.Best, out.Rivals)
+	out.Best.Why, out.Best.Rivals = s.why(out.LowestS > 0), rivalsOf(out.Best, out.Rivals)
 	return out, nil
 }
 
@@ -77,11 +77,15 @@ func (s *search) memoryError(best candidate) *MemoryError {
 }
 
 // why describes how the best plan was found, the number of plans, and the planners and families without a result.
-func (s *search) why() []string {
+// bounded says that the plan has a lower bound that covers more than plans with what is fixed.
+func (s *search) why(bounded bool) []string {
 	out := []string{fmt.Sprintf("of %s simulated and %s estimated this takes the least", terminal.Count(s.tried, "plan"),
 		terminal.Whole(s.estimator.made))}
 	if s.tried == 1 && s.estimator.made == 0 {
 		out = []string{"it is the only plan there is to try"}
+		if bounded && !s.Fix.none() {
+			out[0] += " with what is fixed; the bound covers other splits, orders and schedules too"
+		}
 	}
 	if s.cutAt > 0 {
 		out = append(out, fmt.Sprintf("the search ended after %s, with more to look at: a longer time may find a better "+
@@ -187,7 +191,7 @@ func (s reasons) loses(c, best candidate) string {
 	if over := c.over(s.Cluster); over > 0 {
 		return fmt.Sprintf("does not fit: %s too much on its fullest worker", terminal.Bytes(over))
 	}
-	if c.predicted.StepS < best.predicted.StepS*(1+tie) {
+	if c.predicted.StepS < best.predicted.StepS*(1+sameShown) {
 		held, holds := terminal.Bytes(slices.Max(c.predicted.MemoryBytes)),
 			terminal.Bytes(slices.Max(best.predicted.MemoryBytes))
 		if held == holds {
@@ -211,6 +215,9 @@ func (s reasons) loses(c, best candidate) string {
 			c.plan.Devices()[k], ms(c.predicted.BusyS[k]-own.uneven))
 	}
 	text := "busiest worker waits " + ms(own.wait)
+	if computes, most := slices.Max(c.predicted.BusyS), slices.Max(best.predicted.BusyS); most-computes > wait/2 {
+		text = fmt.Sprintf("busiest worker computes %s, not %s, but waits %s", ms(computes), ms(most), ms(own.wait))
+	}
 	if was := ms(other.wait); was != ms(0) && was != ms(own.wait) {
 		text += ", not " + was
 	}
@@ -219,6 +226,10 @@ func (s reasons) loses(c, best candidate) string {
 	}
 	return text
 }
+
+// sameShown is the relative difference of two steps up to which both are shown as equally slow, with one decimal of a
+// percent.
+const sameShown = 0.0005
 
 // ms formats a time in milliseconds.
 func ms(s float64) string {

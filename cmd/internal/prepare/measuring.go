@@ -83,8 +83,8 @@ func Spread(p *profile.Profile) string {
 	text := fmt.Sprintf("%s%d measured passes%s; the middle half of those took from %.1f %% less to %.1f %% more",
 		costsAre, s.Passes, sizesOf(p), 100*s.Below, 100*s.Above)
 	if p.PaceSpread >= worthPace {
-		text += fmt.Sprintf("; one worker at a time was %.0f %% behind, which the predicted step allows for",
-			100*p.PaceSpread)
+		text += fmt.Sprintf("; of equal work at once the slowest worker took %.0f %% longer than the mean, and the "+
+			"predicted step allows for that", 100*p.PaceSpread)
 	}
 	return text
 }
@@ -183,11 +183,12 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
 	return completed(ctx, j, m, w, kind, func(k *kept) (*profile.Profile, error) {
-		once := ", once for this machine"
+		kept := ", kept for later runs"
 		if k.lost != nil {
-			once = ""
+			kept = ""
 		}
-		fmt.Fprintf(log, "profile: measuring %s%s\n", names.Shown(j.Model.Name), once)
+		fmt.Fprintf(log, "profile: measuring %s, %s at once%s\n", names.Shown(j.Model.Name),
+			terminal.Count(loadOf(j).Concurrency, "worker"), kept)
 		args := []string{"--keep", "--kind", kind}
 		if w.Every {
 			args = append(args, "--every")

@@ -2,11 +2,12 @@ package training
 
 // trainHelp is the long help of train; trainMore is what "help train all" adds.
 const (
-	trainHelp = `train profiles a model (in a process of its own, once for this machine), plans, checks, simulates,
-trains, and writes checkpoints and a report into --out. What a flag fixes is not searched: --stages,
---split, --schedule, --weights, --micro-batches, --recompute, or all of it by --plan or --program.
+	trainHelp = `train profiles a model (in a process of its own, what was not measured before), plans, checks,
+simulates, trains, and writes checkpoints and a report into --out. What a flag fixes is not
+searched: --stages, --split, --schedule, --weights, --micro-batches, --recompute, or all of it by
+--plan or --program.
 
-Ctrl-C stops it behind the step under way, which it saves; a second one ends it at once. --resume goes on
+Ctrl-C stops it after the step under way, which it saves; a second one ends it at once. --resume goes on
 from there, also with another number of workers or under another plan.`
 
 	trainMore = `SIGINT, SIGTERM and SIGHUP stop it alike.

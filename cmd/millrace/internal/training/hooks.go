@@ -179,7 +179,7 @@ func (w *runDir) happened(kind, text string, lines ...string) error {
 func (w *runDir) begins() error {
 	text := fmt.Sprintf("begins with step %s of %s", terminal.Whole(w.steps+1), terminal.Whole(w.Job.Train.Steps))
 	if w.steps == w.Job.Train.Steps {
-		text = fmt.Sprintf("has all %s behind it, and evaluates", terminal.Count(w.steps, "step"))
+		text = fmt.Sprintf("has done all %s, and evaluates", terminal.Count(w.steps, "step"))
 	}
 	err := w.happened(metrics.Begun, text)
 	for _, e := range w.early {
@@ -197,7 +197,7 @@ func (w *runDir) over(r *run.Result, ended error) error {
 	case ended != nil:
 		return w.happened(metrics.Failed, ended.Error())
 	case r.Stopped:
-		return w.happened(metrics.Stopped, fmt.Sprintf("stopped behind step %s of %s",
+		return w.happened(metrics.Stopped, fmt.Sprintf("stopped after step %s of %s",
 			terminal.Whole(r.Steps), terminal.Whole(w.Job.Train.Steps)))
 	}
 	return w.happened(metrics.Finished, fmt.Sprintf("all %s are done", terminal.Count(r.Steps, "step")))

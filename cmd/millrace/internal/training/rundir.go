@@ -198,11 +198,11 @@ func (w *runDir) printPages(out io.Writer) error {
 func (w *runDir) printStopped(out io.Writer, r *run.Result, known bool) {
 	_ = w.printPages(out)
 	if r.Checkpoint == "" {
-		fmt.Fprintf(out, "stopped     behind step %s of %s; no checkpoint was saved\n", terminal.Whole(r.Steps),
+		fmt.Fprintf(out, "stopped     after step %s of %s; no checkpoint was saved\n", terminal.Whole(r.Steps),
 			terminal.Whole(w.Job.Train.Steps))
 		return
 	}
-	fmt.Fprintf(out, "stopped     behind step %s of %s, saved %s\n", terminal.Whole(r.Steps),
+	fmt.Fprintf(out, "stopped     after step %s of %s, saved %s\n", terminal.Whole(r.Steps),
 		terminal.Whole(w.Job.Train.Steps), r.Checkpoint)
 	if at := filepath.Dir(r.Checkpoint); known {
 		fmt.Fprintf(out, "goes on     %s\n", CommandFrom(commandLine(), at)) // not wrapped, so that it can be copied
