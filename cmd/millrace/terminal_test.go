@@ -96,6 +96,9 @@ func TestStoppedAtATerminalATrainingGoesOn(t *testing.T) {
 	if err != nil || !strings.Contains(text, "goes on from r/checkpoints/step-") {
 		t.Fatalf("%v:\n%s", err, text)
 	}
+	if strings.Contains(text, "plan.json") {
+		t.Errorf("it names a file that a dry run does not write:\n%s", text)
+	}
 	if wide := brokenWords(text, 80); len(wide) > 0 {
 		t.Errorf("lines are broken inside words: %q", wide)
 	}

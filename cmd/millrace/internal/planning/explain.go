@@ -121,7 +121,7 @@ func (v *view) plan(why *tune.Explanation) {
 	v.line("replicas", replicas(pl))
 	v.workers()
 	if pl.Objective.Name != "" && pl.Planner != "auto" && pl.Objective.Value > 0 {
-		v.line("planner", fmt.Sprintf("%s: %s %.6g %s", pl.Planner, pl.Objective.Name, pl.Objective.Value, pl.Objective.Unit))
+		v.line("planner", objective(pl))
 	}
 	if q := pl.Predicted; q != nil {
 		v.line("predicted", fmt.Sprintf("%s a step, %s samples/s, bubble %.1f %%", terminal.Duration(q.StepS),
@@ -151,6 +151,15 @@ func (v *view) plan(why *tune.Explanation) {
 	}
 	v.line("why", strings.Join(pl.Why, "\n"))
 	v.rivals()
+}
+
+// objective returns what the plan's planner minimised, and the value that it reached.
+func objective(pl *plan.Plan) string {
+	value := fmt.Sprintf("%.6g %s", pl.Objective.Value, pl.Objective.Unit)
+	if pl.Objective.Unit == "s" {
+		value = terminal.Duration(pl.Objective.Value)
+	}
+	return fmt.Sprintf("%s: %s: %s", pl.Planner, pl.Objective.Name, value)
 }
 
 // line prints a text under a label, unless the text is empty.

@@ -207,7 +207,11 @@ func (t *training) lead(world *launch.World) error {
 		t.say("optimizer: " + j.Learning(u.p.Plan.Together()) + "\n")
 	}
 	if !t.asJSON {
-		planning.Explain(t.OutOrStdout(), u.p, "all are in plan.json of the run's folder")
+		rest := "all are in plan.json of the run's folder"
+		if t.dry { // which writes no folder
+			rest = "millrace plan --explain has all"
+		}
+		planning.Explain(t.OutOrStdout(), u.p, rest)
 	}
 	simulated, err := prepare.CheckAndSimulate(u.p)
 	if err != nil {

@@ -301,7 +301,11 @@ func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 		return cli.BadInput(err)
 	}
 	pl.Predicted = &predicted
-	pl.Objective = plan.Objective{Name: "simulated time of a batch", Value: predicted.StepS / float64(pl.Together()),
+	name := "simulated time of a batch"
+	if p.Job.Machine.Cluster == "" && p.Job.Plan.Profile == "" { // train predicts from the profile that is kept
+		name += ", from tune's own short profile"
+	}
+	pl.Objective = plan.Objective{Name: name, Value: predicted.StepS / float64(pl.Together()),
 		Unit: "s"}
 	pl.Why = []string{why}
 	return cli.BadInput(pl.Write(f.output))
