@@ -77,7 +77,7 @@ func (s *search) memoryError(best candidate) *MemoryError {
 }
 
 // why describes how the best plan was found, the number of plans, and the planners and families without a result.
-// bounded says that the plan has a lower bound that covers more than plans with what is fixed.
+// bounded says that a lower bound is printed beside the plan; it covers plans without the fixed choices too.
 func (s *search) why(bounded bool) []string {
 	out := []string{fmt.Sprintf("of %s simulated and %s estimated this takes the least", terminal.Count(s.tried, "plan"),
 		terminal.Whole(s.estimator.made))}
