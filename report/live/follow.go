@@ -223,6 +223,9 @@ func (f *Follower) line(text []byte) {
 			Reported: v.Reported}
 		return
 	}
+	if n := len(f.clock.begins); n > 0 && f.now.said.Before(f.clock.begins[n-1]) && !v.Time.Before(f.clock.begins[n-1]) {
+		f.recent = nil // a run that is resumed may have another plan, with other predictions
+	}
 	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.clock.at(v.Time, v.StepS), BusyS: v.BusyS,
 		PeakBytes: v.PeakBytes, LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss, left: v.LeftS,
 		said: v.Time}

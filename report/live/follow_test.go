@@ -154,6 +154,24 @@ func TestTimeLeavesPausesOut(t *testing.T) {
 	}
 }
 
+// The measured numbers of a resumed run are of the steps since it was resumed, because its plan may be another one.
+func TestNumbersOfAResumedRunAreOfItsLastPart(t *testing.T) {
+	dir, f := folderOf(t, map[string]string{
+		"events.jsonl": eventLine(metrics.Begun, 0, 0) + eventLine(metrics.Stopped, 3, 3) +
+			eventLine(metrics.Begun, 3, 3600),
+		"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2) + stepLine(2, 3) + stepLine(3, 3603),
+	})
+	add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(4, 3604))
+	f.Poll(true)
+	var steps []int
+	for _, took := range f.recent {
+		steps = append(steps, took.Step)
+	}
+	if fmt.Sprint(steps) != "[3 4]" {
+		t.Errorf("numbers over the steps %v", steps)
+	}
+}
+
 // The state of a run follows from its files and the time.
 func TestStates(t *testing.T) {
 	begun0, step := eventLine(metrics.Begun, 0, 0), stepLine(0, 1)

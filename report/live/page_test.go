@@ -145,6 +145,10 @@ func TestPagesAreReadByAll(t *testing.T) {
 						"(a bubble: 5 points); red further off, or a count that differs" {
 					t.Errorf("of the colours of differences it says %q", got)
 				}
+				if says := p.Texts("#single .bars-of-memory .says"); name != "all" && (len(says) == 0 ||
+					strings.Contains(strings.Join(says, "; "), "now ") != (name == "goes on")) {
+					t.Errorf("of memory it says %q", says)
+				}
 				p.Fits()
 				p.Accessible()
 			})

@@ -95,7 +95,7 @@ export function drawSingle() {
         ? "The run has not written a step yet. It writes the first a few seconds behind its beginning, one " +
           "each two seconds while pages of train --live are watched, and one each 30 seconds otherwise."
         : "No step of this run was written; this is the predicted one.";
-    drawMemory(d);
+    drawMemory(d, !ended.has(r.state));
     parts.curves.hidden = !parts.drawCurves([{ id: r.id, name: r.name, index: 0, drawn: d }]);
     drawEvents(d);
     drawPlan(d);
@@ -245,7 +245,10 @@ function limitOf(d) {
   return m ? +m[1] * (m[3] ? 1024 : 1000) ** " KMGT".indexOf(m[2].toUpperCase() || " ") : undefined;
 }
 
-function drawMemory(d) {
+// ended is the states in which a run's processes hold nothing any more.
+const ended = new Set(["finished", "stopped", "failed"]);
+
+function drawMemory(d, going) {
   const peak = (d.numbers?.memory ?? []).map((m) => m.measured),
     live = d.last?.live ?? [],
     predicted = (d.numbers?.memory ?? []).map((m) => m.predicted);
@@ -254,7 +257,7 @@ function drawMemory(d) {
   const workers = peak.length;
   parts.memory.hidden = workers === 0;
   const labels = (d.predicted ?? d.measured)?.stage_labels ?? [];
-  if (workers === 0 || !once("memory", peak, live, predicted, limit, labels)) return;
+  if (workers === 0 || !once("memory", going, peak, live, predicted, limit, labels)) return;
   const top = Math.max(limit ?? 0, ...[...peak, ...predicted].map((b) => b ?? 0)) * 1.02 || 1;
   const bar = (name, b) => {
     const i = el("i", { class: name });
@@ -264,7 +267,7 @@ function drawMemory(d) {
   };
   const rows = Array.from({ length: workers }, (_, w) => {
     const words = [];
-    if (live[w] !== undefined) words.push(`now ${bytes(live[w])}`);
+    if (going && live[w] !== undefined) words.push(`now ${bytes(live[w])}`);
     if (peak[w] !== undefined) words.push(`peak ${bytes(peak[w])}`);
     if (predicted[w] !== undefined) words.push(`predicted ${bytes(predicted[w])}`);
     if (most[w] >= (predicted[w] ?? 0)) words.push(`at most ${bytes(most[w])}`);
@@ -276,7 +279,7 @@ function drawMemory(d) {
         "div",
         { class: "track", role: "img", "aria-label": words.join(", ") },
         ...(peak[w] ? [bar("peak", peak[w])] : []),
-        ...(live[w] ? [bar("live", live[w])] : []),
+        ...(going && live[w] ? [bar("live", live[w])] : []),
         ...(predicted[w] ? [bar("mark", predicted[w])] : []),
         ...(limit ? [bar("limit", limit)] : []),
       ),
@@ -288,8 +291,8 @@ function drawMemory(d) {
     el(
       "ul",
       { class: "legend", "aria-label": "Colours" },
-      key("live", "held now"),
-      key("peak", "peak so far"),
+      ...(going ? [key("live", "held now")] : []),
+      key("peak", going ? "peak so far" : "peak"),
       ...(predicted.some(Boolean) ? [key("mark", "predicted peak")] : []),
       ...(limit ? [key("limit", "limit " + bytes(limit))] : []),
     ),

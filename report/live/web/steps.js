@@ -67,6 +67,7 @@ export function stepsView(parent) {
     const item = (name, text) => el("li", {}, el("i", { class: name }), text);
     legend.replaceChildren(
       ...data.kinds.filter((k) => kinds.has(k.name)).map((k) => item("k-" + k.name, `${k.name} ${k.label}`)),
+      ...(steps.some((s) => s.boxes.some((b) => b.near !== 0)) ? [item("k-F near", "faint: of a step beside it")] : []),
       ...data.causes.filter((_, i) => causes.has(i)).map((c) => item("c-" + c.name, c.label)),
     );
   };
