@@ -223,10 +223,10 @@ func (v *pageView) shares(in Inputs) {
 		switch k { // both ends of a transfer share a colour and an entry
 		case "SF":
 			used["k-SF"] = used["k-SF"] || used["k-RF"]
-			label = "SF RF activations"
+			label = "SF, RF activations sent, received"
 		case "SB":
 			used["k-SB"] = used["k-SB"] || used["k-RB"]
-			label = "SB RB gradients"
+			label = "SB, RB gradients sent, received"
 		case "RF", "RB":
 			continue
 		}

@@ -104,6 +104,26 @@ func TestScriptsWriteNumbersAsGoDoes(t *testing.T) {
 	}
 }
 
+// A box of a step beside the drawn one has the number of a micro-batch within its step. Steps of one micro-batch, as in
+// a stream, are numbered on.
+func TestBoxesOfOtherStepsHaveTheirMicroBatch(t *testing.T) {
+	script, err := web.ReadFile("web/model.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := browsertest.Open(t, write(t, "<!doctype html><title>x</title>"), browser.View{Width: 400})
+	for micros, want := range map[int]string{4: "[3 0 3 0]", 1: "[-1 0 3 4]"} {
+		var got []int
+		p.Eval(fmt.Sprintf(`(() => { %s; const all = [0, 0, 0, 0]; return stepModel({ workers: 1, micros: %d,
+			gaps: { worker: [] }, events: { text: ["0W3", "0F4", "0F7", "0F8"], worker: all, compute: [1, 1, 1, 1],
+			start: [0, 1, 2, 3], length: [1, 1, 1, 1], bytes: all, shade: all, number: [-1, 0, 3, 4], near: [-1, 0, 0, 1] } },
+			"measured").boxes.map((b) => b.within) })()`, exportWord.ReplaceAllString(string(script), ""), micros), &got)
+		if fmt.Sprint(got) != want {
+			t.Errorf("steps of %d: %v, want %s", micros, got, want)
+		}
+	}
+}
+
 // A printed page is light, and is laid out for the width of A4.
 func TestThePageIsPrinted(t *testing.T) {
 	p := browsertest.Open(t, write(t, drawPage(t, sample(tracetest.FourStages()))),

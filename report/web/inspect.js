@@ -30,7 +30,7 @@ export function describe(thing, steps, data) {
   const kind = data.kinds.find((k) => k.name === b.kind)?.label ?? b.kind;
   let what = `${b.text} — ${kind}`;
   if (!minibatchKinds.has(b.kind) && step.micros > 0) {
-    const within = ((b.number % step.micros) + step.micros) % step.micros;
+    const within = step.micros > 1 ? b.within : 0;
     what += `, micro-batch ${within} of step ${whole(step.step + Math.floor(b.number / step.micros))}`;
   } else if (minibatchKinds.has(b.kind)) what += `, of step ${whole(step.step + b.near)}`;
   what += `, stage ${b.stage}, ${workerOf(b.worker, data)}`;

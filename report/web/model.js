@@ -11,6 +11,9 @@ export function fieldsOf(text) {
     : { pipeline: 0, stage: 0, kind: "", micro: 0, replica: 0 };
 }
 
+// within is the micro-batch within its step: of a step before it, numbers are below 0, and of one behind it, above.
+const within = (number, micros) => (micros > 1 ? ((number % micros) + micros) % micros : number);
+
 const versionText = (v) => (v < 0 ? "w−" + -v : "w" + v);
 
 // stepModel makes a step from a panel of the data. side is "predicted" or "measured".
@@ -20,7 +23,7 @@ export function stepModel(panel, side) {
     const f = fieldsOf(text);
     return { id: i, text, ...f, worker: ev.worker[i], compute: ev.compute[i] === 1,
       start: ev.start[i], end: ev.start[i] + ev.length[i], bytes: ev.bytes[i], shade: ev.shade[i],
-      number: ev.number[i], near: ev.near[i],
+      number: ev.number[i], near: ev.near[i], within: within(ev.number[i], panel.micros),
       version: ev.version?.[i] < 1 << 30 ? ev.version[i] : null, weights: null, gap: null, twin: "", side };
   });
   const own = boxes.some((b) => b.version !== null && b.pipeline > 0); // each pipeline has weights of its own

@@ -223,7 +223,7 @@ export function versionColour(b) {
 const kindAlias = { RF: "SF", RB: "SB" };
 
 function nameBox(ctx, b, x, width, y, fill) {
-  const short = b.kind === "F" || b.kind === "B" || b.kind === "I" || b.kind === "W" ? String(b.number) : b.kind;
+  const short = b.kind === "F" || b.kind === "B" || b.kind === "I" || b.kind === "W" ? String(b.within) : b.kind;
   const weights = byVersion ? b.weights : null;
   const wide = width > (weights ? 26 + 8 * weights.length : 52);
   const text = weights ? (wide ? `${b.kind} ${weights}` : weights)
