@@ -71,7 +71,10 @@ func TestRefusals(t *testing.T) {
 		{"bandwidth: 25Gbps", "bandwidth: 1" + strings.Repeat("0", 30) + "Gbps", "no hardware has that"},
 		{"bandwidth: 25Gbps", "bandwidth: 0." + strings.Repeat("0", 30) + "1bps", "no hardware has that"},
 		{"latency: 5us", "latency: 1" + strings.Repeat("0", 300) + "s", "no hardware has that"},
-		{"latency: 5us", "latency: 1e3s", "is not a number with a unit"},
+		{"latency: 5us", "latency: 1e3s", `"1e3s" has no unit that is known here, "e3s"; units are s ms us ns`},
+		{"latency: 5us", "latency: 1..5us", "is not a number with a unit"},
+		{"bandwidth: 130GB/s", "bandwidth: 130GB", "did you mean 130GB/s?"},
+		{"bandwidth: 25Gbps", "bandwidth: 25Gb", "did you mean 25Gbps?"},
 		{"memory: 16GiB", "memory: 9999999TiB", "over 4 EiB"},
 		{"size: 2", "size: 65536", "its levels hold over 65536 devices"},
 		{"size: 2", "size: 99999999999", "it must be 1 at least, and 65536 at most"},
@@ -143,5 +146,14 @@ func TestRatesOfBits(t *testing.T) {
 	}
 	if _, err := quantity("100GbiT/s", "bandwidth", rateUnits); err == nil {
 		t.Error("a unit that is none was read")
+	}
+}
+
+// A time is the number nearest to what is written, so that --json prints it likewise.
+func TestTimesAreReadExactly(t *testing.T) {
+	for text, want := range map[string]float64{"5us": 5e-6, "50us": 50e-6, "3us": 3e-6, "701ns": 701e-9, "2.5ms": 2.5e-3} {
+		if got, err := quantity(text, "latency", timeUnits); err != nil || got != want {
+			t.Errorf("%s is %v, want %v, %v", text, got, want, err)
+		}
 	}
 }

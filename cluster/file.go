@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/millrace-ml/millrace/internal/document"
 	"github.com/millrace-ml/millrace/internal/names"
@@ -79,7 +78,7 @@ const mostLevels = 16
 
 var files = document.Store[Cluster]{
 	Room: "cluster", Bytes: strictyaml.MaxBytes, InFile: strictyaml.InFile,
-	Missing: "give a YAML file of the hardware, or a preset: " + strings.Join(Presets(), ", "),
+	Missing: "give a YAML file of the hardware, or a preset that millrace cluster ls lists",
 	Decode: func(text []byte) (*Cluster, error) {
 		f, err := parse(text)
 		if err != nil {

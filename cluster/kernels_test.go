@@ -21,11 +21,10 @@ device_types:
 	if err != nil {
 		t.Fatal(err)
 	}
-	us := 1e-6 // multiplied, as in the parser of quantities, for the same rounding
 	want := DeviceType{MemoryBytes: 640e9, PeakFLOPS: 19.5e12, Peaks: map[string]float64{"f32": 19.5e12, "bf16": 312e12},
 		MemoryBandwidthBytesPerSecond: 2e12, PricePerHour: 20,
-		Group: &Group{Size: 8, SequenceParallel: true, BandwidthBytesPerSecond: 250e9, LatencyS: 2 * us},
-		Kernels: &Kernels{LaunchS: 3 * us, LayerS: 10 * us, StepS: 1e-3, Overlap: 0.75, Flash: true, Fused: true,
+		Group: &Group{Size: 8, SequenceParallel: true, BandwidthBytesPerSecond: 250e9, LatencyS: 2e-6},
+		Kernels: &Kernels{LaunchS: 3e-6, LayerS: 10e-6, StepS: 1e-3, Overlap: 0.75, Flash: true, Fused: true,
 			Rates: map[string]Rate{"matmul": {0.8, 100, 200}, "memory": {Limit: 0.9}}}}
 	if got := c.DeviceTypes["d"]; !reflect.DeepEqual(got, want) {
 		t.Errorf("read\n%+v, want\n%+v", got, want)

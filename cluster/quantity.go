@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,10 +41,23 @@ func quantity(text, what string, units []unit) (float64, error) {
 	n, err := strconv.ParseFloat(text[:cut], 64)
 	suffix := strings.Replace(strings.TrimSpace(text[cut:]), "bit/s", "bps", 1) // Gbit/s is Gbps
 	i := slices.IndexFunc(units, func(u unit) bool { return u.suffix == suffix })
-	if err != nil || i < 0 {
+	if err == nil && i < 0 {
+		for _, rest := range []string{"/s", "ps"} { // 300GB is 300GB/s, 100Gb is 100Gbps
+			if slices.Contains(names, suffix+rest) {
+				return 0, fmt.Errorf("%s %q is a size, and not a size per second; did you mean %s%s?", what, text, text[:cut],
+					suffix+rest)
+			}
+		}
+		return 0, fmt.Errorf("%s %q has no unit that is known here, %q; units are %s", what, text, suffix,
+			strings.Join(names, " "))
+	}
+	if err != nil {
 		return 0, fmt.Errorf("%s %q is not a number with a unit; units are %s", what, text, strings.Join(names, " "))
 	}
 	v := n * units[i].factor
+	if units[i].factor < 1 { // 5us is 5e-06, the number nearest to it, which 5 * 1e-06 is not
+		v = n / math.Round(1/units[i].factor)
+	}
 	if v > mostQuantity || v > 0 && v < leastQuantity {
 		return 0, fmt.Errorf("%s is %.40s; no hardware has that, %g to %g of its first unit (%s) are read", what, text,
 			leastQuantity, mostQuantity, names[0])
