@@ -18,6 +18,9 @@ type Range struct {
 // String describes what is allowed and why, for errors: "0 to 5: a table of 6".
 func (r Range) String() string {
 	text := fmt.Sprintf("%d to %d", r.Least, r.Most)
+	if r.Least == r.Most {
+		text = fmt.Sprintf("only %d", r.Least)
+	}
 	if r.Skip != nil {
 		text += fmt.Sprintf(", or %d, which is left out", *r.Skip)
 	}

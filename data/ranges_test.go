@@ -24,6 +24,7 @@ func TestNumbersOutOfRange(t *testing.T) {
 		says  string
 	}{
 		{5, Range{Most: 5, For: "a table of 6"}, ""},
+		{1, Range{For: "1 logit"}, `takes only 0: 1 logit`},
 		{6, Range{Most: 5, For: "a table of 6"}, `row 7 has 6 at [1 2], and the model's "ids" takes 0 to 5: a table of 6`},
 		{-1, Range{Most: 5, For: "t"}, `row 7 has -1 at [1 2], and the model's "ids" takes 0 to 5: t`},
 		{-1, Range{Least: -6, Most: 5}, ""}, // -1 is counted from the table's end, as in PyTorch

@@ -173,8 +173,11 @@ func init() {
 		},
 		Range: func(l *Layer, in []Tensor) (int, Range) {
 			classes, skip := in[0].Shape[len(in[0].Shape)-1], int64(ignored)
-			return 1, Range{Most: int64(classes) - 1, Skip: &skip,
-				For: fmt.Sprintf("layer %s tells %d classes apart", l.Name, classes)}
+			why := fmt.Sprintf("layer %s tells %d classes apart", l.Name, classes)
+			if classes == 1 {
+				why = fmt.Sprintf("layer %s reads 1 logit, and there is one for each class", l.Name)
+			}
+			return 1, Range{Most: int64(classes) - 1, Skip: &skip, For: why}
 		},
 	})
 }
