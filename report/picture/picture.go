@@ -129,7 +129,8 @@ func Legend(drawn ...*Drawing) string {
 			seen[k] = true
 		}
 		if d.boxes {
-			boxes, name = true, d.labels.example
+			boxes = boxes || slices.ContainsFunc(d.rows, func(row string) bool { return strings.Contains(row, "=") })
+			name = d.labels.example
 		}
 	}
 	hard := func(text string) string { return strings.ReplaceAll(text, " ", "\u00a0") }
