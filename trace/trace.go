@@ -138,7 +138,7 @@ func (e Evaluation) Said() string {
 	text := ""
 	for _, name := range slices.Sorted(maps.Keys(e.Reported)) {
 		if v := e.Reported[name]; v != nil {
-			text += fmt.Sprintf(", %s %.6g", name, *v)
+			text += fmt.Sprintf(", %s %.4g", name, *v)
 		} else {
 			text += fmt.Sprintf(", %s not finite", name)
 		}
