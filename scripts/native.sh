@@ -6,6 +6,6 @@ out=$1
 stamp=$out.sources
 now=$(cat native/build.sh native/shim/* native/kernels/* native/gloo/* | sha256sum)
 if [ -e "$out" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$now" ]; then exit 0; fi
-echo "native: compiling $out"
+echo "native: compiling $out, about a minute on an idle core"
 sh native/build.sh "$out"
 echo "$now" >"$stamp"

@@ -145,6 +145,8 @@ func (p *progress) behind() {
 	now := time.Now()
 	if next := p.did(now, p.done); p.apart(next) {
 		p.draw(p.shown + p.rest(now, next) + p.pace())
+	} else if next == evaluating && p.done == p.steps { // without a terminal no step follows that would show life
+		cli.Say(evaluating)
 	}
 }
 

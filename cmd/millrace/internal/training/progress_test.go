@@ -1,6 +1,8 @@
 package training
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,8 +45,26 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	}
 }
 
-// The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn. Either
-// may take very long. A log has no such line; it gets the result.
+// A log says that the evaluation at the end begins, because it may take long and no step follows.
+func TestALogSaysThatTheLastEvaluationBegins(t *testing.T) {
+	var said bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
+	defer slog.SetDefault(before)
+	p := &progress{steps: 2, every: map[string]int{saving: 0, evaluating: 1}, interval: time.Hour,
+		cost: map[string]float64{stepping: 1, saving: 1, evaluating: 1}}
+	p.step(run.StepReport{Step: 0}, nil)
+	p.behind() // the evaluation after the first step: its result is the next line
+	p.step(run.StepReport{Step: 1}, nil)
+	p.behind()
+	p.behind()
+	if n := strings.Count(said.String(), "msg=evaluating\n"); n != 1 {
+		t.Errorf("it says %d times that it evaluates:\n%s", n, said.String())
+	}
+}
+
+// The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn.
+// Either may take very long. A log has no such line; it gets the result.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)
