@@ -129,8 +129,9 @@ func (t *tuned) printProfile(w io.Writer) error {
 			terminal.Duration(d.CommunicationS), terminal.Duration(d.BlockedS), terminal.Duration(d.BubbleS),
 			terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, a batch of %s (using: how much of a worker is at work while it "+
-		"computes; models: weights, gradients and optimizer states; data: what a batch takes beside them)", t.Profiled.At,
+	return section(w, fmt.Sprintf("profiled at %s, a batch of %s in the median (computes, blocked and bubble: means, "+
+		"which add up to the mean of a batch; sends: beside them; using: how much of a worker is at work while it computes; "+
+		"models: weights, gradients and optimizer states; data: what a batch takes beside them)", t.Profiled.At,
 		terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
