@@ -37,6 +37,8 @@ look vet go vet ./...
 look "vet without cgo" env CGO_ENABLED=0 go vet ./engine/torch
 look "build without cgo" env CGO_ENABLED=0 go build -o /dev/null ./cmd/millrace
 look staticcheck go tool staticcheck ./...
+# A link in a checkout replaces the ignored folder of its name, as one named build has done.
+look "links in the repository" bash -c "git ls-files --stage | grep ^120000 || true"
 look shellcheck shellcheck "${shells[@]}"
 look clang-format format
 look "node --check" modules
