@@ -36,7 +36,7 @@ type flights struct {
 	forwards int // training forwards so far
 }
 
-// mayStart refuses a second forward of a micro-batch.
+// mayStart refuses a second forward of a micro-batch before its backward.
 func (a *flights) mayStart(id int) error {
 	if _, twice := a.open[id]; twice {
 		return fmt.Errorf("stage: micro-batch %d is forwarded twice", id)
@@ -89,8 +89,8 @@ func (a *flights) free() {
 	}
 }
 
-// flight holds a micro-batch's values between its forward and its backward. These are what a layer's backward needs,
-// or, for layers that are recomputed, the inputs of their segment. Nothing else is kept.
+// flight holds a micro-batch's values between its forward and its backward. These are what a layer's backward needs.
+// For layers that are recomputed, they are the inputs of each segment and the states before the forward.
 type flight struct {
 	y      *layers
 	micro  Micro
@@ -257,7 +257,7 @@ func (f *flight) free() {
 	}
 }
 
-// freeLayer frees what layer First+at made and read.
+// freeLayer frees what layer First+at made and read, and the state kept for it.
 func (f *flight) freeLayer(at int) {
 	for _, n := range f.made[at] {
 		free(n.Tensor)

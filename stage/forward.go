@@ -62,9 +62,9 @@ func (f *flight) recordAll() (out Tensors, loss engine.Tensor, err error) {
 	return out, loss, err
 }
 
-// Evaluate computes a micro-batch without training: it makes no gradients and keeps nothing. given belongs to the
-// stage from now on. If Shown names a state, layers read that state in place of their parameters. On the last stage
-// it returns the micro-batch's Scores, which belong to the caller; out is as in Forward.
+// Evaluate computes a micro-batch without training: it makes no gradients and keeps nothing. given belongs to the stage
+// from now on. If Shown names a state, layers read that state in place of every parameter that has been updated. On the
+// last stage it returns the micro-batch's Scores, which belong to the caller; out is as in Forward.
 func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, scores Scores, err error) {
 	defer given.Free()
 	if err := s.wires.check(given); err != nil {

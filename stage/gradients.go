@@ -10,8 +10,8 @@ import (
 // Gradients holds what backwards have added up since the last update, for each use of each learned parameter.
 //
 // The gradients gather on the leaves of one version of the weights. When a backward uses another version they are moved
-// to its leaves, so that they add up in the order of the backwards. From Gather to Forget they are "in hand": the stage
-// has handles on them in addition to the leaves (Use).
+// to its leaves, so that they add up in the order of the backwards. Gather takes all gradients "in hand", and OfLayer
+// before it those of one layer: until Forget the stage has handles on them in addition to the leaves (Use).
 type Gradients struct {
 	c         *Config
 	params    *Params
@@ -28,7 +28,8 @@ func (g *Gradients) gathersFor(version int) error {
 	return g.gatherOn(version)
 }
 
-// gatherOn moves the gradients gathered so far to the leaves of a version.
+// gatherOn moves the gradients gathered so far to the leaves of a version. Once weights were overwritten, these are
+// always the newest leaves.
 func (g *Gradients) gatherOn(version int) error {
 	v := g.versions
 	if v.overwritten {
@@ -89,7 +90,7 @@ func (g *Gradients) hold() error {
 	return nil
 }
 
-// holdUse takes a handle on the gradient that a use has gathered on this leaf.
+// holdUse takes a handle on the gradient that a use has gathered on this leaf. If there is none, it makes zeros.
 func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	dev := g.c.Device
 	t, err := dev.Grad(leaf)
@@ -218,7 +219,7 @@ func GlobalNorm(squares []float64) float64 {
 	return math.Sqrt(total)
 }
 
-// Bytes returns the memory of the gradients of all uses of all parameters.
+// Bytes returns the memory of the gradients of all uses of all learned parameters.
 func (g *Gradients) Bytes() int64 {
 	var n int64
 	for _, p := range g.params.Learned {
@@ -260,7 +261,8 @@ func (g *Gradients) leave() error {
 	return nil
 }
 
-// renewed lets gradients gather on the newest weights after an update.
+// renewed prepares for the gradients after an update. They gather on the newest weights, unless the leaves of the kept
+// version already gather them.
 func (g *Gradients) renewed(how Renewal) {
 	if how != Keep || !g.exchanged {
 		g.on = g.versions.newest

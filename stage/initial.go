@@ -80,7 +80,7 @@ func (m *maker) make(name string, owner, index int) (*Param, error) {
 	return p, m.fill(p)
 }
 
-// fill gives p its initial value and its states, in the innermost scope.
+// fill gives p its initial value and its states, which outlive the innermost scope.
 func (m *maker) fill(p *Param) error {
 	dev := m.c.Device
 	first, err := m.firstValues(p)

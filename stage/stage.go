@@ -83,7 +83,7 @@ func (s *Stage) Peak() int { return s.open.peak }
 // Forwards returns the number of training forwards so far.
 func (s *Stage) Forwards() int { return s.open.forwards }
 
-// Abandon throws away the micro-batches in flight, and returns their number.
+// Abandon throws away the micro-batches between their forward and their backward, and returns their number.
 func (s *Stage) Abandon() (thrown int) { return s.open.abandon() }
 
 // Drop frees an older version of the weights, which no micro-batch may use any more.
@@ -137,8 +137,8 @@ func (s *Stage) Return() error {
 	return nil
 }
 
-// EachLayer calls update with the parameters of each layer that has any, in model order. A tied parameter belongs to
-// its first layer in this stage.
+// EachLayer calls update with the learned parameters of each layer that has any, in model order. A tied parameter
+// belongs to its first layer in this stage.
 func (s *Stage) EachLayer(update func([]*Param) error) error {
 	learned := s.Params.Learned
 	for from := 0; from < len(learned); {

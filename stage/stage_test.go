@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// skips is a model whose tensors cross cuts, skip stages, and are read by several layers. Some layers read a tensor
+// skips is a model whose tensors cross cuts, skip stages, and are read by several layers. Layer c reads one tensor
 // twice, and one weight is used three times.
 const skips = `
 name: skips
@@ -273,7 +273,7 @@ func TestWhatCrossesACut(t *testing.T) {
 	}
 }
 
-// A replica without a micro-batch contributes zeros, and is updated like the others.
+// A stage without a micro-batch has gradients of zero, and can be updated with them.
 func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 	b := newLab(t, doubles(t), 0)
 	defer b.close()

@@ -209,7 +209,7 @@ func (v *Versions) isOlder(version int) error {
 	return nil
 }
 
-// drop frees an older version, on which no gradients gather.
+// drop frees an older version. The caller makes sure that no gradients gather on it.
 func (v *Versions) drop(version int) {
 	w := v.older[version]
 	delete(v.older, version)

@@ -13,7 +13,7 @@ const (
 	InputHalf
 	WeightHalf
 	Update
-	Pass   // a forward that keeps nothing for a backward: under recompute, and in evaluation
+	Pass   // a forward without autograd: under recompute, and in evaluation
 	Phases // the number of phases
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// Limits of a file: its unpacked size, and its number of events, samples and marks.
+// Limits of a file: its unpacked size in bytes, and its number of JSON objects and lists.
 const (
 	maxFileBytes = 1 << 30
 	maxRows      = 1 << 23
@@ -101,7 +101,7 @@ var files = document.Store[Timeline]{
 }
 
 // Read reads a Timeline that Write wrote, plain or gzipped. It looks at the first bytes, not at the file's name. It
-// refuses what Validate refuses, unknown fields, and anything after the end.
+// refuses files over the limits, what Validate refuses, unknown fields, and anything after the end.
 func Read(r io.Reader) (*Timeline, error) { return files.From(r) }
 
 func decode(text []byte) (*Timeline, error) {
@@ -156,8 +156,8 @@ func readError(err error, text []byte) error {
 // ReadFile reads the Timeline in a file; errors name it.
 func ReadFile(path string) (*Timeline, error) { return files.Read(path) }
 
-// WriteFile writes the Timeline to a file, gzipped when the name ends in .gz. A file
-// of that name is replaced only once the new one is whole.
+// WriteFile writes the Timeline to a file, gzipped when the name ends in .gz. A file of that name is replaced only once
+// the new one is whole.
 func (t *Timeline) WriteFile(path string) error { return files.Write(path, t) }
 
 func (t *Timeline) writeTo(w io.Writer, zip bool) error {

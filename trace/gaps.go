@@ -18,7 +18,7 @@ type Cause string
 const (
 	WaitInput    Cause = "input"    // an earlier stage had not computed the input yet
 	WaitGradient Cause = "gradient" // a later stage had not computed its backward yet
-	WaitTransfer Cause = "transfer" // the message had been computed and was on its way
+	WaitTransfer Cause = "transfer" // the message was on its way, or the link was taken; also any wait for a server's weights
 	WaitMessage  Cause = "message"  // one of the three above; the clocks of two processes cannot tell which
 	WaitReduce   Cause = "reduce"   // a collective: gradients of replicas, tied gradients, the norm
 	WaitCore     Cause = "core"     // other workers held every core
@@ -64,8 +64,8 @@ type Gap struct {
 	EndS   float64 `json:"end_s"`
 	Before string  `json:"before,omitempty"` // the instruction that ended the gap; empty at the end
 	Cause  Cause   `json:"cause"`
-	// Blocker is the instruction for which the worker waited, and BlockerWorker its worker. They are "" and -1 if there
-	// is none.
+	// Blocker is the instruction for which the worker waited, or its own checkpoint; "" if there is none. BlockerWorker
+	// is the worker of that instruction, or -1 if that is not recorded.
 	Blocker       string `json:"blocker,omitempty"`
 	BlockerWorker int    `json:"blocker_worker"`
 	Why           string `json:"why"` // a sentence that explains the gap, with names and times
@@ -185,7 +185,8 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 	return g
 }
 
-// finished returns a sentence that names the worker for which the end of the Timeline waited.
+// finished returns a sentence about a worker that had done all its work. It names the worker that ended last, if that
+// one ended later.
 func (r *resolver) finished(worker int, start float64) string {
 	if r.last == nil || r.last.EndS <= start+negligible+r.t.WithinS(worker, r.last.Worker) {
 		return "the worker had done all it had to"
@@ -342,7 +343,8 @@ func (t *Timeline) poolOf(worker int) *Pool {
 	return nil
 }
 
-// holders names the workers that computed while this worker waited for a core.
+// holders names the workers that computed in the middle of this worker's wait for a core. It makes the first of them
+// the gap's blocker.
 func (r *resolver) holders(g *Gap, wait *Event) string {
 	at := (max(wait.ReadyS, g.StartS) + min(wait.StartS, g.EndS)) / 2
 	var names []string

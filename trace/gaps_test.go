@@ -103,8 +103,8 @@ func TestTheLastGapNamesWhoWasStillWorking(t *testing.T) {
 	}
 }
 
-// TestUnderstoodBubble: in 1F1B with free transfers, a worker idles only while it waits for another stage or after
-// its last instruction. Idle adds up exactly these gaps.
+// TestUnderstoodBubble: in 1F1B with free transfers, a worker idles only while it waits for another stage or after its
+// last instruction. The times of Idle add up to the bubble.
 func TestUnderstoodBubble(t *testing.T) {
 	p := tracetest.FourStages()
 	p.TransferS = 0

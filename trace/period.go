@@ -23,7 +23,7 @@ func (t *Timeline) Period(skip int) float64 {
 	return stats.Median(apart)
 }
 
-// following returns the positions of steps that begin when the step before them ends, or sooner.
+// following returns the positions of steps that begin without a pause after the step before them (Follows).
 func following(steps []StepMark) (at []int) {
 	for k := 1; k < len(steps); k++ {
 		if steps[k].Follows(steps[k-1].EndS) {
@@ -93,8 +93,8 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 }
 
 // apart returns the seconds from the end of the previous step to the end of each step. Steps may end in any order. It
-// is -1 for the first step. It is also -1 if half a median step passed after the end of the step before, and no
-// remaining step began. Then an evaluation or a checkpoint was there.
+// is -1 for the step that ends first. It is also -1 if no remaining step has begun half a median step after the end
+// before. Then an evaluation or a checkpoint was there.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))
 	for k := range order {

@@ -2,8 +2,8 @@ package trace
 
 import "fmt"
 
-// OnClock converts all times from a process's own clock to another clock: t becomes t (1 + drift) + offsetS. The
-// order of events stays the same.
+// OnClock converts the times of events, samples and steps from a process's own clock to another clock. A time t becomes
+// t (1 + drift) + offsetS. The order of events stays the same.
 func (t *Timeline) OnClock(offsetS, drift float64) {
 	pace := 1 + drift
 	for i := range t.Events {

@@ -169,8 +169,8 @@ func (t *Timeline) Mark(step int) (StepMark, error) {
 
 // Window returns the part of a Timeline between startS and endS, with times counted from startS. Events that cross its
 // edges are cut there, since a worker may begin the next step while another ends this one. Memory starts with what was
-// held just before startS. Peaks and stragglers are those of the whole Timeline. Steps that are not wholly inside are
-// left out, with their losses and evaluations.
+// held just before startS. Steps that are not wholly inside are left out, with their busy times, losses and
+// evaluations. All other fields, such as peaks and stragglers, are those of the whole Timeline.
 func (t *Timeline) Window(startS, endS float64) *Timeline {
 	if endS < startS {
 		endS = startS
@@ -284,8 +284,8 @@ func compare[T float64 | Lane | string](a, b T) int {
 
 // Merge combines Timelines of the same run, each written by the workers of one process. All must use the same clock;
 // OnClock converts a Timeline to it. A step runs from the earliest start to the latest end that any part marks. Losses
-// and evaluations of a step come from the first part that has them. The workers' places and stragglers come from the
-// first part. Merge refuses parts that disagree on version, workers, stages, model or source.
+// and evaluations of a step come from the first part that has them. The workers' places, stragglers, Applied and Seen
+// come from the first part. Merge refuses parts that disagree on version, workers, stages, model or source.
 func Merge(parts ...*Timeline) (*Timeline, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("trace: nothing to merge: want at least one Timeline")

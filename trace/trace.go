@@ -41,7 +41,7 @@ type Event struct {
 	Instruction string  `json:"instruction"` // its text, with absolute ids
 	Kind        string  `json:"kind"`        // letters of its kind: F, B, SF, ...
 	Step        int     `json:"step"`
-	ReadyS      float64 `json:"ready_s"` // when the worker reached it: all instructions before it in the list had ended
+	ReadyS      float64 `json:"ready_s"` // when the worker reached it in its list
 	StartS      float64 `json:"start_s"`
 	EndS        float64 `json:"end_s"`
 	Bytes       int64   `json:"bytes,omitempty"`

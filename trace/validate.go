@@ -13,7 +13,7 @@ import (
 // MaxWorkers is the largest number of workers in a file, so that a short file cannot ask for much memory.
 const MaxWorkers = 1 << 20
 
-// Validate returns an error for the first wrong field, with the field's value and what would be right.
+// Validate returns an error that names a wrong field, with the field's value and what would be right.
 func (t *Timeline) Validate() error {
 	if t.Version != Version {
 		return fmt.Errorf("trace: version is %d, this millrace reads version %d", t.Version, Version)
@@ -60,7 +60,7 @@ func (t *Timeline) checkMemory() error {
 	return nil
 }
 
-// checkSteps checks the marks of steps, busy times, losses and stragglers.
+// checkSteps checks the marks of steps, busy times, losses, stragglers, and what pipelines saw of their reference.
 func (t *Timeline) checkSteps() error {
 	for i, s := range t.Steps {
 		if !finite(s.StartS) || !finite(s.EndS) || s.EndS < s.StartS {
@@ -179,7 +179,8 @@ func (t *Timeline) checkEvent(e *Event) error {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// checkPools refuses pools with workers that do not exist or are in two pools.
+// checkPools refuses pools without cores, and pools beside cores that all workers share. It refuses workers that do not
+// exist or are in two pools.
 func (t *Timeline) checkPools() error {
 	seen := map[int]bool{}
 	for i, p := range t.Pools {

@@ -13,9 +13,9 @@ import (
 type Report struct {
 	Instructions    int   `json:"instructions"`
 	Messages        int   `json:"messages"`
-	PeakActivations []int `json:"peak_activations"` // by worker: micro-batches between their forward and their backward
-	// Versions is the most copies of weights that each worker keeps at once. Under Sync and Latest it is one for each
-	// of its stages; other policies add one for each older version still in use.
+	PeakActivations []int `json:"peak_activations"` // by worker: the most micro-batches between forward and last gradient
+	// Versions is the most copies of weights that each worker keeps at once: one for each of its stages, twice that if
+	// updates are validated later, and one for each older version still in use.
 	Versions []int `json:"versions"`
 }
 

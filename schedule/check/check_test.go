@@ -110,8 +110,7 @@ func TestDepthsThatDeadlockAreRefused(t *testing.T) {
 	}
 }
 
-// TestCorruptionsAreCaught drops, doubles or swaps one instruction of a valid Program. A swap can leave the Program
-// valid, so only drops and doubles must always be refused.
+// TestCorruptionsAreCaught drops or doubles one instruction of a valid Program. Check must refuse the result.
 func TestCorruptionsAreCaught(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := randomProgram(t)
@@ -182,7 +181,7 @@ func TestTheLastUpdateIsMissed(t *testing.T) {
 	}
 }
 
-// TestSumsThatCross: each of two workers waits at an all-reduce that the other worker joins only after its own. The
+// TestSumsThatCross: each of two workers waits for an all-reduce that the other worker joins only after its own. The
 // error shows the circle.
 func TestSumsThatCross(t *testing.T) {
 	p, err := schedule.ParseText(strings.NewReader(schedule.TextHeader + `
@@ -211,7 +210,7 @@ body
 }
 
 // TestUpdatesOfPartOfAGroup: a stage with two replicas in turn updates once for two minibatches. An update after the
-// first of the two is refused.
+// first of the two is refused, and so is an update without gradients.
 func TestUpdatesOfPartOfAGroup(t *testing.T) {
 	const text = schedule.TextHeader + `
 name part

@@ -52,8 +52,8 @@ func checkElastic(p *schedule.Program) error {
 	return nil
 }
 
-// averaged refuses an update of elastic averaging if the reference version that it must see does not exist. It
-// refuses an update of the reference if the steps that it must apply do not exist.
+// averaged refuses a pipeline's update if the reference is not at the version that the update must see. It refuses an
+// update of the reference if the steps that it must apply do not exist.
 func (l *list) averaged(u schedule.Instruction) error {
 	n := l.p.Pipelines()
 	if n == 1 {

@@ -13,7 +13,7 @@ import (
 type Error struct {
 	Program     string
 	Worker      int // -1: no single worker
-	Position    int // in the worker's lowered list, from 0, over all parts; -1: no single place
+	Position    int // in the lowered list over all parts, or from Validate in one part as given; -1: no single place
 	Instruction schedule.Instruction
 	Why         string
 	Waits       []machine.Need // for a deadlock: what each worker waits for
@@ -38,8 +38,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Locate finds the instruction at a position of q in the lists of p. q is p or p lowered, and lowering keeps the
-// order of computations. Instructions that lowering added have no place.
+// Locate finds the instruction at a position of q in the lists of p. q is p or p lowered, and lowering keeps the order
+// of computations. For a transfer that lowering added, Locate finds its computation. Other instructions that lowering
+// added have no place.
 func (e *Error) Locate(p, q *schedule.Program) {
 	e.part, e.at = -1, -1
 	if e.Worker < 0 || e.Worker >= q.Workers || e.Position < 0 {

@@ -82,7 +82,8 @@ func checkCounts(p *schedule.Program) error {
 	return nil
 }
 
-// checkPlacement refuses a stage without workers, and a stage that is twice on one worker in the same pipeline.
+// checkPlacement refuses missing stages, and stages without workers, on workers that do not exist, or twice on one
+// worker in the same pipeline.
 func checkPlacement(p *schedule.Program) error {
 	placed, at := make([]int, p.Workers), 0 // by worker: the number (at) of the last stage found on it
 	for pl, stages := range p.Placement {
@@ -109,8 +110,9 @@ func checkPlacement(p *schedule.Program) error {
 	return nil
 }
 
-// checkNumber refuses a micro-batch or minibatch number that is negative or too large for a Key. It looks at the
-// first and the last repetition of the part. For a minibatch it also checks the numbers of its micro-batches.
+// checkNumber refuses a micro-batch or minibatch number that is negative or too large for a Key. In the body it looks
+// at the first and the last repetition. For a minibatch, except that of a DR, it also checks the numbers of its
+// micro-batches.
 func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	step, what, most := int64(p.MicroBatches), "micro-batch", int64(schedule.MaxMicro)
 	if in.Kind.OfMinibatch() {
@@ -134,7 +136,8 @@ func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	return nil
 }
 
-// checkFields refuses an instruction that does not belong on its worker. tied says which stages share a parameter.
+// checkFields refuses an instruction with fields out of range, and one that does not belong on its worker. tied says
+// which stages share a parameter.
 func checkFields(p *schedule.Program, tied []bool, w int, in schedule.Instruction) error {
 	if in.Kind == schedule.DR {
 		return nil

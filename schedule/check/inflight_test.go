@@ -284,7 +284,7 @@ func TestInFlightOfGroups(t *testing.T) {
 	}
 }
 
-// TestInFlightOfDepths: 1F1B with depths K has at most K_i messages in flight between stages i and i+1, in each
+// TestInFlightOfDepths: in 1F1B with depths K, the most messages in flight between stages i and i+1 are K_i, in each
 // direction. Stage i sends K_i forwards before it takes a gradient. When stage i+1 takes the last forward of a step,
 // all its gradients except the last K_i have been taken. Thousands of steps cost no more time than a few.
 func TestInFlightOfDepths(t *testing.T) {

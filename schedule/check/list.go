@@ -175,7 +175,7 @@ func (l *list) validate(in schedule.Instruction) error {
 	return nil
 }
 
-// save checks that a CK comes after the update that it saves, and before any later one.
+// save checks that a CK of a training comes after the update that it saves, and before any later one.
 func (l *list) save(in schedule.Instruction) error {
 	settles := in.As(l.p.Settles())
 	if last, ok := l.settled[ofStage(settles)]; l.end > 0 && (!ok || last != in.Micro) {
@@ -196,7 +196,7 @@ func (l *list) unvalidated(in schedule.Instruction) (schedule.Instruction, bool)
 	return v, v.Micro >= 0 && !l.have[v]
 }
 
-// unanswered returns the first gradient that a worker's list leaves out, or "".
+// unanswered returns a text that names the first gradient that a worker's list leaves out, and counts the others.
 func (l *list) unanswered(w int) string {
 	var first schedule.Instruction
 	left := 0

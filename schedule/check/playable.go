@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Playable refuses a Program with too many instructions to check, draw or simulate, counting repetitions.
+// Playable refuses a Program without instructions, or with too many to check, draw or simulate, counting repetitions.
 func Playable(p *schedule.Program) error {
 	n := p.Instructions()
 	switch {
@@ -22,8 +22,8 @@ func Playable(p *schedule.Program) error {
 	return nil
 }
 
-// executable refuses a training Program with instructions that belong in Programs of their own. Before a checkpoint
-// or an evaluation the run drains (programs Checkpoint and Evaluation).
+// executable refuses a training Program that also evaluates. An evaluation is a Program of its own, before which the
+// run drains (programs.Evaluation).
 func executable(p *schedule.Program) error {
 	trains := false
 	for _, part := range []schedule.Part{p.Prologue, p.Body, p.Epilogue} {

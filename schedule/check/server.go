@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// checkServer refuses a Program with a server whose layout does not fit one.
+// checkServer refuses a Program with a server whose layout does not fit one, and a server's settings in other Programs.
 func checkServer(p *schedule.Program) error {
 	if !p.Served() {
 		if p.Staleness != nil || p.InOrder && !p.Elastic.Besides() {
@@ -31,8 +31,8 @@ func checkServer(p *schedule.Program) error {
 	return nil
 }
 
-// servedHere refuses a server's instruction on a trainer, a trainer's on the server, and both in Programs without a
-// server.
+// servedHere refuses a server's instruction on a trainer and a trainer's on the server. In Programs without a server it
+// refuses transfers to and from one.
 func servedHere(p *schedule.Program, in schedule.Instruction) error {
 	toServer := slices.Contains([]schedule.Kind{schedule.SW, schedule.RG}, in.Kind)
 	moves := toServer || slices.Contains([]schedule.Kind{schedule.RW, schedule.SG}, in.Kind)

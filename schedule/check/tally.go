@@ -76,7 +76,7 @@ func (t *tally) gradient(in schedule.Instruction) {
 	}
 }
 
-// versions checks that the version that every forward must use exists and has not been overwritten.
+// versions checks that the version that each forward must use exists by then.
 func (t *tally) versions(w int) error {
 	current := map[[2]int32]int{}
 	for _, u := range t.p.Uses(w) {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// whole checks counts over all workers. Every stage must have computed every micro-batch that any stage has, and
-// updated once for each minibatch.
+// whole checks counts over all workers. Every stage must have computed every micro-batch that any stage has, updated
+// once for each minibatch, and saved whenever another stage saves.
 func (t *tally) whole() error {
 	if err := t.everyMicro(); err != nil {
 		return err
@@ -21,8 +21,7 @@ func (t *tally) whole() error {
 	return t.everySave()
 }
 
-// everySave checks that if one stage saves after a minibatch, all stages do, each once. Only then is a checkpoint
-// complete.
+// everySave checks that if one stage saves after a minibatch, all stages do. Only then is a checkpoint complete.
 func (t *tally) everySave() error {
 	for _, in := range slices.SortedFunc(maps.Keys(t.saves), func(a, b schedule.Instruction) int {
 		return cmp.Or(cmp.Compare(a.Micro, b.Micro), cmp.Compare(a.Stage, b.Stage))

@@ -33,7 +33,8 @@ type Settings struct {
 	Beta1       float64 `json:"beta1,omitempty" yaml:"beta1"`     // for Adam and AdamW
 	Beta2       float64 `json:"beta2,omitempty" yaml:"beta2"`     // for Adam and AdamW
 	Epsilon     float64 `json:"epsilon,omitempty" yaml:"epsilon"` // for Adam and AdamW
-	// Trust is LARS's coefficient: the fraction of a weight's norm by which a step at rate 1 changes it.
+	// Trust is LARS's coefficient: the fraction of a weight's norm by which a step at rate 1 changes it, without
+	// momentum and decay.
 	Trust float64 `json:"trust,omitempty" yaml:"trust"`
 	// AverageFrom is ASGD's first update, counted from 1, whose result enters the average. Evaluations use that
 	// average.
@@ -73,7 +74,7 @@ func Default(kind string) (Settings, error) {
 	return Settings{}, wrong("kind", "is %w", registry.OneOf(kind, Kinds()))
 }
 
-// Check refuses settings for which a step is not defined.
+// Check refuses settings outside of their ranges, and settings that this kind does not have.
 func (s Settings) Check() error {
 	if _, err := Default(s.Kind); err != nil {
 		return err

@@ -48,7 +48,8 @@ func (p *push) free() {
 	p.steps, p.buffers = nil, nil
 }
 
-// newElastic makes the Updaters of the pipelines and, after them, of the reference.
+// newElastic makes the Updaters of the pipelines and, after them, of the reference. For a single pipeline it makes a
+// plain Updater.
 func newElastic(c Config, stages []*stage.Stage) ([]Updater, error) {
 	switch {
 	case c.Averaging == nil:

@@ -44,8 +44,8 @@ type Updater interface {
 	// The next Update uses the same gradients and is final. Micro-batches in flight have used the weights that are
 	// taken back. They are thrown away; Undo returns how many.
 	Undo() (thrown int, err error)
-	// Apart returns the distance of a reference from the average of its pipelines, divided by its largest parameter.
-	// It is 0 for a stage that is not a reference.
+	// Apart returns the distance of a reference from the average of its pipelines, divided by the reference's largest
+	// parameter. It is 0 for a stage that is not a reference.
 	Apart() (float64, error)
 	// Close frees what the Updater keeps.
 	Close()

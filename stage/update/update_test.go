@@ -47,9 +47,8 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 	b.same("statistics that were averaged", b.weights(0), before, exact)
 }
 
-// A minibatch's gradients update the weights one update later: w(t+1) = w(t) - rate grad f(w(t-1)), where w(t) are the
-// weights after t updates and f is the loss. This holds wherever the update comes among the micro-batches of the next
-// minibatch.
+// A minibatch's gradients update the weights during the next minibatch or right after it. The update may come anywhere
+// among the micro-batches. Each micro-batch's gradients are those at the weights of its forward.
 func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
 	b, apart := newBench(t, update.Deferred, nil, 1), newBench(t, update.Plain, nil, 1)
 	u, s := b.made[0], b.models[0]
@@ -195,8 +194,9 @@ func TestTentative(t *testing.T) {
 	tried.check(u.Update(stepBy(0.25, 1, stage.Replace))) // Close frees what the tentative update keeps
 }
 
-// AvgPipe §3.2: every pipeline's update mixes its weights with the reference's in the ratio (1-alpha):alpha, and
-// adds its optimizer's step. The reference moves by the mean of the steps.
+// AvgPipe §3.2: every pipeline's update mixes its weights with the reference's in the ratio (1-alpha):alpha. It adds
+// its optimizer's step after the mixing, or before it in the paper's printed order. The reference moves by the mean of
+// the steps.
 func TestElastic(t *testing.T) {
 	for _, order := range []plan.AveragingOrder{plan.DiluteFirst, plan.UpdateFirst} {
 		t.Run(string(order), func(t *testing.T) {

@@ -22,7 +22,7 @@ type Pipeline struct {
 	TransferS    float64 // time of a message between neighbours
 	MicroBatches int
 	Steps        int
-	// Noise is the relative spread of compute times, drawn from Seed; 0 means none.
+	// Noise is the relative spread of compute and transfer times, drawn from Seed; 0 means none.
 	Noise float64
 	Seed  uint64
 
@@ -69,7 +69,7 @@ type recorder struct {
 	random *rand.Rand
 	now    []float64          // by worker: end of the last recorded instruction
 	held   []int              // by worker: micro-batches in flight
-	done   map[string]float64 // by instruction: when it ended
+	done   map[string]float64 // by send: when its message arrives
 }
 
 type item struct {
