@@ -18,7 +18,7 @@ type Cause string
 const (
 	WaitInput    Cause = "input"    // an earlier stage had not computed the input yet
 	WaitGradient Cause = "gradient" // a later stage had not computed its backward yet
-	WaitTransfer Cause = "transfer" // the message was on its way, or the link was taken; also any wait for a server's weights
+	WaitTransfer Cause = "transfer" // the message was on its way, or the link was taken; also a wait for a server
 	WaitMessage  Cause = "message"  // one of the three above; the clocks of two processes cannot tell which
 	WaitReduce   Cause = "reduce"   // a collective: gradients of replicas, tied gradients, the norm
 	WaitCore     Cause = "core"     // other workers held every core

@@ -153,7 +153,7 @@ func TestOddPrograms(t *testing.T) {
 	}
 }
 
-// handled calls what the commands call on a Program, checked or not.
+// handled calls what the commands call on a small Program that passes Validate. Check may have refused it.
 func handled(p *schedule.Program) {
 	if check.Validate(p) != nil || p.Instructions() > 1<<12 || p.Workers > 1<<8 {
 		return
@@ -351,7 +351,7 @@ func (endless) Read(p []byte) (int, error) {
 }
 
 // FuzzOddPrograms: every text that parses can be checked, lowered, walked and drawn without a panic. The seeds are
-// nearly valid Programs.
+// valid and nearly valid Programs.
 func FuzzOddPrograms(f *testing.F) {
 	for _, c := range oddPrograms() {
 		f.Add(c[0])

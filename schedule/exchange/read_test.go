@@ -49,7 +49,7 @@ func TestReadTellsTheFormsApart(t *testing.T) {
 	}
 }
 
-// FuzzRead: no file makes the readers, Check or the drawing panic or hang.
+// FuzzRead: no file makes the readers, Check or the drawing panic or hang. What passes Check can be drawn.
 func FuzzRead(f *testing.F) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
 	if err != nil {
@@ -76,8 +76,9 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestHoldings: PipeDream's stage i of S keeps S-i versions and S-i minibatches (§3.3). For each minibatch it sends
-// one activation or gradient over each boundary.
+// TestHoldings: PipeDream's stage i of S keeps S-i versions and S-i minibatches (§3.3). For each minibatch it sends one
+// activation or gradient over each boundary. A second Program has a stage with two replicas, which are counted one by
+// one.
 func TestHoldings(t *testing.T) {
 	const S, N = 4, 12
 	p, err := family.Generate("1f1b-rr", schedule.Settings{Placement: schedule.Replicated(S, 1), MicroBatches: 1,

@@ -18,11 +18,11 @@ import (
 // PyTorch's runtime derives them, as Lower does here.
 
 // WriteTorchCSV writes one step of a Program in PyTorch's form. It leaves out empty cells for waiting, which would not
-// change the order. What the form cannot express is refused with the reason: a schedule that does not end with the
-// step, weights other than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal
-// replicas. Equal replicas that split each micro-batch are a mesh of data-parallel pipelines in PyTorch. The file is
-// that of one of these pipelines, and its ranks are numbered by the stages' first replicas in ascending order.
-// Recomputation belongs to the model in PyTorch and is refused here.
+// change the order. What the form cannot express is refused with the reason. This is a schedule that does not end with
+// the step, weights other than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal
+// replicas, evaluations, drains and checkpoints. Equal replicas that split each micro-batch are a mesh of data-parallel
+// pipelines in PyTorch. The file is that of one of these pipelines, and its ranks are numbered by the stages' first
+// replicas in ascending order. Recomputation belongs to the model in PyTorch and is refused here.
 func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	if err := check.Validate(p); err != nil {
 		return err
@@ -93,8 +93,8 @@ func nonempty(l schedule.List) bool { return len(l) > 0 }
 
 // ReadTorchCSV reads PyTorch's form: one step, not lowered. Each line is a worker, and each stage is on the worker
 // whose line has it. Overlapping actions become consecutive ones, in the order written. The result still has to pass
-// Check. Refused, with the line and cell: actions that move data (files saved with communication), a stage on two
-// ranks, stages or lines left out.
+// Check. Refused, with the line and cell if there is one: actions that move data (files saved with communication), a
+// stage on two ranks, ranks without an action, and stages left out.
 func ReadTorchCSV(r io.Reader) (*schedule.Program, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 2*schedule.MaxFile)

@@ -122,7 +122,7 @@ func FuzzTorchCSV(f *testing.F) {
 	})
 }
 
-// TestWhatIsNoProgramIsNotExported: the export of an unchecked Program writes it or returns an error, and does not
+// TestWhatIsNoProgramIsNotExported: the export of a Program that no rank could run returns an error, and does not
 // panic.
 func TestWhatIsNoProgramIsNotExported(t *testing.T) {
 	const fields = `"version":1,"name":"x","stages":1,"micro_batches":1,"period":1,"repeat":1,"weights":"sync",` +

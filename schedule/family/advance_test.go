@@ -42,7 +42,8 @@ func TestAdvanceDepths(t *testing.T) {
 	}
 }
 
-// TestAdvanceDegenerates: an advance of 0 is 1F1B. Under the printed rule, an advance of all micro-batches is AFAB.
+// TestAdvanceDegenerates: an advance of 0 is 1F1B. Under the printed rule, an advance of M-1 is AFAB, for M
+// micro-batches.
 func TestAdvanceDegenerates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stages, m := rapid.IntRange(1, 8).Draw(t, "stages"), rapid.IntRange(1, 20).Draw(t, "micro-batches")

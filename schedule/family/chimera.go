@@ -8,13 +8,13 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Chimera (Li and Hoefler, SC 2021, f = 1) runs two pipelines over p workers in opposite directions.
-// Stage s is on workers s and p-1-s. Even micro-batches go down and odd ones up, and the two copies of each stage sum
-// their gradients. Let forward and backward take one slot each. Then the j-th micro-batch of either direction runs
-// forward on stage s in slot s + 2j, and backward in slot 2p-1-s + 2j. A unit has p micro-batches, and a unit starts
-// every 2p slots. p is even, so the two directions never need the same slot. If the times F and B of a forward and a
-// backward are equal, and the M micro-batches are a multiple of p, the bubble ratio is (p-2)/(2M+p-2). Workers hold
-// p/2+1 to p micro-batches.
+// Chimera (Li and Hoefler, SC 2021, f = 1) runs two pipelines over p workers in opposite directions. Stage s is on
+// workers s and p-1-s. Even micro-batches go down and odd ones up, and the two copies of each stage sum their
+// gradients. A unit has p micro-batches, half of them in each direction, and a unit starts every 2p slots. Let forward
+// and backward take one slot each. Then the j-th micro-batch of either direction in a unit runs forward on stage s in
+// slot s + 2j of the unit, and backward in slot 2p-1-s + 2j. p is even, so the two directions never need the same slot.
+// If the times F and B of a forward and a backward are equal, and the M micro-batches are a multiple of p, the bubble
+// ratio is (p-2)/(2M+p-2). Workers hold p/2+1 to p micro-batches.
 func init() {
 	Register(Family{
 		Name: "chimera", Doc: "two directions over the same workers, two copies of the weights (Chimera, arXiv " +

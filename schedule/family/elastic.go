@@ -86,7 +86,7 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 
 // elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue holds the
 // iterations before the cycle, and the body is the cycle. The epilogue is the last iteration, after which nothing
-// follows.
+// follows. If no cycle is found, the iterations are written out if they are few; otherwise each runs separately.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
 	p.Elastic = s.Elastic
@@ -131,8 +131,9 @@ const mostBeforeCycle = 9
 // usuallyEnough is a number of iterations that shows most orders' cycles.
 const usuallyEnough = 6
 
-// settled simulates the order by every rule and returns the result with the shortest cycle. start is the iteration with
-// which the cycle begins. If no rule reaches a cycle, order is the result of the first rule.
+// settled simulates the order by the rules in turn, until no order can be shorter, and returns the result with the
+// shortest cycle. start is the iteration with which the cycle begins. If no rule reaches a cycle, order is the result
+// of the first rule.
 func (u *uniform) settled(iterations int) (order *record, start int, found bool) {
 	shortest := math.MaxInt
 	for _, rule := range elasticRules {

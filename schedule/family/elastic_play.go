@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// uniform is one iteration of one pipeline of family elastic, and which pipelines share its workers. A forward takes
-// one slot, a backward two, and a transfer none.
+// uniform is one iteration of one pipeline of family elastic, and the number of pipelines that share its workers. A
+// forward takes one slot, a backward two, and a transfer none.
 type uniform struct {
 	p         *schedule.Program
 	pipelines int
@@ -41,7 +41,7 @@ var elasticRules = []elasticRule{
 	func(a, b waiting) bool { // the earlier iteration first, then backwards
 		return a.iteration < b.iteration || a.iteration == b.iteration && a.backward && !b.backward
 	},
-	func(a, b waiting) bool { return a.iteration < b.iteration }, // then the lower pipeline
+	func(a, b waiting) bool { return a.iteration < b.iteration }, // the earlier iteration first, then the lower pipeline
 	func(a, b waiting) bool { return a.backward && !b.backward },
 }
 

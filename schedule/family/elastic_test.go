@@ -52,7 +52,7 @@ p1/1F1 p1/1B1 1U1 p1/1U1 p2/1U1
 }
 
 // TestElasticOfOne: with one pipeline, elastic averaging is 1F1B with its updates. There is no reference, and no
-// iteration begins before the last one has ended.
+// iteration begins before the previous one has ended.
 func TestElasticOfOne(t *testing.T) {
 	p := elastic(t, schedule.Replicated(3, 1), 1, 5, 4, nil)
 	plain, err := Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(3, 1), MicroBatches: 5, Repeat: 4})

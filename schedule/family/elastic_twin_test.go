@@ -134,8 +134,8 @@ func TestTheReferenceIsTheAverage(t *testing.T) {
 	})
 }
 
-// TestThePrintedOrderLearnsNothing: with one pipeline and alpha = 1, the paper's printed order keeps the initial
-// weights. The other order is plain training.
+// TestThePrintedOrderLearnsNothing: with one pipeline, alpha = 1 and a reference that stays at the initial weights, the
+// paper's printed order keeps these weights. The other order is plain training.
 func TestThePrintedOrderLearnsNothing(t *testing.T) {
 	down := func(_, _ int, x float64) float64 { return -0.5 * x }
 	e := *plan.NewElastic(1)
@@ -144,7 +144,7 @@ func TestThePrintedOrderLearnsNothing(t *testing.T) {
 	}
 	e.Order = plan.UpdateFirst
 	a := newAveraging(e, 1)
-	for range 3 { // the reference does not move, as for the first step of an iteration
+	for range 3 { // reference is never called, so each update pulls x all the way back to z
 		a.local(0, down(0, 0, a.x[0]))
 	}
 	if a.x[0] != 1 {

@@ -185,7 +185,8 @@ func inWords[T ~string](all []T) string {
 	return text
 }
 
-// admits refuses policies and replications that the family does not list, and settings that its Admits refuses.
+// admits refuses policies and replications that the family does not list, staleness and pipelines under other policies,
+// and settings that its Admits refuses.
 func (f Family) admits(s schedule.Settings) error {
 	if err := f.Keeps(s.Weights); err != nil {
 		return err

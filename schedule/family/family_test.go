@@ -111,7 +111,7 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// TestProperties: the declared properties of each family match the Programs that it generates.
+// TestProperties: each family's General, Whole, Halves, Undivided and Deepest match the Programs that it generates.
 func TestProperties(t *testing.T) {
 	for _, f := range All() {
 		if f.General != "" {

@@ -125,7 +125,8 @@ func (g *greedy) ready(in schedule.Instruction, ended map[schedule.Instruction]i
 }
 
 // queued fills the queues with a step's computations in the order of a listRule: forwards chunk by chunk in groups,
-// backwards with the last chunk first.
+// backwards with the last chunk first. If the micro-batches do not fill whole groups, chunks take turns with each
+// micro-batch.
 func (g *greedy) queued(s schedule.Settings) {
 	g.queues, g.stages = make([][schedule.W + 1][][]queued, g.p.Workers), make([]int, g.p.Workers)
 	for w := range g.queues {

@@ -10,8 +10,8 @@ import (
 // through all chunks of a worker, and M is the number of micro-batches:
 //
 //	interleaved   1F1B over chunks (Narayanan et al., SC 2021): worker i runs
-//	              2(p-i-1) + (v-1)p forwards first; bubble (p-1)(F+B)/v; the first worker holds
-//	              pv + p-1 chunks' activations
+//	              2(p-i-1) + (v-1)p forwards before its first pair of a forward and a backward;
+//	              bubble (p-1)(F+B)/v; the first worker holds pv + p-1 chunks' activations
 //	bfs           all micro-batches of one chunk, then of the next (Lamy-Poirier, 2022):
 //	              the same bubble, all M v activations held, the messages of a chunk one after another
 //

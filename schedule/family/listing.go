@@ -79,7 +79,8 @@ func (l listing) pick(w int, at, held []int, late []schedule.List, ended map[sch
 	return in, true
 }
 
-// ready reports whether everything that an instruction needs from its neighbour stage has ended.
+// ready reports whether everything that an instruction needs from its neighbour stage has ended. On the last stage, an
+// input gradient needs its forward.
 func (l listing) ready(in schedule.Instruction, ended map[schedule.Instruction]int, slot int) bool {
 	before := in
 	if in.Kind == schedule.F {

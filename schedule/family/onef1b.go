@@ -48,8 +48,8 @@ func init() {
 	}
 }
 
-// admitOneF1B refuses depths that deadlock. If stage i has run fewer forwards than K_(i+1), it waits for a backward
-// while stage i+1 waits for its K_(i+1)-th forward.
+// admitOneF1B refuses a worker with two stages, and depths out of range or that deadlock. If stage i has run fewer
+// forwards than K_(i+1), it waits for a backward while stage i+1 waits for its K_(i+1)-th forward.
 func admitOneF1B(s schedule.Settings) error {
 	owner := map[int]int{}
 	for i, on := range s.Placement {

@@ -17,6 +17,8 @@ import (
 // Settings.MicroBatches is the number of micro-batches of a minibatch. It is 1 in PipeDream. It is more if gradients
 // are summed over several, as in PipeDream-2BW, which needs at least one for each stage. Settings.Repeat is the number
 // of minibatches of the stream.
+//
+// The second family here, model parallelism, is 1F1B with K_i = 1 on every stage.
 func init() {
 	Register(Family{
 		Name: "1f1b-rr", Doc: "a stream without flush, strict alternation, replicas in turn (PipeDream §3.2, " +
@@ -134,10 +136,9 @@ type alternation struct {
 	depth    int
 }
 
-// list returns the part of the replica's list with the forwards from micro-batch from to before to. It begins with the
-// first such forward. After each forward past the depth comes the backward that makes room for the next one. At the end
-// of a stream of total micro-batches come the remaining backwards. Ids are those of the stream minus shift, which is
-// added to from and to.
+// list returns the part of the replica's list with the forwards from micro-batch from to before to. Before each forward
+// past the depth comes the backward that makes room for it. At the end of a stream of total micro-batches come the
+// remaining backwards. Ids are those of the stream minus shift, which is added to from and to.
 func (a alternation) list(from, to, shift, total int) schedule.List {
 	var out schedule.List
 	add := func(kind schedule.Kind, micro int) {

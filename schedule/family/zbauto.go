@@ -9,7 +9,7 @@ import (
 // zb-auto is the greedy heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, §3.1) as a list scheduler.
 // A free worker runs an input gradient if one is ready, else a forward if it has room, else a weight gradient.
 // Settings.Warmup is its room by stage: K_i micro-batches held from their forward to their weight gradient. With S
-// stages, the default is 2S-1 on each, which leaves no bubble in a steady step if all times are equal. A room of S is
+// workers, the default is 2S-1 on each, which leaves no bubble in a steady step if all times are equal. A room of S is
 // the memory of ZB-H1. A room between S and 2S-1 is a trade-off that neither handcrafted order offers.
 //
 // Stages may lie anywhere, also several on a worker (Wrap, Vee). A worker's room is then the greatest K_i of its

@@ -17,8 +17,8 @@ import (
 //
 // Stage i runs K_i forwards first and delays weight gradients by K_0-K_i micro-batches, so that every stage holds K_0.
 // Settings.Warmup may choose other depths. The paper's H2 lets stages update before they know the gradient norm and
-// takes the update back if necessary. Here an update without clipping does not wait, and one with clipping waits for
-// the norm.
+// takes the update back if necessary. Here an update without clipping does not wait. One with clipping waits for the
+// norm, unless it is validated later (lower.Options.PostValidate).
 func init() {
 	for _, d := range []struct {
 		name, doc, depths, general string

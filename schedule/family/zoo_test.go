@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/check"
 )
 
-// zoo returns the placement of every family with split or chunked orders, on n workers.
+// zoo returns the placements, on n workers, of orders with split backwards, chunks or two directions.
 func zoo(n int) map[string][][]int {
 	return map[string][][]int{
 		"zb-h1": schedule.Replicated(n, 1), "zb-h2": schedule.Replicated(n, 1), "interleaved": schedule.Wrap(n, 2),

@@ -66,8 +66,8 @@ epilogue
 	}
 }
 
-// TestDeferredUpdatesAreChecked: deferred updates are refused without the policy, without replicas, or with an
-// update after the forward that needs it.
+// TestDeferredUpdatesAreChecked: deferred updates are refused without the policy, if one is missing, or if one comes
+// after the forward that needs it. Family dp-async refuses several stages, one worker, and too few micro-batches.
 func TestDeferredUpdatesAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		why   string

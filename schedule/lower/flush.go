@@ -6,10 +6,11 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// addFlush ends a synchronous step on one worker, also on a replica without a micro-batch. A stage's first collective
-// comes right after its last gradient, where no instruction waits for it. The other collectives come at the end of the
-// list, before the updates. They are ordered by kind over all stages of the worker. Otherwise a worker with several
-// stages could wait in one collective, and so delay another collective that other workers wait for.
+// addFlush ends a synchronous step on one worker. A stage's first collective comes right after its last gradient, where
+// no instruction waits for it. On a replica without a micro-batch it comes at the beginning of the list. The other
+// collectives come at the end of the list, before the updates. They are ordered by kind over all stages of the worker.
+// Otherwise a worker with several stages could wait in one collective, and so delay another collective that other
+// workers wait for.
 func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List {
 	var idle, sums, norms, updates schedule.List
 	last := lastGradients(list)

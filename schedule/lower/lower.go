@@ -11,13 +11,13 @@ import (
 type Options struct {
 	Tied [][]int // groups of stages that share a parameter
 	Clip bool    // the update needs the global gradient norm
-	// PostValidate lets updates come before the norm is known, and validates them in the next step. It has no effect
-	// without Clip.
+	// PostValidate lets updates come before the norm is known, and validates them in the next step. It has an effect
+	// only with Clip, synchronous weights, and a body of one minibatch.
 	PostValidate bool
 }
 
-// Lower returns a compute-only Program with everything that its order implies: transfers at the boundaries, the
-// collectives of a flush, and updates. p is not changed.
+// Lower returns a compute-only Program with everything that its order implies: transfers at the boundaries,
+// collectives, and updates. p is not changed.
 func Lower(p *schedule.Program, o Options) (*schedule.Program, error) {
 	if p.Lowered {
 		return nil, fmt.Errorf("schedule: program %s is lowered already", p.Name)
@@ -76,8 +76,8 @@ func addUpdates(p *schedule.Program) error {
 // trains reports whether a step makes gradients. An evaluation or a checkpoint has none, and no update.
 func trains(p *schedule.Program) bool { return slices.ContainsFunc(p.Body, schedule.List.Trains) }
 
-// CheckTies refuses ties that cannot be summed: a stage that does not exist, a stage tied to itself, or a stage in
-// two groups.
+// CheckTies refuses ties that cannot be summed: of fewer than two stages, of a stage that does not exist or is tied to
+// itself, or of a stage in two groups.
 func CheckTies(p *schedule.Program) error {
 	group := map[int]int{}
 	for g, stages := range p.Tied {

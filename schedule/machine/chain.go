@@ -71,7 +71,8 @@ func byWorker(waits []Need) map[int]Need {
 }
 
 // waitedFor returns the Need of a worker that n waits for. For a collective it is that of a member that may not have
-// joined it. A member that waits for something else is preferred to one that waits for another sum.
+// joined it. A member that waits for something else, or for a sum of another kind, is preferred. For a drain it is that
+// of a worker that is not at one.
 func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 	switch n.Lack {
 	case Message, Slot, Ahead:

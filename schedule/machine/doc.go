@@ -15,7 +15,7 @@
 // event is set). The next instruction of a worker's list is its head. A driver must make the transitions in this order:
 //
 //   - Computations (F, B, I, W, U, EV): Start, Issued, Done. On a CPU the last two come together: Issued(done).
-//   - Sends and collectives: Start, Issued once they are handed over, Done once they are complete. No instruction
+//   - Sends, collectives and UR: Start, Issued once handed over, Done once complete. No instruction
 //     waits for a send; U and some others wait until the collectives whose result they use are Done. A send or
 //     collective that was handed over waits for the events of what it reads. So a send leaves when the computation
 //     before it is Done.

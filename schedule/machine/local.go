@@ -135,8 +135,9 @@ func NewLocal(p *schedule.Program, worker int, o Options) (*Local, error) {
 	return l, l.Load(p)
 }
 
-// Load starts a Program: the first one, or the next one once the list has ended with nothing open. Messages that have
-// arrived and were not taken stay; after the end of a list they can only belong to the next Program.
+// Load starts a Program, the first or the next one. It refuses a Program that is not lowered or has another number of
+// workers, and any Program before the list has ended with nothing open. Messages that have arrived and were not taken
+// stay; after the end of a list they can only belong to the next Program.
 func (l *Local) Load(p *schedule.Program) error {
 	if err := l.mayLoad(p); err != nil {
 		return err

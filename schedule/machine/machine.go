@@ -2,8 +2,8 @@ package machine
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// Gate is what a player of a whole Program asks and tells; a Machine is one. The methods that return a list return the
-// workers to poll again. The next call reuses the slice.
+// Gate is what a player of a whole Program asks and tells; a Machine is one. Methods that return []int return the
+// workers to poll again. The next call reuses that slice.
 type Gate interface {
 	Poll(worker int) Need
 	Start(worker int)
@@ -32,7 +32,8 @@ func New(p *schedule.Program, o Options) (*Machine, error) {
 	return m, nil
 }
 
-// Load starts the next Program once every list has ended with nothing open.
+// Load starts the next Program. It returns an error unless every list has ended with nothing open, or if the Program is
+// not lowered or has another number of workers.
 func (m *Machine) Load(p *schedule.Program) error {
 	if err := m.Process.Load(p); err != nil {
 		return err

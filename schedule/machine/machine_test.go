@@ -172,7 +172,7 @@ func ExampleProcess() {
 }
 
 // FuzzDriver makes random calls to a Machine: it starts, ends, delivers and stops in any order. A Start succeeds only
-// if Poll allowed it. Wrong calls panic with a message of this package and leave the state intact.
+// if Poll allowed it. Wrong calls panic with a message of this package.
 func FuzzDriver(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5}, uint8(0))
 	f.Add([]byte{0, 8, 16, 1, 9, 17, 2, 10, 18, 7}, uint8(5))

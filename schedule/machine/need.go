@@ -36,7 +36,8 @@ type Need struct {
 // Ready reports whether nothing is lacking.
 func (n Need) Ready() bool { return n.Lack == Nothing }
 
-// Blocker returns the short text for a Timeline: an instruction, "core", "slot", "drain", "stop" or "staleness".
+// Blocker returns the short text for a Timeline: an instruction, "core", "slot", "drain", "stop" or "staleness". It is
+// "" if the worker waits for none of these.
 func (n Need) Blocker() string {
 	switch n.Lack {
 	case Message, Collective, Device:

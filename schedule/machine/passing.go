@@ -48,7 +48,8 @@ func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
 	}
 }
 
-// look moves past skipped instructions and sets the head.
+// look sets the head: the next instruction that is not skipped or, in a list with strands, that of the strand that is
+// chosen.
 func (l *Local) look() {
 	if l.strands.all == nil {
 		for in, more := l.head.at.Head(); more && l.passing.passes(in); in, more = l.head.at.Head() {

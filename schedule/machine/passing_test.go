@@ -131,7 +131,7 @@ func (x *timing) end(t *testing.T, seed uint64) {
 	}
 }
 
-// did returns what a worker has executed, in order.
+// did returns what a worker has executed, in order; receives whose messages were dropped only if dropped is true.
 func (x *timing) did(w int, dropped bool) []schedule.Instruction {
 	var list []schedule.Instruction
 	for _, e := range x.log {
@@ -180,8 +180,8 @@ func TestEveryTimingEnds(t *testing.T) {
 	}
 }
 
-// TestStopAnywhere: a stop is requested at a random time. Every worker executes exactly the instructions of minibatches
-// below the agreed limit, and waits for no message that is not sent.
+// TestStopAnywhere: a stop is requested at a random time. Every worker executes exactly the drains and the instructions
+// of minibatches below the agreed limit, and waits for no message that is not sent.
 func TestStopAnywhere(t *testing.T) {
 	cut := 0
 	for seed := range uint64(150) {

@@ -69,7 +69,8 @@ func (s *Process) share(pool Pool) error {
 	return nil
 }
 
-// Load starts the next Program once every list has ended with nothing open.
+// Load starts the next Program. It returns an error unless every list has ended with nothing open, or if the Program is
+// not lowered or has another number of workers.
 func (s *Process) Load(p *schedule.Program) error {
 	for _, w := range s.workers {
 		if err := s.locals[w].mayLoad(p); err != nil {
@@ -190,7 +191,7 @@ func (s *Process) Ended() bool {
 	return true
 }
 
-// Waits returns what each worker waits for, without workers that run or have ended.
+// Waits returns the Need of each worker that neither runs an instruction nor has ended.
 func (s *Process) Waits() []Need {
 	var needs []Need
 	for _, w := range s.workers {

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// happening is a future event of the clock: an instruction ends, a message arrives, or a sum is complete.
+// happening is a future event of the clock: an instruction ends, a message arrives, the last message of a send has
+// arrived, or a sum is complete.
 type happening struct {
 	at   float64
 	what string // "end", "message", "sum", "left"

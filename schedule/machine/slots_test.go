@@ -43,10 +43,10 @@ func TestLeastSlotsOfDepths(t *testing.T) {
 	}
 }
 
-// TestLeastSlotsOfFamilies: one slot is enough for most orders; orders that use the same workers several times need
-// two. With one slot less, the error names the worker that waits for a slot. Looped BFS sends all M micro-batches of a
-// chunk round W workers before it takes the first one. So n messages are in flight on each of W edges, and each worker
-// except the first holds one.
+// TestLeastSlotsOfFamilies: one slot is enough for most orders, and two are for interleaved, zb-v and elastic. With one
+// slot less, the error names the worker that waits for a slot. Looped BFS sends all M micro-batches of a chunk round W
+// workers before it takes the first one. So n messages are in flight on each of W edges, and each worker except the
+// first holds one.
 func TestLeastSlotsOfFamilies(t *testing.T) {
 	twice := map[string]bool{"interleaved": true, "zb-v": true, "elastic": true}
 	tried := map[int]int{}
