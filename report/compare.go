@@ -28,11 +28,13 @@ type Numbers struct {
 }
 
 // NumbersOf takes medians over the steps of a Timeline after the first skip. batch is the samples of a step, or 0 if
-// unknown. All numbers cover the same steps: those with known busy times, or all if none has any. The time of a step is
+// unknown. The medians cover the same steps: those with known busy times, or all if none has any. The time of a step is
 // what Timeline.Took says; samples per second follow from it. The bubble is the median of the steps' bubbles. If steps
-// differ much, the bubble does not follow from the other medians.
+// differ much, the bubble does not follow from the other medians. Peaks are those of the whole Timeline.
 //
-// In a stream the numbers are means over the steps that Timeline.Steady returns, and the bubble follows from them.
+// In a stream the numbers are means over the steps that Timeline.Steady returns, and the bubble follows from them. If
+// it returns none, the numbers are medians, and a step's time is its span. If a Timeline has no steps, busy times and
+// bubble are those of its whole time.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	n := Numbers{PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
@@ -240,7 +242,7 @@ type Comparison struct {
 	Predicted *float64 `json:"predicted"` // null without a prediction
 	Measured  *float64 `json:"measured"`
 	// Difference is measured over predicted, minus one. For parts it is measured minus predicted. It is null if one of
-	// the two is missing.
+	// the two is missing, or if only the predicted one is 0.
 	Difference *float64 `json:"difference"`
 }
 

@@ -45,7 +45,7 @@ const (
 // box is a computation of the drawing.
 type box struct {
 	X, Y, W  float64
-	Class    string // its kind, chunk and direction
+	Class    string // its kind and shade, or the cause of a wait
 	Hue      int    // colour of its micro-batch
 	Text     string // empty if there is no room
 	TextX    float64
@@ -225,7 +225,7 @@ func (g *Grid) time(s float64) string {
 // mostTicks is more than the widest drawing has ticks.
 const mostTicks = 200
 
-// ticks places ticks at round times, about a hundred units of the drawing apart.
+// ticks places ticks at round times, at least 80 units of the drawing apart.
 func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 	per := 1.0
 	if g.Unit != "" {
@@ -255,7 +255,8 @@ func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 	return out
 }
 
-// legend lists the kinds that are drawn, and the shades if workers hold several chunks.
+// legend lists the kinds that are drawn, the shades if workers hold several stages, and the colours of the first
+// micro-batches.
 func (v *gridView) legend(events []trace.Event, held holdings) {
 	present := map[string]bool{}
 	most := 0

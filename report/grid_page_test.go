@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// The page of a schedule fits a desktop and a phone; every computation is visible and named in the legend.
+// The page of a schedule fits a desktop and a phone. Every computation is visible, and the legend names every kind.
 func TestAScheduleFitsEveryScreen(t *testing.T) {
 	p := tracetest.FourStages()
 	p.MicroBatches = 24

@@ -231,7 +231,7 @@ func (d *pageData) labelWorkers(in Inputs) {
 	}
 }
 
-// peakTexts says how much memory each worker held at its peak. An unknown side is a dash.
+// peakTexts says how much memory each worker held at its peak. An unknown side is left out.
 func peakTexts(predicted, measured *Numbers, workers int) []string {
 	texts := make([]string, workers)
 	for w := range texts {

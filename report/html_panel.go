@@ -65,7 +65,7 @@ const moreSteps = 30_000
 const mostSamples = 4000
 
 // measuredPanels returns the measured steps that a page draws. The first is the one that the numbers refer to. If it
-// has few boxes, the fastest, the slowest and the earliest recorded steps follow.
+// has few boxes and at least three steps are recorded, the fastest, the slowest and the earliest of them follow.
 func (in Inputs) measuredPanels() []panel {
 	t, skip := in.Measured, in.skip(len(in.Measured.Steps))
 	shown, marked := in.measured()

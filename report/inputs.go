@@ -35,9 +35,9 @@ type Inputs struct {
 	// Losses and Evaluations cover the whole run; if nil, those of the measured Timeline are used.
 	Losses      []trace.Loss
 	Evaluations []trace.Evaluation
-	// Took has the reported times of steps in earlier parts of the run, which the measured Timeline lacks. Resumed are
-	// the first steps of later parts. Without a measured Timeline the report uses the steps of Took after the last of
-	// Resumed.
+	// Took has the reported times of steps, also of earlier parts of the run, which the measured Timeline lacks.
+	// Resumed are the first steps of later parts. Without a measured Timeline the report uses the steps of Took from
+	// the last of Resumed on.
 	Took    []StepTook
 	Resumed []int
 	// Unmeasured says why the measured Timeline is missing; empty: no remark.
@@ -45,7 +45,7 @@ type Inputs struct {
 	// Batch is the number of samples of one step; 0 means that of the plan.
 	Batch int
 	// Skip is how many first steps are left out of medians because caches and threads are cold. 0 means a tenth of the
-	// steps, at least 1 and at most 10. -1 leaves none out.
+	// steps, at least 1 and at most 10, but none of fewer than 3. -1 leaves none out.
 	Skip int
 	// Facts are shown unchanged: engine, cores, threads, seed.
 	Facts []Fact
@@ -192,7 +192,7 @@ type shownStep struct {
 	mark  trace.StepMark
 	tookS float64
 	ofS   float64 // step time in the numbers
-	which string  // "median" if its time is the median, or else how near it is
+	which string  // "median" if its time is the median, else how near it is, or "fastest of those kept"
 }
 
 // predicted describes a drawn step whose time is near the mean of several simulations. oneRun describes one whose time

@@ -28,7 +28,7 @@ const (
 	// sync): v(t) = t-S+1.
 	Vertical Policy = "vertical"
 	// DoubleBuffered is PipeDream-2BW (Narayanan et al., ICML 2021): v(t) = t-1 on every stage. So w(t+1) = w(t) - lr
-	// grad f(w(t-1)), with weights w, loss f and learning rate lr, and two versions are kept.
+	// grad f(w(t-1)), with weights w, loss f and learning rate lr, and at most two versions are kept.
 	DoubleBuffered Policy = "2bw"
 	// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): several pipelines on the same workers, each with its
 	// own weights. Each is updated at its own flush, v(t) = t as under Sync, and is then pulled towards a reference

@@ -46,7 +46,7 @@ type Program struct {
 	Period       int         `json:"period"`        // minibatches (updates) in one repetition
 	Repeat       int         `json:"repeat"`        // repetitions of the body
 	Weights      Policy      `json:"weights"`
-	// for weight policy elastic; the last pipeline is the reference
+	// for weight policy elastic; if there are several pipelines, the last one is the reference
 	Elastic   *plan.Elastic    `json:"elastic,omitempty"`
 	Recompute []plan.Recompute `json:"recompute"`      // by stage: what it keeps until its backward
 	Tied      [][]int          `json:"tied,omitempty"` // groups of stages that share a parameter

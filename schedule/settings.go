@@ -15,7 +15,7 @@ type Settings struct {
 	Warmup       []int            // K_i by stage; nil lets the family choose
 	Recompute    []plan.Recompute // by stage; nil means never
 	Replication  Replication
-	Weights      Policy // "" means the first one that the family admits: Sync, or PipeDream's Stash
+	Weights      Policy // "" means the first policy that the family lists
 	Repeat       int    // number of steps; 0 means 1
 	// Elastic describes the pipelines of family elastic; nil lets the family choose.
 	Elastic *plan.Elastic
@@ -114,8 +114,9 @@ func FromPlan(p *plan.Plan) (name string, s Settings) {
 	return p.Schedule, s
 }
 
-// Sized refuses settings for a Program of more than MaxInstructions, counted with whole backwards. Each micro-batch has
-// a forward and a backward on every stage, or under Split on every replica.
+// Sized refuses settings for which a step has more than MaxInstructions, counted with whole backwards. Each micro-batch
+// has a forward and a backward on every stage, or under Split on every replica. With elastic averaging it has these in
+// every pipeline.
 func (s Settings) Sized() error {
 	visits := int64(0)
 	for _, on := range s.Placement {
@@ -136,7 +137,7 @@ func (s Settings) Sized() error {
 	return nil
 }
 
-// Workers returns how many workers a placement uses.
+// Workers returns 1 + the highest worker of a placement; workers over MaxWorkers count as MaxWorkers.
 func (s Settings) Workers() int {
 	last := -1
 	for _, on := range s.Placement {

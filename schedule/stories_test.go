@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/scheduletest"
 )
 
-// TestStories tests, with the cases in testdata, the texts of Programs and the results of Check.
+// TestStories tests, with the cases in testdata, the lists and texts of Programs, the results of Check, and drawings.
 func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return &storyWorld{} })
 }

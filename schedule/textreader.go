@@ -266,7 +266,8 @@ func fields(s string, limit int) ([]int, error) {
 	return ns, nil
 }
 
-// readElastic reads "3 0.25 dilute_first": pipelines, alpha and order of elastic averaging.
+// readElastic reads "3 0.25 dilute_first": pipelines, alpha and order of elastic averaging. The name of a reference may
+// follow.
 func readElastic(value string) (*plan.Elastic, error) {
 	words := strings.Fields(value)
 	if len(words) != 3 && len(words) != 4 {

@@ -114,7 +114,7 @@ func Readable(dir string) error {
 // Keep makes room in dir for a part with this first step. The files of the present part move to the folder of earlier
 // parts. Parts that begin with this step or a later one are no longer valid, and move to aside. So do the drawings of
 // the present part, which show steps that are no longer valid. If aside is empty, parts that are no longer valid are
-// deleted.
+// deleted, and drawings stay with their part.
 func Keep(dir string, first int, aside string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	if err != nil {

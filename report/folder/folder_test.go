@@ -148,7 +148,7 @@ func TestPartsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// Drawings of steps that are no longer valid are removed, even if the part has other steps that remain valid.
+// Drawings of steps that are no longer valid move aside, even if the part has other steps that remain valid.
 func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 6, .1, true)

@@ -51,8 +51,8 @@ func Read(dir string) (*Run, error) {
 	return r, err
 }
 
-// runsIn suggests what to give instead of a folder that is not a run's. It names its subfolders that are, or says how
-// to make a run.
+// runsIn suggests what to give instead of a folder that is not a run's. It names the subfolders that are a run's,
+// unless there are none or more than mostRuns.
 func runsIn(dir string) string {
 	plans, _ := filepath.Glob(filepath.Join(dir, "*", PlanName)) // an invalid pattern finds nothing
 	var runs []string
@@ -192,7 +192,7 @@ func beginning(dir string) (first int, there bool, err error) {
 	return first, there, nil
 }
 
-// Shown returns the part whose step is drawn: the last one with steps and a Timeline, or else the last.
+// Shown returns the part whose step is drawn: the last one with a plan, a Timeline and steps, or else the last.
 func (r *Run) Shown() *Part {
 	for i := len(r.Parts) - 1; i >= 0; i-- {
 		if p := &r.Parts[i]; p.Plan != nil && p.Measured != nil && len(p.Measured.Steps) > 0 {
@@ -246,7 +246,8 @@ type Order struct {
 	Seen    []trace.Seen
 }
 
-// Order returns the order of updates. It returns an error if a part was killed before it wrote its own order.
+// Order returns the order of updates. It returns an error if a part was killed before it wrote its own order, or if the
+// training has no such order.
 func (r *Run) Order() (all Order, err error) {
 	for _, p := range r.Parts {
 		if p.Measured == nil {

@@ -12,7 +12,7 @@ type strands struct {
 	p    *schedule.Program
 	all  []strand       // by trainer; nil: the worker follows its list
 	turn int            // the strand of the head
-	came []schedule.Key // messages that have arrived for the strands, in order
+	came []schedule.Key // messages that have arrived for the strands and are not taken, in order
 }
 
 // strand is what a server does for one trainer.

@@ -23,7 +23,7 @@ const (
 
 var damages = []Damage{Drop, Double, Swap, Move, Renumber, Extra, Elsewhere, Cross}
 
-// Corrupt returns a copy of a Program with random damage to one of its parts. Programs without instructions are
+// Corrupt returns a copy of a Program with random damage to one or two of its lists. Programs without instructions are
 // returned unchanged.
 func Corrupt(choose Choose, p *schedule.Program) (*schedule.Program, Damage) {
 	bad := *p

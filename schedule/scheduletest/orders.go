@@ -42,7 +42,7 @@ func Order(t *testing.T, d *datadriven.TestData) (family string, s schedule.Sett
 	return family, s
 }
 
-// Lists returns a Program's body without its settings.
+// Lists returns the text of a Program's lists, from its body on, without its settings.
 func Lists(p *schedule.Program) string {
 	_, body, _ := strings.Cut(p.Text(), "\nbody\n")
 	return body
