@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestThePageOfAMillionSteps: the page is below 2 MB, and these numbers cover all steps: the tiles, the last loss, the
-// highest loss, and the number of steps beyond the axis.
+// TestThePageOfAMillionSteps: the page is below 2 MB. Its tiles cover all steps after the first ten. Its curves have
+// the first, the last, the lowest and the highest loss, and it counts the steps beyond the axis.
 func TestThePageOfAMillionSteps(t *testing.T) {
 	const n = 1_000_000
 	in := Inputs{Title: "long", Batch: 32}

@@ -55,7 +55,7 @@ func TestNumbersAreOfTheSameSteps(t *testing.T) {
 }
 
 // The bubble is the median of the steps' bubbles (50 %, 10 %, 50 %), as in the curve over steps. The medians of step
-// (10 ms) and busy times (9 ms each) would give 10 %. A running run gives the same bubble from its reports.
+// (10 s) and busy times (9 s each) would give 10 %. A running run gives the same bubble from its reports.
 func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	tl := &trace.Timeline{Workers: 2, Stages: 2}
 	var said []StepTook
@@ -76,8 +76,8 @@ func TestTheBubbleIsTheMedianOfTheSteps(t *testing.T) {
 	}
 }
 
-// No worker is busy for longer than a step, in a run or a stream. The bubble is the time in which workers are not busy.
-// Steps may take any time, and any of them may be recorded.
+// No worker is busy for longer than a step, in a run or a stream, and the bubble is from 0 to 1. Steps may take any
+// time, and any of them may be recorded.
 func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))

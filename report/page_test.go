@@ -49,7 +49,7 @@ func overlapping() Inputs {
 	return in
 }
 
-// pages returns inputs for reports of every kind, with whose numbers a page must agree.
+// pages returns the inputs of reports of several kinds, whose pages must be consistent.
 func pages() map[string]Inputs {
 	stream := sample(tracetest.TwoStages())
 	stream.Plan.Weights, stream.Plan.Schedule = "stash", "1f1b-rr"

@@ -64,7 +64,7 @@ type plotView struct {
 	Title      string
 	Says       string // text for screen readers
 	Height     float64
-	Across     []plotTick // horizontal grid lines; vertical ones for bars
+	Across     []plotTick // horizontal grid lines
 	Along      []plotTick
 	Bands      []plotPath
 	Lines      []plotPath

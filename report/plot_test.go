@@ -88,7 +88,7 @@ func wellFormed(t testing.TB, svg []byte) {
 	}
 }
 
-// Plots stay within their frame for any values.
+// The grid lines and the legend of a plot stay within its frame for any values.
 func TestPlotsStayInside(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64Range(-1e9, 1e9), 1, 8)

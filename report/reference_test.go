@@ -58,7 +58,8 @@ func TestReferenceIsReportedOverTraining(t *testing.T) {
 	}
 }
 
-// A model's further outputs are in every sink and in both reports, except those that are not finite.
+// A model's further outputs are in every sink and in both reports. A value that is not finite is null in JSON lines,
+// named by the terminal, and left out elsewhere.
 func TestWhatAModelReportsIsShown(t *testing.T) {
 	var lines, events bytes.Buffer
 	now := time.Unix(1_700_000_000, 0)

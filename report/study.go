@@ -72,7 +72,7 @@ func (s *Study) HTML(w io.Writer) error {
 	return nil
 }
 
-// Markdown writes the study's tables and notes for a document.
+// Markdown writes the study's tables for a document, with the notes of their sections.
 func (s *Study) Markdown(w io.Writer) error {
 	var b strings.Builder
 	for i, part := range s.Sections {

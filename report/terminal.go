@@ -69,7 +69,7 @@ func (d *drawing) head() {
 	d.line("%s", d.screen.Paint(terminal.Bold, terminal.Clip(title, d.screen.Columns, "…")))
 }
 
-// facts writes Inputs.Facts: what was asked for, and where and when it ran.
+// facts writes Inputs.Facts as a table.
 func (d *drawing) facts() {
 	if len(d.in.Facts) == 0 {
 		return
@@ -298,7 +298,8 @@ func (d *drawing) stragglers() {
 	}
 }
 
-// learning draws the loss as a line of blocks, and writes the last evaluation.
+// learning draws the loss as a line of blocks, and writes the last evaluation. If there is a reference, it also draws
+// its distance from the average.
 func (d *drawing) learning() {
 	losses := d.in.Losses
 	if len(losses) > 0 {

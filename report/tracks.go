@@ -29,8 +29,8 @@ type slice struct {
 	hasFlowStart bool
 }
 
-// tracksOf lays out a Timeline. Each worker has a track for computations, one for waits with their reasons, and as
-// many for transfers as run at once.
+// tracksOf lays out a Timeline. Each worker has a track for computations, one for waits with their reasons, and as many
+// for transfers as run at once. A reference beside a worker has a track too.
 func tracksOf(t *trace.Timeline) []track {
 	var out []track
 	compute := make([][]slice, t.Workers)
@@ -168,7 +168,7 @@ func nanoseconds(s float64) int64 {
 	return int64(s*1e9 + .5)
 }
 
-// fromZero shifts a Timeline so that it begins at 0, because viewers accept no negative times.
+// fromZero shifts a Timeline that begins before 0 so that it begins at 0, because viewers accept no negative times.
 func fromZero(t *trace.Timeline) *trace.Timeline {
 	start, end := t.Extent()
 	for _, m := range t.Memory {

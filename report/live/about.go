@@ -191,7 +191,7 @@ func flat(within string, keys map[string]any, into map[string]string) {
 
 // States of a run.
 const (
-	waits    = "waits" // no file exists yet
+	waits    = "waits" // no step, evaluation or event yet
 	begun    = "begun" // no step is done yet
 	goesOn   = "going"
 	silent   = "silent" // nothing new for much longer than steps take

@@ -68,7 +68,7 @@ type stepData struct {
 type clock struct {
 	begins      []time.Time // start of the run, and of each resumed part
 	paused      time.Duration
-	first, last time.Time // when the first and the last step or evaluation was done
+	first, last time.Time // when the first step began, or the run if sooner; when the last step or evaluation was done
 }
 
 // now has the values of the last step.

@@ -28,8 +28,8 @@ const (
 	atOnce      = 1 << 20
 )
 
-// read calls each with every complete new line, and reports whether anything was new. If the file was replaced or
-// became shorter, it first calls anew.
+// read calls each with every complete new line, and reports whether anything was new. If the file was replaced, became
+// shorter or disappeared, it first calls anew.
 func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) {
 	info, err := os.Stat(t.path)
 	if errors.Is(err, fs.ErrNotExist) {

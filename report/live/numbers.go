@@ -61,7 +61,7 @@ func (n *numbers) of(name string) *float64 {
 	return nil
 }
 
-// peak returns the highest peak memory of all workers.
+// peak returns the highest measured peak memory of all workers; nil if none is known.
 func (n *numbers) peak() (most *float64) {
 	for _, m := range n.memory() {
 		if m.Measured != nil && (most == nil || *m.Measured > *most) {

@@ -53,11 +53,11 @@ const (
 	pollFound  = 3 * time.Second
 )
 
-// mostRuns is the maximal number of runs that are found in folders.
+// mostRuns is the maximal number of runs of a Shelf.
 const mostRuns = 500
 
-// New returns a Shelf for folders of runs, and for folders that contain such folders. It refuses a missing folder. The
-// folders in toBe are folders of runs that may be missing.
+// New returns a Shelf for folders of runs, and for folders that contain such folders. It refuses a path that is missing
+// or a file. The folders in toBe are folders of runs that may be missing.
 func New(paths []string, toBe ...string) (*Shelf, error) {
 	s := &Shelf{byID: map[string]*run{}, wake: make(chan struct{}), awake: make(chan struct{}, 1),
 		closed: make(chan struct{}), patience: takesWithin}
@@ -83,7 +83,7 @@ func New(paths []string, toBe ...string) (*Shelf, error) {
 	return s, nil
 }
 
-// put adds a run, unless it is there already.
+// put adds a run, unless it is there already or there are mostRuns.
 func (s *Shelf) put(dir string, named bool) {
 	id := IDOf(dir)
 	if s.byID[id] != nil {
@@ -113,8 +113,8 @@ func IDOf(dir string) string {
 	return name[:min(len(name), 40)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// search finds new runs in the given folders and in their subfolders. It removes runs that it found earlier and whose
-// folders are gone.
+// search finds new runs in the given folders, in their subfolders and in the subfolders of these. It removes runs that
+// it found earlier and whose folders are no longer those of runs.
 func (s *Shelf) search() {
 	s.searched = time.Now()
 	s.full = false
@@ -154,7 +154,8 @@ func (s *Shelf) search() {
 	}
 }
 
-// below returns the subfolders of a folder, by name, without links.
+// below returns the subfolders of a folder, by name, without links. It leaves out hidden folders and those of runs that
+// were set aside.
 func below(dir string) (all []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

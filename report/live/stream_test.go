@@ -155,7 +155,7 @@ func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// A page that reads nothing delays no other page, and is disconnected. Until then no data is kept for it.
+// A page that reads nothing delays no other page, and is disconnected.
 func TestAPageThatReadsNothingHoldsNobodyUp(t *testing.T) {
 	var long strings.Builder
 	for i := range 3000 {
@@ -332,7 +332,7 @@ func TestRunsVanish(t *testing.T) {
 	l.until(func(n news) bool { return len(n.Runs) == 1 && n.Runs[0].Step == 2 })
 }
 
-// Many pages that read nothing use no memory beyond the system's buffers, and delay no other page.
+// Many pages that read nothing use much less memory than their events would take, and delay no other page.
 func TestManyPagesThatReadNothing(t *testing.T) {
 	var long strings.Builder
 	for i := range 3000 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// StepValues is the values of one step of a running run. Unknown fields are 0 or nil, and sinks leave them out.
+// StepValues is the values of one step of a running run. Unknown fields are 0 or nil; sinks leave out most of these.
 type StepValues struct {
 	Time             time.Time `json:"time"`
 	Step             int       `json:"step"` // number of the step, counted from 1

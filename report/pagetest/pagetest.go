@@ -69,8 +69,8 @@ func Agree(t testing.TB, p *browsertest.Page, measured *trace.Timeline, samples 
 	g.words()
 }
 
-// Value parses a number with its unit, as pages write it. Times are in seconds, memory in bytes, other units as
-// written.
+// Value parses a number with its unit, as pages write it. Times are in seconds and memory in bytes. Percentages and
+// points become fractions.
 func Value(t testing.TB, text string) float64 {
 	t.Helper()
 	digits, unit, _ := strings.Cut(text, " ")

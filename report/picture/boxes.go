@@ -9,11 +9,12 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Boxes draws computations as boxes with their names. A slot is as long as the shortest computation, and takes a fixed
-// number of columns. If the drawing is wider than the screen, it shows the beginning and ends with "…".
+// Boxes draws computations as boxes with their names. A slot is as long as the shortest computation other than an
+// update, and takes a fixed number of columns. If the drawing is wider than the screen, it shows the beginning and ends
+// with "…".
 //
 // If computations begin or end inside slots, the drawing is not to scale: if two computations share a slot, it shows
-// the longer one.
+// the one that takes more of that slot.
 func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	events := f.computations(t)
 	d := &Drawing{screen: f.Screen, boxes: true, ToS: f.ToS, labels: labelsOf(events)}
@@ -59,7 +60,8 @@ func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	return d
 }
 
-// slotOf returns the length of the shortest forward or backward, or of the shortest computation if there is neither.
+// slotOf returns the length of the shortest computation other than an update, or of the shortest update if there is
+// nothing else.
 func slotOf(events []*trace.Event) float64 {
 	shortest, update := 0.0, 0.0
 	for _, e := range events {

@@ -25,7 +25,7 @@ func Letters(t *trace.Timeline, f Frame) *Drawing {
 		each, d.Exact = slot/math.Floor(slot/each), true
 		columns = int(math.Round((f.ToS - f.FromS) / each))
 	}
-	took := make([][]float64, lines(t, events)) // by column and kind
+	took := make([][]float64, lines(t, events)) // by line, column and kind
 	for w := range took {
 		took[w] = make([]float64, columns*len(shown))
 	}
