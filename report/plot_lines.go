@@ -36,7 +36,8 @@ type SeriesPoint struct{ X, Y, Lo, Hi float64 }
 // SVG implements Plot.
 func (p *Lines) SVG(w io.Writer) error { return writePlot(w, p) }
 
-// view lays out the plot. It refuses plots without points, and values that are not finite.
+// view lays out the plot. It refuses plots without points, values that are not finite, and on logarithmic axes values
+// that are not above 0.
 func (p *Lines) view() (plotView, error) {
 	x0, x1, y0, y1, err := p.extent()
 	if err != nil {

@@ -36,7 +36,7 @@ type Options struct {
 	Replications []schedule.Replication
 }
 
-// Everything returns options that allow a small Program to have every feature.
+// Everything returns options that allow a small Program to have every feature, except elastic averaging and a server.
 func Everything() Options {
 	return Options{Workers: 5, Chunks: 3, Replicas: 3, MicroBatches: 6, Minibatches: 3,
 		Policies: []schedule.Policy{schedule.Sync, schedule.Latest, schedule.Stash, schedule.Vertical,
