@@ -90,7 +90,7 @@ type news struct {
 // drawn is what is new in a run's curves and steps.
 type drawn struct {
 	ID        string          `json:"id"`
-	Fresh     bool            `json:"fresh,omitempty"` // the page must discard what it has, because the files were replaced
+	Fresh     bool            `json:"fresh,omitempty"` // the page must discard what it has, if anything
 	Steps     json.RawMessage `json:"steps,omitempty"` // see series.appendJSON
 	Held      json.RawMessage `json:"held,omitempty"`  // the same for the series of evaluations
 	Now       *now            `json:"last,omitempty"`

@@ -103,7 +103,7 @@ func TestElasticRefusals(t *testing.T) {
 	}
 }
 
-// TestElasticCorruptions: Check refuses changed lists with these errors.
+// TestElasticCorruptions: Check refuses changed lists and settings with these errors.
 func TestElasticCorruptions(t *testing.T) {
 	for _, c := range []struct {
 		why    string
