@@ -283,7 +283,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// All tasks of a step meet at the same address. Tasks of another step or job meet at a different one.
+// All tasks of a step meet at the same host and port. Tasks of another step or job get a different port.
 func TestRanksAgreeOnWhereToMeet(t *testing.T) {
 	at := map[string][]int{}
 	for _, c := range []struct{ job, step, rank, node string }{

@@ -5,8 +5,8 @@ import "fmt"
 // completionIndex is the variable that Kubernetes sets in the pods of an Indexed Job.
 const completionIndex = "JOB_COMPLETION_INDEX"
 
-// These variables are set in the pods of a JobSet, from their annotations. millrace manifest and many other tools set
-// them up.
+// These variables describe a pod of a JobSet. Manifests set them, often from the pod's annotations. millrace manifest
+// sets the first two, to fixed values.
 const (
 	jobSetName     = "JOBSET_NAME"
 	replicatedJob  = "REPLICATED_JOB_NAME"
@@ -77,8 +77,8 @@ const (
 	petPort    = "PET_MASTER_PORT"
 )
 
-// readTrainJob reads a pod of a TrainJob, or of a PyTorchJob, that does not use torchrun. The pod runs one process,
-// the only one of its node.
+// readTrainJob reads a pod of a TrainJob, or of a PyTorchJob, as one process, the only one of its node. Several
+// processes per node are refused unless a launcher in the pod has started them.
 func readTrainJob(env environment) (*claim, error) {
 	if !env.has(petNodes) && !env.has(petNode) {
 		return nil, nil

@@ -17,7 +17,7 @@ func (env environment) slurmStep() (string, bool) {
 	return step, step != "" && (err != nil || n < firstSpecialStep)
 }
 
-// unstarted returns a warning for a process in a Slurm job that srun did not start.
+// unstarted returns a warning if a Slurm job has several tasks but srun did not start this process; otherwise "".
 func (env environment) unstarted() string {
 	tasks := env.either("SLURM_NTASKS", "SLURM_NPROCS")
 	_, started := env.slurmStep()

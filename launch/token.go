@@ -19,8 +19,8 @@ const (
 	maxToken = 4096
 )
 
-// Read returns the secret: from the variable among lines NAME=value, or from the file. Others must not be able to
-// read or change that file. If neither is given, Read returns the user's own token.
+// Read returns the secret: from the variable among lines NAME=value, or from the file. It refuses a file that other
+// users can read or its group can change. If neither is given, Read returns the user's own token.
 func (t Token) Read(lines []string) ([]byte, error) {
 	switch {
 	case t.Variable != "":
@@ -70,7 +70,7 @@ func makeToken(dir, path string) error {
 	return nil
 }
 
-// readToken reads a file that others must not be able to read or change.
+// readToken reads a token from a file. It refuses a regular file that other users can access or its group can change.
 func readToken(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,7 +87,7 @@ func readToken(path string) ([]byte, error) {
 	return checkToken(text, "in "+path)
 }
 
-// checkToken returns a token without surrounding white space.
+// checkToken returns a token without surrounding white space, and refuses one that is too short or too long.
 func checkToken(text []byte, where string) ([]byte, error) {
 	token := bytes.TrimSpace(text)
 	if len(token) < minToken || len(token) > maxToken {

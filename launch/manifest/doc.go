@@ -11,9 +11,10 @@
 // The exit code decides whether the run starts again. After 3 (a peer was lost) and 137 (killed) all processes start
 // again, up to Spec.Restarts times. Each goes on from the last complete checkpoint, as train does by itself. The same
 // holds for 129, 130 and 143 (told to stop) in pods, which are told to stop when their node is drained. Under Slurm and
-// mpirun these three codes end the run, since the user or the time limit stopped it. Every other code ends the run for
-// good, including that of a crash. Kubernetes applies this through a podFailurePolicy and JobSet's rules. Slurm and
-// mpirun return the code of just one of the ranks. So a process that fails there leaves a file that says how it failed.
+// mpirun the run ends if all failed processes have one of these three codes, since the user or the time limit stopped
+// it. Every other code ends the run for good, including that of a crash. Kubernetes applies this through a
+// podFailurePolicy and JobSet's rules. Slurm and mpirun return one code for all ranks. So a process that fails there
+// leaves a file that says how it failed.
 //
 // A process that hangs does not block the run for ever. Open MPI ends the other processes itself when one fails. Slurm
 // ends the processes that still run minutes after the first has ended. Hydra waits for all processes, so the script
@@ -25,6 +26,6 @@
 //
 // # The token
 //
-// No file contains the token. Kubernetes takes it from a Secret, by name; the other kinds take it from a file that only
-// its owner can read.
+// No file contains the token. Kubernetes takes it from a Secret, by name; the other kinds take it from a file that
+// other users cannot read.
 package manifest

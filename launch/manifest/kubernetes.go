@@ -17,8 +17,8 @@ const container = "millrace"
 // workers is the name of a JobSet's only group of pods.
 const workers = "workers"
 
-// onePod refuses several processes on a host, since pods are placed one by one and cannot be forced onto the same
-// host.
+// onePod refuses what pods cannot do, and fills in the name of the Secret. Pods are placed one by one, so a host cannot
+// have several processes, a name, or another type of device than the rest.
 func (s *Spec) onePod() error {
 	if n := s.most(); n > 1 {
 		return fmt.Errorf("a host of the run has %d processes, and pods are placed one by one; give each process all "+
@@ -114,7 +114,7 @@ func indexedJob(s *Spec) (string, error) {
 	return document(s.comments("k8s"), append(s.files(), service, job)...), nil
 }
 
-// jobSet writes a JobSet, which makes the Service itself and starts all pods again when one is lost.
+// jobSet writes a JobSet, which makes the Service itself and starts all pods again when one fails (failurePolicy).
 func jobSet(s *Spec) (string, error) {
 	if err := s.onePod(); err != nil {
 		return "", err
@@ -203,8 +203,8 @@ func finalRules(container string) list {
 		{"onExitCodes", mapping{{"containerName", container}, {"operator", "NotIn"}, {"values", values}}}}}
 }
 
-// failurePolicy starts all pods of a JobSet again, unless its Job was ended by finalRules or by its time limit. New
-// pods wait until the old ones are gone, so that no two processes have the same rank.
+// failurePolicy starts all pods of a JobSet again, up to Spec.Restarts times. It does not if finalRules or the time
+// limit ended the Job. New pods wait until the old ones are gone, so that no two processes have the same rank.
 func (s *Spec) failurePolicy() mapping {
 	return mapping{{"maxRestarts", s.Restarts}, {"restartStrategy", "BlockingRecreate"},
 		{"rules", list{mapping{{"name", "final"}, {"action", "FailJobSet"}, {"onJobFailureReasons",

@@ -31,7 +31,8 @@ func Workers(p *plan.Plan, c *cluster.Cluster) (int, error) {
 }
 
 // Place assigns the processes of a run to hosts, with the given number of workers in each process. Each host gets as
-// many processes as its devices need. The hosts are those of the cluster; a nil cluster is one host.
+// many processes as its devices need. The hosts are those of the cluster; a nil cluster is one host. Hosts that get no
+// worker are left out.
 //
 // Workers are numbered like the cluster's devices. Place refuses hosts whose workers do not fill whole processes.
 func Place(workers int, c *cluster.Cluster, workersPerProcess int) ([]Host, error) {

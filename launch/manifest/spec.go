@@ -193,7 +193,7 @@ func (s *Spec) checkTexts() error {
 
 func unprintable(c rune) bool { return c < ' ' || c == 0x7f }
 
-// isSecret says whether an argument is a token itself, and not the name of a file that contains one.
+// isSecret says whether an argument is --token, which gives the token itself and not the name of its file.
 func isSecret(arg string) bool {
 	name, _, _ := strings.Cut(arg, "=")
 	return name == "--token" || name == "-token"

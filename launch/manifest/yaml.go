@@ -113,7 +113,7 @@ func scalar(value any) string {
 	panic(fmt.Sprintf("manifest: a %T in a YAML file", value))
 }
 
-// escaped quotes a text. It also escapes characters that are allowed in JSON but not in YAML.
+// escaped escapes the characters of a JSON string that YAML does not allow.
 func escaped(text string) string {
 	var b strings.Builder
 	for _, c := range text {

@@ -27,6 +27,6 @@
 //
 // # Duties of the caller
 //
-// Give all processes the same Wait. Close the Listener afterwards. Use or close Meeting.Links. If Lead or Join fails,
-// it has closed every connection.
+// Give all processes the same Wait. Use or close Meeting.Links. Lead closes its Listener. If Lead or Join fails, it has
+// closed every connection.
 package rendezvous

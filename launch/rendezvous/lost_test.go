@@ -108,7 +108,8 @@ func TestWhoWasWaitedForIsNamed(t *testing.T) {
 	}
 }
 
-// Without rank 0 the others report, at the end of their time, what went wrong.
+// Without rank 0 the others report, at the end of their time, what went wrong. If rank 0 refuses the token, they report
+// it at the first try.
 func TestWithoutRank0(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet()

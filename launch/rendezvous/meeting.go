@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// DefaultWait is how long the meeting waits for all processes.
+// DefaultWait is how long the meeting waits for all processes if Config.Wait is 0.
 const DefaultWait = 5 * time.Minute
 
 // These are the times of a meeting.

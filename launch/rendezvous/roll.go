@@ -119,7 +119,8 @@ func (r *roll) end() {
 	}
 }
 
-// forward goes to the next phase as soon as all processes have done what the phase waits for.
+// forward goes to the next phase as soon as all processes have done what the phase waits for. The next phase is failed
+// if there are reasons.
 func (r *roll) forward() {
 	switch {
 	case len(r.reasons) > 0 && r.clocked == r.own.Size:
@@ -136,7 +137,8 @@ func (r *roll) forward() {
 // maxReasons limits the reasons that are reported; further ones say nothing new.
 const maxReasons = 16
 
-// fail records a reason. retry is false for a contradiction, after which another try does not help.
+// fail records a reason, and ends the meeting if the table is already being sent. retry is false for a contradiction,
+// after which another try does not help.
 func (r *roll) fail(retry bool, format string, args ...any) {
 	if r.phase == going || r.phase == failed {
 		return

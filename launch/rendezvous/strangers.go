@@ -58,7 +58,7 @@ func (s *strangers) closeAll() {
 	s.waiting = nil
 }
 
-// refuse counts and logs a stranger that was refused.
+// refuse counts a stranger that was refused, and logs the first maxTold of them.
 func (h *leader) refuse(c net.Conn, err error) {
 	h.strangers.mu.Lock()
 	h.strangers.refused++

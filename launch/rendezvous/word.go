@@ -16,7 +16,7 @@ const (
 	maxHello   = 16 << 10
 	maxAnswer  = 256
 	maxWord    = 64 << 10 // of a word of rank 0, except for the table
-	maxInTable = 3 << 10  // of a table, for each process
+	maxInTable = 3 << 10  // of a table, for each process, in addition to maxWord
 )
 
 // These are the limits of a Hello's fields.
@@ -133,7 +133,7 @@ func hear(r io.Reader, most int, into any) error {
 	return nil
 }
 
-// firstRead is how many bytes of memory are allocated for a word before any of it has come.
+// firstRead is the most bytes of memory that are allocated for a word before any of it has come.
 const firstRead = 64 << 10
 
 // hearBytes reads the content of a word. Memory grows with the bytes that come; the announced length is not trusted.

@@ -159,7 +159,7 @@ type cut struct{ control.Link }
 
 func (c cut) Send(control.Message) error { return c.Close() }
 
-// A value that cannot be encoded gives its sender an error, and nobody waits for it.
+// A question or an answer that cannot be sent gives rank 0 an error, and nobody waits for it.
 func TestWhatCannotBeSaidIsAnError(t *testing.T) {
 	l, ends, _ := setups(t, 2, map[string]Handler{
 		"long": func(context.Context, json.RawMessage) (any, error) {

@@ -221,7 +221,7 @@ func (l *Leader) All(name string, with any, into func(rank int) any) error {
 	return nil
 }
 
-// Begin lets the run begin and returns its Links, by rank.
+// Begin lets the run begin and returns its Links, by rank. It fails if Context has ended.
 func (l *Leader) Begin() ([]control.Link, error) {
 	l.stop()
 	links := make([]control.Link, len(l.peers))

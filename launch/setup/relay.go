@@ -30,7 +30,7 @@ type heard struct {
 // listen starts receiving messages.
 func (r *relay) listen() { r.Link.Start(r.take) }
 
-// handOver gives all later messages to the run.
+// handOver gives all later messages to the run, except messages of the setup.
 func (r *relay) handOver() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

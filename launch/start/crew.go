@@ -43,7 +43,8 @@ type end struct {
 	Lost       bool   `json:",omitempty"` // the host was lost, and the process with it
 }
 
-// heard receives what processes print and how they end. Calls for one rank come one after the other.
+// heard receives what processes print and how they end. Calls of says may overlap, also for one rank; ended is the last
+// call for a rank.
 type heard interface {
 	says(rank int, errs bool, line []byte) error
 	ended(end)

@@ -107,7 +107,7 @@ func reach(ctx context.Context, s *Spec, h Host, to heard) (*remote, error) {
 	return r, nil
 }
 
-// answer waits for the hello of the other end.
+// answer waits for the other end's hello, or for its answer to an order.
 func (r *remote) answer(ctx context.Context) (answer, error) {
 	late := time.NewTimer(helloWait)
 	defer late.Stop()

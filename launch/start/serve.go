@@ -52,7 +52,7 @@ const (
 const orphanGrace = 10 * time.Second
 
 // Serve starts the processes that a launcher orders over a connection, and reports on them. It returns when all have
-// ended. If the connection or ctx ends first, it tells the processes to stop.
+// ended. If the connection or ctx ends first, it tells the processes to stop, and kills them after orphanGrace.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	v := &server{out: json.NewEncoder(out), gone: make(chan struct{})}
 	port, err := freePort()
