@@ -16,7 +16,7 @@ type count struct {
 	n   int
 }
 
-// checkCounts refuses counts that are too small or too large.
+// checkCounts refuses numbers that are too small or too large.
 func (j *Job) checkCounts() error {
 	for _, c := range []struct {
 		count
@@ -80,7 +80,7 @@ func (j *Job) checkChoices() error {
 	return nil
 }
 
-// checkTogether refuses settings that have no meaning without others.
+// checkTogether refuses settings that have no meaning without others, or that contradict each other.
 func (j *Job) checkTogether() error {
 	elastic := ""
 	if j.Plan.Elastic.Averaging != "" {

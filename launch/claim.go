@@ -63,7 +63,8 @@ func FromEnv(lines []string) (*World, error) {
 	return w, nil
 }
 
-// world returns the World of the innermost launcher, completed by the other launchers that agree.
+// world returns the World of the innermost launcher that gives its size, completed by those around it. Without any
+// launcher it returns Alone. Launchers that contradict that one are an error.
 func (env environment) world() (*World, error) {
 	claims, err := env.claims()
 	if err != nil {
@@ -138,8 +139,8 @@ func (c *claim) same(o *World) bool {
 	return c.Rank == o.Rank && c.Size == o.Size && agree(c.LocalRank, o.LocalRank) && agree(c.LocalSize, o.LocalSize)
 }
 
-// within says whether the outer launcher may have started this one. It may if it started only one process, or one
-// process per host and this launcher has as many hosts.
+// within says whether the outer launcher may have started this one. It may if it started only one process. It also may
+// if it started one process per host, and this launcher has as many hosts or does not give their number.
 func (c *claim) within(outer *claim) bool {
 	switch {
 	case outer.Size == 1:
@@ -152,7 +153,7 @@ func (c *claim) within(outer *claim) bool {
 	return true
 }
 
-// fill takes unknown values from another launcher of the same world.
+// fill takes unknown values from another launcher of the same world, and the larger number of restarts.
 func (c *claim) fill(o *World) {
 	known := func(own, other int) int {
 		if own == Unknown {
@@ -186,7 +187,8 @@ func (env environment) sizeless(c *claim) error {
 		"manifest does), or %s=none where each pod works alone", c.Launcher.title(), c.said(env), SizeVar, LauncherVar)
 }
 
-// complete fills in what launchers do not give: the run's identity, the address of rank 0, and the token.
+// complete applies millrace's own variables, which override those of launchers. It fills in where rank 0 is met, and
+// refuses names that are too long or invalid.
 func (env environment) complete(w *World) error {
 	var err error
 	if w.Restart, err = env.optional(RestartVar, 0, MaxSize, w.Restart); err != nil {
@@ -251,7 +253,8 @@ const (
 // that systems assign to outgoing connections.
 const FirstPort, Ports = 20000, 9000
 
-// port derives a port from the run's identity, so that runs on one host get different ports.
+// port derives a port from the launcher and the run's identity, so that runs on one host get different ports. Without
+// an identity it is DefaultPort.
 func (w *World) port() int {
 	if w.RunID == "" {
 		return DefaultPort

@@ -124,8 +124,9 @@ func TestReplicasDrawnAndRead(t *testing.T) {
 	}
 }
 
-// TestReplicasThatCannotBe: contradictory numbers are refused. Replicas are also refused for families that place their
-// stages themselves.
+// TestReplicasThatCannotBe: numbers that contradict each other, or are no numbers, are refused. Replicas are also
+// refused if the family has another number of stages than --replicas gives. chimera and zb-auto refuse stages that they
+// cannot place. dp has one stage, and may have replicas.
 func TestReplicasThatCannotBe(t *testing.T) {
 	most := fmt.Sprint(schedule.MaxReplica)
 	for args, want := range map[string]string{

@@ -21,8 +21,8 @@ import (
 const endless = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 " +
 	"--eval-rows 8 --steps 100000000 --out "
 
-// After a signal, and its repetition to the process group, training finishes the step, saves, and ends with 128 +
-// the signal. The checkpoint is whole and can be resumed.
+// A training that gets the same signal twice finishes the step, and ends with the exit code of the signal. It leaves
+// one whole checkpoint and a report.
 func TestSignalsStopAfterAStep(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

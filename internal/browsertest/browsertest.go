@@ -62,7 +62,7 @@ func Each(t *testing.T, address string, test func(t *testing.T, p *Page, v brows
 	}
 }
 
-// check ends the test with an error.
+// check ends the test if there is an error.
 func (p *Page) check(err error) {
 	p.t.Helper()
 	if err != nil {

@@ -116,7 +116,8 @@ func TestTheTableHasNoArrowUpwards(t *testing.T) {
 	}
 }
 
-// TestNoProgramThatIsGivenAwayHasABrowser: only tests and the documentation's pictures use the browser library.
+// TestNoProgramThatIsGivenAwayHasABrowser: no program below cmd contains the browser library, which is for tests and
+// the documentation's pictures.
 func TestNoProgramThatIsGivenAwayHasABrowser(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", module+"cmd/...").Output()
 	if err != nil {
@@ -148,8 +149,8 @@ func TestTheTableRefuses(t *testing.T) {
 }
 
 // TestPanicsOfEveryGoroutineAreCaught: every goroutine must be started by package crash, or with a function of
-// crash.Caught. Then no panic ends the process without a message that a user understands. Tests, internal/crash and
-// lab/attack are exempt.
+// crash.Caught. Then no panic ends the process without a message that a user understands. Tests, packages for tests,
+// internal/crash and lab/attack are exempt.
 func TestPanicsOfEveryGoroutineAreCaught(t *testing.T) {
 	set := token.NewFileSet()
 	for _, file := range sources(t, ".go") {
@@ -201,8 +202,8 @@ func isCaught(e ast.Expr) bool {
 	return ok && of.Name == "crash" && called.Sel.Name == "Caught"
 }
 
-// TestSimReadsNoClock greps for uses of the clock, because a simulator that reads it cannot give the same bytes
-// twice.
+// TestSimReadsNoClock greps sim, schedule and plan for uses of the clock. With a clock they could not give the same
+// bytes twice.
 func TestSimReadsNoClock(t *testing.T) {
 	for _, room := range []string{"sim", "schedule", "plan"} {
 		out, err := exec.Command("grep", "-rn", "--include=*.go", "--exclude=*_test.go", "time\\.Now\\|time\\.Since",

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// These are limits for the words of a doc comment up to its first period, colon or semicolon. DESIGN 10 asks for
-// aimedWords, and the packages in concise keep to that, apart from their tests. Add a package there once it does too.
+// These are limits for the words of a doc comment's first sentence (firstSentence). DESIGN 10 asks for aimedWords, and
+// the packages in concise keep to that, apart from their tests. Add a package there once it does too.
 const (
 	mostWords  = 24
 	aimedWords = 20

@@ -41,7 +41,7 @@ func sources(t *testing.T, endings ...string) []string {
 	return all
 }
 
-// asked are methods that the standard library or gonum's plots call by name.
+// asked are names that the repository need not mention, because Go, a library or gonum's plots call them.
 var asked = []string{"Accept", "String", "Error", "Is", "Unwrap", "Write", "Read", "Close", "Len", "Less", "Swap",
 	"Push", "Pop", "Set",
 	"Type", "MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "UnmarshalYAML", "ServeHTTP", "Enabled",

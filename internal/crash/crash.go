@@ -59,7 +59,7 @@ func Handle(end func(*Panic)) {
 	handler.end = end
 }
 
-// end calls the handler, only for the first panic.
+// end calls the handler and holds the lock meanwhile. The handler ends the process, so further panics wait.
 func end(p *Panic) {
 	handler.Lock()
 	defer handler.Unlock()

@@ -23,8 +23,7 @@ func TestGuardMakesAnErrorOfAPanic(t *testing.T) {
 	}
 }
 
-// TestTheHandlerHearsOfGoroutines: after a panic on a goroutine the handler runs before anything that waits for the
-// goroutine continues.
+// TestTheHandlerHearsOfGoroutines: the handler gets the panic of a function that Go or Caught runs.
 func TestTheHandlerHearsOfGoroutines(t *testing.T) {
 	defer Handle(nil)
 	heard := make(chan string, 1)

@@ -111,7 +111,7 @@ const (
 	unpacksTo     = 200 // times the packed size
 )
 
-// Gunzip unpacks r, and fails if it unpacks to far more than texts do.
+// Gunzip unpacks r. Reading the result fails once r unpacks to far more than texts do.
 func Gunzip(r io.Reader) (io.ReadCloser, error) {
 	packed := &counted{r: r}
 	z, err := gzip.NewReader(packed)

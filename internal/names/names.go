@@ -1,9 +1,9 @@
 // Package names makes names from users and files safe to show and to use in paths.
 //
-// Input: a name, or a text with names in it. Output: whether a document may have that name (Check), a name for a
-// file (File), or a text that is safe on a terminal (Shown, Screen). Check refuses control characters (including
-// escape sequences), invisible characters, characters that change the direction of writing, and names that are too
-// long.
+// Input: a name, or a text with names in it. Output: whether a document may have that name (Check), a name for a file
+// (File), or a text that is safe on a terminal (Shown, Screen). Check refuses control characters (including escape
+// sequences), invisible characters, and characters that change the direction of writing. It also refuses bytes that are
+// not UTF-8, and names that are too long.
 package names
 
 import (

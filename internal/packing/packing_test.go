@@ -92,7 +92,8 @@ func TestSixteenBitsAreTheNearest(t *testing.T) {
 	}
 }
 
-// TestEightBitsByHand uses rows whose largest numbers, 127 and 254, give scales of 1 and 2.
+// TestEightBitsByHand uses rows whose largest numbers, 127 and 254, give scales of 1 and 2. A row of zeros and an empty
+// row have the scale 0.
 func TestEightBitsByHand(t *testing.T) {
 	for _, c := range []struct {
 		row   []float64
@@ -123,7 +124,7 @@ func TestEightBitsByHand(t *testing.T) {
 	}
 }
 
-// TestNotFinite: NaN stays NaN, and infinities stay if the format has them.
+// TestNotFinite: NaN stays NaN, and infinities stay if the format has them. In i8 the whole row becomes NaN.
 func TestNotFinite(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	for _, f := range []packing.Format{packing.F16, packing.BF16, packing.I8} {

@@ -2,9 +2,10 @@ package progress
 
 import "math"
 
-// slower returns the factor by which recent pieces took longer than at the pace of the whole work, within mostSlower.
-// Recent pieces are those of the last `seconds`, and the current one if it is late. A piece is compared with others of
-// its kind, or with its group if it is the only one of its kind.
+// slower returns the factor by which recent pieces took longer than at the pace of the whole work. It lies between
+// 1/mostSlower and mostSlower, and is 1 if no piece can be compared. Recent pieces are those of the last `seconds`, and
+// the current one if it is late. A piece is compared with others of its kind, or with its group if it is the only one
+// of its kind.
 func (w *Work) slower(gone, seconds float64) float64 {
 	took, expected := 0.0, 0.0
 	see := func(p *piece) {
@@ -26,7 +27,7 @@ func (w *Work) slower(gone, seconds float64) float64 {
 
 // unsteady returns the factor by which the pace of the rest may differ from the pace until now. It holds with 90 %
 // probability. seconds is the duration of the rest. The past is divided into windows of equal duration, whose paces
-// show how much the pace varies. unsteady returns 1 if there are fewer than leastWindows.
+// show how much the pace varies. unsteady returns 1 if there are fewer than leastWindows, or if nothing is left.
 func (w *Work) unsteady(seconds float64) float64 {
 	var all pace
 	var parts []pace

@@ -32,7 +32,7 @@ type Piece struct {
 	Sure  bool    `json:",omitempty"` // the piece takes exactly Cost seconds
 	Times int     `json:",omitempty"` // in a Plan: number of such pieces; 0 means 1
 	// Within is the range of seconds that the piece takes. It is used as long as no piece of the same kind has run. nil
-	// means about Cost seconds.
+	// means that the duration is estimated from Cost.
 	Within *Within `json:",omitempty"`
 	// Fills says that Within is counted from the call of Plan. The piece ends then, however long other pieces take.
 	Fills bool `json:",omitempty"`
@@ -170,7 +170,8 @@ func (w *Work) end(at time.Time) {
 // mostPast bounds how many pieces are kept separately.
 const mostPast = 512
 
-// together merges successive pieces of a kind in pairs. At most half of the pieces remain.
+// together merges successive pieces of a kind in pairs. It drops the oldest of the result if more than three quarters
+// of mostPast remain.
 func together(past []piece) []piece {
 	var out []piece
 	for i := 0; i < len(past); i++ {
@@ -191,7 +192,8 @@ func of(all map[string]*pace, name string) *pace {
 	return all[name]
 }
 
-// seconds returns how long a piece is expected to take at the pace of the whole work.
+// seconds returns how long a piece is expected to take. It uses the pace of the piece's kind, or else of its group, or
+// else of all pieces. It returns the Cost if the piece is Sure, or if no piece has run.
 func (w *Work) seconds(p *Piece) float64 {
 	if p.Sure {
 		return p.Cost
@@ -209,8 +211,9 @@ const (
 	fromPart = 0.2
 	// honest is the most by which a reported time left may be wrong, as a factor.
 	honest = 1.5
-	// These are the factors by which a piece's estimate may be wrong. likeOther applies if pieces of its kind have run,
-	// likeGroup if only pieces of its group have, and likeNobody if neither has.
+	// These are the factors by which a piece's estimate may be wrong. After two pieces of its kind the factor is 1.
+	// likeOther applies after one of its kind or two of its group, likeGroup after one of its group, and likeNobody
+	// otherwise.
 	likeOther, likeGroup, likeNobody = 1.3, 2.0, 4.0
 	// leastSaid is the shortest time left that is given, in seconds.
 	leastSaid = 3.0
@@ -304,7 +307,8 @@ func (w *Work) expected(p *Piece) span {
 	return around(w.seconds(p), likeNobody)
 }
 
-// rest returns how long the current piece will still take, and whether the piece itself reports its progress.
+// rest returns how long the current piece will still take. known says that no experience is needed for this: the piece
+// reports its own progress, or it is Sure.
 func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool) {
 	if w.now.Far != nil {
 		far := w.now.Far()
@@ -323,7 +327,7 @@ func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool)
 }
 
 const (
-	// nearly: if a piece takes longer than expected, 1/nearly of it is taken to be left.
+	// nearly: at least 1/nearly of a piece's longest expected duration is taken to be left.
 	nearly = 20
 	// leastFar is the least progress of a piece from which a pace is computed.
 	leastFar = 0.02

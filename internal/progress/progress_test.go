@@ -13,7 +13,8 @@ type did struct {
 }
 
 // worst simulates the work and returns the largest factor by which a given time left was wrong. The Work knows the
-// pieces from the start. It is asked at the ends and middles of pieces while at least a tenth of the work is left.
+// pieces from the start. It is asked in the middle and at the end of each piece. An answer counts if at least a tenth
+// of the work is left.
 func worst(t *testing.T, all []did) float64 {
 	t.Helper()
 	var w Work
@@ -78,8 +79,8 @@ func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 }
 
 // TestATimeLeftOfTrialsIsHonest: trials' costs are known relative to each other, in a unit that is three times too
-// small. The estimate learns the unit in the first fifth of the trials. A prediction of unknown cost precedes the
-// trials.
+// small. The estimate learns the unit in the first fifth of the trials. A prediction precedes them, with a cost that is
+// far too high.
 func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	all := []did{{Piece{What: "predicting", Kind: "predicting", Group: "predictions", Cost: 9}, 1}}
 	for i := range 20 {
@@ -156,8 +157,8 @@ func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestAPieceThatFillsATime: a piece that fills a given time ends with it, however long the pieces before it take.
-// Pieces that take longer end last.
+// TestAPieceThatFillsATime: a piece that fills a given time ends with it, however long the other pieces take. If these
+// take longer, they determine the time left.
 func TestAPieceThatFillsATime(t *testing.T) {
 	at := time.Unix(0, 0)
 	on := func(s float64) time.Time { return at.Add(time.Duration(s * 1e9)) }
@@ -176,8 +177,8 @@ func TestAPieceThatFillsATime(t *testing.T) {
 	}
 }
 
-// TestAPaceThatChangesLeavesMuchOpen: if the pace changes much, no time left is given until the rest is
-// comparatively short.
+// TestAPaceThatChangesLeavesMuchOpen: a time left is given if the pace changes by a factor of 1.2, and none if it
+// changes by a factor of 6.
 func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
 	for changes, want := range map[float64]bool{1: true, 1.2: true, 6: false} {
 		var w Work

@@ -26,7 +26,8 @@ func OneOf(given string, words []string) error {
 // shortList is the most characters of a list of names that is shown beside a suggestion.
 const shortList = 60
 
-// Instead suggests the names that an unknown name was meant for, or lists all names if there is no suggestion.
+// Instead suggests the names that an unknown name was meant for, or lists all names if there is no suggestion. It adds
+// the list to a suggestion if the list is short.
 func Instead(given string, names []string, others ...string) string {
 	all := "there are " + strings.Join(names, ", ")
 	if len(names) == 1 {
@@ -45,8 +46,8 @@ func Instead(given string, names []string, others ...string) string {
 	}
 }
 
-// Nearest returns the first name that Instead suggests: one with few different letters, or with the same beginning.
-// It returns "" if there is none.
+// Nearest returns the first name that Instead suggests: one with few different letters, or with the same beginning or
+// ending. It returns "" if there is none.
 func Nearest(given string, names []string) string {
 	if near := meant(given, names); len(near) > 0 {
 		return near[0]
@@ -54,8 +55,8 @@ func Nearest(given string, names []string) string {
 	return ""
 }
 
-// meant returns the names that an unknown one may have been meant for. If it is the beginning of some names, up to a
-// hyphen, these are returned. Otherwise it returns the nearest names, or those with the same ending.
+// meant returns the names that an unknown one may have been meant for; none if there are more than mostMeant. It tries
+// in turn the names that it begins up to a hyphen, the nearest names, all names that it begins, and all that it ends.
 func meant(given string, names []string) (near []string) {
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")

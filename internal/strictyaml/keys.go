@@ -15,7 +15,7 @@ type Key struct {
 	at   *token.Token
 }
 
-// Keys returns the keys of the outermost mapping of a text, in order.
+// Keys returns the keys of the outermost mapping of a text, in order; nil if the text is not YAML.
 func Keys(text []byte) (keys []Key) {
 	file, err := parser.ParseBytes(document.Unmarked(text), 0)
 	if err != nil {

@@ -33,7 +33,7 @@ const (
 	maxNodes = 1 << 18
 )
 
-// Decode reads text into v, a pointer to a struct. For an empty text it returns io.EOF and leaves v unchanged.
+// Decode reads text into v, which is a pointer. For an empty text it returns io.EOF and leaves v unchanged.
 func Decode(text []byte, v any) (err error) {
 	if len(text) > MaxBytes {
 		return fmt.Errorf("the text has %d bytes; at most %d are read", len(text), MaxBytes)

@@ -12,8 +12,8 @@ import (
 
 // marked defines a variable of the scripts: a shell command that runs another command. If the other command fails, the
 // shell command writes its exit code to a file. The file is $0.again if another start may help, $0.stopped if the
-// process was told to stop, or $0.final. Signals go to the other command; the shell survives them and waits for the
-// command.
+// process was told to stop, or $0.final. A signal to the process group reaches the other command too. The shell
+// survives it and waits for the command.
 func marked() string {
 	lost := slices.DeleteFunc(slices.Clone(launch.Again), func(code int) bool {
 		return slices.Contains(launch.Stopped, code)
@@ -25,9 +25,9 @@ echo $code >"$0.$kind"; exit $code'
 `, codes(lost), codes(launch.Stopped))
 }
 
-// readMarks is a piece of script that reads the exit code which counts, and decides whether another start may help.
-// It does not help if all failed processes were told to stop: then the user or the time limit stopped the run. If no
-// process left a file, the launcher itself has failed.
+// readMarks is a piece of script that reads the exit code which counts, and decides whether another start may help. It
+// does not help after a final failure. It does not help either if all failed processes were told to stop: then the user
+// or the time limit stopped the run. If no process left a file, the launcher itself has failed.
 const readMarks = `again=
 for kind in final again stopped; do
   if [ -e "$mark.$kind" ]; then
@@ -141,7 +141,7 @@ func (s *Spec) arranged() bool { return len(s.Hosts) > 1 && (s.named() || !s.eve
 
 // hostfile returns the lines of a script that write the host of each rank into a file. Unnamed hosts are all of one
 // type, and are taken in sorted order. Rank 0's address is then read from that file, since Slurm's own lists are
-// sorted.
+// sorted. An address set by the user is kept.
 func (s *Spec) hostfile() string {
 	var named, counts string
 	for _, h := range s.Hosts {
@@ -248,7 +248,8 @@ done
 	return b.String(), nil
 }
 
-// notice is how long the other processes have to end by themselves after one has failed. Then they are told to stop.
+// notice is the time after a failure, in addition to Spec.Grace, until the script tells Hydra to stop the processes
+// that still run.
 var notice = 15 * time.Second
 
 // indented indents lines of a script for the body of a loop.

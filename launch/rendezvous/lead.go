@@ -81,7 +81,7 @@ func (h *leader) state() (phase, <-chan struct{}) {
 	return h.roll.phase, h.turn
 }
 
-// wait returns once all have the table, or once all present processes can be told that the meeting has failed.
+// wait returns once all have the table. If the meeting fails, it returns after linger.
 func (h *leader) wait(ctx context.Context) {
 	late := time.NewTimer(h.Wait)
 	defer late.Stop()

@@ -84,7 +84,8 @@ func isHere(name string) bool {
 	return err == nil && (name == own || name == short)
 }
 
-// completeHosts refuses hosts that could not reach each other, at this start or at a later one with fewer hosts.
+// completeHosts refuses hosts that could not reach each other, at this start or at a later one with fewer hosts. It
+// also refuses invalid names, and this host under two names.
 func (s *Spec) completeHosts() error {
 	if s.here == nil {
 		s.here = isHere
@@ -126,7 +127,8 @@ func (s *Spec) meetingPlace(hosts []Host) (address, port string) {
 	return address, port
 }
 
-// own lists the variables that a run sets. Their values in this process are not passed on.
+// own lists the variables that Run sets for its processes, or that must not reach them. Their values in this process
+// are not copied.
 var own = []string{launch.RankVar, launch.SizeVar, launch.LocalRankVar, launch.LocalSizeVar, launch.NodeVar,
 	launch.NodesVar, launch.HostVar, launch.MasterAddrVar, launch.MasterPortVar, launch.RunIDVar, launch.RestartVar,
 	launch.LauncherVar, launch.TokenVar, launch.TokenFileVar}
@@ -183,8 +185,8 @@ func random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// freePort returns a port of this host on which nobody listens now. Systems do not assign these ports to outgoing
-// connections, since rank 0 listens on it only later.
+// freePort returns a port on which nobody listens now on the loopback. Rank 0 listens on it only later, so it is one
+// that systems do not assign to outgoing connections.
 func freePort() (string, error) {
 	var err error
 	for range 100 {

@@ -23,9 +23,9 @@ import (
 // asAgent is the argument with which the test binary calls Serve, as millrace does on another host.
 const asAgent = "other-half"
 
-// fakeSSH runs a command on this host under another name. Like a user's shell it prints a greeting, and it records
-// its arguments. Host gone does not answer. Host cut loses its connection when a file says so, host drop after its
-// hello.
+// fakeSSH runs a command on this host under another name. Like a user's shell it prints a greeting, and it records its
+// arguments. Host gone does not answer. Once a file says so, gone-later does not answer either, drop ends its
+// connection after its hello, and cut ends its connection.
 const fakeSSH = `#!/bin/bash
 printf '%s\n' "$*" >>"$TOLD"
 while [[ $1 == -* ]]; do case $1 in -o) shift ;; --) shift; break ;; esac; shift; done

@@ -119,7 +119,7 @@ func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
 		}
 		if left != nil {
 			said++
-			// The rest takes a second for each step, thirty for each evaluation, and the time of the report.
+			// rest counts a second for each step and thirty for each evaluation. It leaves out the time of the report.
 			rest := float64(p.steps - step + 30*(p.times(evaluating, step)+len(p.due)))
 			if next == evaluating {
 				rest += 30
