@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// soaking skips a test unless long tests are asked for. Such a test takes minutes, or changes the services of a
-// machine.
+// soaking skips a test unless long tests are asked for, by root, and these programs are installed. Such a test takes
+// minutes, or changes the services of a machine.
 func soaking(t *testing.T, programs ...string) {
 	t.Helper()
 	if os.Getenv("MILLRACE_SOAK") == "" {

@@ -217,7 +217,8 @@ func (s *shape) print(w io.Writer, p *schedule.Program, rep check.Report, t *tra
 }
 
 // streams sets the default number of micro-batches of an order without a flush to the smallest possible. For most
-// orders that is one. With double-buffered weights it is one for each stage, times the replicas of a stage.
+// orders that is one. With double-buffered weights it is the number of stages, or of a stage's replicas if these are
+// more.
 func (s *shape) streams(c *cobra.Command) error {
 	f, err := family.Lookup(s.family)
 	if err != nil || !f.Asynchronous() || s.file != "" || c.Flags().Changed("micro-batches") {

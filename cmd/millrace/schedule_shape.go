@@ -95,7 +95,8 @@ func hide(c *cobra.Command, names ...string) {
 	}
 }
 
-// addUniform adds the flags of uniform stages. byStage is added to the help of times if stages may differ.
+// addUniform adds the flags that schedule and schedule compare share: workers, micro-batches and times. byStage is
+// added to the help of --forward and --backward; it is empty for compare, where all stages take the same time.
 func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f := c.Flags()
 	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")
@@ -112,8 +113,8 @@ func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f.BoolVar(&s.times.streaming, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
 }
 
-// name takes the family or the Program's file from the first argument. --program names a file that is called like a
-// family.
+// name takes the family or the Program's file from the first argument. It refuses the argument beside --schedule or
+// --program. A family takes precedence over a file of the same name.
 func (s *shape) name(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -269,7 +270,7 @@ func (s *shape) advanced(order family.Family, settings *schedule.Settings) error
 	return err
 }
 
-// mostWorkers is the maximal number of workers of each replica.
+// mostWorkers is the largest value of --workers and of --stages, and the most stages that --replicas may list.
 const mostWorkers = 4096
 
 // sized takes the number of workers from --workers or its old name --stages, and refuses impossible numbers.
@@ -305,7 +306,7 @@ func (s *shape) sized(c *cobra.Command) error {
 	return nil
 }
 
-// sizedByStage takes the numbers of stages and workers from --replicas, and refuses flags that contradict it.
+// sizedByStage takes the number of workers from the numbers in --replicas, and refuses flags that contradict it.
 func (s *shape) sizedByStage(c *cobra.Command, name string, value int) error {
 	says := map[string]int{"stages": len(s.replicas)}
 	for _, n := range s.replicas {

@@ -16,7 +16,7 @@ import (
 
 // A shape that is written as a plan keeps what it recomputes and divides, and when it sums gradients. It also keeps the
 // simulator's prediction, which simulate repeats to the last digit. Closed forms rank the shapes. For one replica they
-// agree with the simulator to the last digits. Several replicas sum gradients in buckets over rings; there the closed
+// agree with the simulator within a thousandth. Several replicas sum gradients in buckets over rings; there the closed
 // forms agree within a twentieth. A device may hold more than the shape says: the logits and their gradients, which the
 // loss needs while it runs. With zero2 and zero3 it also holds some tensors whole for a moment.
 func TestAShapesPlanIsSimulatedAlike(t *testing.T) {

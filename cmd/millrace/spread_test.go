@@ -246,8 +246,8 @@ func TestAFolderIsHeldOnEveryHost(t *testing.T) {
 	end(t, hostsOf(t, p, []string{"a", "b", "b"}, line+"2"), 0, 0, 0)
 }
 
-// A new run does not delete files of a checkpoint on a host if another host has committed that checkpoint, unless asked
-// to. The run that was saving the checkpoint when it ended can resume from it.
+// A new run is refused on a host that has files of a checkpoint which another host has committed, and deletes none of
+// them. With both hosts, a run can resume from that checkpoint.
 func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

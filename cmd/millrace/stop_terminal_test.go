@@ -87,7 +87,7 @@ func written(p *clitest.Program, name string) func(string, int) bool {
 	}
 }
 
-// Ctrl-C at a terminal ends every verb. The verb says what it leaves. It leaves exactly that, and no partial file.
+// Ctrl-C at a terminal ends a verb. The verb says what it leaves. It leaves exactly that, and no partial file.
 func TestCtrlCAtATerminal(t *testing.T) {
 	const nothing = "millrace: stopped by SIGINT before it was done; nothing was written\n"
 	t.Run("checkpoint export", func(t *testing.T) {

@@ -55,8 +55,8 @@ func (h *heard) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// slowed trains in two processes and returns the output. From the first step on it pauses these ranks for 7 of every
-// 10 intervals.
+// slowed trains in two processes and returns the output. From the first step on it pauses these ranks for 7 of every 10
+// milliseconds.
 func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 	t.Helper()
 	c := p.Command(t, strings.Fields("launch -n 2 -- train --model mlp --set hidden=16384 --data digits --batch 512 "+

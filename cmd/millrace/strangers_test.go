@@ -188,7 +188,7 @@ func letsIn(t *testing.T, at, run string, rank int) []byte {
 	return said
 }
 
-// goesOn waits until a run has saved more steps than now, and returns a lower bound of their number.
+// goesOn waits until a run has saved again, and returns the number of steps that were saved before.
 func (g *gang) goesOn() int {
 	g.t.Helper()
 	later, err := checkpoint.Later(filepath.Join(g.dir, "checkpoints"), 0)

@@ -104,7 +104,8 @@ func TestStoppedAtATerminalATrainingGoesOn(t *testing.T) {
 	}
 }
 
-// The lines that a training prints at its end, after it has answered signals, fit the terminal as well.
+// The lines that a training prints at its end fit the terminal as well. Its output then has another writer
+// (cli.FinishesItsStep).
 func TestATrainingFitsItsTerminal(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -307,7 +307,7 @@ func (w *Work) expected(p *Piece) span {
 	return around(w.seconds(p), likeNobody)
 }
 
-// rest returns how long the current piece will still take. known says that no experience is needed for this: the piece
+// rest returns how long the current piece will still take. measured says that this needs no experience: the piece
 // reports its own progress, or it is Sure.
 func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool) {
 	if w.now.Far != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// The exit code of an error depends neither on the text around it nor on the process that it comes from.
+// An error has the same exit code whatever text is around it, and in every process that gets it. Only the stop of
+// another process has a code of its own, 143.
 func TestCodesOfErrors(t *testing.T) {
 	lost := control.NewLost(1, "process 1", errors.New("it is silent"))
 	for _, c := range []struct {

@@ -201,7 +201,7 @@ func spelled(f *pflag.Flag) string {
 	return name + " " + what
 }
 
-// usage returns a flag's text, with its default if the text does not mention it.
+// usage returns a flag's text, with its default if the text does not mention it and it is not zero or empty.
 func usage(f *pflag.Flag) string {
 	_, text := pflag.UnquoteUsage(f)
 	switch f.DefValue {
@@ -257,7 +257,7 @@ func indented(s terminal.Screen, line string) string {
 	return s.Wrap(lead, lead+"  ", body)
 }
 
-// together joins each flag with its value, so that both stay on one line.
+// together joins each long flag with its value, so that both stay on one line.
 func together(words []string) (out []string) {
 	for i, word := range words {
 		last := len(out) - 1

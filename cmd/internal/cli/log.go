@@ -58,8 +58,8 @@ const withoutRank = "without rank"
 func WithoutRank(c *cobra.Command) { annotate(c, withoutRank, "") }
 
 // logTo sets the destination w and the form of everything that this process logs. Only logTo sets them. Records for
-// machines hold the process's rank, host and step. Lines for people begin with the rank, if several processes write and
-// the launcher does not add it.
+// machines hold the process's host and step, and its rank if ranked is true. Lines for people begin with the rank, if
+// several processes write and the launcher does not add it.
 func logTo(w io.Writer, form, program string, ranked bool, environment []string) error {
 	world, err := launch.FromEnv(environment)
 	if err != nil {
@@ -178,7 +178,8 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 	})
 }
 
-// FitLines breaks a text between words into lines that fit the terminal, each with the prefix.
+// FitLines begins each line of a text with the prefix. On a terminal it also breaks lines between words so that they
+// fit.
 func FitLines(w io.Writer, prefix, text string) string {
 	if f, is := w.(interface{ Fd() uintptr }); is && !Records() && term.IsTerminal(int(f.Fd())) {
 		return terminal.Of(w).Fit(prefix, text)

@@ -90,7 +90,7 @@ func paragraphInMarkdown(text string) string {
 	return b.String()
 }
 
-// escaped escapes all characters that have a meaning in Markdown.
+// escaped escapes the characters that begin markup in Markdown: < * _ [ and the backquote.
 func escaped(text string) string {
 	return strings.NewReplacer("<", "&lt;", "*", `\*`, "_", `\_`, "[", `\[`, "`", "\\`").Replace(text)
 }

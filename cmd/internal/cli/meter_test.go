@@ -2,7 +2,7 @@ package cli
 
 import "testing"
 
-// A narrow terminal shows whole parts of a line; no number is cut.
+// A narrow terminal shows whole parts of a line. Only a first part that is too wide is cut.
 func TestALineIsCutBetweenItsParts(t *testing.T) {
 	for columns, want := range map[int]string{
 		80: "step 14,699/60,000  loss 0.0000  bubble 68.3 %", 46: "step 14,699/60,000  loss 0.0000  bubble 68.3 %",

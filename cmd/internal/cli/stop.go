@@ -98,7 +98,8 @@ func (s *stopper) listen(signals <-chan os.Signal) {
 	}
 }
 
-// first handles the first signal. A run may finish its step; any other verb has StopGrace to return.
+// first handles the first signal. A verb that finishes by itself, such as a run after its step, may do so. Any other
+// verb has StopGrace to return.
 func (s *stopper) first(by *Stopped) {
 	s.mu.Lock()
 	s.by = by
@@ -218,8 +219,8 @@ func answers(c *cobra.Command, told string) error {
 	return nil
 }
 
-// code returns the exit code after a verb returned err, and logs why. After a signal the code is the signal's,
-// unless the verb completed anyway, or saving failed.
+// code returns the exit code after a verb returned err, and logs why. After a signal the code is the signal's. Only a
+// verb that finishes by itself may have another: 0 if it completed anyway, or that of its own error.
 func (s *stopper) code(err error, args []string) int {
 	s.mu.Lock()
 	by, saving := s.by, s.saving

@@ -105,7 +105,7 @@ func (l *listener) Write(text []byte) (int, error) {
 // AtWork reports whether a process has finished its start and is at work.
 func AtWork(t *testing.T, pid int) bool { return processorTime(t, pid) >= atWork }
 
-// processorTime returns the processor time that a process and its ended children have used.
+// processorTime returns the processor time that a process has used.
 func processorTime(t *testing.T, pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

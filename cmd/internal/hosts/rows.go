@@ -177,7 +177,8 @@ type ending struct {
 
 func (e ending) Close() error { return errors.Join(e.Carrier.Close(), e.end.Close()) }
 
-// Described returns the hosts as a cluster file describes them. Each worker has its share of its host's memory.
+// Described returns the hosts as a cluster file describes them. Each worker has its share of its host's memory, rounded
+// down. Workers of one type have the smallest share of that type.
 func (s *Survey) Described(l Links) (*cluster.Cluster, error) {
 	types := map[string]cluster.DeviceType{}
 	for _, t := range s.Types(1) {

@@ -21,8 +21,8 @@ func (s *Survey) Has(plan string, devices []int) error {
 	return nil
 }
 
-// Fits refuses a cluster that does not describe these hosts. It compares the number of workers on each host and in
-// all, the order of device types, and the memory of devices.
+// Fits refuses a cluster that does not describe these hosts. It compares the number of workers on each host and in all,
+// which devices are in one process, the order of device types, and the memory of devices.
 func (s *Survey) Fits(c *cluster.Cluster) error {
 	of, have := comparison{s, c}, len(s.Hosts)*s.Workers
 	if len(c.Devices) != have {

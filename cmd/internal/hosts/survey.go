@@ -62,8 +62,8 @@ func (s *Survey) beside(rank int) []int {
 	return all
 }
 
-// Share returns how many cores a process has for its own workers, at least one. Processes with the same processors
-// divide these equally.
+// Share returns how many workers, with this many threads each, a process's cores serve at once; at least one. Processes
+// that share processors divide them equally.
 func (s *Survey) Share(rank, threads int) int {
 	return max(1, s.Facts[rank].Cores()/max(threads, 1)/len(s.beside(rank)))
 }

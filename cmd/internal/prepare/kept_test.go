@@ -27,7 +27,7 @@ func TestAModelsNameIsNoPath(t *testing.T) {
 	}
 }
 
-// Measurements are not removed while a process is measuring them.
+// Measurements are not removed while a process is measuring or writing them.
 func TestRemovingWaitsForWhoeverMeasures(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	dir, err := KeptFolder()

@@ -127,8 +127,9 @@ func (f *JobFlags) Job() (*job.Job, error) {
 	return &j, checkFiles(&j)
 }
 
-// named gives a job without a model the model of its plan. If the job has no settings of the model either, it also gets
-// the plan's.
+// named gives a job without a model the model of its plan. A job with the plan's model also gets the plan's settings
+// that it does not give itself, and the plan's frozen parts if it gives none. A plan whose model cannot be made is
+// refused.
 func named(j *job.Job) error {
 	if j.Plan.File == "" {
 		return nil
@@ -212,8 +213,8 @@ func loadModel(j *job.Job) (*model.Model, error) {
 	return m, cli.BadInput(err)
 }
 
-// Inside returns the link between workers of one process, as the profile measured it. With several device types it
-// takes the slowest.
+// Inside returns the link between workers of one process, as the profile measured it, or a usual one without a
+// measurement. With several device types it takes the slowest.
 func Inside(p *profile.Profile) cluster.Link {
 	usual := cluster.Link{LatencyS: 20e-6, BandwidthBytesPerSecond: 10e9, CollectiveBytesPerSecond: 2e9}
 	out := usual

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// takeOver sets the job's precision and tensor-parallel groups to those of its plan. It refuses a job that sets
-// others.
+// takeOver sets the job's precision and tensor-parallel groups to those of its plan. It refuses a job that sets others,
+// or another shard or time of summing gradients.
 func takeOver(j *job.Job, pl *plan.Plan) error {
 	refuse := func(key string, own, planned any) error {
 		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own,

@@ -239,8 +239,8 @@ func (p *Prepared) described() (err error) {
 	return cli.BadInput(err)
 }
 
-// slices returns further sizes to measure, for replicas that split micro-batches. If the job fixes the micro-batch
-// there are none, which saves time.
+// slices returns further sizes to measure, for replicas that split micro-batches. A given plan needs none. On this
+// machine there are none either if the job fixes the micro-batch, which saves time.
 func (p *Prepared) slices() []int {
 	switch {
 	case p.Plan != nil:

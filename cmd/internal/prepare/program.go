@@ -35,8 +35,8 @@ func ReadProgram(file string) (*exchange.Source, error) {
 	return exchange.ReadSource(file, text)
 }
 
-// UseProgram reads the Program that the job names, and sets its file's name as the job's schedule. It returns nil if
-// the job names none.
+// UseProgram reads the Program that the job names, and sets its file's name as the job's schedule. The job also gets
+// the Program's workers, micro-batches and weight policy. UseProgram returns nil if the job names none.
 func UseProgram(j *job.Job) (*exchange.Source, error) {
 	if j.Plan.Program == "" {
 		return nil, nil

@@ -17,9 +17,9 @@ const (
 	sizesApart       = 1.2
 )
 
-// MicroBatches returns the sizes that are worth measuring for a job. If the job fixes the size, it is the only one.
-// Otherwise they are divisors of the batch that are far enough apart. Costs of sizes between two measured ones are
-// interpolated.
+// MicroBatches returns the sizes that are worth measuring for a job. There is only one if the job fixes the size, or if
+// its micro-batches are whole minibatches. Otherwise the sizes are divisors of the batch that are far enough apart.
+// Costs of sizes between two measured ones are interpolated.
 func MicroBatches(j *job.Job) []int {
 	switch {
 	case j.Plan.MicroBatch > 0:

@@ -86,7 +86,8 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}, c)
 }
 
-// input marks an error as bad input if it occurred before the processes had met, unless the meeting itself refused.
+// input marks an error before the processes had met as bad input. It does not if the meeting itself refused or the
+// process was stopped.
 func input(ctx context.Context, err error) error {
 	if refused := (*rendezvous.Refused)(nil); ctx.Err() != nil || errors.As(err, &refused) {
 		return err

@@ -146,8 +146,8 @@ func (t *training) hold(dir string) (held, error) {
 	return h, err
 }
 
-// holdOthers has every process lock the run's folder on its host. It refuses a folder that another run has locked,
-// before anything is written on any host.
+// holdOthers has every other process lock the run's folder on its host, unless nothing will be written. It refuses a
+// folder that another run has locked, before anything is written on any host.
 func (t *training) holdOthers(j *job.Job) error {
 	if t.dry {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// ErrorName is the file in a run's folder that says why the run failed. A run that ended well or was stopped has no
-// such file.
+// ErrorName is the file in a run's folder that says why the run failed. None is written for a run that ended well or
+// was stopped, for bad input, or for a full disk.
 const ErrorName = "error.json"
 
 const errorVersion = 1
@@ -46,8 +46,9 @@ type lostRank struct {
 	Due *control.Due `json:"due,omitempty"`
 }
 
-// leaveError writes into the run's folder why the run failed. Rank 0 does so. If rank 0 is lost, every other process
-// does so on its own host.
+// leaveError writes into the run's folder why the run failed, if ErrorName says that this is written. Rank 0 does so.
+// If rank 0 is lost, every other process does so on its own host. Without an error, leaveError removes the file of an
+// earlier start.
 func (t *training) leaveError(rank int, err error) error {
 	if t.ending.out == "" {
 		return err

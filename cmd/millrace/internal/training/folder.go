@@ -67,9 +67,10 @@ func noteRun(dir, run string) error {
 	return document.WriteJSON(filepath.Join(dir, RecordName), r)
 }
 
-// claim makes this folder the run's own and locks it until the process ends; it is called by processes except rank
-// 0. arrange runs first and sets old files aside. Another run may have used the folder since it was checked, so
-// claim checks again. If another program's file has the record's name, claim keeps it and writes no record.
+// claim makes this folder the run's own; processes except rank 0 call it. It locks the folder until the process ends,
+// unless another process of the run has done so. Another run may have used the folder since it was checked, so claim
+// checks it again. Then it calls arrange, which sets old files aside, and records the run. If another program's file
+// has the record's name, claim keeps it and writes no record.
 func (t *training) claim(j *job.Job, run string, arrange func() error) (err error) {
 	if t.folder == nil && !t.fellow {
 		if t.folder, err = TakeFolder(j.Output.Folder); err != nil {
@@ -150,9 +151,9 @@ func (w *runDir) setForeignRecordAside() error {
 	return nil
 }
 
-// present returns which of these names are in the run's folder. The folder of checkpoints comes first: one rename
-// moves it whole. The record comes last, because it lists the run's files, and another attempt to move them needs
-// the list.
+// present returns which of these names are in the run's folder, and adds the checkpoints, the parts and the record. The
+// folder of checkpoints comes first: one rename moves it whole. The record comes last, because it lists the run's
+// files, and another attempt to move them needs the list.
 func (w *runDir) present(names []string) ([]string, error) {
 	slices.Sort(names)
 	var there []string

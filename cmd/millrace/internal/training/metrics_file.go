@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// openMetrics opens a metrics file to continue it after done steps. It removes lines about later steps, so that
-// every step occurs once, and an incomplete last line. If the last step is evaluated again, it removes that step's
-// evaluation.
+// openMetrics opens a metrics file to continue it after done steps. It removes lines about later steps, so that every
+// step occurs once. It also removes lines that no run has written, and an incomplete last line. If the last step is
+// evaluated again, it removes that step's evaluation.
 func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

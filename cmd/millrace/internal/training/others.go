@@ -96,7 +96,8 @@ func (t *training) compare(j *job.Job) error {
 	return nil
 }
 
-// openOthers has the other processes open what a job needs. It refuses data that differs from this process's.
+// openOthers has the other processes open what a job needs, and lock the run's folder. It refuses data that differs
+// from this process's.
 func (t *training) openOthers(j *job.Job, n *needs) error {
 	if t.peers.led == nil {
 		return nil
@@ -213,7 +214,7 @@ func (t *training) beginOthers(c *run.Config, k *task, j *job.Job) error {
 	return nil
 }
 
-// follow answers rank 0's questions and runs this process's part of the run. It prints nothing.
+// follow answers rank 0's questions and runs this process's part of the run. It prints no result.
 func (t *training) follow(w *launch.World, j *job.Job, wrong error) error {
 	var own *needs
 	var config run.Config

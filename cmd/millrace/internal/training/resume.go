@@ -85,9 +85,9 @@ func nameOut(j *job.Job) {
 	}
 }
 
-// takeUp opens the checkpoint that a job resumes from; it returns nil if the job starts from scratch. The job inherits
-// every setting of the checkpoint's training that neither a flag nor the job file sets. Call it before the job is
-// completed.
+// takeUp opens the checkpoint that a job resumes from; it returns nil if the job names none. If the job's own folder
+// has no checkpoint yet, the result says only that. The job inherits every setting of the checkpoint's training that
+// neither a flag nor the job file sets. Call it before the job is completed.
 func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	if j.Model.Name == "" || j.Save.Resume == "" { // Complete refuses a job without a model
 		return nil, nil
@@ -117,7 +117,8 @@ func (t *training) takeUp(j *job.Job) (*resumption, error) {
 	return r, nil
 }
 
-// goesOnHere opens this host's copy of the checkpoint that a job resumes from. Processes other than rank 0 call it.
+// goesOnHere opens this host's copy of the checkpoint that a job resumes from; it returns nil if there is none.
+// Processes other than rank 0 call it.
 func (t *training) goesOnHere(j *job.Job) (*resumption, error) {
 	if !t.spread.chosen() {
 		return nil, nil
@@ -192,7 +193,8 @@ func take[T comparable](r *resumption, j *job.Job, key string, at *T, was T) (ta
 	return true
 }
 
-// inherit gives the job all settings of the checkpoint's training. The planner still chooses stages and devices.
+// inherit gives the job all settings of the checkpoint's training that the job does not set. The planner still chooses
+// stages and devices.
 func (r *resumption) inherit(j *job.Job) {
 	m, stepsGiven, scaleGiven := r.manifest, j.Given("steps"), j.Given("rate_scale")
 	if asked := m.Asked; asked != nil {
@@ -279,7 +281,8 @@ func (r *resumption) inheritOptimizer(j *job.Job, was optim.Settings) {
 	}
 }
 
-// inheritRate takes over the learning rate and its schedule, as they were before a rate scale was applied.
+// inheritRate takes over the learning rate and its schedule, as they were before a rate scale was applied. Numbers that
+// belong to one kind of schedule are taken only if the kind stays.
 func (r *resumption) inheritRate(j *job.Job, was optim.Rate) {
 	if f := r.factor(j); f != 1 {
 		was.Base, was.Floor = was.Base/f, was.Floor/f

@@ -200,7 +200,8 @@ func (s *spread) opens(c *run.Config) (err error) {
 	return err
 }
 
-// liesIn reports whether a checkpoint is, or would be, in the job's own folder on this host.
+// liesIn reports whether a checkpoint is, or would be, in the job's own folder on this host. It is false if the folder
+// has checkpoints of another training there.
 func liesIn(j *job.Job, path string, m *checkpoint.Manifest) (bool, error) {
 	dir := filepath.Dir(path)
 	if dir != checkpoints(j) && !sameFolder(dir, checkpoints(j)) {

@@ -121,7 +121,7 @@ func (r *resumption) inheritBoundary(j *job.Job, pl *plan.Plan) {
 }
 
 // repeats sets a job's tensor format between stages to that of the run it replays, because another format would give
-// other bits.
+// other bits. It refuses a job that sets another format.
 func repeats(j *job.Job, was *plan.Plan) error {
 	if was == nil {
 		return nil

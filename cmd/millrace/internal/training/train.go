@@ -103,8 +103,9 @@ func TrainCommand() *cobra.Command {
 	return c
 }
 
-// ofRun takes over the job of the run that a checkpoint, or a folder of checkpoints, belongs to. It does nothing if
-// the run's folder holds no job. workers is how many a launcher has started; 0 without a launcher.
+// ofRun takes over the job of the run that a checkpoint, or a folder of checkpoints, belongs to. It refuses a path that
+// does not exist, and a run whose folder holds no job. workers is how many a launcher has started; 0 without a
+// launcher.
 func (t *training) ofRun(resume string, workers int) error {
 	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
@@ -232,8 +233,8 @@ func (t *training) lead(world *launch.World) error {
 	return t.concluded(world, w, result, err)
 }
 
-// asked returns the job to run, with everything it needs opened. The folder is locked, and the other processes know
-// the job.
+// asked returns the job to run, with everything it needs opened. The folder is locked if it exists, and the other
+// processes know the job.
 func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
 		if nameOut(j); !t.dry { // locked before its checkpoints are read, because another run may add some
@@ -275,7 +276,8 @@ func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	return j, needs, nil
 }
 
-// begins has all processes prepare, and writes the predictions into the run's folder.
+// begins has all processes prepare, locks the run's folder, and begins the run in the other processes. The returned
+// runDir writes its first files when the run calls its begin.
 func (t *training) begins(world *launch.World, u *undertaking, servers *servers, simulated *trace.Timeline) (*runDir,
 	error) {
 	if err := t.readyOthers(u.task); err != nil {

@@ -93,8 +93,8 @@ func trialOf(r anySchedule) progress.Piece {
 	return p
 }
 
-// behind returns how much longer a batch takes with the best predicted plan than with the best measured one. It
-// returns false if nothing was tried.
+// behind returns how much longer a batch takes with the best predicted plan than with the best measured one, as a
+// fraction. It returns false if the best predicted plan was not tried.
 func behind(all []anySchedule) (float64, bool) {
 	best := 0.0
 	for _, s := range all {

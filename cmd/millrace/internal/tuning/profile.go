@@ -51,8 +51,8 @@ func noEngine(err error) error {
 		"for the machine with --simulate", err)
 }
 
-// briefSizes returns the smallest size, and the largest one that is at most an eighth of the largest. Times and
-// bytes of other sizes are extrapolated linearly.
+// briefSizes returns the smallest size and a second one: the largest that is at most an eighth of the largest, or else
+// the second smallest. Times and bytes of other sizes are extrapolated linearly.
 func briefSizes(sizes []int) []int {
 	if len(sizes) < 2 {
 		return sizes
