@@ -34,7 +34,7 @@ type Level struct {
 	Size                              int
 	BandwidthBytesPerSecond           float64 // of one link; in each direction if FullDuplex
 	LatencyS                          float64
-	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0 means BandwidthBytesPerSecond
+	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0: as the links give
 	FullDuplex                        bool
 	// OccupiesDevice is BaPipe's synchronous execution: the two devices of a transfer do not compute meanwhile.
 	OccupiesDevice bool
@@ -43,7 +43,7 @@ type Level struct {
 	// as it is sent, and LatencyS is the time to wake the receiver.
 	OneMemory bool
 	// Uplinks says that each member of the group (a server in a rack, for example) has one link to the other members.
-	// All devices inside the member share it. Without Uplinks every pair of devices has its own link.
+	// All devices inside the member share it. Without Uplinks, Rails and Shared every pair of devices has its own link.
 	Uplinks bool
 	// Rails is the number of links that each member has to the others. Consecutive devices share a rail, the same
 	// number on each. 0 means that Uplinks applies.

@@ -72,9 +72,9 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	return min(2*once, trees)
 }
 
-// carries returns how many times a link of a level carries what one of n members sends: for all of them on a Shared
-// level, and in and out on a half duplex link, which is every uplink or rail, or that of a pair. A collective_bandwidth
-// is measured, so it already counts this.
+// carries returns how many times a link of a level carries what one of n members sends. A Shared link carries it for
+// all n members. A half duplex link carries it twice, in and out, if it is an uplink or a rail, or joins the only two
+// members. A collective_bandwidth is measured, so it already counts this.
 func (c *Cluster) carries(level int, n float64) float64 {
 	l := c.Levels[level]
 	switch {

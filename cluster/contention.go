@@ -21,7 +21,8 @@ func (c *Cluster) Contends() bool {
 }
 
 // MessageLoads returns what a message takes of the ports of levels with Contention. linkS is how long it occupies its
-// links alone. On a level without uplinks and rails, it takes the port of each of its two devices.
+// links alone. On the level that joins its two devices, it takes the port of each of them, or the one link of a Shared
+// level. On levels further in, it takes only uplinks and rails.
 func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load {
 	if from == to || bytes <= 0 || linkS <= 0 {
 		return nil
@@ -43,9 +44,10 @@ func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load 
 }
 
 // SumLoads returns what a collective takes of the ports of levels with Contention. devices are in ascending order, and
-// takesS is how long it takes alone. On a level that joins n members, each member sends and receives (n-1)/n of the
-// bytes, twice for an all-reduce, evenly over the ports that its devices have. A Shared link carries that for all
-// members. The bytes are spread evenly over takesS, so a collective that waits for a slower level takes a small part.
+// takesS is how long it takes alone. If n members of a level's groups have some of the devices, each member sends and
+// receives (n-1)/n of the bytes, twice for an all-reduce, evenly over the ports that its devices have. A Shared link
+// carries that for all members of its group. The bytes are spread evenly over takesS, so a collective that waits for a
+// slower level takes a small part.
 func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS float64) []Load {
 	if len(devices) < 2 || bytes <= 0 || takesS <= 0 {
 		return nil

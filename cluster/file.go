@@ -88,7 +88,8 @@ var files = document.Store[Cluster]{
 	},
 }
 
-// Read reads a cluster file. If there is no such file, it looks for a preset of that name (see Preset).
+// Read reads a cluster file. If there is no such file and the name has no slash or dot, it looks for a preset of that
+// name (see Preset).
 func Read(path string) (*Cluster, error) {
 	c, err := files.Read(path)
 	if errors.Is(err, fs.ErrNotExist) && looksLikePreset(path) {

@@ -30,8 +30,8 @@ type Hosts struct {
 }
 
 // Cluster returns the hosts as a Cluster with one device for each worker, in the members' order. A level of size 1 is
-// left out. If hosts have different numbers of processes, there is a single level for all processes, with the links
-// between hosts. PerHost then says where each host ends.
+// left out, unless it is the only one. If hosts have different numbers of processes, there is a single level for all
+// processes, with the links between hosts. PerHost then says where each host ends.
 func (h *Hosts) Cluster(name string) (*Cluster, error) {
 	if len(h.Members) == 0 {
 		return nil, fmt.Errorf("cluster: %s has no members", name)

@@ -153,7 +153,7 @@ func (f *fileKernels) kernels() (*Kernels, error) {
 	return k, nil
 }
 
-// describe reads the precisions, kernels and group of a device type.
+// describe reads the precisions, kernels, price and group of a device type.
 func (d fileDeviceType) describe(t *DeviceType) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(d.Peaks)) {
 		if !slices.Contains(Precisions, name) {

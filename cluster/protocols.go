@@ -161,7 +161,7 @@ func (c *Cluster) by(i int) *Cluster {
 }
 
 // AtBest returns a cluster for lower bounds: no message or collective takes longer on it than on c. It has no
-// HalfBytes. Each level has the full bandwidth, at the least latency of any protocol.
+// HalfBytes. Each level has the full bandwidth, and the least of its own latency and those of its protocols.
 func (c *Cluster) AtBest() *Cluster {
 	if !slices.ContainsFunc(c.Levels, func(l Level) bool { return l.HalfBytes > 0 || l.Protocols != nil }) {
 		return c

@@ -161,9 +161,9 @@ func (c *Cluster) TransferS(from, to int, bytes int64) float64 {
 }
 
 // Links returns keys of the links that a transfer occupies. Transfers that have a key in common queue for that link. A
-// Shared level is one link for its whole group (or one each way, if full duplex). On a level with Uplinks the transfer
-// uses the uplinks of the sender's and the receiver's groups. It also uses the uplinks of every such level further in.
-// Otherwise the pair has its own link.
+// Shared level is one link for its whole group (or one each way, if full duplex). On a level with Uplinks or Rails the
+// transfer uses the uplink or rail of the sender and that of the receiver. It also uses those of every such level
+// further in. Otherwise the pair has its own link (or one each way, if full duplex).
 func (c *Cluster) Links(from, to int) [][2]int {
 	level := c.LevelOf(from, to)
 	var links [][2]int

@@ -199,7 +199,7 @@ func (f *fields) quantity(key string, v float64, units []unit) {
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // inUnits writes a quantity in the unit that gives the shortest text. It considers only units in which the number is
-// between 1 and 1,000 and the text is read as exactly the same quantity.
+// between 1 and 1,000 and the text is read as exactly the same quantity. If there is none, it takes the first unit.
 func inUnits(v float64, units []unit) string {
 	best := ""
 	for _, u := range units {

@@ -180,8 +180,9 @@ func sizes(shape []int64) []int {
 	return out
 }
 
-// fits checks that an array can be read as its field: their shapes must be equal apart from sizes of 1. An equal number
-// of elements is not enough, because an image with channels last has as many elements as one with channels first.
+// fits checks that an array can be read as its field: their shapes must be equal apart from sizes of 1, and floats are
+// read only as floats. An equal number of elements is not enough, because an image with channels last has as many
+// elements as one with channels first.
 func (c column) fits() error {
 	if err := c.Load(); err != nil {
 		return err

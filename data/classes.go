@@ -10,9 +10,10 @@ import (
 // mostClasses is the largest number of classes of a table.
 const mostClasses = 256
 
-// classes holds the classes of a CSV file: whole numbers, or words, which get numbers in their sorted order.
+// classes holds the classes of a CSV file: whole numbers, or words. Words are numbered in the order of reading, until
+// sort numbers them in sorted order.
 type classes struct {
-	number map[string]uint8 // by word, numbered in the order of reading; nil: classes are numbers
+	number map[string]uint8 // by word; nil: classes are numbers
 	words  []string         // by number
 	first  int              // the line that decided between numbers and words; 0: none yet
 }

@@ -73,7 +73,7 @@ type Set struct {
 	Heading, ClassNames []string
 	Kept                string
 	// Stored and Refused are set for a file of arrays, by the arrays' names. Stored has the type in the file, with
-	// NumPy's name. Refused says why an array that is not needed cannot be read.
+	// NumPy's name. Refused says why an array cannot be read; it is empty if Options.Fields are given.
 	Stored, Refused map[string]string
 }
 

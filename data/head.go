@@ -8,9 +8,9 @@ import (
 // headed is implemented by splits that can be cut short.
 type headed interface{ head(n int) Split }
 
-// Head returns the first n samples, in file order, of a split that Open made. It makes a small data set of a large one.
-// The samples are shuffled anew for every epoch of n. It refuses an n beyond the split's length, and splits that Open
-// did not make.
+// Head returns the first n samples of a split that Open made. It makes a small data set of a large one. The first are
+// those of the file or, for a file of arrays, those of the shuffle that divides its rows. A training split is shuffled
+// anew for every epoch of n. Head refuses an n beyond the split's length, and splits that Open did not make.
 func Head(s Split, n int) (Split, error) {
 	h, ok := s.(headed)
 	if !ok {
@@ -22,8 +22,8 @@ func Head(s Split, n int) (Split, error) {
 	return h.head(n), nil
 }
 
-// Only returns a split that reads only the named array. The split must come from Open of a file of arrays; any other
-// split is returned unchanged.
+// Only returns a split that reads only the named array, if s comes from Open of a file of arrays. It returns any other
+// split unchanged.
 func Only(s Split, name string) Split {
 	all, ok := s.(*rows)
 	if !ok {

@@ -65,7 +65,7 @@ func (t Type) Float() bool { return t == float32s || t == float64s }
 // Bool says whether the elements are bools.
 func (t Type) Bool() bool { return t == bools }
 
-// whole lists the whole-number types in memory. A bool is a byte that is 0 or 1.
+// whole lists the whole-number types in memory. A bool is read as a uint8.
 type whole interface {
 	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32
 }
@@ -84,7 +84,8 @@ func view[To, From any](from []From) []To {
 // mostExact is the largest number up to which float32 can represent every whole number.
 const mostExact = 1 << 24
 
-// Floats reads rows as float32. float64 values are rounded.
+// Floats reads rows as float32. float64 values are rounded. It refuses values that are too large for float32, and whole
+// numbers beyond mostExact.
 func (a *Array) Floats(rows []int) ([]float32, error) {
 	return read(a, rows, func(dst []float32, src []byte) error {
 		switch a.Type {

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// sizesOf returns the micro-batch sizes to try, ascending: those that the profile has for every type in the chain.
+// sizesOf returns the micro-batch sizes to try, ascending: the one that is fixed, or all divisors of the batch that the
+// profile has for every type in the cluster.
 func sizesOf(r plan.Request) ([]int, error) {
 	if m := r.MicroBatch; m > 0 {
 		if r.Batch%m != 0 {
@@ -39,8 +40,8 @@ const maxOrders = 720
 
 var errTooMany = errors.New("too many orders")
 
-// chainsOf lists the numbers of chains to try side by side on all devices. Every chain must have the same number of
-// devices of each type.
+// chainsOf lists the numbers of chains to try side by side. Every chain has the same number of devices of each type.
+// Several chains must use all devices, unless the number of stages is set.
 func chainsOf(c *cluster.Cluster, o options) []int {
 	if o.chains > 0 {
 		return []int{o.chains}

@@ -6,8 +6,7 @@ import "fmt"
 type Row struct {
 	TimeS  float64 // of a mini-batch
 	Bubble float64 // of each accelerator; transfers do not count as work
-	// BandwidthBytesPerSecond is the bandwidth that a link needs for a feature of one byte; 0 if the table's entry is
-	// not finite.
+	// BandwidthBytesPerSecond is the bandwidth that a link needs for a feature of one byte.
 	BandwidthBytesPerSecond float64
 	// InRange says whether the formula matches a simulation. 1F1B-SO's matches while 2 SR <= F + B, which the paper
 	// does not say; the others always match.

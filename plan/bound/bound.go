@@ -68,8 +68,9 @@ func (k Kind) Same(as Kind) bool {
 // handles that. serverBound decides which stages fit within a step and what crosses between servers. fillBound
 // follows a micro-batch stage by stage.
 //
-// Only the work bound applies if layers times devices squared exceeds maxServerStates. The same goes for boards that
-// stream their results, because the next stage can start on the first result before the last one is there.
+// Only the work bound applies to a Loose kind, or if layers times the square of the devices exceeds maxServerStates.
+// The same goes for boards that stream their results, because the next stage can start on the first result before the
+// last one is there.
 func Step(p *profile.Profile, c *cluster.Cluster, kind Kind) float64 { return Prove(p, c, kind).StepS }
 
 // bounder computes the bound for one micro-batch size and one way to replicate.

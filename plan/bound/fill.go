@@ -203,8 +203,9 @@ func (b *bounder) leastBackward(c profile.Cost) float64 {
 	return least
 }
 
-// exact returns places that count the devices taken in each group. It returns nil if a group is one device, if
-// levels inside or outside the groups make a difference, or if there are too many moves.
+// exact returns places that count the devices taken in each group. It returns nil if a group is one device, if the
+// plans leave some devices out, or if there are too many places or moves. It also returns nil if rails, nodes, or
+// levels inside or outside the groups make a difference.
 func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {

@@ -87,8 +87,8 @@ func (b *bounder) sliceBytes(layer, r int) float64 {
 	return least
 }
 
-// transferS returns the least time, in seconds, that the cut before layer k takes to one of q devices. That device
-// receives from at most d devices.
+// transferS returns the least time, in seconds, in which data over the cut before layer k reaches one device of a stage
+// of q. The stage before has at most d devices.
 func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	bytes := f.cutBytes[k]
 	if f.split {

@@ -14,7 +14,8 @@ import (
 )
 
 // choose is DAPPLE's planner of §4, plus data parallelism. Equation (4) never returns a single stage, so data
-// parallelism is compared separately. choose tries the micro-batch sizes that the profile has. As in the paper, the
+// parallelism is compared separately. choose tries the request's micro-batch size or, if it has none, those that
+// microBatches lists. As in the paper, the
 // time of a replicated stage is the time on one device / its replicas, although kernels with fewer samples are slower.
 // Unlike the paper, a graph may be cut after each layer of the profile's order, and everything that crosses the cut is
 // sent.
@@ -217,8 +218,8 @@ func branches(p *profile.Profile) bool {
 	return false
 }
 
-// acrOf returns the mean forward transfer between stages / the mean forward and backward of a stage. §5.3 gives no
-// formula; both means are over the plan.
+// acrOf returns the mean forward transfer between stages / the mean of a stage's (F+B)/2. §5.3 gives no formula; both
+// means are over the plan.
 func (s *search) acrOf(ends []int, devices [][]int) float64 {
 	sent, worked, first := 0.0, 0.0, 0
 	for i, end := range ends {

@@ -92,8 +92,8 @@ func (d *costs) sizes(costs []profile.Cost) {
 }
 
 // stage returns the times of layers from..to-1 on a group, whose replicas split every micro-batch. fits says whether
-// one micro-batch in flight fits, with recompute if that is allowed and needed. With several device types the
-// slowest counts.
+// one micro-batch in flight fits and has a sample for every replica. again says that this takes recompute, which
+// happens if it is demanded, or if it is allowed and needed. With several device types the slowest counts.
 func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
 	r := float64(len(g.devices))
 	for _, t := range g.types {
@@ -111,8 +111,8 @@ func (d *costs) stage(from, to int, g *group) (s stage, again, fits bool) {
 	return s, again, fits && len(g.devices) <= d.mb
 }
 
-// depth returns D of §5.3: the number of micro-batches whose activations fit in the memory of each replica. Weights,
-// gradients, the optimizer and a layer's workspace come first.
+// depth returns D of §5.3: the number of micro-batches, at most M, whose activations fit in the memory of each replica.
+// Weights, gradients, the optimizer and a layer's workspace come first.
 func (d *costs) depth(from, to, replicas int, memory int64, again bool) int {
 	if memory == 0 {
 		return d.M

@@ -3,7 +3,8 @@
 // Unlike the paper's algorithm, it has no pivot, no phases and no K, and checks memory only for data parallelism
 // (oracles README §3). Input: a profile, a cluster, a batch and the published code's constants. Output: the plans that
 // it compares, with its estimates (Search), and the best as a plan (Plan). Length is the published script that computes
-// the length of a pipeline. Errors: more than maxStates states, and models for which the profile has no costs.
+// the length of a pipeline. Errors: more than maxStates states, models for which the profile has no costs, and batches
+// that make no micro-batch.
 package artifact
 
 import (
@@ -142,7 +143,7 @@ func (a *input) speedup(c Candidate) float64 {
 }
 
 // recursive is sync_pipeline_speedup_recursive. It times every micro-batch's forwards and backwards by the recursion of
-// Length. A forward and a backward each take half of their stage's time. Transfers count as stages, and each stage's
+// Length, with inOrder false (see pipelineEnds). A forward and a backward each take half of their stage's time. Transfers count as stages, and each stage's
 // all-reduce follows its last backward.
 func (a *input) recursive(c Candidate) float64 {
 	M := a.microBatches(c.Pipelines)

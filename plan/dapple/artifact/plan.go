@@ -13,7 +13,8 @@ import (
 )
 
 // Plan turns the published planner's answer into a plan. The published search leaves data parallelism to its caller.
-// Plan returns it if dataParallel is set and its estimate is no slower.
+// Plan returns it if dataParallel is set and its estimate is no slower than the best candidate, or than the best
+// candidate with several stages.
 func Plan(ctx context.Context, r plan.Request, k Constants, dataParallel bool) (*plan.Plan, error) {
 	a, err := Search(ctx, r.Profile, r.Cluster, r.Batch, k)
 	if err != nil {
@@ -66,8 +67,8 @@ func shape(c Candidate) string {
 	return strings.Join(n, ":")
 }
 
-// plan writes a candidate as a plan. A micro-batch has at least one sample for every replica, which the published
-// estimate does not require.
+// plan writes a candidate as a plan. In a pipeline, a micro-batch has at least one sample for every replica, which the
+// published estimate does not require.
 func (a *Answer) plan(r plan.Request, k Constants, c Candidate, o plan.Objective, why []string) (*plan.Plan, error) {
 	widest := 0
 	var chain []int
