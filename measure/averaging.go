@@ -16,7 +16,7 @@ import (
 const averagedPipelines = 2
 
 // averaging adds the update times of elastic averaging: those of a pipeline and of a reference, each with the whole
-// model. Each update follows a forward and a backward, so that caches are as in training.
+// model. Each update of a pipeline follows a forward and a backward, so that caches are as in training.
 func (t *Timer) averaging(ctx context.Context, r timing.Request, times []profile.UpdateTimes) error {
 	round := func(b *bench) error {
 		for _, u := range b.averaged[:averagedPipelines] {

@@ -204,7 +204,8 @@ func (b *bench) drain(back func(id int) error) error {
 	return back(id)
 }
 
-// through runs the forward of one micro-batch. With back, it also runs the backward of the waiting one.
+// through runs the forward of one micro-batch, which then waits. It runs back for the micro-batch that waited before,
+// if there was one.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {
@@ -245,8 +246,8 @@ func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds fl
 	return nil
 }
 
-// visit times passes over micro-batches of r.MicroBatch samples into b.clock. The first visit to a size also counts
-// bytes and allocates memory; later ones reuse both.
+// visit times passes over micro-batches of r.MicroBatch samples into b.clock. The first visit to a size also allocates
+// the memory that later ones reuse. All visits to a size count bytes together.
 func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) error {
 	if err := b.drain(b.backward); err != nil {
 		return err
@@ -275,7 +276,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 		return err
 	}
-	// A pass takes longer than the least time of all passes.
+	// long: one pass takes longer than r.AtLeastS, the least time for all passes.
 	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before)
 	if !known {
 		// The first pass in halves allocates the gradients, and memory of sizes that are new to the allocator.
@@ -291,7 +292,8 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 		}
 		b.clock.counts = true
 	}
-	// The waiting micro-batch's backward is in halves too. If passes are long, it is the only one.
+	// The waiting micro-batch's backward is in halves too. If passes are long and r.Passes is less than 4, it is the
+	// only one.
 	if n := max(r.Passes/2, 1) - 1; n > 0 || !long {
 		if err := b.passes(ctx, b.passInHalves, n, r.AtLeastS/2); err != nil {
 			return err

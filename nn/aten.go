@@ -112,7 +112,8 @@ func (r *tracing) begin() error {
 	})
 }
 
-// keep writes the changed state back. A recomputed forward does not, so the state changes once for each micro-batch.
+// keep writes the changed state back, except in an evaluation and in a recomputed forward. So the state changes once
+// for each micro-batch.
 func (r *tracing) keep() error {
 	if !r.ctx.Training || r.ctx.Recomputing {
 		return nil

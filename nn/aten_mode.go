@@ -81,7 +81,8 @@ func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tenso
 	return r.call("aten::add.Scalar", r.call("aten::mul.Scalar", r.add(kept, gone), a), -a*p*low)
 }
 
-// spreadMask returns a mask of a shape. A row's part of the mask does not depend on the other rows in the batch.
+// spreadMask returns a mask of a shape. If s says where the rows are, a row's part of the mask does not depend on the
+// other rows in the batch. If nobody knows that, only the first slice of a micro-batch gets a mask.
 func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Spread, p float64) tensor {
 	if r.err != nil {
 		return nil

@@ -1,8 +1,8 @@
 // Package nn turns the layers of a model into computations on engine tensors.
 //
 // Input: a model.Model, an engine.Device, parameters as leaves. Output: each layer's output Bundle. Errors: kinds that
-// are not registered, and a wrong number of inputs. The package knows no schedule: the caller decides which micro-batch
-// runs when.
+// are not registered, a wrong number of inputs, and operators that fail. The package knows no schedule: the caller
+// decides which micro-batch runs when.
 //
 // The pieces of a divided layer (model.Model.Divide, BaPipe §3.3.2) are layers. A piece before the last computes only
 // its features: its rows of the weight and of the bias, on the layer's whole input. The last piece computes the

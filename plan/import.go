@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// The functions here read where other runtimes' stages begin. Each returns the first layers of stages 1, 2, ..., as
+// The functions here that begin with Read read where other runtimes' stages begin. Each returns the first layers of
+// stages 1, 2, ..., as
 // --split and FromCuts take them. layers has the name of each layer of the model.
 
-// maxLayoutStages limits the repetitions in a layout.
+// maxLayoutStages limits the length of a layout with its repetitions written out, beyond twice the model's symbols.
 const maxLayoutStages = 1 << 16
 
 // FromCuts returns the synchronous plan whose stages begin at layer 0 and at the cuts, each on its own device. Cuts

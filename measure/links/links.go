@@ -25,12 +25,12 @@ const (
 	warm       = 20
 	mostPings  = 400
 	leastPings = 8
-	pingS      = 0.1 // no ping begins later than this, in seconds
+	pingS      = 0.1 // once more than leastPings are done, no ping begins later than this, in seconds
 	frameBytes = 256 << 10
 	enoughS    = 0.1 // seconds that the frames of a try should take
 	mostFrames = 1 << 12
 	tries      = 3
-	inFlight   = 4 // receives posted at once
+	inFlight   = 4 // frames posted at once
 )
 
 // These are the words that the leader sends.
@@ -198,8 +198,9 @@ func (t *talk) lead() (l Link, err error) {
 	return l, t.word(true, &[2]uint64{over})
 }
 
-// rate returns the bandwidth in one direction, in bytes per second, by the fastest of several tries. Each try sends for
-// enoughS. If a try was slower, something other than the link slowed it down.
+// rate returns the bandwidth in one direction, in bytes per second, by the fastest of several tries. The number of
+// frames is doubled until a try takes enoughS or has mostFrames frames. If a try was slower than another, something
+// other than the link slowed it down.
 func (t *talk) rate(what uint64, latencyS float64) (float64, error) {
 	count := 1
 	var rates []float64

@@ -15,10 +15,9 @@ import (
 
 // choose is DAPPLE's planner of §4, plus data parallelism. Equation (4) never returns a single stage, so data
 // parallelism is compared separately. choose tries the request's micro-batch size or, if it has none, those that
-// microBatches lists. As in the paper, the
-// time of a replicated stage is the time on one device / its replicas, although kernels with fewer samples are slower.
-// Unlike the paper, a graph may be cut after each layer of the profile's order, and everything that crosses the cut is
-// sent.
+// microBatches lists. As in the paper, the time of a replicated stage is the time on one device / its replicas,
+// although kernels with fewer samples are slower. Unlike the paper, a graph may be cut after each layer of the
+// profile's order, and everything that crosses the cut is sent.
 //
 // Device types may differ: a stage is as slow as its slowest device, and has the memory of its smallest. Servers are
 // taken in the cluster's order, so the type listed first gets the first stages. Planner auto tries other orders.

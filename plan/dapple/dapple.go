@@ -1,8 +1,9 @@
 // Package dapple is DAPPLE's planner (PPoPP 2021, section 4).
 //
 // Input: a request. Output by formula paper: the pipeline with the least latency L of equations (1) to (5), or data
-// parallelism if that is faster. Output by formula artifact: the answer of package artifact, the published code's
-// search. Errors: settings of the other formula, batches that do not divide, and a plan.MemoryError if nothing fits.
+// parallelism if that is at least as fast. Output by formula artifact: the answer of package artifact, the published
+// code's search. Errors: settings of the other formula, micro-batches that do not divide the batch, and a
+// plan.MemoryError if nothing fits.
 package dapple
 
 import (

@@ -27,11 +27,11 @@ func (d *costs) need(from, to, replicas int) int64 {
 	return whole
 }
 
-// leastMemory returns the stages of the plan whose fullest device needs the least memory, and that memory in bytes.
-// It considers the same plans as search, and returns nil if no plan has at least two stages. It assumes equal
-// devices, so whether a stage fits depends only on its layers and replicas. least(c, m) is for the layers before
-// cut c on m devices. It is the minimum, over earlier cuts and fewer devices, of the larger of least there and the
-// need of the stage between.
+// leastMemory returns the stages of the plan whose fullest device needs the least memory, and that memory in bytes. It
+// considers plans of any number of stages with the same cuts and numbers of devices as search. It returns nil if none
+// has at least two stages. It assumes equal devices, so whether a stage fits depends only on its layers and replicas.
+// least(c, m) is for the layers before cut c on m devices. It is the minimum, over earlier cuts and fewer devices, of
+// the larger of least there and the need of the stage between.
 func (s *search) leastMemory() ([]plan.Held, int64) {
 	type step struct {
 		bytes     int64

@@ -164,8 +164,8 @@ func (d *places) newGroup(devices []int) group {
 	return g
 }
 
-// reduce returns the hierarchical and the flat all-reduce of a group. They depend only on the number of devices in
-// each server and, with two levels of links, not on which servers these are.
+// reduce returns the hierarchical and the flat all-reduce of a group. Unless nodes differ, they depend only on the
+// number of devices in each server and, with at most two levels of links, not on which servers these are.
 func (d *places) reduce(g *group) (lines [2]cluster.Line) {
 	each := slices.Clone(g.in[min(1, len(g.in)-1)])
 	if len(d.c.Levels) < 3 {

@@ -217,8 +217,8 @@ func (d *places) networks() (fast, slow cluster.Line) {
 // maxReduceSets limits the sets of devices that shortestReduces examines.
 const maxReduceSets = 1024
 
-// shortestReduces returns lower bounds, by number of devices, on the all-reduces among sets that the placements
-// reach. A bound is zero if there are too many sets.
+// shortestReduces returns lower bounds, by number of devices, on the all-reduces among sets that the placements reach.
+// All bounds are zero if there are too many sets.
 func (d *places) shortestReduces(steps []int) []cluster.Line {
 	if d.shortest != nil {
 		return d.shortest

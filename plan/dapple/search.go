@@ -244,8 +244,9 @@ func (s *search) chain() (ends []int, devices [][]int) {
 }
 
 // thin chooses cuts and steps so that about `most` prefixes are planned. It keeps all cuts and steps if they give no
-// more. Otherwise the numbers of devices are multiples of a unit, which is at least a server if there are many servers.
-// Cuts are then at equal amounts of work, each moved to the nearby cut with the fewest bytes.
+// more. Otherwise, if there are over 32 devices, the numbers of devices are multiples of a unit, a sixteenth of all
+// devices. A unit larger than a server is rounded down to whole servers. If there are too many cuts, it keeps those
+// that spread returns.
 func (s *search) thin(most int) (thinned bool) {
 	n, G := len(s.p.Layers), len(s.typeOf)
 	for m := 1; m < G; m++ {

@@ -143,8 +143,8 @@ func (a *input) speedup(c Candidate) float64 {
 }
 
 // recursive is sync_pipeline_speedup_recursive. It times every micro-batch's forwards and backwards by the recursion of
-// Length, with inOrder false (see pipelineEnds). A forward and a backward each take half of their stage's time. Transfers count as stages, and each stage's
-// all-reduce follows its last backward.
+// Length, with inOrder false (see pipelineEnds). A forward and a backward each take half of their stage's time.
+// Transfers count as stages, and each stage's all-reduce follows its last backward.
 func (a *input) recursive(c Candidate) float64 {
 	M := a.microBatches(c.Pipelines)
 	if M == 0 {
