@@ -55,7 +55,8 @@ type Planner struct {
 var planners = registry.New[Planner]("planner")
 
 // RegisterPlanner adds a planner; call it from an init function. It wraps the planner so that batches that CheckBatch
-// refuses never reach it.
+// refuses never reach it. The planner then sees the profile with the packed sizes of Request.Boundary, and a plan of
+// several stages gets that Boundary.
 func RegisterPlanner(p Planner) {
 	search := p.Plan
 	p.Plan = func(ctx context.Context, r Request) (*Plan, error) {

@@ -51,7 +51,8 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 // A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards use
 // package board, unless Roofline is set.
 //
-// Refused: device types without a peak or a memory bandwidth, and precisions other than f32 without kernels.
+// Refused: device types without a peak or a memory bandwidth, and precisions other than f32 and Selective without
+// kernels. Also refused are sizes below 1 and unknown settings of boards.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
 	p := Describe(m)
 	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States
@@ -220,7 +221,8 @@ func roofline(m *model.Model, i int, name string, d cluster.DeviceType, n int64,
 	}
 }
 
-// onBoard replaces a layer's times by its times on a board.
+// onBoard replaces a layer's times by its times on a board. With Roofline the times stay; if weights are on the chip,
+// c.Board then says so.
 func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip, frozen bool) {
 	switch {
 	case !a.Roofline:
@@ -253,6 +255,7 @@ const cacheBytes = 6 << 20
 // rereading returns the bytes of parameters that a recurrent layer reads again. Each position needs the weights of the
 // state, in the forward and for the gradient of the input. The gradient of the weights is one product over all
 // positions. With small micro-batches, these reads take longer than the computing, so one more sample costs nothing.
+// Weights that fit in the cache are not read again.
 func rereading(l *model.Layer) int64 {
 	if l.Kind != "lstm" {
 		return 0

@@ -28,7 +28,7 @@ type model struct {
 }
 
 // take lists the states by time. If there are more than limit, it keeps the state with the least output of each
-// neighbourhood.
+// neighbourhood. A limit of 0 means 2600, or 20000 with a single level.
 func (m *model) take(states *profile.States, limit int) {
 	m.ids = make([]int, len(states.List))
 	for i := range m.ids {

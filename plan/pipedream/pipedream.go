@@ -140,8 +140,8 @@ func cutStates(p *profile.Profile, costs []profile.Cost) (*profile.States, strin
 	return states, "", nil
 }
 
-// costs chooses the minibatch and the costs of the slowest device type. The minibatch is the whole batch if the
-// profile has that size, and otherwise the largest of its sizes that divides the batch.
+// costs chooses the minibatch and the costs of the slowest device type. The minibatch is the request's, or else the
+// best of the profile's sizes that divide the batch (see better). If none divides it, it is the whole batch.
 func (o options) costs(r plan.Request) (size int, costs []profile.Cost, why string, err error) {
 	if len(r.Profile.Layers) == 0 || len(r.Cluster.Devices) == 0 {
 		return 0, nil, "", fmt.Errorf("plan: %s: %d layers, %d devices; both must be 1 at least", o.planner,
@@ -193,7 +193,7 @@ func (o options) size(r plan.Request) (int, error) {
 }
 
 // better says whether minibatch m is better than minibatch `than`. It prefers the larger one. Plans with a flush need
-// at least one micro-batch for each device.
+// at least one micro-batch for each device. If neither size gives as many, the smaller one is better.
 func (o options) better(m, than, batch, devices int) bool {
 	if o.flush && batch/m < devices {
 		return m < than && batch/than < devices
@@ -202,7 +202,7 @@ func (o options) better(m, than, batch, devices int) bool {
 }
 
 // levels returns the cluster's levels, innermost first, with the slowest links of each. flat makes it one level with
-// the slowest of all.
+// the slowest of all. The setting bandwidths replaces the cluster's bandwidths.
 func (o options) levels(c *cluster.Cluster) []level {
 	var levels []level
 	for i, l := range c.Levels {

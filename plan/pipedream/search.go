@@ -171,7 +171,8 @@ func (s *search) row(ctx context.Context, level, i, end int) *row {
 	return row
 }
 
-// cuts returns the states after which a level may be cut and that come after all states before i.
+// cuts returns, as bits, the states k >= i after which a segment that begins with i may be cut on a level. With
+// cuts=nested, state i-1 must also be an ancestor of k.
 func (s *search) cuts(level, i int) []uint64 {
 	cuts := make([]uint64, s.words)
 	for k := i; k < len(s.list); k++ {

@@ -2,8 +2,8 @@
 //
 // Input: a layer of a model, the samples of a micro-batch, a device type with cluster.Kernels, a precision. Output: a
 // Cost: seconds of the forward and of the two halves of the backward, bytes that tensor-parallel groups sum, bytes
-// saved. Errors: precisions for which a device type has no peak, and kinds of layers that a group cannot divide. The
-// package knows no plan, and treats each micro-batch by itself.
+// saved. Errors: device types without kernels or a memory bandwidth, precisions for which they have no peak, and kinds
+// of layers that a group cannot divide. The package knows no plan, and treats each micro-batch by itself.
 //
 // # Kernels
 //
