@@ -159,8 +159,8 @@ func (s Shard) Sums(when Gradients) error {
 	return nil
 }
 
-// PlansOnly says which part of a plan can be planned, simulated and exported, but not executed here. It returns ""
-// if all of it can be executed.
+// PlansOnly says which of a plan's shard, gradients and recompute can be planned, simulated and exported, but not
+// executed here. It returns "" if all three can be executed.
 func (p *Plan) PlansOnly() string {
 	if p.Shard != ShardNothing {
 		return "its replicas divide what they keep (shard " + string(p.Shard) + ")"

@@ -18,7 +18,7 @@ type Cost struct {
 
 	ForwardS float64 `json:"forward_s"`
 	// BackwardS is the whole backward. BackwardInputS and BackwardWeightS are its halves, or null if the layer's
-	// backward cannot be split.
+	// backward cannot be split or they are unknown.
 	BackwardS       float64  `json:"backward_s"`
 	BackwardInputS  *float64 `json:"backward_input_s"`
 	BackwardWeightS *float64 `json:"backward_weight_s"`
@@ -102,7 +102,7 @@ type Layer struct {
 	TiedTo    int   `json:"tied_to"`
 	TiedBytes int64 `json:"tied_bytes,omitempty"`
 	// NoGradient says that neither the layer nor any layer it depends on has trained parameters. Such a layer has no
-	// backward, and no gradient of its output crosses a cut.
+	// backward, and no gradient of its output crosses a cut. It is never set for the last layer.
 	NoGradient bool `json:"no_gradient,omitempty"`
 	// FloatOutputs is the number of elements in one sample of each floating-point output. WholeOutputBytes is the bytes
 	// of the other outputs. If neither is known, all of OutputBytes is one tensor of 32-bit floats.
@@ -155,7 +155,7 @@ type Profile struct {
 	Version          int    `json:"version"`
 	Model            string `json:"model"`
 	ModelID          string `json:"model_id"` // digest of the model's description
-	Source           string `json:"source"`   // "measured", "roofline", "kernels", "imported"
+	Source           string `json:"source"`   // "measured", "roofline", "kernels", "imported", "joined"
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured

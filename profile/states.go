@@ -37,7 +37,7 @@ type States struct {
 	bits     []uint64 // closures, only the part inside their segment
 }
 
-// Limits at which StatesOf and CompressedStates refuse a graph.
+// Limits of StatesOf and CompressedStates. They refuse a graph beyond any of these except maxAbsorbed.
 const (
 	// MaxStates is the largest number of listed antichain states.
 	MaxStates = 1 << 20
@@ -68,7 +68,7 @@ func (e *TooManyStatesError) Error() string {
 // begins with layer 0 alone. Each state is followed by the states that add one layer and all that the layer depends on.
 // That layer must read a layer of the state's augmented antichain. costs has one entry for each layer, as from p.At.
 //
-// It refuses graphs that are not connected, and more than MaxStates states.
+// It refuses graphs that are not connected, and graphs beyond MaxStates or one of the other limits.
 func StatesOf(p *Profile, costs []Cost) (*States, error) {
 	g, err := newGraph(p, costs)
 	if err != nil {

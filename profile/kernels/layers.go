@@ -9,9 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// unaligned is the fraction of its rate that a product reaches if a side is not a multiple of 8. Tensor cores load 8
-// numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). The head is a third of GPT-2's
-// work. Padding the vocabulary from 50257 to 50304 makes training about a quarter faster (Karpathy, nanoGPT, 2023).
+// unaligned is the fraction of its rate that a product of n x k by k x m in 16 bits reaches if k or m is not a multiple
+// of 8. Tensor cores load 8 numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). The
+// head is a third of GPT-2's work. Padding the vocabulary from 50257 to 50304 makes training about a quarter faster
+// (Karpathy, nanoGPT, 2023).
 const unaligned = 0.45
 
 // whole8 reports whether a side is a multiple of 8.
@@ -61,7 +62,7 @@ func drops(l *model.Layer) bool {
 // norm adds a norm of n rows of c.
 func (w *work) norm(d *device, n, c float64, rms bool) {
 	passes, launches := 2.0, 1.0
-	if rms && !d.k.Fused { // widen, square, average, scale and narrow: one kernel each
+	if rms && !d.k.Fused { // widen, square, average, scale, narrow and gain: one kernel each
 		passes, launches = 7, 6
 	}
 	w.moves(passes*d.e*n*c/d.sp, (passes+1)*d.e*n*c/d.sp, launches)

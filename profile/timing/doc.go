@@ -2,11 +2,11 @@
 //
 // Input: a model, a Timer (from package measure, on the code that trains) and a Record of earlier measurements, which
 // may be empty. Output: the Record with what was missing, and a profile made from it. Errors: records of another model
-// or version, damaged files, sizes and passes below 1.
+// or version, damaged files, sizes below 1 and negative numbers of passes.
 //
 // A Record is for one model on one kind of machine, and for the numbers of concurrent workers and of their threads. The
-// costs of layers depend only on these and the micro-batch. They do not depend on the batch, on how many workers wait
-// for a core, or on the data. Updates also depend on the optimizer, and are kept for each. The costs of the wire do not
+// costs of layers are taken to depend only on these and the micro-batch: not on the batch, on how many workers wait for
+// a core, or on the data. Updates also depend on the optimizer, and are kept for each. The costs of the wire do not
 // depend on the model; a Links holds them for a machine.
 //
 // A sitting is one period of measuring. It consists of rounds, and in each round every size has its turn. On a machine

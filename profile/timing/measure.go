@@ -19,7 +19,7 @@ import (
 const (
 	leastRounds = 4
 	mostRounds  = 15
-	enoughS     = 15.0 // seconds after which no other round begins, unless Passes is set
+	enoughS     = 15.0 // seconds of visits after which no round begins beyond leastRounds, unless Passes is set
 	leastPasses = 6    // passes of updates
 
 	// For a quick sitting:

@@ -40,7 +40,8 @@ type Sitting struct {
 	Rounds []Round   `json:"rounds"`
 }
 
-// Round holds one visit to each size. The last round of a sitting that was stopped lacks some of them.
+// Round holds one visit to each size. A round of a quick sitting may lack some of them, and so may the last round of a
+// sitting that was stopped.
 type Round []Visit
 
 // Visit is the result of one visit to one micro-batch size.
