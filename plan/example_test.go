@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// This example plans for a model on a cluster, where the costs of the model's layers are known.
+// This example plans for a model on a cluster, with costs that are computed from the devices' descriptions.
 func ExampleLookupPlanner() {
 	c, err := cluster.Preset("dapple-a:2x2")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// filledOn returns a profile on a device type with every field drawn at random. Equal seeds give equal layers.
+// filledOn returns a profile on a device type whose costs, update times and transfers are drawn at random.
 func filledOn(g *rand.Rand, device string) *profile.Profile {
 	p := twoLayers()
 	var fill func(v reflect.Value)

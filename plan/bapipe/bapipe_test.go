@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTables checks the plans' times against BaPipe's Tables I and II, evaluated by hand. N = 3 stages and M = 8
-// micro-batches are those of the paper's Figs. 5 and 6. F = 1, B = 2 and SR = 0.5.
+// TestTables checks times, bubbles, features and warm-ups against BaPipe's Tables I and II, evaluated by hand. N = 3
+// stages and M = 8 micro-batches are those of the paper's Figs. 5 and 6. F = 1, B = 2 and SR = 0.5.
 func TestTables(t *testing.T) {
 	for _, c := range []struct {
 		family   string
@@ -50,8 +50,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// mixedCase draws a chain of layers and a chain of devices of two types. One type is faster, by a factor that
-// differs from layer to layer.
+// mixedCase draws a chain of layers and a chain of devices of two types. One type is faster: twice as fast in
+// backwards, and in forwards by a factor that differs from layer to layer.
 func mixedCase(t *rapid.T, link float64) (plan.Request, []int) {
 	n := rapid.IntRange(1, 8).Draw(t, "layers")
 	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: "x", Source: "roofline",
@@ -288,7 +288,8 @@ func TestChoosesSchedules(t *testing.T) {
 	}
 }
 
-// TestDeviceOrder: the faster device gets the heavy end of the chain, wherever it is in the list of devices.
+// TestDeviceOrder: a device that is faster in the first layer gets the first stage, although it is the second in the
+// list of devices. With order=given it stays second.
 func TestDeviceOrder(t *testing.T) {
 	r := plantest.EvenChain(3, 2, 1e12)
 	for i := range r.Profile.Layers {

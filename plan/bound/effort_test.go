@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestABoundThatIsStoppedIsABound: with a cancelled context or no budget, only the cheap bounds remain, which are at
-// most the full bounds. With enough budget the result is the full bound.
+// TestABoundThatIsStoppedIsABound: with a cancelled context only the cheap bounds remain, which are at most the full
+// bounds. With a small budget the result lies between the cheap and the full bound.
 func TestABoundThatIsStoppedIsABound(t *testing.T) {
 	stopped, stop := context.WithCancel(context.Background())
 	stop()

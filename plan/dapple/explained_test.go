@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestSaysThatSetsWereLeftOut: if straight pipelines could use more sets of devices than the search follows, the plan's
-// reasons say so.
+// TestSaysThatSetsWereLeftOut: PlaceEach keeps at most MaxWays sets of devices, and Limited says whether it left some
+// out. If none were left out, the plan's reasons do not mention sets.
 func TestSaysThatSetsWereLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		devices, each int

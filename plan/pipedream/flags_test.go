@@ -209,9 +209,9 @@ func drawBandwidths(rng *rand.Rand, sizes []int) []float64 {
 	return out
 }
 
-// TestFlagsOnPublishedProfiles compares the planner with the literal recursion under random flags. It uses every
-// published profile, or only its first layers if the recursion would take too long. Times vary by up to a tenth.
-// Clusters have one to four levels with random bandwidths, and an inner level may be the slower one.
+// TestFlagsOnPublishedProfiles compares the planner with the literal recursion under random flags. It uses published
+// profiles, and only their first layers if the recursion would take too long. Times vary by up to a tenth. Clusters
+// have one to four levels with random bandwidths, and an inner level may be the slower one.
 func TestFlagsOnPublishedProfiles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(17, 4))
 	var came outcome

@@ -69,7 +69,7 @@ func TestArtifactTwin(t *testing.T) {
 }
 
 // TestBruteForce compares the planner with every partition and number of replicas, by the paper's formula. It uses
-// thousands of small chains, with two levels and two types of devices.
+// thousands of small chains, with one or two levels and one or two types of devices.
 func TestBruteForce(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -168,7 +168,7 @@ func BenchmarkStates(b *testing.B) {
 	}
 }
 
-// small is a graph with an input, a branch, a tuple that is never unpacked, and a description with commas.
+// small is a graph with an input, a branch, an element of a tuple that nothing reads, and a description with commas.
 const small = `node2 -- Conv2d(3, 64, kernel_size=(3, 3)) -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=64.0, parameter_size=12.000
 node1 -- Input0 -- forward_compute_time=500.000, backward_compute_time=0.000, activation_size=32.0, parameter_size=0.000
 node9 -- Add -- forward_compute_time=0.000, backward_compute_time=0.000, activation_size=[8; 8; 16], parameter_size=0.000 -- stage_id=1

@@ -65,8 +65,8 @@ func (d *driftingTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// TestASlowWhileHitsEverySizeAlike: sizes are visited in turn. So if a machine is slow for the last third of a
-// measurement, a third of each size's visits are slow, and the medians do not change.
+// TestASlowWhileHitsEverySizeAlike: sizes are visited in turn. So if a machine is slow for the last 11 of 28 visits,
+// only 2 or 3 of the 7 visits to each size are slow, and the medians do not change.
 func TestASlowWhileHitsEverySizeAlike(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {
