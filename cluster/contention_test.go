@@ -22,10 +22,10 @@ levels:
 	return c
 }
 
-// What transfers take of the network's ports, by hand. A message of 20 bytes at 10 B/s takes all of its two ports for
-// 2 s; if it takes 4 s for another reason, half of them. An all-reduce of 40 bytes between two servers moves 40 bytes
-// each way out of a server: over one uplink in 4 s all of it, over two ports half of each, and over the one link of a
-// shared level all of it.
+// TestLoadsByHand checks what transfers take of the network's ports, by hand. A message of 20 bytes at 10 B/s takes all
+// of its two ports for 2 s; if it takes 4 s for another reason, half of them. An all-reduce of 40 bytes between two
+// servers moves 40 bytes each way out of a server: over one uplink in 4 s all of it, over two ports half of each, and
+// over the one link of a shared level all of it.
 func TestLoadsByHand(t *testing.T) {
 	port := func(number int, back bool) Port { return Port{Level: 1, Number: number, Back: back} }
 	for _, of := range []struct {
@@ -56,7 +56,7 @@ func TestLoadsByHand(t *testing.T) {
 		}
 		same(t, of.between+", inside a server", c.SumLoads([]int{0, 1}, 40, AllReduce, 4), nil)
 	}
-	// A gather moves half as much. One device of each server has one port, also if there are two.
+	// A gather moves half as much. One device of each server uses only its own port.
 	c := pairOfServers(t, "contention: true")
 	same(t, "a gather of two", c.SumLoads([]int{1, 3}, 40, Gather, 4), []Load{{port(1, false), 0.5}, {port(1, true), 0.5},
 		{port(3, false), 0.5}, {port(3, true), 0.5}})
@@ -73,7 +73,7 @@ func same(t *testing.T, what string, got, want []Load) {
 	}
 }
 
-// Inner uplinks that a message passes are ports too, if their level has contention.
+// TestLoadsOfInnerUplinks: inner uplinks that a message passes are ports too, if their level has contention.
 func TestLoadsOfInnerUplinks(t *testing.T) {
 	c := pairOfServers(t, "contention: true, uplinks: true")
 	c.Levels = append(c.Levels, Level{Name: "hall", Size: 2, BandwidthBytesPerSecond: 10, FullDuplex: true})
@@ -84,7 +84,8 @@ func TestLoadsOfInnerUplinks(t *testing.T) {
 		{port(2, false), 1}, {port(2, true), 1}})
 }
 
-// The key is written as it was read, and refused where memory is handed over, which uses no port.
+// TestContentionInFiles: the key contention is written as it was read. It is refused beside one_memory, because memory
+// that is handed over uses no port.
 func TestContentionInFiles(t *testing.T) {
 	c := pairOfServers(t, "contention: true")
 	if !c.Contends() || c.Levels[0].Contention || !c.Levels[1].Contention || pairOfServers(t, "rails: 2").Contends() {
@@ -105,10 +106,10 @@ func TestContentionInFiles(t *testing.T) {
 	}
 }
 
-// Collectives over one link for all and over half duplex links, by hand. An all-reduce of 80 bytes among n members
-// has each send 2 (n-1)/n of them. Over one link of 10 B/s, four members send 4 x 120 bytes. A half duplex uplink
-// carries the 80 bytes that one of two servers sends and the 80 that it receives; so does the only link of a pair. In
-// a ring of four each pair's link is used in one direction.
+// TestCollectivesOfSharedAndHalfDuplexLinks times collectives over one link for all and over half duplex links, by
+// hand. An all-reduce of 80 bytes among n members has each send 2 (n-1)/n of them. Over one link of 10 B/s, four
+// members send 4 x 120 bytes. A half duplex uplink carries the 80 bytes that one of two servers sends and the 80 that
+// it receives; so does the only link of a pair. In a ring of four each pair's link is used in one direction.
 func TestCollectivesOfSharedAndHalfDuplexLinks(t *testing.T) {
 	level := func(size int, change func(l *Level)) Level {
 		l := Level{Name: "net", Size: size, BandwidthBytesPerSecond: 10, FullDuplex: true}

@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/cluster"
 )
 
-// A preset is the cluster of a paper or of a cloud provider. A suffix after a colon changes its size.
+// A preset is the cluster of a paper or of a cloud provider, or a machine that one can buy. A suffix after a colon
+// changes its size.
 func ExamplePreset() {
 	c, err := cluster.Preset("dapple-a:2x4")
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 
 const level = "\ndevice: d\nlevels: [{name: n, size: 2, bandwidth: 1GB/s}]\n"
 
-// TestKernelsAreReadAndWritten: a device type with every key set is the same after it is written and read.
+// TestKernelsAreReadAndWritten: a device type with kernels and a tensor-parallel group is the same after it is written
+// and read.
 func TestKernelsAreReadAndWritten(t *testing.T) {
 	text := `name: c
 device_types:

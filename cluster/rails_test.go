@@ -85,8 +85,8 @@ func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	}
 }
 
-// TestGroupsAndFilesKeepRails: groups of four devices send over their four ports at once. A grouped cluster is the same
-// after it is written and read.
+// TestGroupsAndFilesKeepRails: groups of four devices send over their four ports at once. Rails are written to files,
+// and impossible ones are refused.
 func TestGroupsAndFilesKeepRails(t *testing.T) {
 	c := hall(t, "oversubscription: 4")
 	k := c.DeviceTypes["d"]

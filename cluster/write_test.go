@@ -76,8 +76,8 @@ func TestMeasuredFiguresAreShort(t *testing.T) {
 	}
 }
 
-// TestHosts: a level of one group is left out, the workers of a process share its cores, and the processes of a host
-// share its network link.
+// TestHosts: a level of one group is left out unless it is the only one, the workers of a process share its cores, and
+// the processes of a host share its network link.
 func TestHosts(t *testing.T) {
 	h := func(hosts, processes, workers int) *Hosts {
 		h := &Hosts{Process: Link{1e-6, 1e10, 0}, Host: Link{1e-5, 1e9, 0}, Network: Link{1e-4, 1e8, 0},

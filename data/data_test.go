@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOrderIsAPermutation: every epoch visits every sample once, in another order than the epoch before.
+// TestOrderIsAPermutation: every epoch visits every sample once.
 func TestOrderIsAPermutation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 300).Draw(t, "n")

@@ -164,8 +164,7 @@ func TestInitialValuesDependOnTheirPlaceAlone(t *testing.T) {
 	}
 }
 
-// TestLayersRefuseOtherNumbersOfInputs: a layer that gets a wrong number of tensors returns an error, and does not use
-// the device.
+// TestLayersRefuseOtherNumbersOfInputs: a layer that gets no tensors returns an error, and does not use the device.
 func TestLayersRefuseOtherNumbersOfInputs(t *testing.T) {
 	m, err := model.Parse(strings.NewReader(every))
 	if err != nil {

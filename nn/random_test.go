@@ -52,7 +52,7 @@ func maskedBy(t *testing.T, p float64, change func(*nn.Context), first, rows int
 	return read(t, d, out[0].Tensor)
 }
 
-// TestAMaskOfNearlyAll: even with a probability close to 1, both outcomes occur.
+// TestAMaskOfNearlyAll: a probability close to 1 drops nearly all elements.
 func TestAMaskOfNearlyAll(t *testing.T) {
 	for _, p := range []float64{0.9999, 0.999999, math.Nextafter(1, 0)} {
 		kept := 0
@@ -80,8 +80,8 @@ func TestAMaskSlicedIsTheMask(t *testing.T) {
 	}
 }
 
-// TestMasksAreCounted: a mask's bits come from counters. A chain of SplitMix64's finalizer runs over the numbers of the
-// micro-batch, of the row, and of each group of four elements.
+// TestMasksAreCounted: a mask's bits come from counters. A chain of SplitMix64's finalizer runs over the seed, the
+// layer, the mask's site in it, the step, the micro-batch, the row, and the group of four elements.
 func TestMasksAreCounted(t *testing.T) {
 	mix := func(z uint64) uint64 {
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -11,8 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestSettingsAreReadByTheirTables: every planner accepts the default and the listed words of each of its settings. It
-// refuses other values. The error names the setting, the value and the values that are allowed.
+// TestSettingsAreReadByTheirTables: giving any setting its default changes nothing, for every planner and formula. The
+// value -1x is refused, with an error that names the setting and the value. Every setting belongs to some formula.
+// Unknown settings and formulas are refused.
 func TestSettingsAreReadByTheirTables(t *testing.T) {
 	p := &profile.Profile{Version: 1, Model: "m", Layers: []profile.Layer{
 		{Name: "a", From: []int{-1}, TiedTo: -1, ParameterBytes: 10}, {Name: "b", From: []int{0}, TiedTo: -1,
