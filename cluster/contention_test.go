@@ -60,7 +60,7 @@ func TestLoadsByHand(t *testing.T) {
 	c := pairOfServers(t, "contention: true")
 	same(t, "a gather of two", c.SumLoads([]int{1, 3}, 40, Gather, 4), []Load{{port(1, false), 0.5}, {port(1, true), 0.5},
 		{port(3, false), 0.5}, {port(3, true), 0.5}})
-	// Collectives reach more than a message does: so a message takes a part of what the device has.
+	// Collectives now reach a higher rate than a message does. So a message takes only a part of a port.
 	c.Levels[1].CollectiveBandwidthBytesPerSecond = 80 // of both devices' ports
 	same(t, "a message on a quarter of a port", c.MessageLoads(1, 2, 20, 2), []Load{{port(1, false), 0.25},
 		{port(2, true), 0.25}})

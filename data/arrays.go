@@ -180,7 +180,7 @@ func sizes(shape []int64) []int {
 	return out
 }
 
-// fits checks that an array can be read as its field: their shapes must be equal apart from sizes of 1, and floats are
+// fits checks that an array can be read as its field. Their shapes must be equal apart from sizes of 1, and floats are
 // read only as floats. An equal number of elements is not enough, because an image with channels last has as many
 // elements as one with channels first.
 func (c column) fits() error {

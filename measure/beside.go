@@ -20,10 +20,10 @@ type besides struct{ dispatch, send, receive []float64 }
 // workers, and then times profile passes over the same layers. It repeats both several times in turn, because a shared
 // machine may run at half its pace for a second.
 //
-// For a computation it counts the excess over the layers' times in passes. If the worker did not wait, it also counts
-// the time since the end of its previous instruction. A receive counts with its whole time, and with that time if the
-// worker did not wait. A send lasts from the end of the computation to the next instruction. The first stage's forwards
-// are left out: they copy the model inputs, whose time is part of the layers' costs.
+// For a computation it counts the excess over the layers' times in passes, and for a receive the whole time. If the
+// worker did not wait, it also counts the time since the end of its previous instruction. A send lasts from the end of
+// the computation to the next instruction. The first stage's forwards are left out: they copy the model inputs, whose
+// time is part of the layers' costs.
 func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	m, err := probeModel()
 	if err != nil {

@@ -74,7 +74,8 @@ func measured(t *testing.T, e engine.Engine, m *model.Model, classes int) *profi
 				c.ForwardPeakBytes < c.SavedBytes {
 				t.Errorf("%s: %+v", layer.Name, c)
 			}
-			// The backward of layers with weights is split. The input half of a first layer takes almost no time.
+			// Only layers with weights have a split backward. The halves' times are not compared with 0, because the
+			// input half of a first layer takes almost none.
 			if split := layer.ParameterBytes > 0; split != (c.BackwardInputS != nil && c.BackwardWeightS != nil) {
 				t.Errorf("%s splits: %v; its halves: %v and %v", layer.Name, split, c.BackwardInputS, c.BackwardWeightS)
 			}

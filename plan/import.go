@@ -12,8 +12,7 @@ import (
 )
 
 // The functions here that begin with Read read where other runtimes' stages begin. Each returns the first layers of
-// stages 1, 2, ..., as
-// --split and FromCuts take them. layers has the name of each layer of the model.
+// stages 1, 2, ..., as --split and FromCuts take them. layers has the name of each layer of the model.
 
 // maxLayoutStages limits the length of a layout with its repetitions written out, beyond twice the model's symbols.
 const maxLayoutStages = 1 << 16

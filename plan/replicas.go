@@ -149,8 +149,8 @@ func (p *Plan) checkReplicas() error {
 	return nil
 }
 
-// Sums refuses any setting of when to sum gradients except overlapped if gradients are sharded, because each backward
-// then scatters them.
+// Sums refuses any setting of when to sum gradients except overlapped if gradients are sharded. Each backward then
+// scatters them.
 func (s Shard) Sums(when Gradients) error {
 	if s.Gradients() && when != GradientsOverlapped {
 		return fmt.Errorf("%s for shard %s, whose replicas scatter gradients beside each backward: leave one of the two out",

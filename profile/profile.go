@@ -17,8 +17,8 @@ type Cost struct {
 	MicroBatch int    `json:"micro_batch"` // samples
 
 	ForwardS float64 `json:"forward_s"`
-	// BackwardS is the whole backward. BackwardInputS and BackwardWeightS are its halves, or null if the layer's
-	// backward cannot be split or they are unknown.
+	// BackwardS is the whole backward. BackwardInputS and BackwardWeightS are its halves, or null if they are unknown
+	// or the backward cannot be split.
 	BackwardS       float64  `json:"backward_s"`
 	BackwardInputS  *float64 `json:"backward_input_s"`
 	BackwardWeightS *float64 `json:"backward_weight_s"`

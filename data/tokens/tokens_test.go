@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTokensThatArePublished: the expected tokens of most texts are those of OpenAI's tiktoken, as its cookbook prints
+// TestTokensThatArePublished: the expected tokens of most texts are those of OpenAI's tiktoken. Its cookbook prints
 // them (How to count tokens with tiktoken). "Hello world" is the usual first example of GPT-2.
 func TestTokensThatArePublished(t *testing.T) {
 	for text, want := range map[string]map[string][]uint32{

@@ -54,7 +54,7 @@ func TestChainsSideBySide(t *testing.T) {
 }
 
 // TestChainsOfMixedDevices: with two fast and two slow devices, each chain has one of each type, in the same order.
-// With one device of one type and three of the other, three chains have one stage, on the three.
+// With one device of one type and three of the other, three chains of one stage each use the three.
 func TestChainsOfMixedDevices(t *testing.T) {
 	r := plantest.EvenChain(3, 4, 1e12)
 	r.Cluster.Levels[0].CollectiveBandwidthBytesPerSecond = 1e12

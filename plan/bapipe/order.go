@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// sizesOf returns the micro-batch sizes to try, ascending: the one that is fixed, or all divisors of the batch that the
-// profile has for every type in the cluster.
+// sizesOf returns the micro-batch sizes to try, ascending. If the request has one, it is the only one. Otherwise they
+// are the divisors of the batch that the profile has for every type in the cluster.
 func sizesOf(r plan.Request) ([]int, error) {
 	if m := r.MicroBatch; m > 0 {
 		if r.Batch%m != 0 {

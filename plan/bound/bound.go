@@ -121,11 +121,11 @@ func newBounder(p *profile.Profile, c *cluster.Cluster, kind Kind, m int, split 
 // at returns the layers' costs on each of r replicas on a device type.
 func (b *bounder) at(device string, r int) []profile.Cost { return b.costs[device][b.rows(r)] }
 
-// cheapest limits the sum of a layer's forward and backward to its time with recompute. This matters if recompute was
-// measured to be faster, as when a forward that keeps nothing finds its memory in the caches. Bounds use only such
-// sums, not their parts. With split backwards, the sum has only the first half of the backward. The two halves together
-// count as a whole backward or as the measured halves, whichever takes less. On a board, a forward and a backward
-// together count at most their time side by side.
+// cheapest limits the sum of a layer's forward and backward to its time with recompute. It limits the sum of the
+// forward and the backward's first half in the same way. This matters if recompute was measured to be faster, as when a
+// forward that keeps nothing finds its memory in the caches. Bounds use only such sums, not their parts. With split
+// backwards, the two halves together count as a whole backward or as the measured halves, whichever takes less. On a
+// board, a forward and a backward together count at most their time side by side.
 func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	out := slices.Clone(costs)
 	for k := range out {

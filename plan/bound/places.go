@@ -25,7 +25,7 @@ type move struct {
 	way         way
 	away        int  // for a spread stage: its devices outside the group of the local stage before it
 	elsewhere   bool // in another group than the path was in last
-	others      int  // for a local stage after a spread one: its group's devices that are free before it, at least
+	others      int  // for a local stage after a spread one: least number of its group's devices free before it
 }
 
 // way says how a micro-batch reaches a stage from the one before; 0 means within its group, or unknown.

@@ -103,7 +103,7 @@ func (b *bounds) row(starts []int, i int, out *rests) {
 		low, high = G, G
 	}
 	unit := b.steps[0]
-	low += ((G-low)%unit + unit) % unit // the numbers of remaining devices are G less whole units
+	low += ((G-low)%unit + unit) % unit // the number of remaining devices is always G minus a multiple of unit
 	most := float64(b.steps[len(b.steps)-1])
 	for j := i + 1; j < len(starts) && (b.fastest[from]-b.fastest[starts[j]])/most <= b.rate; j++ {
 		behind := out.of[j*(G+1):]

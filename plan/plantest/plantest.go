@@ -65,8 +65,8 @@ func Chain(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// ChainCase returns a random chain of layers on a random cluster of two levels (either may have size 1), with one or
-// two device types. It also returns the batch and the micro-batch.
+// ChainCase returns a random chain of layers on a random cluster. The cluster has two levels (either may have size 1)
+// and one or two device types. It also returns the batch and the micro-batch.
 func ChainCase(r *rand.Rand) (*profile.Profile, *cluster.Cluster, int, int) {
 	p := &profile.Profile{Model: "chain", OptimizerStates: r.IntN(3)}
 	mb := []int{8, 16}[r.IntN(2)]

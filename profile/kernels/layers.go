@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// unaligned is the fraction of its rate that a product of n x k by k x m in 16 bits reaches if k or m is not a multiple
+// unaligned is the fraction of its rate that a product in 16 bits reaches if a side of its second matrix is no multiple
 // of 8. Tensor cores load 8 numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). The
 // head is a third of GPT-2's work. Padding the vocabulary from 50257 to 50304 makes training about a quarter faster
 // (Karpathy, nanoGPT, 2023).

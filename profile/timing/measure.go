@@ -42,7 +42,7 @@ type sitting struct {
 	sizes  []int           // sizes that are visited in each round, ascending
 	passes int             // of each size, over all rounds; 0 means that the crew chooses
 	rounds int             // most rounds
-	later  map[int]float64 // seconds of the last visit after the first
+	later  map[int]float64 // by size: seconds of the last visit after the first
 	priorS float64         // first estimate of a pass over one sample, in seconds
 	kept   time.Time
 }
