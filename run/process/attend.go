@@ -88,8 +88,8 @@ type Belongings struct {
 	Err      error // error while leaving
 }
 
-// Attend opens the workers, follows the leader until it says Leave, and frees everything. Anything in flight is freed
-// before a device closes. When ctx ends, Attend asks the leader to stop the run.
+// Attend opens the workers, follows the leader until it says Leave or is lost, and frees everything. Anything in flight
+// is freed before a device closes. When ctx ends, Attend asks the leader to stop the run.
 //
 // After another process is lost, a process that does not lead waits at most HurryAfter for its devices to free what
 // they hold. In the leading process the caller of Attend decides how long to wait.
@@ -123,8 +123,8 @@ func (x *Process) Attend(ctx context.Context) Belongings {
 	return left
 }
 
-// attendance is the state of Attend. release is closed when nothing is in flight; only then do workers free their
-// tensors.
+// attendance is the state of Attend. release is closed when nothing is in flight; only then do workers free the tensors
+// that they still hold.
 type attendance struct {
 	x       *Process
 	herald  sync.WaitGroup
@@ -132,7 +132,7 @@ type attendance struct {
 	release chan struct{}
 }
 
-// HurryAfter is how long a process may take to leave after another process is lost.
+// HurryAfter is how long a process that does not lead may take to leave after another process is lost.
 const HurryAfter = 2 * time.Second
 
 // await waits for the belongings of the process. in is false if that takes too long.
@@ -157,7 +157,7 @@ func (a *attendance) await() (left Belongings, in bool) {
 	}
 }
 
-// depart waits until nothing is in flight, and frees everything.
+// depart waits until nothing is in flight, frees everything, and returns the belongings of the process.
 func (a *attendance) depart() Belongings {
 	x := a.x
 	for _, w := range x.crew.mine {
@@ -219,7 +219,8 @@ func (x *Process) Held() string {
 	return strings.Join(all, ", ")
 }
 
-// open starts the workers. Once all of them have opened their devices it reports that the process is ready.
+// open starts the workers. Once all of them have opened their devices and made their stages, it reports that the
+// process is ready.
 func (a *attendance) open() {
 	x := a.x
 	opened := make(chan error, len(x.crew.mine))
@@ -242,7 +243,7 @@ func (a *attendance) open() {
 	x.say(control.Ready{})
 }
 
-// say sends a message to the leader. The caller holds mu.
+// say sends a message to the leader, unless it is not needed any more. The caller holds mu.
 func (x *Process) say(body control.Body) {
 	m, useful := x.leader.follower.Say(body)
 	if !useful {
@@ -261,7 +262,7 @@ func (x *Process) part() {
 	x.leaving.gone.Do(func() { close(x.leaving.leave) })
 }
 
-// told is called with every message of the leader, in order.
+// told is called with every message of the leader, in order, and at the end with the error that broke the Link.
 func (x *Process) told(m control.Message, broken error) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()
@@ -333,7 +334,7 @@ func (x *Process) obey(body control.Body) error {
 	return nil
 }
 
-// end tells the leader that all lists have ended. It also sends the results of an evaluation or a checkpoint, if
+// end tells the leader that all lists have ended. Before that it sends the results of an evaluation or a checkpoint, if
 // there are any. The caller holds mu.
 func (x *Process) end() {
 	x.now.ended = true

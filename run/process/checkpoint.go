@@ -115,13 +115,14 @@ func (x *Process) carryOut(order control.Body) {
 	}))
 }
 
-// saving is this process's part of the run's checkpoints. Of the processes that share a folder, at most one keeps it.
+// saving is this process's part of the run's checkpoints. Among the processes that share a folder, only one commits and
+// prunes checkpoints there.
 type saving struct {
 	job       *Job
 	dir       string   // for the files of the current checkpoint
 	run       uint64   // the run whose drafts stages write while the program trains; 0 if none
-	keeps     bool     // this process is the first of those that share its checkpoint folder
-	continued bool     // it has taken over the checkpoints of the run before
+	keeps     bool     // this process commits and prunes: it is the first of those that share its folder
+	continued bool     // the folder was prepared (continueIn)
 	abandoned []string // drafts to remove at the end
 }
 
@@ -167,7 +168,7 @@ func (v *saving) carryOut(order control.Body) (control.Done, error) {
 			return control.Done{}, nil
 		}
 		_, err := s.Commit(order.Draft, []byte(order.Manifest))
-		if err == nil || order.Others || !s.Drafted(order.Draft) { // the checkpoint is complete
+		if err == nil || order.Others || !s.Drafted(order.Draft) { // the checkpoint is complete in the leader's folder
 			return control.Done{}, err
 		}
 		refused := v.job.FailedOf(fmt.Errorf("run: %w", err))

@@ -27,9 +27,9 @@ func buffersOf(l *lent) []wire.Buffer {
 // given holds, by stage, what each stage contributed to a collective between stages.
 type given map[int32][]wire.Buffer
 
-// exchange sends parts to the members of a collective on other stages, and returns what each of those stages sent.
-// All replicas of a stage have the same parts, so only one of them sends to each member (see speaker). Before
-// anything is sent, a slot is posted for each message to receive.
+// exchange sends parts to the members of a collective on other stages. It returns what each of those stages sent, and
+// this stage's own parts. All replicas of a stage have the same parts, so only one of them sends to each member (see
+// speaker). Before anything is sent, a slot is posted for each message to receive.
 func (h *holding) exchange(ctx context.Context, in schedule.Instruction, parts []wire.Buffer) (given, error) {
 	w := h.w
 	members, ranks := w.x.now.program.Group(in)
@@ -170,8 +170,8 @@ func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	return nil
 }
 
-// norm sends the sums of squares of the final gradients to all stages. From these sums each stage computes the factor
-// for its own gradients.
+// norm sends the sums of squares of the final gradients to all stages. From these sums each stage computes the clipping
+// factor for its own gradients.
 func (h *holding) norm(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {

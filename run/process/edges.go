@@ -18,8 +18,9 @@ func groupOf(in schedule.Instruction) uint64 {
 	return uint64(in.Kind)<<48 | uint64(uint16(in.Pipeline))<<32 | uint64(uint32(in.Stage))
 }
 
-// sumLanes is how many buckets of one all-reduce are in flight at once if they travel as bytes. The terms of the
-// next bucket are sent while the sums of one come back. Where memory changes hands there is no such delay.
+// sumLanes is how many buckets of one all-reduce are in flight at once if edges have slots, as they do where messages
+// travel as bytes. The terms of the next bucket are sent while the sums of one come back. Where memory changes hands
+// there is no such delay.
 const sumLanes = 2
 
 // lanes returns how many buckets of one all-reduce are in flight at once; limited says whether edges have slots.
@@ -42,8 +43,8 @@ func pairName(from schedule.Instruction, worker int, to schedule.Instruction, ot
 }
 
 // speaker returns the replica of a stage that sends the value that the replicas share to a member of another stage. It
-// is the replica with the member's number, modulo the number of replicas, so that each sends equally often. Replicas of
-// the same number often share a worker, so this avoids messages between hosts.
+// is the replica with the member's number, modulo the number of replicas, so that the sends are distributed evenly.
+// Replicas of the same number often share a worker, so this avoids messages between hosts.
 func speaker(p *schedule.Program, from, to schedule.Instruction) int16 {
 	return to.Replica % int16(len(p.Placement[from.Pipeline][from.Stage]))
 }
@@ -242,7 +243,8 @@ func (e *ends) credits(of wire.Edge, slots int) {
 	}
 }
 
-// guarded calls tell, which reports something to the gate, on a goroutine of the wire. A panic in it ends the run.
+// guarded calls tell, which reports something to the gate, with mu held. It does not call it once the process has
+// failed. It is called on goroutines of the wire. A panic in tell ends the run.
 func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()
@@ -257,8 +259,8 @@ func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	}
 }
 
-// arrived reports that a message is there for a worker. From now on its memory counts as the worker's. Size, time
-// and instruction come from the message itself, because nothing else is known of its sender.
+// arrived reports that a message is there for a worker. From now on its memory counts as the worker's. The instruction
+// comes from the message itself, because nothing else is known of its sender.
 func (e *ends) arrived(to int, a wire.Arrival) {
 	x := e.x
 	in := schedule.Key(a.Key).Instruction()

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// execute carries out an instruction, or starts the part that runs beside the worker. It returns the bytes that it
-// moved. The worker does not hold mu.
+// execute carries out an instruction, or starts the part that runs beside the worker. It returns the bytes that a
+// transfer moved, and 0 for other instructions. The worker does not hold mu.
 func (w *worker) execute(in schedule.Instruction) (int64, error) {
 	if in.Kind == schedule.DR {
 		return 0, nil
@@ -147,7 +147,7 @@ func (h *holding) backward(in schedule.Instruction) error {
 	if in.Kind == schedule.B {
 		w.open--
 	}
-	if w.x.now.program.Settled(in) { // the part of the step that is now complete includes its loss
+	if w.x.now.program.Settled(in) { // under asp, a trainer's part of the step, with its loss, is now complete
 		if err := h.losses.read(in); err != nil {
 			return err
 		}
@@ -178,8 +178,8 @@ func (h *holding) dropped(version int) error {
 	return h.stage.Drop(version)
 }
 
-// use returns the version of the weights that the next computation reads or makes. frees is the version that it
-// frees, -1 for none.
+// use returns the version of the weights that instruction in reads or makes. frees is the version that it frees, -1 for
+// none.
 func (h *holding) use(in schedule.Instruction) (version, frees int) {
 	if h.w.agenda.uses == nil {
 		return h.stage.Versions.Newest(), -1

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// ErrNotFinite matches every error about a number that is not finite: a loss, a gradient norm, or weights about to
-// be saved. The run's settings should be changed; the earlier checkpoints remain.
+// ErrNotFinite matches every error about a number that is not finite: a loss, a gradient norm, or weights about to be
+// saved. The run's settings or its data should be changed; the earlier checkpoints remain.
 var ErrNotFinite = errors.New("run: not finite")
 
 // LossError reports a loss that is not finite. It matches ErrNotFinite.

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Job describes a run for its processes. All get the same Job, except for the World, which says which process this
-// is.
+// Job describes a run for its processes. All get the same Job, except for the World, the Carriers, and the checkpoints
+// on the process's own disks (From, Store).
 type Job struct {
 	Engine    engine.Engine
 	Model     *model.Model
@@ -31,7 +31,7 @@ type Job struct {
 	Keep      Keep
 	From      *checkpoint.Checkpoint           // nil means from the start
 	Store     *checkpoint.Store                // this process's checkpoint folder; nil means that nothing is saved
-	Claim     func(arrange func() error) error // prepares a folder that is not the leader's; may be nil
+	Claim     func(arrange func() error) error // asks for a folder that is not the leader's, calls arrange; may be nil
 	Class     func(error) string               // names the kind of an error for others; may be nil
 	World     *World
 	Carriers  func(workers int) ([]wire.Carrier, error)
@@ -69,7 +69,7 @@ type Devices struct {
 
 // Sums says how replicas sum gradients.
 type Sums struct {
-	BucketBytes int64 // least number of bytes per sum
+	BucketBytes int64 // least number of bytes per sum, except for the last sum
 	Meet        Meet  // joins another library's groups; nil means millrace's own sums, in rank order
 }
 

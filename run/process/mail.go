@@ -25,7 +25,8 @@ type incoming struct {
 	from int
 }
 
-// expects records the messages that the next receive takes. The caller holds the process's mu.
+// expects records the messages that the next receive takes, and whether it discards them. The caller holds the
+// process's mu.
 func (m *mailbox) expects(l *machine.Local) {
 	m.dropping, m.messages = l.Dropping(), m.messages[:0]
 	l.Messages(func(sent schedule.Instruction, from int) bool {
@@ -58,7 +59,8 @@ func (m *mailbox) drop() error {
 	return nil
 }
 
-// buffer packs a tensor for another worker. The buffer owns the tensor from then on.
+// buffer packs a tensor for another worker: the tensor itself if memory can change hands, otherwise a copy in host
+// memory. The buffer then owns the tensor or its copy.
 func (m *mailbox) buffer(v int, t engine.Tensor, to int) (wire.Buffer, error) {
 	b := wire.Buffer{Value: uint32(v), DType: wireType(t.DType()), Shape: t.Shape()}
 	if m.port.HandsOver(to) {
@@ -108,7 +110,7 @@ func (m *mailbox) post(in schedule.Instruction, to int, buffers []wire.Buffer, d
 		func(err error) { d.sent(size, err) })
 }
 
-// delivery is a send in progress. It has several messages if the other side has replicas.
+// delivery is a send in progress. It has one message for each receiver.
 type delivery struct {
 	w    *worker
 	in   schedule.Instruction
@@ -116,7 +118,7 @@ type delivery struct {
 	left int // messages that are not complete
 }
 
-// sent records that a message is complete. The send is complete when all of its messages are.
+// sent records that a message is complete, or has failed. The send is complete when all of its messages are.
 func (d *delivery) sent(size int64, err error) {
 	x := d.w.x
 	if err != nil {

@@ -77,11 +77,11 @@ func (s *summers) close() (err error) {
 	return err
 }
 
-// pieceBytes is how many bytes are summed in one call. A long sum over a slow link shows its progress after each
+// pieceBytes is the most bytes that are summed in one call. A long sum over a slow link shows its progress after each
 // piece.
 const pieceBytes = 8 << 20
 
-// sum sums vectors in pieces. Successive vectors of one type share a piece.
+// sum sums vectors in pieces. Successive vectors of one type may share a piece.
 func (s *summers) sum(ctx context.Context, group *collective.Group, vectors []wire.Buffer) error {
 	one, err := s.of(ctx, group)
 	for _, p := range piecesOf(vectors, pieceBytes) {

@@ -42,7 +42,7 @@ func (h *holding) pipelines() []*holding {
 	return all
 }
 
-// measureApart records the distance of this reference from the average of its pipelines.
+// measureApart records the distance of this reference from the average of its pipelines, if it is the largest so far.
 func (h *holding) measureApart() error {
 	apart, err := h.updates.by.Apart()
 	if err != nil {
@@ -55,8 +55,8 @@ func (h *holding) measureApart() error {
 	return nil
 }
 
-// tensorName returns the name of a pipeline's tensor in a checkpoint. With a single model, and for the reference, it
-// is the tensor's own name. A program that reads one model thus gets the reference.
+// tensorName returns the name of a pipeline's tensor in a checkpoint. With a single model, and for the reference or the
+// server, it is the tensor's own name. A program that reads one model thus gets the reference.
 func (j *Job) tensorName(pipeline int16, name string) string {
 	if pipeline == j.shown() {
 		return name

@@ -33,14 +33,14 @@ type Gate interface {
 // Process is one process's part of a run. It reports events to the leader and carries out the leader's messages. mu
 // guards all fields below it, except where the comment of a part says otherwise.
 type Process struct {
-	ctx     context.Context // ends with the first failure
+	ctx     context.Context // ends with the first failure, or when all workers have ended
 	cancel  context.CancelFunc
 	job     *Job
 	place   *place.Place
 	leader  leader
 	ends    ends
 	summers summers        // of another library, if the job uses one
-	beside  sync.WaitGroup // collectives in flight
+	beside  sync.WaitGroup // goroutines beside the workers, such as collectives in flight
 
 	mu       sync.Mutex
 	crew     crew
@@ -62,7 +62,7 @@ type leader struct {
 type failure struct {
 	err    error
 	worker int          // the worker that it belongs to
-	due    *control.Due // set if a process is lost
+	due    *control.Due // may be set if a process is lost
 	cut    bool         // it came before the first program, or before the end of one
 }
 
@@ -127,8 +127,8 @@ func (c *crew) wakeAll() {
 	}
 }
 
-// look wakes those of the workers that may start now, and records for the others why they may not. A worker that has
-// got a core is bound to its processor before it wakes there.
+// look wakes those of the sleeping workers that may start now, and records for the others why they may not. A worker
+// that has got a core is bound to its processor before it wakes there.
 func (c *crew) look(workers []int) {
 	for _, k := range workers {
 		w := c.workers[k]
@@ -145,7 +145,7 @@ func (c *crew) look(workers []int) {
 	}
 }
 
-// moves reports whether a worker has something in flight, or waits until the leader lets it continue.
+// moves reports whether a worker runs, has something in flight, or waits until the leader lets it continue.
 func (c *crew) moves() bool {
 	return slices.ContainsFunc(c.mine, func(w *worker) bool {
 		return w.progress.running || c.gate.Local(w.rank).Open() > 0 || w.progress.lacks.Lack == machine.Held
@@ -177,10 +177,10 @@ func (c *crew) dueOf(process int, now *underway) (longest *control.Due) {
 	return longest
 }
 
-// begin parses a Program, whose text is the same in every process, and starts every worker. The leader has checked
+// begin parses a Program, whose text is the same in every process, and starts every worker. Only the leader has checked
 // it, because a check takes time for all workers' lists. base is the step of the Program's first minibatch. slots is
-// how many messages may wait at the receiver of an edge; 0 means no bound. trains says whether its instructions
-// belong to steps.
+// how many messages may wait at the receiver of an edge; 0 means no bound. trains says whether its instructions belong
+// to steps.
 func (x *Process) begin(text string, base, slots int, trains bool) error {
 	p, err := schedule.ParseText(strings.NewReader(text))
 	if err != nil {

@@ -35,7 +35,7 @@ func begins(j *Job, p *schedule.Program, base, slots int, trains bool) underway 
 // runs reports whether there is a Program with a list that has not ended.
 func (u *underway) runs() bool { return u.program != nil && !u.ended }
 
-// absolute converts an instruction's ids to ids that count over the whole training.
+// absolute converts an instruction's ids to ids that count over the whole training, if the Program trains.
 func (u *underway) absolute(in schedule.Instruction) schedule.Instruction {
 	if !u.trains {
 		return in
@@ -67,7 +67,7 @@ func (u *underway) stands(in schedule.Instruction) bool {
 	return u.program.Settled(in) && (u.refused == nil || u.program.MinibatchOf(in) < u.limit-1)
 }
 
-// stopsAt makes the Program end after this number of minibatches. With an error forGood the run ends too.
+// stopsAt makes the Program end after this number of minibatches at the latest. With an error forGood the run ends too.
 func (u *underway) stopsAt(minibatches int, forGood error) {
 	u.limit = min(u.limit, minibatches)
 	if u.refused == nil {
@@ -109,8 +109,9 @@ func (u *underway) share(m stage.Micro) float64 {
 }
 
 // weight returns the factor of a micro-batch's mean loss before differentiation: its rows divided by those of its
-// minibatch. If an update covers several minibatches, each stage divides by their number itself (updating.stepOf).
-// The reason is that stages with other numbers of replicas may cover other minibatches with the same gradients.
+// minibatch. If an update covers several minibatches, each stage divides by their number itself (updating.stepOf). The
+// reason is that gradients flow from one stage to the next, and the updates of the two may cover other minibatches if
+// they have other numbers of replicas.
 func (u *underway) weight(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(u.job.Plan.Batch())
 }

@@ -24,9 +24,10 @@ type replicas struct {
 	reducing *reduction          // for the next update, once its last backward runs
 }
 
-// reduction is the all-reduce of one update's gradients on one replica. It begins in the backward that completes
-// these gradients. Each layer's gradients are summed over the replicas, in rank order, while the worker computes the
-// layers before it (PipeDream §4; usual in data-parallel training). All replicas take layers in the same order.
+// reduction is the all-reduce of one update's gradients on one replica. It begins in the backward that completes these
+// gradients, or with the AR on a replica without a micro-batch. Each layer's gradients are summed over the replicas
+// while the worker computes the layers before it (PipeDream §4; usual in data-parallel training). All replicas take
+// layers in the same order. The sum is in rank order unless another library computes it.
 type reduction struct {
 	begun   time.Time
 	buckets chan []*lent
@@ -37,8 +38,8 @@ type reduction struct {
 	done    chan error
 }
 
-// closings returns the backwards of a worker after which a stage's replicas sum their gradients. Each maps to the AR
-// instruction for it.
+// closings returns the last backward of a stage on a worker before each AR of the stage. It maps each of these
+// backwards to the AR.
 func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule.Instruction {
 	last := map[position]schedule.Instruction{}
 	out := map[schedule.Instruction]schedule.Instruction{}
@@ -157,8 +158,8 @@ func (r *replicas) reduce(ar schedule.Instruction) *reduction {
 	return d
 }
 
-// joins makes the replica a member of the groups that sum its gradients, one bucket after the other in turn. Groups
-// are made once for all Programs with the same placement of the stage.
+// joins makes the replica a member of the groups that sum its gradients, one bucket after the other in turn. Successive
+// Programs with the same placement of the stage use the same groups. Under asp there are none.
 func (r *replicas) joins(p *schedule.Program) error {
 	w, at := r.h.w, r.h.at
 	if int(at.pipeline) >= len(p.Placement) || p.Served() || w.job.Served() {
@@ -180,7 +181,7 @@ func (r *replicas) joins(p *schedule.Program) error {
 	return nil
 }
 
-// deal distributes the buckets over the lanes in turn, until the channel is closed.
+// deal distributes the buckets over the lanes in turn, until the channel is closed or ctx ends.
 func (r *reduction) deal(ctx context.Context, to []chan []*lent) error {
 	defer func() {
 		for _, lane := range to {
@@ -247,9 +248,9 @@ func (r *replicas) allReduce(in schedule.Instruction) error {
 	return nil
 }
 
-// lending holds vectors of a stage in host memory while millrace sums them beside the worker. The worker lends them.
-// The summing goroutine waits for the copies and reports when the sum is done. Then the worker copies the sums back
-// to the device, in the order of lending.
+// lending holds vectors of a stage in host memory while they are summed beside the worker. The worker lends them. The
+// summing goroutine waits for the copies and reports when the sum is done. Then the worker copies the sums back to the
+// device, in the order of lending.
 type lending struct {
 	w     *worker
 	under []*lent // being summed beside the worker, or summed but not copied back
@@ -264,7 +265,7 @@ func (a *lending) lend(at Wait, vectors []stage.Vector) (*lent, error) {
 	return l, err
 }
 
-// land copies back the vectors whose sums are done.
+// land copies back the vectors whose sums are done, in the order of lending, up to the first whose sum is not done.
 func (a *lending) land() error {
 	for len(a.under) > 0 && a.under[0].summed.Load() {
 		l := a.under[0]
@@ -297,7 +298,7 @@ type lent struct {
 	summed  atomic.Bool // the sum is done
 }
 
-// fetch copies vectors to host memory, after all work queued on the device. Readers must wait for the copies.
+// fetch begins to copy vectors to host memory, after all work queued on the device. Readers must wait for the copies.
 func (w *worker) fetch(at Wait, vectors []stage.Vector) (*lent, error) {
 	l := &lent{vectors: vectors, now: !w.job.waits(at)}
 	for _, v := range vectors {

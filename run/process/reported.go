@@ -38,8 +38,8 @@ func (a *losses) add(in schedule.Instruction, m stage.Micro, loss engine.Tensor)
 	a.unread = append(a.unread, unread{loss, w.x.now.program.MinibatchOf(in), m.Index, slice, w.x.now.share(m)})
 }
 
-// read reads the losses that an update, or a collective before it, depends on. It returns an error for a loss that
-// is not finite. It runs before their gradients are used here, and waits for the device.
+// read reads the losses that an update, a collective before it, or a trainer's backward (asp) depends on. It returns an
+// error for a loss that is not finite. It runs before their gradients are used here, and waits for the device.
 func (a *losses) read(in schedule.Instruction) error {
 	w := a.h.w
 	_, end := w.x.now.covers(in)
@@ -309,7 +309,8 @@ func (x *Process) standing(p record.Part) {
 	x.say(s)
 }
 
-// show sends the leader the record of a step, on its own goroutine so that no worker waits. The caller holds mu.
+// show sends the leader the record of a step, or none if it is not kept or too large. It does so on its own goroutine
+// so that no worker waits. The caller holds mu.
 func (x *Process) show(what control.Show) {
 	t := x.job.Timeline()
 	t.Events = []trace.Event{}

@@ -155,10 +155,9 @@ func (w *worker) rollback(minibatch int, forGood error) {
 	x.now.stopsAt(minibatch+1, forGood)
 }
 
-// aside holds a worker's references that are kept beside their pipelines, as the pipelines last saw them. The
-// references move on a thread beside the worker, with a device of its own. After each move there is a copy. The
-// pipelines' next update takes the newest copy and does not wait for another. The Gate counts which copy that is, and
-// the record keeps the number.
+// aside moves a worker's references that are kept beside their pipelines, on a thread beside the worker with a device
+// of its own. After each move there is a copy. The pipelines' next update takes the newest copy and does not wait for
+// another. The Gate counts which copy that is, and the record keeps the number.
 type aside struct {
 	w      *worker
 	thread *beside.Thread // nil until a reference moves

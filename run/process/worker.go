@@ -14,7 +14,7 @@ import (
 )
 
 // worker is one device and the stages on it. Its loop runs on a goroutine locked to its thread. Other goroutines call
-// only Room and Charge of the device.
+// only Room, Charge and Beside of the device.
 type worker struct {
 	rank   int
 	number int // index among the workers of this process
@@ -44,7 +44,7 @@ func newWorker(x *Process, rank, number int) *worker {
 	return w
 }
 
-// agenda holds what a worker still has to do in a Program.
+// agenda holds what a worker needs to know of a Program.
 type agenda struct {
 	fresh   bool                                          // nothing of the Program has been executed
 	uses    []schedule.Use                                // weight versions still to be used, in streams except asp
@@ -80,7 +80,7 @@ type progress struct {
 	done     time.Time     // when its device had done its last computation
 	lacks    machine.Need  // what it last waited for
 	complete bool          // its current instruction is complete, though the worker is still issuing it
-	late     chan struct{} // closed when the device has done the last execution that was waited for
+	late     chan struct{} // closed when the last execution given to later is done
 	memory   engine.Memory // after its last computation, and the most so far
 	most     int64         // the most bytes that it has held at once
 }
@@ -198,7 +198,8 @@ func (w *worker) try(in schedule.Instruction) (size int64, err error) {
 	return size, err
 }
 
-// await sleeps until the worker's next instruction may start, and starts it. It returns false when there is none.
+// await sleeps until the worker's next instruction may start, and starts it. It returns false when the process has
+// failed or its workers leave.
 func (w *worker) await() (schedule.Instruction, bool) {
 	x := w.x
 	x.mu.Lock()
@@ -228,7 +229,7 @@ func (w *worker) await() (schedule.Instruction, bool) {
 	}
 }
 
-// begin starts the first instruction of the list, which may start. The caller holds mu.
+// begin starts instruction in, which the gate lets start. The caller holds mu.
 func (w *worker) begin(in schedule.Instruction) {
 	w.sit()
 	if in.Kind.IsReceive() {
@@ -293,8 +294,8 @@ func (w *worker) prepare(p *schedule.Program) error {
 	return nil
 }
 
-// settle drops versions of the weights that a shortened Program has left, and sets the Updaters that the new one
-// needs.
+// settle drops versions of the weights that a shortened Program has left, and shows the pipelines the newest
+// references. It also sets the Updaters that a training Program needs.
 func (w *worker) settle() error {
 	w.agenda.fresh = false
 	for _, h := range w.held {
