@@ -25,7 +25,7 @@
 //
 // # Duties of a Device's caller
 //
-//  1. Open it on a goroutine locked to its thread, and call it only there, except Charge and Room.
+//  1. Open it on a goroutine locked to its thread, and call it only there, except Charge, Room and Beside.
 //  2. Begin a scope before making tensors and End it after them, innermost first; Free what was disowned.
 //  3. Record an Event after what another device or the host will read; Await or Wait for an Event of others.
 //  4. Write no tensor that one of its Hosts or a graph still reads.
@@ -35,9 +35,9 @@
 // # Threads
 //
 // A Device belongs to one goroutine that stays locked to its OS thread: autograd mode, thread counts and the last error
-// of a native library are thread-local. Every method of Device except Charge and Room must be called there. A Tensor
-// may be handed to another Device of the same Engine (see Device.Adopt). Its Shape, DType and Bytes may be read on any
-// goroutine.
+// of a native library are thread-local. Every method of Device except Charge, Room and Beside must be called there. A
+// Tensor may be handed to another Device of the same Engine (see Device.Adopt). Its Shape, DType and Bytes may be read
+// on any goroutine.
 package engine
 
 import "fmt"

@@ -22,8 +22,8 @@ type Advancing struct {
 	Plan  *plan.Plan
 	Model *model.Model
 	Clip  bool
-	Rule  family.AdvanceRule // "" means schedule.Graded
-	Every int                // steps with the same depths before they are judged; 0 means 8
+	Rule  family.AdvanceRule // "" means family.Graded
+	Every int                // steps with the same depths before they are judged, at least 2; 0 means 8
 	// Patience and MinGain are those of family.Advance. 0 means 2 advances and 1 % of a step, which is about the
 	// natural variation of step times.
 	Patience int

@@ -37,12 +37,13 @@ type Checkpointing struct {
 	// Checkpoints in the package comment.
 	ByStage bool
 	// Claim asks whether the run may use a checkpoint folder that is not the leader's; nil means that no question is
-	// asked. It is called in the first of the processes that have the folder, before anything there changes. It must
-	// call arrange, which sets aside the folder's earlier contents. An error of Claim ends the run.
+	// asked. It is called in the first of the processes that have the folder, before any checkpoint there changes. It
+	// must call arrange, which sets aside the folder's earlier contents. An error of Claim ends the run.
 	Claim func(arrange func() error) error
 }
 
-// Hooks are called during a run, one at a time, on a goroutine that no worker waits for.
+// Hooks are called during a run, one at a time, on a goroutine that no worker waits for. OnPart, WantsTrace and OnTaken
+// are called elsewhere.
 type Hooks struct {
 	OnStep       func(StepReport)
 	OnEvaluation func(trace.Evaluation)
@@ -55,15 +56,15 @@ type Hooks struct {
 	// for it.
 	OnPart func(step int)
 	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being one.
-	// It is called once if all workers are slower than their profiles by the same factor.
+	// It is called once if so many workers are slower than their profiles that the whole machine is (pace.All).
 	OnPace func(Pace)
 	// OnLate is called when a step takes far longer than earlier steps. It is called again each time the step's
 	// duration has doubled since the last call. late is how long the step has taken, usual is how long earlier steps
 	// took, and chain is as in OnQuiet.
 	OnLate func(late, usual time.Duration, chain []string)
-	// WantsTrace is called for each complete step and must return at once. If it returns true, OnTrace is called with
-	// the Timeline of that step, unless the record is already gone or too long. If one of the two is nil, neither is
-	// called.
+	// WantsTrace is called for each complete step and must return at once. It is not called while an earlier trace is
+	// being collected. If it returns true, OnTrace is called with the Timeline of that step, unless the record is
+	// already gone or too long. If one of the two is nil, neither is called.
 	WantsTrace func(step int) bool
 	OnTrace    func(*trace.Timeline)
 	// OnTaken is called before the first step if another run has bound its workers to this processor. This run's
@@ -76,7 +77,7 @@ type StepReport struct {
 	Step             int
 	Loss             float64 // mean over the step's batch
 	Rate             float64 // learning rate of the step's update
-	Seconds          float64 // from the step's first forward to its last update
+	Seconds          float64 // duration of the step, without its overlap with the step before
 	SamplesPerSecond float64
 	Bubble           float64 // 1 - sum(busy) / (workers x step)
 	BusySeconds      float64 // compute time, summed over workers
@@ -136,8 +137,8 @@ type Wire struct {
 	// Carriers makes the carriers of messages between workers; nil means wire.InProcess. The run closes them.
 	Carriers func(workers int) ([]wire.Carrier, error)
 	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means as many
-	// as the Program can have there in any timing (check.InFlight). A Program that would block with this number is
-	// refused.
+	// as the Program can have there in any timing (check.InFlight), and no bound where memory changes hands. A Program
+	// that would block with this number is refused.
 	Slots int
 	// BucketBytes is the least number of gradient bytes that replicas sum at once; 0 means the plan's, or
 	// schedule.BucketBytes.
@@ -219,7 +220,7 @@ type Result struct {
 	Steps       int     // steps done, including those before a resumed checkpoint
 	Loss        float64 // of the last step of this run
 	Stopped     bool    // the context ended the run before Steps; it saved a checkpoint if it has a folder
-	Checkpoint  string  // directory of the last checkpoint written; empty if none
+	Checkpoint  string  // of the last checkpoint written, or resumed from if nothing was left to train; may be empty
 	Leaked      int     // handles still open when the devices were closed; anything but 0 is a bug of millrace
 	PeakBytes   []int64 // by worker, from the device's allocator
 	BubbleMean  float64 // over all steps of this run

@@ -49,8 +49,9 @@
 // version a minibatch reads and which gradients an update takes. Work on the next epoch is not in any weight yet.
 //
 // This has limits. An epoch ends where every stage updates, after whole groups of replicas. Only streams can save like
-// this, because in other Programs nothing is in flight after a step. And no layer may have running statistics, which
-// change with forwards. A save changes no bit of the run itself.
+// this, because in other Programs nothing is in flight after a step. Pipelines with a reference and runs under asp
+// cannot. And no layer may have running statistics, which change with forwards. A save changes no bit of the run
+// itself.
 //
 // A stage writes its file into the epoch's draft and reports it (control.Saved with its steps). It waits for no other
 // stage, but its device waits for the disk. The leader seals an epoch once all stages have written it and the losses of
@@ -77,8 +78,9 @@
 //
 // # Ends
 //
-// A run always ends. The first error stops every process. A panic in a worker becomes an error with its stack. When no
-// worker can continue, or nothing has happened for a set time, the error says which worker waits for what.
+// Every run ends, unless a device hangs while it computes (see below). The first error stops every process. A panic in
+// a worker becomes an error with its stack. When no worker can continue, or nothing has happened for a set time, the
+// error says which worker waits for what.
 //
 // A process counts as lost in each of these cases. Its Link ends or is silent (package control). A connection to one of
 // its workers ends, or a connection to read its files. It does not answer or leave within Config.Watch.StallAfter.

@@ -120,7 +120,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 			l.peers.clocks[from].Read(control.Reading{AskedS: l.peers.sinceS(l.peers.asked[from]), AtS: body.AtS,
 				HeardS: l.peers.sinceS(at)})
 		}
-		if body.Stuck || !l.state.Asked() { // the last process that was asked
+		if body.Stuck || !l.state.Asked() { // every process that was asked has answered
 			l.judge()
 			l.tellLate()
 		}
@@ -128,7 +128,7 @@ func (l *leader) hear(from int, m control.Message, at time.Time) error {
 		l.show(from, body)
 	}
 	if !under {
-		return nil // the process does not know yet that the run has failed
+		return nil // no Program runs, or the process does not know yet that the run has failed
 	}
 	switch body := m.Body.(type) {
 	case control.Step:
@@ -198,7 +198,7 @@ func (l *leader) finished(f control.Finished) {
 	l.hooks.add(func() { hook(report) })
 }
 
-// open waits until all processes are ready.
+// open waits until all processes are ready, and reads their clocks.
 func (l *leader) open() error {
 	for !l.state.Ready() {
 		l.await()

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// tidy finds out which processes share a folder of checkpoints. Then one process of each folder sets aside the
-// checkpoints of earlier runs and removes half-written ones.
+// tidy finds out which processes share a folder of checkpoints. Then one process of each folder removes half-written
+// checkpoints. In folders other than the leader's it first sets aside the checkpoints of earlier runs.
 func (l *leader) tidy() error {
 	if l.config.Checkpoint.Dir == "" {
 		return nil

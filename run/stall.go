@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// judge fails the run if no worker can continue.
+// judge fails the run if no worker can continue. Otherwise it reports it if nothing happens (tellQuiet).
 func (l *leader) judge() {
 	quietS, waits, stalled := l.state.Stalled(l.config.Watch.StallAfter.Seconds())
 	if !stalled {

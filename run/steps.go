@@ -123,8 +123,8 @@ func longest(p *schedule.Program, most int) int {
 	return max(1, most/unit) * unit
 }
 
-// leastRepeat is the number of steps of a Program when updates are often taken back. Each rollback skips the rest of
-// the Program, so it should be short. But each Program begins with an empty pipeline, so it should have more than
+// leastRepeat is the least number of steps of a Program if updates are often taken back. Each rollback skips the rest
+// of the Program, so it should be short. But each Program begins with an empty pipeline, so it should have more than
 // one step.
 const leastRepeat = 4
 
@@ -213,7 +213,7 @@ func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 // recorded returns the entries of Config.Train.Replay for the steps of a Program, counted from its first.
 func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
 	all := l.config.Train.Replay
-	first := 0 // the step of the first update; all later updates have greater ones
+	first := 0 // the smallest step in the record, which has all steps from there on
 	for i, a := range all {
 		if i == 0 || a.Step < first {
 			first = a.Step

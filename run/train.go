@@ -14,13 +14,13 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Train runs a training to its last step. When ctx ends, it finishes the current step, saves a checkpoint if there
-// is a folder for it, and returns with Stopped set and no error. After an error the Result still has the Timeline up
-// to it.
+// Train runs a training to its last step. When ctx ends, it finishes the steps that have begun, saves a checkpoint if
+// there is a folder for it, and returns with Stopped set and no error. After an error during the run the Result still
+// has the Timeline up to it.
 //
-// In a World of several processes each calls Train. The Result of process 0 is that of the run. In the other
-// processes the Result has only Stopped and what their own workers leave: Leaked, PeakBytes, Weights and their part
-// of the Timeline, on their own clock.
+// In a World of several processes each calls Train. The Result of process 0 is that of the run. In the other processes
+// the Result has only Stopped and what their own workers leave: Leaked, PeakBytes, Weights and their part of the
+// Timeline, on their own clock.
 func Train(ctx context.Context, c Config) (*Result, error) {
 	c, err := c.filled()
 	if err != nil {
@@ -77,7 +77,7 @@ func resultOf(b *process.Belongings) *Result {
 		Stopped: b.Stopped}
 }
 
-// lead runs the process that leads. It has workers too.
+// lead runs the process that leads, and its workers.
 func lead(ctx context.Context, c *Config, j *process.Job, on *place.Place) (*Result, error) {
 	own, its := control.Pair()
 	links := []control.Link{own}

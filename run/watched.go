@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// trace asks all processes for their record of a complete step, if WantsTrace asks for it.
+// trace asks all processes for their record of a complete step, if WantsTrace asks for it and no earlier answer is
+// missing.
 func (l *leader) trace(step int) {
 	h := &l.config.Hooks
 	if h.WantsTrace == nil || h.OnTrace == nil || l.state.Showing() || !h.WantsTrace(step) {
@@ -18,8 +19,8 @@ func (l *leader) trace(step int) {
 	l.tell(l.state.Show(control.Show{Step: step, Around: l.job.Timeline().Stream}))
 }
 
-// show takes a process's record of a step. After the last one it calls OnTrace, unless a process no longer has its
-// record.
+// show takes a process's record of a step. After the last one it calls OnTrace, unless a process has none that it can
+// send.
 func (l *leader) show(from int, s control.Shown) {
 	l.peers.shown[from] = s.Timeline
 	if l.state.Showing() {

@@ -353,7 +353,7 @@ func (d *Device) Memory() engine.Memory {
 // ResetPeak implements engine.Device.
 func (d *Device) ResetPeak() {
 	d.account.peak.Store(d.account.live.Load())
-	d.account.add(0) // raises the peak to what other workers have charged meanwhile
+	d.account.add(0) // raises the peak to what other goroutines have charged meanwhile
 }
 
 // Record implements engine.Stream.

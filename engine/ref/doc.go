@@ -2,9 +2,9 @@
 // missing.
 //
 // In and out: as in package engine. It has the operators of dense networks (linear, relu, tanh, gelu, layer_norm,
-// embedding, add, mul, cat, reshape, cross entropy), of recurrent ones (lstm), and the in-place operators of
-// optimizers. Bytes are counted as in engine/torch, by storage and owner. Refused: every other operator, by name, and
-// shapes that do not fit.
+// embedding, add, mul, cat, reshape, cross entropy), of recurrent ones (lstm), the in-place operators of optimizers,
+// and those that evaluations and the functions of package engine call. Bytes are counted as in engine/torch, by storage
+// and owner. Refused: every other operator, by name, and shapes that do not fit.
 //
 // It is slow and simple on purpose: all loops have a fixed order, so the same inputs give the same bits.
 //

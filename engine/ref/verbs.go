@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// The operators that functions of package engine call.
+// These operators are called by functions of package engine and by optimizers.
 func init() {
 	operators["aten::clone"] = func(c *call) []value {
 		x := c.tensor(0, false)

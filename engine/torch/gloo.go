@@ -31,7 +31,7 @@ type Gloo struct {
 	ended error
 }
 
-// CanGloo returns why the library has no Gloo, or nil if it has.
+// CanGloo returns why Gloo cannot be used here, or nil if it can.
 func (e *Engine) CanGloo() error {
 	if C.door_has_gloo() == 0 {
 		return errors.New("engine torch: this native library was built without Gloo, which it takes from a libtorch that " +

@@ -31,7 +31,7 @@ type Spread struct {
 
 // Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint some of whose
 // files are on no host, which a crash can leave. A checkpoint that has changed since it was written is not skipped: the
-// error is a DamagedError.
+// error is a DamagedError. The only exception is a checkpoint that another one of the same step has replaced.
 func Among(path string, others Others) (*Spread, error) {
 	surveys, err := others.Look()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Wherever a crash interrupted a commit, the newest checkpoint whose files all exist is read. Any host can read it,
-// even one without files.
+// Wherever a crash interrupted a commit, the newest checkpoint that has a manifest and all of its files is read. Any
+// host can read it, even one without files.
 func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		spread func(dirs []string)
@@ -68,7 +68,8 @@ func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 	}
 }
 
-// A file that has changed since it was written is reported with its host, unless another host has an undamaged copy.
+// A file that has changed since it was written is reported, unless another host has an undamaged copy. Of a damaged
+// manifest the host is named too.
 func TestDamageAmongHostsIsNamed(t *testing.T) {
 	h := &hosts{dirs: folders(t, 2)}
 	spread(t, h.dirs, 2, 0, 1)

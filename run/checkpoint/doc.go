@@ -7,8 +7,8 @@
 // refuses files, and manifests, that have changed since they were written. Nothing in a file is trusted before it is
 // checked.
 //
-// A manifest of version 1 can be read, but it has no checksum. Only its keys, its steps (against the directory's name),
-// its files (against their checksums) and the least number of samples are checked.
+// A manifest of version 1 can be read, but it has no checksum. So only impossible values are refused, changes of its
+// keys, of its steps (against the directory's name) and of its files (against their checksums), and too few samples.
 //
 // Several processes may write one checkpoint, to one folder or each to its own. Each writes the files of its stages
 // into a draft and waits until they are on disk. The manifest comes last. It lists all files with their checksums, and

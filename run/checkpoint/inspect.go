@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Seen describes a checkpoint in a folder, using only names and lengths of files.
+// Seen describes a checkpoint in a folder, using only its manifest and the names and lengths of its files.
 type Seen struct {
 	Path     string
 	Steps    int
@@ -115,7 +115,8 @@ func (m *Manifest) Hosts() []string {
 }
 
 // Verify reads every byte of a checkpoint and returns everything that is wrong with it; nil means nothing. It checks
-// checksums, headers, types and shapes. It also reports tensors that are missing, duplicate or not of the model.
+// checksums and headers, and reports duplicate tensors. If the manifest lists the model's parameters, it also reports
+// tensors that are missing, not of the model, or of another type or shape.
 func (s *Seen) Verify() []string {
 	if s.Manifest == nil {
 		return []string{s.Wrong}

@@ -53,8 +53,8 @@ func ofTraining(dir string, m *Manifest) ([]saved, error) {
 	}), err
 }
 
-// IsOfAnother reports whether the checkpoints of a directory belong to another training than m. A checkpoint with an
-// unreadable manifest may belong to the same one.
+// IsOfAnother reports whether a directory has checkpoints of other trainings than m, and none of m's. Checkpoints with
+// unreadable manifests do not count.
 func IsOfAnother(dir string, m *Manifest) (bool, error) {
 	all, err := list(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -152,7 +152,7 @@ func drop(path string) error {
 	return nil
 }
 
-// Remove removes all checkpoints of a directory, and the directory if nothing else is in it.
+// Remove removes all checkpoints and drafts of a directory, and the directory if nothing else is in it.
 func Remove(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -224,7 +224,8 @@ func SetAside(dir, to string, names []string) error {
 	return errors.Join(syncDir(to), syncDir(dir))
 }
 
-// ErrNone matches the errors of Open and Latest if there is no checkpoint, complete or damaged.
+// ErrNone matches the errors of Open, Inspect and Among if there is no checkpoint, complete or damaged. It also matches
+// that of Latest for an existing directory without one.
 var ErrNone = errors.New("checkpoint: none is there")
 
 // remedy says what to pass if there is no checkpoint.

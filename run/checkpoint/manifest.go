@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Version is the version of the manifest's JSON form. Version 1 has neither a checksum nor Asked, and can still be
-// read.
+// Version is the version of the manifest's JSON form. Version 1 has no checksum, no Asked and no Updates, and can still
+// be read.
 const (
 	Version = 2
 	bare    = 1
@@ -87,7 +87,7 @@ func (m *Manifest) UpdatesOf(layer string) int {
 type Asked struct {
 	Steps      int     `json:"steps"`                 // total number of steps
 	EvalEvery  int     `json:"eval_every,omitempty"`  // steps between evaluations, which drain a stream
-	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints, which drain a stream too
+	SaveEvery  int     `json:"save_every,omitempty"`  // steps between checkpoints
 	Keep       int     `json:"keep,omitempty"`        // checkpoints kept; 0 means all
 	RateScale  string  `json:"rate_scale,omitempty"`  // the rule that gave RateFactor
 	RateFactor float64 `json:"rate_factor,omitempty"` // factor of the rate; 0 means 1

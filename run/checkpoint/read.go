@@ -264,7 +264,8 @@ func (f *local) Close() (err error) {
 	return err
 }
 
-// check compares the whole file with its checksum, once. If the context ends first, it returns the context's error.
+// check compares the whole file with its checksum, once; a file that could not be read is tried again. If the context
+// ends first, it returns the context's error.
 func (f *local) check(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -330,7 +331,7 @@ func (c *Checkpoint) Names() []string {
 	return names
 }
 
-// Tensor reads one tensor, or its rows, from whichever files have it.
+// Tensor reads one tensor, from whichever files have it or its rows.
 func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	dtype, shape, in, err := c.described(name)
 	if err != nil {
@@ -364,7 +365,8 @@ func (c *Checkpoint) Close() (err error) {
 	return err
 }
 
-// Interrupt ends connections to other processes and all reads of tensors.
+// Interrupt ends connections to other processes and comparisons with checksums. Tensors that need one of these cannot
+// be read after it.
 func (c *Checkpoint) Interrupt() { c.cancel(errEnded) }
 
 var errEnded = errors.New("nobody wants it any more")

@@ -33,7 +33,8 @@ func (m *Manifest) rowNames() rowNames {
 
 var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
 
-// of returns the parameter, and which of its rows, a file's tensor is. param is nil for any other tensor.
+// of returns which rows of which parameter a file's tensor is, and the name of the whole tensor. If it is not rows of a
+// parameter, param is nil and whole is its own name.
 func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
 	prefix := ofPipeline.FindString(name)
 	own, state, kept := strings.Cut(name[len(prefix):], "#")
@@ -87,8 +88,8 @@ func (p *Parameter) missing(in []section) string {
 	return fmt.Sprintf("rows from %d on are in no file; the model has %v", next, p.Shape)
 }
 
-// join combines the rows in read into whole parameters. It returns which rows are duplicate and, if all files were
-// read, which are missing.
+// join combines the rows in read into whole parameters. It returns which rows are duplicate or do not fit and, if all
+// files were read, which are missing.
 func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
 	found, of := map[string][]section{}, map[string]*Parameter{}
 	for _, name := range slices.Sorted(maps.Keys(read)) {

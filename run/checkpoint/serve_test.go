@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// shelf returns the Shelf of a checkpoint of two stages, both on this host, and its folder.
+// shelf returns the Shelf of a checkpoint of one stage on this host, and its folder.
 func shelf(t *testing.T) (*Shelf, string) {
 	t.Helper()
 	dirs := folders(t, 1)
@@ -132,8 +132,8 @@ func TestABadRequestEndsTheConnection(t *testing.T) {
 	}
 }
 
-// A read does not wait for a silent process, but waits for one that sends busy bytes. If the silent process answers
-// later, the answer is not taken for that of another read.
+// A read fails if the other process is silent for too long. If that process answers later, the answer is not taken for
+// that of another read. While a file is checked, a busy byte is sent every second; if that fails, the check ends.
 func TestSilenceIsNotWaitedFor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

@@ -70,7 +70,7 @@ func (s *Shelf) Close() error {
 	return all
 }
 
-// Survey lists the checkpoint files in a process's folder, using only names and lengths.
+// Survey lists the checkpoint files in a process's folder, using only manifests and the names and lengths of files.
 type Survey struct {
 	Host    string  `json:"host,omitempty"`   // its name in errors
 	Folder  string  `json:"folder,omitempty"` // the folder's path

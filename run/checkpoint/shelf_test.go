@@ -15,7 +15,7 @@ import (
 // large is the size of a sparse file: reading it takes long, but it uses no disk space.
 const large = 16 << 30
 
-// holed returns the Shelf of a checkpoint with two stages and a large sparse file, in its folder and in a draft.
+// holed returns the Shelf of a checkpoint with one stage and a large sparse file, in its folder and in a draft.
 func holed(t *testing.T) (*Shelf, File) {
 	t.Helper()
 	s, dir := shelf(t)

@@ -22,7 +22,8 @@ const (
 )
 
 // Store is a folder of checkpoints, one directory each, named after the steps done. It removes only its own
-// checkpoints: those that it has written, and those of the run that it continues.
+// checkpoints, and those of a run that it replaces (SetOthersAside). Its own are those that it has written, and those
+// of the run that it continues.
 //
 // If several processes write to one folder, each has a Store of it. All write files of the same draft. One of the
 // processes commits, continues and prunes.
@@ -103,8 +104,9 @@ func (s *Store) Marks(draft string) ([]int, error) {
 	return all, nil
 }
 
-// Continue takes over the checkpoint to resume from, and the earlier ones of its training. Those in the store's folder
-// become its own. If a crash has left files of that checkpoint in a draft, the draft gets the checkpoint's name.
+// Continue makes the checkpoint to resume from, and the earlier ones of its training, the store's own. It does nothing
+// if that checkpoint is not in the store's folder. If a crash has left files of it in a draft, the draft gets the
+// checkpoint's name.
 func (s *Store) Continue(from *Checkpoint) error {
 	if !s.Has(from) {
 		return nil
@@ -130,9 +132,9 @@ func (s *Store) Has(from *Checkpoint) bool {
 }
 
 // SetOthersAside moves checkpoints that are not the store's own to a folder beside the store's. They are later removed
-// if this run replaces theirs: it resumes from no checkpoint of this folder, or the folder has checkpoints of another
-// training. The removal waits until this run has a checkpoint in the folder. SetOthersAside also moves drafts of later
-// checkpoints that may be complete, with files on other hosts (Spread.Newer).
+// if this run replaces theirs: it resumes from no checkpoint of this folder, or the folder has only checkpoints of
+// other trainings. The removal waits until this run has a checkpoint in the folder. SetOthersAside also moves drafts of
+// later checkpoints that may be complete, with files on other hosts (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -199,8 +201,9 @@ func (s *Store) adopt(from *Checkpoint) error {
 	return err
 }
 
-// Commit writes a draft's manifest (see Seal), gives the checkpoint its name, and returns its path. After an error
-// everything older is unchanged, and the draft still exists. A second Commit of the same draft changes nothing.
+// Commit writes a draft's manifest (see Seal), gives the checkpoint its name, and returns its path. After an error no
+// older checkpoint is lost, and the draft still exists unless it has the checkpoint's name already. A second Commit of
+// the same draft changes nothing.
 func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	path, err := s.Draft(draft)
 	if err != nil {
@@ -286,7 +289,7 @@ func (s *Store) Abandon(draft string) error {
 }
 
 // Prune removes all drafts, which belong to finished runs. It also removes the oldest of the store's own checkpoints
-// beyond Keep, and those that SetOthersAside moved if this run replaces theirs.
+// beyond Keep. Once the store has a checkpoint, it removes those that SetOthersAside moved if this run replaces theirs.
 func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
 
 // PruneBehind is like Prune, but keeps the drafts of more than this many steps, which are being written.

@@ -260,8 +260,8 @@ func TestAChangedByteIsNoticed(t *testing.T) {
 	}
 }
 
-// Other checkpoints in the store's directory are neither counted nor removed: later ones of an abandoned training,
-// and one of another model.
+// Other checkpoints in the store's directory, here later ones of an abandoned training, are neither counted nor
+// removed. Only one of the same step as a new checkpoint is replaced.
 func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := &Store{Dir: dir}

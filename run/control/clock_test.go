@@ -51,7 +51,7 @@ func TestTimesAreWithinTheirError(t *testing.T) {
 	}
 }
 
-// If a clock's rate changes, its times differ from the line. The stated error covers the difference.
+// One Reading differs from the line by 0.02 s. The stated error covers the difference.
 func TestAClockThatIsOffItsLineIsSaidToBe(t *testing.T) {
 	var c Clock
 	for i := range 11 {

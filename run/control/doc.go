@@ -26,20 +26,21 @@
 // a folder of checkpoints. The first process that has a folder is its keeper. Prune makes each keeper remove what need
 // not be kept.
 //
-// A checkpoint takes four messages of the leader. After a Save and the last Ended its files are on the disks of all
-// hosts. A first Commit, for the leader's own process, completes it. A second Commit, for the keepers of the other
-// folders, writes the manifest there too. A Prune follows.
+// A checkpoint takes up to four messages of the leader. After a Save and the last Ended its files are on the disks of
+// all hosts. A first Commit, for the leader's own process, completes it. If there are other folders, a second Commit,
+// for their keepers, writes the manifest there too. A Prune follows.
 //
-// If a run ends before the first Commit, or the Commit was refused, Leave names the draft to remove. Otherwise the
-// state is unknown, and drafts stay for the next run. That run can use the files in a draft of the checkpoint from
-// which it resumes, and prunes other drafts. It sets drafts of newer checkpoints aside if an older checkpoint was
-// named, or if newer ones are incomplete.
+// If a run ends before the first Commit, or the Commit was refused, Leave names the draft to remove. If it ends during
+// a Commit, the state is unknown, and drafts stay for the next run. That run can use the files in a draft of the
+// checkpoint from which it resumes, and prunes other drafts. It sets drafts of newer checkpoints aside if an older
+// checkpoint was named, or if newer ones are incomplete.
 //
 // # Stopping
 //
 // To stop a run, the leader sends Stop once. Each process answers Begun with the greatest minibatch that any of its
-// workers has begun, and begins no greater one. The leader then sends Limit: the greatest of all, rounded up to the
-// minibatches that one update of every stage covers. A Program that ends in the meantime simply ends.
+// workers has begun, and begins no greater one. The leader then sends Limit: the number of minibatches up to the
+// greatest of all, rounded up to the minibatches that one update of every stage covers. A Program that ends in the
+// meantime simply ends.
 //
 // # Failing
 //

@@ -128,7 +128,7 @@ func (l *Leader) Stop() []Message {
 	return l.say(Stop{})
 }
 
-// Beat asks all processes for their Needs, unless an earlier Beat is not fully answered.
+// Beat asks all processes for their Needs, unless an earlier Beat is not fully answered or the run is over.
 func (l *Leader) Beat() []Message {
 	if l.asked || l.failed != nil || l.leaving {
 		return nil
@@ -140,7 +140,8 @@ func (l *Leader) Beat() []Message {
 	return l.say(Beat{})
 }
 
-// Show asks all processes for their record of a step, unless an earlier Show is not fully answered.
+// Show asks all processes for their record of a step. It does nothing if an earlier Show is not fully answered or the
+// run is over.
 func (l *Leader) Show(body Show) []Message {
 	if l.shows || l.failed != nil || l.leaving {
 		return nil
@@ -155,7 +156,7 @@ func (l *Leader) Show(body Show) []Message {
 // Showing reports whether an answer to a Show is missing.
 func (l *Leader) Showing() bool { return l.shows }
 
-// Fail ends the run with a reason of the leader's, unless it has one already. After Leave no process is told.
+// Fail ends the run with this reason, unless it has one already. After Leave no process is told.
 func (l *Leader) Fail(f Failed) []Message {
 	if l.failed != nil {
 		return nil
@@ -319,7 +320,7 @@ func (l *Leader) limit() []Message {
 	return out
 }
 
-// close notes that the Program is over, once all processes have ended it and a Stop has led to its Limit.
+// close notes that the Program is over, once all processes have ended it and any Stop has led to its Limit.
 func (l *Leader) close() {
 	for _, p := range l.process {
 		if !p.ended {
@@ -354,10 +355,10 @@ func (l *Leader) Ready() bool {
 // Under reports whether a Program is running.
 func (l *Leader) Under() bool { return l.under }
 
-// Failed returns why the run is over; nil while it is not.
+// Failed returns the failure that ended the run, or nil.
 func (l *Leader) Failed() *Failed { return l.failed }
 
-// Gone reports whether all processes have left.
+// Gone reports whether all processes have left or are lost.
 func (l *Leader) Gone() bool {
 	for _, p := range l.process {
 		if !p.left {
@@ -367,7 +368,7 @@ func (l *Leader) Gone() bool {
 	return true
 }
 
-// HasLeft reports whether a process has left.
+// HasLeft reports whether a process has left or is lost.
 func (l *Leader) HasLeft(process int) bool { return l.process[process].left }
 
 // Lose marks a process as gone, because it sends no messages any more.

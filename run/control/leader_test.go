@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// follows returns a leader of two ready processes, with Program 1 running and the messages so far received.
+// follows returns a leader of two ready processes, with Program 1 running.
 func follows(t *testing.T) *Leader {
 	t.Helper()
 	l := NewLeader(2, 3)
@@ -180,7 +180,7 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 	l.Beat()
 	hears(1, Needs{})
 	owed("answered[0 2]")
-	l.Leave(Leave{}) // after a Beat that process 2 has not answered
+	l.Leave(Leave{}) // after a Beat that processes 0 and 2 have not answered
 	owed("left[0 1 2]")
 	hears(2, Record{Timeline: &trace.Timeline{}})
 	owed("left[0 1 2]")
@@ -282,8 +282,9 @@ func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue
 	return queue
 }
 
-// A loss is the sum of its parts in their order. It has the same bits for any distribution over processes and any
-// order of arrival. A step lasts from the first start to the last end on the leader's clock.
+// A loss is the sum of its parts in their order. It has the same bits for any distribution over processes and any order
+// of arrival. A step lasts until its last end on the leader's clock: from its first start, or from the end of the step
+// before if that is later.
 func TestStepsAreAddedUpInOrder(t *testing.T) {
 	const workers, slices_, steps = 5, 12, 20
 	g := rand.New(rand.NewPCG(1, 2))

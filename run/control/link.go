@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// ErrClosed ends a Link after its other end was closed.
+// ErrClosed ends a Link after one of its ends was closed.
 var ErrClosed = errors.New("control: the link is closed")
 
 // Link carries Messages between a process and the leader. Its methods may be called from any goroutine.
@@ -17,7 +17,8 @@ type Link interface {
 	// Start. Send returns an error only if the Message cannot be encoded; then nothing was sent.
 	Send(Message) error
 	// Close ends the Link. What was sent before is still delivered, and then ErrClosed, unless the other end is lost.
-	// Close waits for that, however long it takes. A second call ends the wait of the first.
+	// Close waits until the other end has received everything, however long it takes. A second call ends the wait of
+	// the first.
 	Close() error
 }
 

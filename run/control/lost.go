@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LostError reports a lost process: its Link has ended, or it owes an answer for too long.
+// LostError reports a lost process. Its Link or a connection to it has ended, or it owes an answer for too long.
 //
 // It is sent to the other processes with Failed, so that each can tell the loss of a peer from a failure of its own.
 type LostError struct {

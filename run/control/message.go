@@ -71,13 +71,13 @@ type Save struct {
 	Draft   string `json:"draft"`
 }
 
-// Mark makes every process leave a mark in a draft. Look then asks which marks each process sees there. Processes
-// that see each other's marks share a folder, and the first of them keeps it.
+// Mark makes every process leave a mark in a draft. Processes that then see each other's marks there (Look) share a
+// folder, and the first of them keeps it.
 type Mark struct {
 	Draft string `json:"draft"`
 }
 
-// Look asks each process which marks it sees in the draft, after Mark.
+// Look asks each process for the first process whose mark it sees in the draft, after Mark.
 type Look struct {
 	Draft string `json:"draft"`
 }
@@ -90,7 +90,8 @@ type Commit struct {
 	Others   bool   `json:"others,omitempty"`
 }
 
-// Prune makes every keeper remove drafts, and its oldest checkpoints beyond those to be kept.
+// Prune makes every keeper remove drafts, and its oldest checkpoints beyond those to be kept. Before the first Prune,
+// each keeper prepares its folder for this run.
 type Prune struct {
 	// Behind limits the drafts to remove to those of at most this many steps; 0 means all. It is set while stages save
 	// themselves in a running Program, which writes drafts of more steps.
@@ -253,7 +254,7 @@ type Needs struct {
 	QuietS  float64 `json:"quiet_s"`        // how long nothing has happened
 	Owes    bool    `json:"owes,omitempty"` // the process is starting, or carries out an order
 	Running bool    `json:"running,omitempty"`
-	Ended   bool    `json:"ended,omitempty"` // all lists have ended
+	Ended   bool    `json:"ended,omitempty"` // no Program is running in the process
 	Stuck   bool    `json:"stuck,omitempty"` // no worker can ever continue, and there is no other process
 	Waits   []Wait  `json:"waits,omitempty"`
 }

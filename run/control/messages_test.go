@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// oneOfEach returns a message of every kind, with every field set.
+// oneOfEach returns a message of every kind, with most fields set.
 func oneOfEach() []Message {
 	in := schedule.Instruction{Stage: 2, Kind: schedule.RB, Micro: 7, Replica: 1, Pipeline: 3}
 	bodies := []Body{

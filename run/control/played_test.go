@@ -46,7 +46,7 @@ type side struct {
 	drains        int
 	ended, failed bool
 	told          *Failed
-	answered      int // number of answers to a Stop; -2 means none
+	answered      int // the minibatch of its answer to a Stop; -2 means no answer
 }
 
 func newWorld(g *rand.Rand, of []int) *world {
@@ -264,7 +264,7 @@ func split(g *rand.Rand, workers, processes int) []int {
 	return of
 }
 
-// everyFamily returns a small Program of each family under each of its policies.
+// everyFamily returns small Programs of each family under each of its policies.
 func everyFamily(t *testing.T) map[string]*schedule.Program {
 	t.Helper()
 	all := map[string]*schedule.Program{}

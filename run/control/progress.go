@@ -16,12 +16,12 @@ type Progress struct {
 	of     [][]int // workers by process
 	parts  int     // number of processes that have workers
 	open   map[int]*whole
-	ended  float64 // when the last complete step ended
+	ended  float64 // latest end of a complete step
 
 	partsOf func(step int) int    // number of parts of a step, if not all processes have one (Expect); nil means all
 	next    int                   // with Expect: the next step to report as complete
 	round   []float64             // end times of the last steps, one for each worker that trains
-	begun   float64               // when the first of those steps began
+	begun   float64               // earliest start of a step since Expect
 	held    map[int]*whole        // complete steps after next
 	last    []Did                 // by worker, the last reported values
 	applied map[int]trace.Applied // by the update's number in the training: the step that made it
@@ -99,7 +99,7 @@ func (p *Progress) Peaks(process int, bytes []int64) error {
 	return nil
 }
 
-// Fill writes steps, losses and peaks into a Timeline.
+// Fill writes steps, losses, peaks and what is recorded of updates into a Timeline.
 func (p *Progress) Fill(t *trace.Timeline) {
 	t.Steps, t.Computed, t.Losses = slices.Clone(p.marks), slices.Clone(p.computed), slices.Clone(p.losses)
 	t.PeakBytes, t.Applied = slices.Clone(p.PeakBytes), nil
@@ -112,7 +112,7 @@ func (p *Progress) Fill(t *trace.Timeline) {
 	})
 }
 
-// Mark returns the mark of a complete step, if it is one of the last.
+// Mark returns the mark of a complete step, if it is one of the last 64.
 func (p *Progress) Mark(step int) (trace.StepMark, bool) {
 	last := p.marks[max(0, len(p.marks)-64):]
 	i := slices.IndexFunc(last, func(m trace.StepMark) bool { return m.Step == step })
@@ -179,7 +179,8 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 }
 
 // inRound returns the average time of a step if each worker goes at its own pace. A round is the last steps, one for
-// each worker. The average is the time between the ends of the round before and of this one, divided by its steps.
+// each worker. The average is the time between the ends of the round before and of this one, divided by its steps. The
+// first rounds begin with the first start.
 func (p *Progress) inRound(s trace.StepMark) float64 {
 	p.begun = min(p.begun, s.StartS)
 	last, n := max(s.EndS, p.round[len(p.round)-1]), float64(len(p.round))

@@ -90,8 +90,8 @@ func TestStopAtEveryInstruction(t *testing.T) {
 	}
 }
 
-// Every update in turn is refused, and the run is also stopped at some instruction. All processes end after the same
-// minibatch, no worker waits, and no message is left.
+// Every update in turn is refused, and about half of the runs are also stopped at some instruction. All processes end
+// after the same minibatch, no worker waits, and no message is left.
 func TestRollbackAtEveryMinibatch(t *testing.T) {
 	tried := 0
 	for name, p := range everyFamily(t) {

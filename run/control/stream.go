@@ -27,8 +27,8 @@ var (
 	endLine  = []byte(".\n") // the last line of an end; the other end answers with the same
 )
 
-// pieceBytes is how much of a line is written at once. An end that has sent its last line is alive while it accepts
-// pieces.
+// pieceBytes is the most bytes of a line that are written at once. An end that has sent its last line is alive while it
+// accepts pieces.
 const pieceBytes = 64 << 10
 
 // mostCame is how many bytes of lines may wait for delivery before reading stops.

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// slow is a connection whose other end reads a few bytes at a time, or pauses.
+// slow is an end of a connection that reads at most size bytes at a time, after a pause.
 type slow struct {
 	net.Conn
-	pause time.Duration // before each read; 0 reads everything at once
+	pause time.Duration // before each read
 	stop  atomic.Bool   // nothing is read any more
 	size  int
 }
@@ -94,7 +94,7 @@ func closeBoth(t *testing.T, a, b Link) {
 	both.Wait()
 }
 
-// An end that is cut off is lost within seconds at the other end, which first delivers what it had received.
+// An end that is cut off is lost within seconds at the other end. Closing the Link then takes no time.
 func TestASilentEndIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, cut := joined(patient)

@@ -1,9 +1,9 @@
 // Package pace distinguishes a straggler from a machine that is slower as a whole.
 //
 // Input: how long each worker should compute in a step, by its profile, and then step by step how long it did. Output:
-// changes. A worker becomes a straggler, is still one (reported about every Steps steps) or stops being one. That all
-// workers are slower by the same factor is reported once. The package reads no clock. It does not look at evaluations
-// and checkpoints.
+// changes. A worker becomes a straggler, is still one (reported again after as many steps) or stops being one. If the
+// lower quartile of all workers is too slow by itself, the machine is slower as a whole; that is reported once. The
+// package reads no clock. It does not look at evaluations and checkpoints.
 //
 // A straggler has been too slow for at least Steps steps in a row, which take at least LeastS by the profile. Too slow
 // means more than Slower times its profile, and also more than Slower times what it would take at the pace of the
@@ -27,19 +27,19 @@ const (
 
 // Change is a change that a step has shown.
 type Change struct {
-	Worker   int     // the worker's number; All means that all workers are slower
+	Worker   int     // the worker's number, or All
 	Over     bool    // it is not a straggler any more
 	Still    bool    // it was a straggler before; Times and Others cover the steps since the last Change
 	Times    float64 // compute time from From to To, as a multiple of its profile
 	Others   float64 // the lower quartile of all workers' multiples: the pace of the others
-	Slow     int     // number of workers that are slower than their profiles
+	Slow     int     // number of workers whose compute time is more than Slower times their profile
 	From     int     // the first step that Times covers; To is the last
 	To       int
 	BusyS    float64 // compute time per step
 	ProfileS float64
 }
 
-// All is the value of Change.Worker if all workers are slower by the same factor.
+// All is the value of Change.Worker if the lower quartile of all workers is slower than the profile.
 const All = -1
 
 // Watch examines the workers of a run.

@@ -31,8 +31,8 @@ func (b Binding) Check() error {
 
 // Policy says what may be changed in the process for its workers. A nil Policy changes nothing.
 //
-// With a Policy, other threads yield to the workers, and the Go scheduler has a processor for each worker. Workers
-// are bound to processors if exactly as many compute at once as there are processors.
+// With a Policy, other threads yield to the workers, and the Go scheduler has a processor for each worker. Workers of
+// one thread are bound to processors if exactly as many compute at once as there are processors.
 type Policy struct {
 	Bind Binding
 	// Part is the index of this process's part of the processors, among Parts processes that may use the same ones.
@@ -101,7 +101,7 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 }
 
 // claim claims all of the processors, or none with Never. With Alone it claims none if another run has claimed one of
-// them.
+// them; with Always it claims the others.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return
@@ -141,8 +141,8 @@ type Seat struct {
 	bound  int // the processor that it is bound to, or none
 }
 
-// Settle makes the calling goroutine the worker of this number in the Place. It locks the goroutine to its thread
-// for good and marks the thread as a computing one.
+// Settle makes the calling goroutine the worker of this number in the Place. It locks the goroutine to its thread for
+// good. With a Policy it marks the thread as a computing one, and binds it if each worker has its own core.
 func (p *Place) Settle(worker int) *Seat {
 	lockThread(p.apart)
 	s := &Seat{of: p, thread: threadID(), bound: none}

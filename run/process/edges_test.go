@@ -11,7 +11,7 @@ import (
 )
 
 // Both ends of an edge give it the same number, however workers are distributed over processes. A process with all
-// workers gives the same numbers, and has no further edges.
+// workers has as many edges as the processes together.
 func TestBothEndsNumberAnEdgeAlike(t *testing.T) {
 	tried := 0
 	for seed := range uint64(150) {
@@ -124,8 +124,8 @@ func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 		}
 		return len(table.Edges())
 	}
-	// Each other replica needs two lanes and the credits, in both directions. A single replica of the next stage needs
-	// the same and one edge of transfers in each direction.
+	// Each other replica needs two lanes and their credits, in both directions: 6 edges. The only replica of the next
+	// stage that shares rows needs transfers and their credits, in both directions: 4 edges.
 	for _, replicas := range []int{8, 592, 2048} {
 		if n, want := of(1, replicas), 6*(replicas-1); n != want {
 			t.Errorf("%d replicas: %d edges; want %d", replicas, n, want)

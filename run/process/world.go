@@ -14,7 +14,7 @@ import (
 )
 
 // World says which process of a run each worker is in. Every process calls Train with the same Config except for its
-// World; process 0 leads. A process may have no workers.
+// World and Carriers; process 0 leads. A process may have no workers.
 type World struct {
 	Rank    int        // number of this process
 	Workers []Location // by worker

@@ -99,8 +99,8 @@ func (r *Recorder) Add(e Event) {
 	s.end = max(s.end, e.End)
 }
 
-// tooLate reports whether a message belongs to a step that is not kept: one that was dropped, or one that begins with
-// this message after later steps were dropped.
+// tooLate reports whether a transfer or collective belongs to a step that is not kept: one that was dropped, or one
+// that begins with it after later steps were dropped.
 func (r *Recorder) tooLate(e Event) bool {
 	return e.In.Kind.IsIssued() && e.Step <= r.gone && r.open[e.Step] == nil && r.kept[e.Step] == nil
 }
