@@ -33,7 +33,7 @@ func TestAdvancingChangesNoBit(t *testing.T) {
 		if err := sameWeights(want.Weights, got.Weights); err != nil {
 			t.Errorf("%d pipelines: %v", pipelines, err)
 		}
-		// The first stage has 3, 4, 5, 6 forwards in advance, then the fastest of these.
+		// The depths of the first stage are 3, 4, 5 and 6, and then the fastest of these.
 		if !settled || len(seen) != 5 || !slices.Equal(seen[0], []int{3, 2, 1}) || !slices.Equal(seen[1], []int{4, 3, 1}) ||
 			seen[3][0] != 6 {
 			t.Errorf("%d pipelines: depths %v, settled: %v", pipelines, seen, settled)

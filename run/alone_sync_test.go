@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// optimizers and rates have one of each kind. All coefficients of a kind are set at least once.
+// optimizers and rates have at least one of each kind. All coefficients of a kind are set at least once.
 var (
 	optimizers = []optim.Settings{
 		{Kind: optim.SGD},

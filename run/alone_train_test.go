@@ -111,9 +111,9 @@ func (a *alone) depth(stage int) int {
 	return (workers + a.replicas[stage] - 1) / a.replicas[stage]
 }
 
-// reads returns the versions of a stage's weights for the forward and the backward of a minibatch. Replicas
-// alternate between one backward with its update and one forward. So the q-th minibatch of a replica begins after q
-// - depth + 1 updates and goes back after q.
+// reads returns the versions of a stage's weights for the forward and the backward of a minibatch. Replicas alternate
+// between one backward with its update and one forward. So the q-th minibatch of a replica, counted from 0, begins
+// after q - depth + 1 updates and goes back after q.
 func (a *alone) reads(stage, t int) (forward, backward int) {
 	begun := func(i int) int { return max(0, t/a.group(i)-a.depth(i)+1) }
 	switch a.policy {

@@ -176,8 +176,8 @@ func orderOf(c Config, got *Result) (order []trace.Applied, replay Config) {
 	return c.Train.Replay, c
 }
 
-// The workers may be in any processes, on any carrier, and the run may save and evaluate. It has the bits of its
-// record, which one process replays.
+// The workers may be in any processes, on any carrier, and the run may evaluate. It has the bits of its record, which
+// one process replays.
 func TestASPOverProcesses(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(24, 120), func(t *testing.T, seed uint64) {

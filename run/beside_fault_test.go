@@ -49,8 +49,8 @@ func TestBesideWithoutAProcess(t *testing.T) {
 	}
 }
 
-// A loss that is not finite ends the run before its gradients are used, on any pipeline; the earlier checkpoint
-// stays.
+// A loss that is not finite ends the run before its gradients are used, here on the second pipeline; the earlier
+// checkpoint stays.
 func TestBesideEndsAtALossThatIsNoNumber(t *testing.T) {
 	c := besideConfig(t, rand.New(rand.NewPCG(10, 78)))
 	c.Train.Steps, c.Train.Clip = 40, 0

@@ -181,8 +181,8 @@ func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	}
 }
 
-// The stages may be in any processes, on any carrier, and the run may save and evaluate. It has the bits of its
-// record, which one process replays.
+// The stages may be in any processes, on any carrier, and the run may evaluate. It has the bits of its record, which
+// one process replays.
 func TestBesideOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 73))

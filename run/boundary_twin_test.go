@@ -85,8 +85,8 @@ func rounded(f packing.Format, row []float64) []float64 {
 	return out
 }
 
-// halves and upperHalves list the numbers of 16-bit formats with 5 and 8 exponent bits, ascending. An even index has
-// an even last bit.
+// halves and upperHalves list the finite numbers from 0 on of 16-bit formats with 5 and 8 exponent bits, ascending. An
+// even index has an even last bit.
 var halves, upperHalves = listed(5, 15), listed(8, 127)
 
 func listed(exponents, bias int) (all []float64) {

@@ -203,8 +203,7 @@ func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	}
 }
 
-// Frozen parameters of a divided layer do not change. If the frozen beginning of a model ends within a layer, it has
-// no backward.
+// Frozen parameters of a divided layer do not change. The others train as in the whole layer.
 func TestFrozenPartsOfDividedLayers(t *testing.T) {
 	e, c := testEngine(t), denseChain()
 	for _, patterns := range [][]string{{"n0"}, {"n1.weight"}, {"n0", "n1"}, {"n1.bias", "n2"}} {

@@ -123,8 +123,8 @@ func TestAQueueWhosePeerDied(t *testing.T) {
 	}
 }
 
-// TestAPipelineWhosePeerIsGone: if messages of one pipeline never arrive, no worker can continue, and the run says
-// what every worker waits for.
+// TestAPipelineWhosePeerIsGone: if messages never arrive, no worker can continue, and the run says what every worker
+// waits for.
 func TestAPipelineWhosePeerIsGone(t *testing.T) {
 	c := faultyConfig(t)
 	c.Wire.Carriers, c.Watch.StallAfter = losing, 300*time.Millisecond

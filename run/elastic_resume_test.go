@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// settingsOf returns every optimizer, with momentum.
+// settingsOf returns every optimizer, SGD with and without momentum.
 func settingsOf(t testing.TB) []optim.Settings {
 	t.Helper()
 	all := []optim.Settings{{Kind: optim.SGD}, {Kind: optim.SGD, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01}}
@@ -76,7 +76,7 @@ func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 }
 
 // TestElasticCheckpointHoldsAllModels: a checkpoint has the pipelines' models with their optimizer states, and the
-// reference without any, with one file per stage.
+// reference without any. It has one file for each stage of each model. The reference is the average.
 func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		c := pipelinesConfig(t, 3, 2, o)
@@ -119,8 +119,8 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	}
 }
 
-// TestTorchElasticGoesOn: on torch, with every optimizer, dropout and batch norm, a resumed run has the bits of one
-// that was not stopped. One with another number of pipelines begins at the checkpoint's reference.
+// TestTorchElasticGoesOn: on torch, with every optimizer and batch norm, a resumed run has the bits of one that was not
+// stopped. One with another number of pipelines begins at the checkpoint's reference.
 func TestTorchElasticGoesOn(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},

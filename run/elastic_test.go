@@ -72,8 +72,8 @@ func TestElasticReportsTheAverage(t *testing.T) {
 	}
 }
 
-// TestElasticGoesOn: a resumed run is like one that was not stopped, with evaluations and saves or without. Another
-// number of pipelines is refused with a message that has both numbers.
+// TestElasticGoesOn: a resumed run has the bits of one that was not stopped. Another number of pipelines is refused
+// with a message that has both numbers.
 func TestElasticGoesOn(t *testing.T) {
 	fresh := func() Config {
 		c := small(t, 2, 10)
@@ -99,8 +99,8 @@ func TestElasticGoesOn(t *testing.T) {
 	}
 }
 
-// TestTorchElasticStagesAreBitEqual: however the model is cut, and even if the run is stopped in between, torch's bits
-// are those of one stage. That includes batch norm, dropout and ties.
+// TestTorchElasticStagesAreBitEqual: however the model is cut, torch's bits are those of one stage. That includes batch
+// norm and dropout.
 func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {
@@ -130,8 +130,8 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 	}
 }
 
-// TestAStoppedElasticRunIsAShorterOne: pipelines are told to stop while one is an iteration ahead of another, and
-// all end with the same iteration.
+// TestAStoppedElasticRunIsAShorterOne: if a run of several pipelines is told to stop, all end with the same iteration.
+// It has the bits of a run of that length.
 func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	for seed := range cases(6, 12) {
 		g := rand.New(rand.NewPCG(seed, 21))

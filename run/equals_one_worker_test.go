@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// randomModel returns a DAG of dense layers, sums, and dropouts with skips over any distance. Some layers' outputs
-// are not read, and weights are tied over any distance.
+// randomModel returns a DAG of dense layers, sums, and dropouts with skips over up to three layers. Some layers'
+// outputs are not read, and in some models weights are tied.
 func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 	width := 2 + g.IntN(3)
 	var b strings.Builder

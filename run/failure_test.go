@@ -51,7 +51,7 @@ func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	}
 }
 
-// badEngine fails, panics or returns NaN in the n-th backward pass of one worker.
+// badEngine fails or panics in a backward pass of one worker: the first after this many.
 type badEngine struct {
 	engine.Engine
 	worker int

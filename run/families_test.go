@@ -26,8 +26,8 @@ type familyCase struct {
 	instructions int
 }
 
-// everyFamily returns a small run of each family under each of its policies. It has replicas if the family allows
-// any, and updates that are validated later if possible.
+// everyFamily returns small runs of each family under each of its policies. Some have replicas if the family allows
+// any, and some have updates that are validated later if possible.
 func everyFamily(t testing.TB, steps int) []familyCase {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4}, "classes": 4, "dropout": 0.2})

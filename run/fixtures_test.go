@@ -136,7 +136,7 @@ func train(t testing.TB, c Config) *Result {
 	return res
 }
 
-// sameWeights reports the first parameter whose bits differ.
+// sameWeights returns an error that names a parameter whose bits differ, if there is one.
 func sameWeights(a, b map[string]process.Weight) error {
 	if len(a) != len(b) || len(a) == 0 {
 		return fmt.Errorf("%d weights and %d", len(a), len(b))

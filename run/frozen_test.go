@@ -106,8 +106,8 @@ func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	}
 }
 
-// On libtorch too, layers of every kind have one worker's bits, with frozen layers before and after. Backwards are
-// split, and some recompute.
+// On libtorch too, a transformer and a convnet have one worker's bits, with frozen layers before and after others. Some
+// backwards are split, and some stages recompute.
 func TestFrozenLayersOnTorch(t *testing.T) {
 	e := torchEngine(t)
 	for name, c := range map[string]struct {

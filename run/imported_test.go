@@ -176,7 +176,8 @@ func likePyTorch(t *testing.T, got *Result, numbers map[string]torchtest.Tensor,
 	}
 }
 
-// Every family trains an imported network, under each of its policies, with the bits of its twin.
+// Every family trains an imported network, under each of its policies, with the bits of its twin. Elastic averaging has
+// no twin here; a second run has the same bits.
 func TestImportedNetworksOverEveryFamily(t *testing.T) {
 	e := torchEngine(t)
 	_, models := networks(t, imported.Fused, false, "branches", "lstm", "resnet18", "dropouts", "scaled")

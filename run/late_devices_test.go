@@ -39,8 +39,8 @@ func late(t testing.TB, c Config) Config {
 	return c
 }
 
-// waiting returns a run that reaches every wait except process.WaitValidated. It has replicas, parameters tied over
-// a cut, a global norm, messages, a checkpoint, and weights at the end.
+// waiting returns a run that reaches every wait except process.WaitValidated and process.WaitSteps. It has replicas,
+// parameters tied over a cut, a global norm, messages, a checkpoint, and weights at the end.
 func waiting(t *testing.T) Config {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{6, 6, 6}, "classes": 4})
