@@ -82,7 +82,8 @@ func (a *attack) keepFolder(f *finding, home string) error {
 	return os.WriteFile(filepath.Join(f.kept, "stderr.txt"), []byte(f.message), 0o644)
 }
 
-// copyTree copies a folder. Anything that is not a file, folder or link becomes an empty file.
+// copyTree copies a folder with the folders and regular files in it. Links are left out, because they may lead
+// anywhere. Files larger than digested, pipes and the like are left out too.
 func copyTree(to, from string) error {
 	t, err := treeOf(from)
 	if err != nil {
@@ -98,7 +99,7 @@ func copyTree(to, from string) error {
 		case info.IsDir():
 			err = os.MkdirAll(target, 0o755)
 		case info.Mode()&os.ModeSymlink != 0:
-			// The table may have links to anywhere, so only the link itself is copied.
+			// A link of the table may lead anywhere, so it is left out.
 		case info.Mode().IsRegular() && info.Size() <= digested:
 			var text []byte
 			if text, err = os.ReadFile(source); err == nil {

@@ -52,8 +52,8 @@ func attackInputs(ctx context.Context, a *attack, _ int) (*tally, error) {
 	return t, err
 }
 
-// brief are the limits for a bad input. It is refused before any computation; the generous time allows for a busy
-// machine.
+// brief are the limits for a command with a bad or mutated input. Most such commands end before any computation; the
+// generous time allows for a busy machine.
 var brief = limits{wall: 30 * time.Second, address: usual.address, resident: usual.resident}
 
 // attackInput creates an input's files in a new folder, runs its command, and returns what was wrong.

@@ -224,8 +224,8 @@ func makeLink(path, _ string, words []string) error { return os.Symlink(words[0]
 
 func makeClosed(path, _ string, _ []string) error { return os.MkdirAll(path, 0o555) }
 
-// makeProgram writes a Program of two stages on two workers. Words that begin with a digit are its lists; earlier
-// words change its settings, one line each.
+// makeProgram writes a Program of two stages on two workers. Words that begin with a digit replace its lists; other
+// words change or add a setting, one line each.
 func makeProgram(path, _ string, words []string) error {
 	settings := []string{"name by-hand", "stages 2", "workers 2", "micro_batches 2", "period 1", "repeat 1",
 		"weights sync", "replication split", "lowered false", "place p0/0: 0", "place p0/1: 1"}

@@ -90,7 +90,8 @@ func valuesOf(b []byte) [][]int {
 	return all
 }
 
-// replaceOne replaces one of these parts of a text by an odd value or by another part.
+// replaceOne replaces one of these parts of a text by an odd value or by another part. Without parts it appends an odd
+// value.
 func replaceOne(b []byte, parts [][]int, what string, r *rand.Rand) ([]byte, string) {
 	if len(parts) == 0 {
 		return append(b, oddest(r)...), "something behind the end"

@@ -13,13 +13,14 @@ import (
 	"slices"
 )
 
-// tree describes what is below a folder: the kind of each path, and the size and digest of each file.
+// tree describes what is below a folder: the kind of each path, and the size and digest of each file, up to digested
+// bytes.
 type tree map[string]string
 
 // unfinished matches the names of files that were being written.
 var unfinished = regexp.MustCompile(`\.partial$|\.replaced$|\.tmp$|(^|/)\.millrace-|(^|/)\.[^/]*-[0-9]+$`)
 
-// digested is how many bytes of a file its digest covers. No file of the attacks is larger.
+// digested is how many of a file's first bytes its entry covers. Changes after these bytes are not noticed.
 const digested = 64 << 20
 
 // treeOf reads the tree below a folder.

@@ -91,7 +91,8 @@ func Summarized(rows []PredictionRow) PredictionSummary {
 func (r PredictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
 
 // MiddleTraining returns a plan's training with the median ratio of measured to predicted step. Of an even number, it
-// returns the slower of the two in the middle. The result also lists the ratios of all trainings.
+// returns the larger of the two in the middle. The result also has the ratios of all trainings and their largest
+// OfMost.
 func MiddleTraining(all []PredictionRow) PredictionRow {
 	var ratios []float64
 	for _, r := range all {

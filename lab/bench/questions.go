@@ -61,7 +61,8 @@ type PlanQuestion struct {
 	published map[string]float64
 }
 
-// Ask measures the time to make a plan. It takes the fastest of three if the first takes at most a second.
+// Ask measures the time to make a plan. It takes the fastest of up to three tries, and stops after a try of more than a
+// second.
 func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (PlannedIn, error) {
 	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices),
 		Planner: p.Name, Formula: formula}

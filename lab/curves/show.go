@@ -33,7 +33,8 @@ type plotFile struct {
 	Plot report.Plot
 }
 
-// Count counts the epochs to the target. If no target is given, the target is what sync reaches.
+// Count counts the epochs to the target. If no target is given, the target is what every training of sync reaches in
+// the first two thirds of its epochs.
 func (s *Comparison) Count() error {
 	if s.Target == 0 {
 		var sync [][]Point

@@ -21,7 +21,8 @@ type Speedup struct {
 }
 
 // SpeedupOf compares the batch times of two methods round by round, and their epochs to a target. 0 epochs means that
-// the target was not reached. It refuses rounds that do not match, and too few rounds for an interval.
+// the target was not reached. It refuses rounds that do not match, times that are not above 0, and too few rounds for
+// an interval.
 func SpeedupOf(thisS, otherS []float64, thisEpochs, otherEpochs float64) (Speedup, error) {
 	if len(thisS) != len(otherS) {
 		return Speedup{}, fmt.Errorf("curves: %d rounds of one method and %d of the other", len(thisS), len(otherS))

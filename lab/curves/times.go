@@ -87,7 +87,7 @@ func FirstLayers(pl *plan.Plan) []int {
 
 func TimesPath(j *job.Job) string { return filepath.Join(j.Output.Folder, "times.json") }
 
-// ReadTimes returns what an earlier run measured for the same model and batch; nil if there was none.
+// ReadTimes returns what an earlier run measured; nil if there was none. It refuses times of another model or batch.
 func ReadTimes(l *Setting) (*Times, error) {
 	text, err := document.Read(TimesPath(l.Job), document.MaxBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,7 +127,8 @@ var systems = map[string]struct {
 	"PipeDream": {"PipeDream (stash)", schedule.Stash}, "PipeDream-2BW": {"PipeDream-2BW", schedule.DoubleBuffered},
 }
 
-// Contend plans the rivals, PipeDream under two more policies, and AvgPipe within the memory of each.
+// Contend plans the rivals, PipeDream under two more policies, and AvgPipe within the memory of each. It also adds
+// AvgPipe's settings without a rival's memory limit.
 func (t *Times) Contend(ctx context.Context, w *avgpipe.Workload, micros int, methods []Method) error {
 	rivals, err := w.Baselines(ctx, micros)
 	if err != nil {

@@ -30,7 +30,8 @@ const (
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
-// args returns the arguments of a training in the folder out. If workers is 0, millrace chooses the stages.
+// args returns the arguments of a training in the folder out. A way with native collectives gets the plan in replicas.
+// For other ways, workers is the number of stages; if it is 0, millrace chooses them.
 func (c *campaign) args(w way, workers int, out string, more ...string) []string {
 	args := append(training[:len(training):len(training)], "--out", out)
 	switch {
@@ -112,7 +113,8 @@ func (t *try) says(format string, args ...any) {
 	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
 }
 
-// try makes one try of a way. Its number decides the variant, and together with the seed all random choices.
+// try makes one try of a way. Its number decides the variant. The number, the seed and the way decide all random
+// choices.
 func (c *campaign) try(ctx context.Context, w way, number int) (_ *try, err error) {
 	draw := rand.New(rand.NewPCG(c.seed, uint64(number)<<8|uint64(len(w.name))))
 	t := &try{number: number, victim: w.victims[draw.IntN(len(w.victims))], named: true, clean: true,

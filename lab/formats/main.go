@@ -175,7 +175,7 @@ func sentence(doc, typ string) string {
 	return without(typ, text)
 }
 
-// without removes a leading Go name and its verb from a comment.
+// without removes a leading Go name from a comment, with the "is", "are" or colon that follows it.
 func without(name, text string) string {
 	for _, verb := range []string{" is ", " are ", ": "} {
 		if rest, ok := strings.CutPrefix(text, name+verb); ok {

@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// all runs each command, or takes existing recordings, and prints a row for each.
+// all runs each command, or takes existing recordings, and prints a row for each recording.
 func all(ctx context.Context, dir, bin string, recordings []string) error {
 	if dir == "" && len(recordings) == 0 {
 		return errors.New("--in names the folder to work in; give one")

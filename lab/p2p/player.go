@@ -218,7 +218,7 @@ func Follow(name string, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// monotonic returns a clock that both processes share.
+// monotonic returns the time in nanoseconds by a clock that both processes share.
 func monotonic() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)

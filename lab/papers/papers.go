@@ -188,7 +188,7 @@ func plotPath(name string, i int) string {
 	return plotsFolder + "/" + name + ".svg"
 }
 
-// Write writes the page and its plots, and removes plots of unknown experiments.
+// Write writes the page and its plots, and removes other files from the folder of plots.
 func Write(root string) error {
 	files, err := Pages(root)
 	if err != nil {

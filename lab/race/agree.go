@@ -16,7 +16,8 @@ type Agreement struct {
 }
 
 // Agree runs two rivals for some steps and compares their losses. It refuses losses that differ by a larger fraction
-// than within. It also refuses losses that never change, because they mean that nothing is learned.
+// than within, and different numbers of parameters. It also refuses losses that never change, because they mean that
+// nothing is learned.
 func Agree(ctx context.Context, a, b Command, steps int, within float64) (Agreement, error) {
 	found := Agreement{A: a.Name, B: b.Name}
 	a.Steps, b.Steps = 1, 1

@@ -63,7 +63,8 @@ func (b *beside) attend(number int, p *exec.Cmd) {
 }
 
 // end waits for the further processes after the first one has ended, and kills those that do not end by themselves. It
-// returns the error of the first process. If that was killed because of another process, it returns the other's error.
+// returns the error of the first process. If that process ended well or was killed, it returns the error of a further
+// process, if there is one.
 func (b *beside) end(first error) error {
 	if first == nil || killed(first) {
 		select {

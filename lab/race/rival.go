@@ -52,7 +52,7 @@ type Description struct {
 }
 
 // Rival is a runner in another process. It speaks the protocol of lab/race/peers/protocol.py. It first writes a line of
-// JSON that describes it. Then it answers every line "step N" with a line {"samples": n, "seconds": s}.
+// JSON that describes it. Then it answers every line "step N" with a line {"samples": n, "seconds": s, "loss": l}.
 type Rival struct {
 	Description Description
 	Loss        float64   // of the last step

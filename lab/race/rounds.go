@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Together starts rivals, has f measure them, and closes them. It returns the error of f, or else that of the first
-// rival that did not end well.
+// Together starts rivals, has f measure them, and closes them. It returns the error of a start or of f, or else that of
+// the first rival that did not end well.
 func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (err error) {
 	var rivals []*Rival
 	defer func() {

@@ -48,8 +48,8 @@ func TestSweepMeasuresTheFastestAgain(t *testing.T) {
 	}
 }
 
-// The better candidate wins even if the machine is busy during all its visits except one. In the second round the
-// candidates take turns.
+// The better candidate wins even if the machine is busy during all its visits of the first round except one. In the
+// second round the candidates take turns.
 func TestSweepOnABusyMachine(t *testing.T) {
 	on, closed := &machine{}, []string{}
 	openings := map[string]int{}

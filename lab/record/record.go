@@ -136,8 +136,8 @@ func (h *Head) Median(name string, values []float64, median float64, i stats.Int
 	return nil
 }
 
-// Value refuses a value that differs from counted, which was computed from the single measurements. name is the value's
-// field.
+// Value refuses a value that differs from counted, which was computed from the single measurements. If they were not
+// kept, it allows any value. name is the value's field.
 func (h *Head) Value(name string, is, counted float64) error {
 	if h.Carried() || near(is, counted) {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Section 7.1.1 on BERT: PipeDream runs out of memory, but with shorter inputs it fits. Within each other baseline's
-// memory, AvgPipe is faster than that baseline. With PipeDream-2BW's memory it has 2 pipelines of 32 micro-batches.
+// Section 7.1.1 on BERT: PipeDream runs out of memory, but with shorter inputs it fits. Within each baseline's memory,
+// AvgPipe is faster than that baseline. With PipeDream-2BW's memory it has 2 pipelines of 32 micro-batches.
 func TestBERTAtEqualMemory(t *testing.T) {
 	c := comparedIn(t.Context(), t, "bert", world{})
 	for _, r := range c.rows {

@@ -61,7 +61,7 @@ var switches = []table.Switch[world]{
 // few lists the assumptions with the largest effects.
 var few = []world{{blocking: true}, {beside: true, kernels: true}, {beside: true, fill: peak}}
 
-// String returns a text like "messages keep GPUs from computing, pipelines' kernels run side by side".
+// String returns a text like "messages block both GPUs, pipelines' kernels run side by side".
 func (x world) String() string {
 	var all []string
 	for _, a := range []struct {

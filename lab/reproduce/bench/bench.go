@@ -83,8 +83,8 @@ func (b *Bench) OwnPorts() *Bench {
 	return &other
 }
 
-// described maps the papers' device types to similar ones in cluster/types.yaml. No type there is as old as the Titan
-// X.
+// described maps the papers' device types to similar ones in cluster/types.yaml. The Titan X is missing there; the GTX
+// 1080 Ti stands for it.
 var described = map[string]string{"v100": "v100", "1080ti": "gtx-1080ti", "titan-x": "gtx-1080ti"}
 
 // BySize returns the bench on devices with the kernel costs of cluster/types.yaml: launches, and rates that fall
