@@ -5,9 +5,9 @@
 // repeats it. The exit code is 0 without findings, 1 with a finding or an incomplete attack, and 2 for wrong usage.
 // Refused: a table that cannot be read, and a millrace that cannot train at all.
 //
-// Every attack runs millrace as real processes in their own folders, under limits of time, address space and resident
-// memory. In any attack, these are findings: a panic or a dump of goroutines, an undocumented exit code, a process that
-// exceeds its limit of time or memory, control characters on the terminal, and half-written or lost files.
+// Almost every attack runs millrace as real processes in their own folders, under limits of time, address space and
+// resident memory. In most attacks, these are findings: a panic or a dump of goroutines, an undocumented exit code, a
+// process that exceeds its limit of time or memory, control characters on the terminal, and half-written or lost files.
 //
 // The kinds, in the order in which they run:
 //
@@ -16,7 +16,7 @@
 //	kills    trainings killed without notice, also while they save, then resumed to the end: the
 //	         same bits as an undisturbed run's
 //	signals  SIGHUP, SIGINT and SIGTERM at random instants of every verb
-//	flips    every bit of a manifest and one in 50 of a stage file: none may open
+//	flips    every bit of a manifest and one in 50 of a stage file: none may open; in this process
 //	disks    a disk that is full: a message, exit 1, the older checkpoints whole
 //	memory   an address space too small for the run: an end by itself
 //

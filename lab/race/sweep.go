@@ -34,7 +34,7 @@ const (
 	warmVisits = 2
 )
 
-// Sweep finds the best of a rival's candidates, in two rounds.
+// Sweep finds the best of a rival's candidates, in two rounds. A single candidate gets only the first round.
 //
 // In the first round one candidate is open at a time, and its fastest visit decides its rank. Other work on the machine
 // can only slow a visit down, maybe for minutes, so the fastest visit is the least disturbed. In the second round the

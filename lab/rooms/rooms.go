@@ -74,8 +74,8 @@ func List(ctx context.Context, dir string) ([]Package, error) {
 const width = 110
 
 // Draw draws each room's packages, an importing package above those that it imports. A line first shows the imports
-// from the package's own room, and after a bar those from other rooms. It leaves out internal, which any package may
-// import. Several packages of another room are shown as the room's name with dots.
+// from the package's own room, and after a bar those from other rooms. It leaves out other rooms' imports of internal,
+// which any package may import. Several packages of another room are shown as the room's name with dots.
 func Draw(w io.Writer, all []Package) error {
 	var names []string
 	byRoom := map[string][]Package{}
@@ -168,7 +168,7 @@ type Size struct {
 	Room  string
 	Code  int // Go, without tests
 	Tests int // tests and packages that only they import
-	Other int // C++, headers, Python, JavaScript, shell
+	Other int // C, C++, headers, Python, JavaScript, shell, CSS
 	Files int // number of files of code, tests and other
 }
 

@@ -10,16 +10,16 @@
 //
 // Out: a line for each run with two SHA-256 hashes: of its weights and buffers, and of its optimizer state. A hash
 // covers names, element types, shapes and bytes, sorted by name, independent of the checkpoint's files. When comparing,
-// the line says instead whether the tensors are equal, and if not, how much they differ. A run that must equal another
-// run of the list (run.Like) is always checked.
+// the line says instead whether the tensors are equal, and if not, how much they differ. If a run must equal another
+// run of the list (run.Like), and both are trained, they are compared too.
 //
-// The result is good if no run fails, and if only the runs in expected.go differ from a commit, for the reasons given
-// there.
+// The result is good if no run fails, if runs equal those that they must equal, and if only the runs in expected.go
+// differ from a commit or fail there, for the reasons given.
 //
 // Refused: contradicting options; a file of hashes from another processor, BLAS or libtorch, because these give other
 // bits; and a file from another list of runs. Files of hashes are never committed: git ignores their ending, which
 // Output requires.
 //
 // Every run fixes its stages, order, micro-batches, seed and learning rate. Its costs come from a described device, not
-// from a clock. So the bits depend only on the code.
+// from a clock. So the bits on one machine depend only on the code.
 package runs

@@ -2,8 +2,8 @@
 //
 // In: a file of python/millrace_export.py or of torch.export.save (.pt2), or a folder that Save has made from either.
 // Out: a model.Model whose layers have the kind aten, each with its rules.Program, and whose Weights are in the file.
-// For messages it also returns the rules.Network that the model comes from. Parameters have PyTorch's names. Refused,
-// with the tensor and what to change: whatever the readers (model/aten, model/aten/pt2) and the rules
+// For messages to the user it also returns the rules.Network that the model comes from. Parameters have PyTorch's
+// names. Refused, with the tensor and what to change: whatever the readers (model/aten, model/aten/pt2) and the rules
 // (model/aten/rules) refuse, and element types that millrace does not compute with. The caller needs code that computes
 // the kind aten (package nn). The file stays open as long as the Model is used.
 package imported

@@ -8,8 +8,8 @@ import (
 )
 
 // fitted finds the fraction of the wires' rate at which all-reduces give the paper's value, and adds it to the row. It
-// does so only for rows whose value is below the paper's. None of the four papers prints which fraction frameworks of
-// these years reached. Rows can be compared by their fractions.
+// does so only for rows whose value is below the paper's by more than table.Near, if 1/64 of the rate suffices. None of
+// the four papers prints which fraction frameworks of these years reached. Rows can be compared by their fractions.
 func fitted(r *table.Row, at func(part float64) (float64, error)) error {
 	if r.Values == nil || r.Values.Ours > r.Values.Paper || math.Abs(r.Values.Ours/r.Values.Paper-1) <= table.Near {
 		return nil

@@ -145,7 +145,7 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 
 // Zero-bubble schedules that gain 5 % or more over 1F1B or interleaved 1F1B gain here too. Schedules of one model that
 // differ by as much are in the measured order. Each gain that is off by more than 3 points has ablations. For all such
-// gains except eight, one ablation brings the gain within 3 points.
+// gains except at most eight, one ablation brings the gain within 3 points.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)

@@ -177,8 +177,8 @@ func (e *every) everyTaken(used taken, yield func(in taken)) {
 	walk(0)
 }
 
-// simulate simulates a layout under several depths. If the best of them is close to the best plan of all, it also tries
-// their neighbours, as long as these are better.
+// simulate simulates a layout under all depths, or under some if there are many. If the best of some is close to the
+// best plan of all, it also tries their neighbours, as long as these are better.
 func (e *every) simulate(l layout) error {
 	S, M := len(l.stages), e.batch/l.m
 	if S == 1 {
@@ -283,7 +283,8 @@ func (e *every) try(l layout, depth []int, name string) (float64, error) {
 	return stepS, err
 }
 
-// play simulates a plan. If the plan does not fit in memory, it simulates it again with recompute in every stage.
+// play simulates a plan. If the plan is faster than the best one but does not fit in memory, play simulates it again
+// with recompute in every stage.
 func (e *every) play(pl *plan.Plan) (float64, error) {
 	pl.Model, pl.ModelID, pl.Cluster = e.p.Model, e.p.ModelID, e.c.Name
 	for _, again := range []plan.Recompute{plan.KeepAll, plan.KeepInput} {

@@ -61,7 +61,8 @@ type size struct{ layers, devices int }
 // whose cases have more layers than stages.
 var sizes, chunkedSizes = []size{{8, 8}, {10, 16}}, []size{{10, 4}}
 
-// shrunken returns the first small case whose gap is similar to the large case's, or else the last one.
+// shrunken returns the first small case whose gap is at least the fraction alike of the large case's gap, or else the
+// last one.
 func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, found *tune.Result,
 	longest time.Duration) (*Small, error) {
 	var small *Small

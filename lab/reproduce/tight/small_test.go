@@ -51,8 +51,8 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 }
 
 // With 32 samples, a pipeline of three stages has too many depths to try them all. Depths that were not tried may be
-// faster than the best plan. So the floor is below the best plan's step, at the lower bound of such a layout. No bound
-// is above the best step.
+// faster than the best plan. So the floor may be below the best plan's step, at the lower bound of such a layout. It is
+// never above the best plan's step.
 func TestTheFloorCountsDepthsThatAreNotTried(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	c := &cluster.Cluster{Name: "alike", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
@@ -200,7 +200,7 @@ func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 }
 
 // TestJudged checks the verdict, which depends on where the best plan is between the bound and auto's plan, on a
-// logarithmic scale. It is undecided if the gap is too small, or if the layouts left out could decide it.
+// logarithmic scale. It is undecided if the gap is too small, or if what was not tried could decide it.
 func TestJudged(t *testing.T) {
 	for _, c := range []struct {
 		bound, floor, best, auto, gap float64
