@@ -78,7 +78,8 @@ func Address(host int) string { return fmt.Sprintf("10.77.0.%d", host+1) }
 // Interface is the name of every host's interface.
 const Interface = "eth0"
 
-// Open makes hosts whose links have this rate in each direction. When ctx ends, what runs in them ends too.
+// Open makes hosts whose links have this rate in each direction. When ctx ends, the processes that keep the hosts alive
+// are killed.
 func Open(ctx context.Context, hosts, processors int, r Rate) (*Hosts, error) {
 	if hosts < 2 || hosts > MostHosts {
 		return nil, fmt.Errorf("slow: %d hosts; there are 2 to %d", hosts, MostHosts)

@@ -200,7 +200,8 @@ func (c *checking) define(of string, v Value) error {
 	return nil
 }
 
-// known refuses an argument that refers to a value or tensor which was not defined before.
+// known refuses an argument that refers to a value or tensor which was not defined before, and a text that names.Check
+// refuses.
 func (c *checking) known(a Arg) error {
 	switch a.Kind {
 	case FromValue:
@@ -237,7 +238,7 @@ func named(of, name string) error {
 	return nil
 }
 
-// shaped refuses tensors that are too large, or whose element type is not known.
+// shaped refuses tensors that are too large or have too many dimensions, or whose element type is complex or unknown.
 func shaped(of string, d DType, shape []int64) error {
 	if strings.HasPrefix(string(d), "Complex") {
 		return fmt.Errorf("%s: it has complex numbers, which are not trained; calculate with real and imaginary parts", of)

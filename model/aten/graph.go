@@ -18,7 +18,7 @@ type DType string
 type Graph struct {
 	Name    string
 	Rows    int64             // rows of the example: the first dimension of every input
-	Inputs  []Input           // in the order of the call; the last one is the target
+	Inputs  []Input           // in the order of the call; the last one is the target, unless NoLoss
 	Tensors []Tensor          // parameters, buffers, constants
 	Aliases map[string]string // other names of shared parameters, each with the name of its owner
 	Nodes   []Node            // each after the nodes whose values it reads

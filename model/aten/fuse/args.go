@@ -78,7 +78,8 @@ func numbers(in []rules.Arg, i int) ([]int64, bool) {
 	return out, true
 }
 
-// all says whether argument i is a list of count numbers that all equal each. A list that is left out counts as equal.
+// all says whether argument i is a list of count numbers, or of one number, that all equal each. A list that is left
+// out counts as equal.
 func all(in []rules.Arg, i, count int, each int64) bool {
 	if i >= len(in) {
 		return true

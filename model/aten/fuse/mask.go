@@ -100,7 +100,7 @@ func (a *array) element(at []int64) float32 {
 }
 
 // constant computes an argument that depends only on constants and buffers. It returns nil if the argument depends on
-// anything else, or on an operator that is unknown here.
+// anything else, or on an operator that is unknown here, or if it has too many elements.
 func (m *masks) constant(a rules.Arg) *array { return m.deep(a, 0) }
 
 func (m *masks) deep(a rules.Arg, depth int) *array {

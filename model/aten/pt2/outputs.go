@@ -54,7 +54,8 @@ func (b *builder) outputs() error {
 	return b.chooseLoss(all, whole)
 }
 
-// output converts one output of the graph. It returns nil for an output that the module itself does not return.
+// output converts one output of the graph. It returns nil for an output that the module itself does not return, and for
+// one that is no tensor.
 func (b *builder) output(kind string, s spec, from union, name string) (*returned, error) {
 	arg := union{kind: "as_tensor", body: s.Arg}
 	switch kind {
@@ -166,7 +167,7 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 	return nil
 }
 
-// scalar returns a loss without dimensions. For a loss of shape [1] it adds a node that reshapes it.
+// scalar returns a loss without dimensions. If the loss has dimensions, it adds a node that reshapes it.
 func (b *builder) scalar(loss returned) aten.Arg {
 	if len(loss.meta.Sizes) == 0 {
 		return loss.arg
@@ -179,7 +180,7 @@ func (b *builder) scalar(loss returned) aten.Arg {
 	return aten.Arg{Kind: aten.FromValue, Value: v.ID}
 }
 
-// shape describes a tensor's shape for an error; "" if it is unknown.
+// shape describes a tensor's shape for a message; "" if it is unknown or has no dimensions.
 func (r returned) shape() string {
 	shape, _, err := shapeOf(r.meta.Sizes)
 	if err != nil || len(shape) == 0 {
@@ -211,8 +212,9 @@ type tree struct {
 	Children []tree          `json:"children_spec"`
 }
 
-// outputNames returns names for the count tensors that the module returns, from its dict or named tuple. first says
-// whether the first tensor may be the loss if none is called "loss". This is false for a dict.
+// outputNames returns names for the count tensors that the module returns, from its dict or named tuple. Tensors
+// without a name there are called output0, output1 and so on. first says whether the first tensor may be the loss if
+// none is called "loss". This is false for a dict.
 func (b *builder) outputNames(count int) (all []string, first bool) {
 	for i := range count {
 		all = append(all, fmt.Sprintf("output%d", i))

@@ -130,7 +130,7 @@ func sized(e *Expr, err error) (*Arg, error) {
 	return &Arg{Kind: Size, Size: e}, nil
 }
 
-// fraction computes an operator on two constants of which at least one is a fraction; it returns nil for anything else.
+// fraction computes an operator on two fixed numbers, with a fraction as the result; it returns nil for anything else.
 func fraction(op string, in []Arg) *Arg {
 	var x [2]float64
 	if len(in) != 2 {

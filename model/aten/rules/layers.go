@@ -74,8 +74,8 @@ func (n *Network) group() {
 	n.layers(n.convert(append(n.reading(chosen, free, owner), len(n.Nodes)), free, owner))
 }
 
-// recomputed returns which nodes run again in each layer that reads them. These are cheap nodes that depend only on
-// inputs and sizes.
+// recomputed returns which nodes run again in each layer that reads them. These are cheap nodes without a gradient that
+// depend only on inputs, sizes, and tensors that no node updates.
 func (n *Network) recomputed() []bool {
 	updated := map[string]bool{}
 	for _, node := range n.Nodes {

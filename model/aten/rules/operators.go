@@ -51,7 +51,7 @@ var (
 
 	compared = set(`eq ne lt le gt ge logical_and logical_or logical_xor logical_not`)
 
-	// noGrad lists operators that return floats without a gradient.
+	// noGrad lists operators whose result has no gradient, even if their arguments have one.
 	noGrad = set(`detach zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty floor ceil
 		round trunc sign bincount one_hot histc`)
 
