@@ -47,7 +47,7 @@ func fits(shape []int, limit int64) bool {
 	return true
 }
 
-// checkSizes refuses an inferred layer with tensors that are too large.
+// checkSizes refuses an inferred layer whose tensors or work are too large.
 func (l *Layer) checkSizes() error {
 	for _, t := range l.Outputs {
 		if !fits(t.Shape, maxSample) {
@@ -369,7 +369,7 @@ func (m *Model) CutBytes(cut, samples int) int64 {
 	return n * int64(samples)
 }
 
-// TiedLayers returns a group of layers for each parameter that several layers share.
+// TiedLayers returns a group of layers for each learned parameter that several layers share.
 func (m *Model) TiedLayers() [][]int {
 	groups := map[string][]int{}
 	var owners []string

@@ -89,8 +89,8 @@ func inferRotary(l *Layer, in []Tensor) error {
 	scores := 2 * 2 * int64(t) * int64(t) * int64(c) // q k^T and p v
 	l.ForwardFLOPs = products + scores
 	l.InputFLOPs, l.WeightFLOPs = products+2*scores, products
-	// Saved are x divided by its root mean square, and the norm's output. Further q, k and v of all heads, the scores,
-	// their product with v, and the output.
+	// Saved are x divided by its root mean square, the norm's output, q, k and v of all heads, the scores, their
+	// product with v, and the output.
 	l.SavedBytes = 4 * (int64(t)*int64(c)*7 + int64(heads)*int64(t)*int64(t))
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/stage"
 )
 
-// In each network, everything that can be fused is fused. Not fused are batch norms, attention that is not causal, and
-// pooling with overlapping windows.
+// In each network, everything that can be fused is fused. Not fused are batch norms, attention that is not causal,
+// pooling with overlapping windows, and the sum of vit_b_16 with its positions.
 func TestWhatIsFused(t *testing.T) {
 	want := map[string]map[string]int{
 		"resnet18":     {"conv2d": 21, "linear": 1},

@@ -91,7 +91,7 @@ func partsOf(path string) (parts map[string][]string, folder string, err error) 
 	return parts, folder, err
 }
 
-// only returns the only safetensors file of a folder.
+// only returns model.safetensors if a folder has it, or else the folder's only safetensors file.
 func only(folder string) (string, error) {
 	listed, err := os.ReadDir(folder)
 	if err != nil {

@@ -70,7 +70,8 @@ func open(path string, m *model.Model) (*Weights, error) {
 	return w, w.match(t, m)
 }
 
-// match finds the source of every parameter, and refuses tensors that no parameter uses.
+// match finds the source of every parameter. It refuses missing tensors, tensors that no parameter uses, and several
+// names of a parameter with different values.
 func (w *Weights) match(t *table, m *model.Model) error {
 	used := map[string]string{} // the parameter that uses each name in the file
 	var missing []string

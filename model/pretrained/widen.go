@@ -39,8 +39,8 @@ func widen(v *model.Values) {
 	v.DType, v.Data = w.as, out
 }
 
-// half returns the bits of the float32 that equals a number in IEEE 754's binary16. That has a sign, 5 bits of exponent
-// and 10 of fraction.
+// half returns the bits of the float32 that equals a number in IEEE 754's binary16. binary16 has a sign, 5 bits of
+// exponent and 10 of fraction.
 func half(bits uint16) uint32 {
 	sign, exponent, fraction := uint32(bits>>15)<<31, uint32(bits>>10&31), uint32(bits&1023)
 	switch exponent {

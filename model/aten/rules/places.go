@@ -20,7 +20,7 @@ func from(i, length int64) int64 {
 }
 
 // strided records that a value consists of elements of p: with this shape and these strides, and the first one at
-// offset. It records nothing if some elements would be outside of p.
+// offset. It records nothing if some elements would be outside of p, or if there are too many.
 func (f *follower) strided(value int, p placed, shape, apart []int64, offset int64) {
 	count := numel(shape)
 	if len(apart) != len(shape) || count > mostPlaced {

@@ -20,8 +20,8 @@ type Program struct {
 	Out     []int    // values that it returns
 	Yields  []Spread // where the rows are in those values; they are passed on with rows first
 	Loss    bool     // it returns numbers: the mean loss, and numbers to report
-	// State lists, ascending, the parameters that the Program writes and that its other calls read. A recomputation for
-	// a backward must start from their old values.
+	// State lists, ascending, the parameters that the Program writes and that its other calls read, and those that are
+	// written together with them. A recomputation for a backward must start from their old values.
 	State []int
 }
 
@@ -175,7 +175,7 @@ func eachParam(in []Operand, f func(int)) {
 	}
 }
 
-// MarshalText writes a Program. Two Programs are equal if their texts are.
+// MarshalText writes a Program. Programs with equal texts compute the same.
 func (p *Program) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 func (p *Program) String() string {

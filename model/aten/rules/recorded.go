@@ -47,7 +47,8 @@ func (f *facts) loose(n *Node) bool {
 }
 
 // recorded returns the shape that a node's k-th value has in the trace. It returns nothing if the node now has another
-// layout than in the trace, or if a mode or an engine may leave the value out.
+// layout than in the trace, if a mode or an engine may leave the value out, or if the sizes may depend on the contents
+// of tensors.
 func (n *Network) recorded(of *Node, value, k int) Recorded {
 	v := n.Values[value]
 	others := of.Mode != nil || strings.Contains(of.Op, "scaled_dot_product")

@@ -63,7 +63,7 @@ type Value struct {
 	Dims   []*Expr // nil: unknown; a nil element: that size is unknown
 	Shape  []int64 // in the example; nil: unknown
 	DType  aten.DType
-	Batch  bool    // it depends on an input of the graph
+	Batch  bool    // it depends on an input of the graph, or on the number of rows
 	Grad   bool    // it has a gradient
 	Known  bool    // it depends on no trained parameter
 	Double []int64 // its shape with twice the rows of the example; nil: unknown
