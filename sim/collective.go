@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// gathering is a collective that some member has not joined yet.
+// gathering is a collective, with the members that have joined it so far.
 type gathering struct {
 	members []schedule.Instruction
 	workers []int
@@ -16,8 +16,8 @@ type gathering struct {
 	takes   float64
 }
 
-// sums holds the collectives that wait for members, and the all-reduces. A worker takes part in one all-reduce at a
-// time.
+// sums holds the collectives that wait for members, and what all-reduces do to workers. A worker takes part in one
+// all-reduce at a time.
 type sums struct {
 	terms    *terms
 	joined   map[schedule.Instruction]*gathering // by leader
@@ -51,10 +51,10 @@ func (a *sums) join(in schedule.Instruction, now, takes float64) (whole *gatheri
 	return g
 }
 
-// join makes a member join its collective. The last member to join starts the collective. It takes as long as its
-// slowest member's cost, and ends for all members at once. A worker takes part in one all-reduce at a time, in the
-// order in which their last members joined. An all-reduce begins within the backward in front of it (addUp).
-// All-reduces and transfers slow each other down only at the ports that they share (traffic).
+// join makes a member join its collective. The collective begins when its last member joins, takes as long as its
+// slowest member's cost, and ends for all members at once. An all-reduce may begin earlier, within the backward in
+// front of it (addUp). A worker takes part in one all-reduce at a time, in the order in which their last members
+// joined. With Costs.Ports, traffic sums the gradients instead, part by part.
 func (s *state) join(w int, in schedule.Instruction, takes float64) {
 	if in.Kind == schedule.AR {
 		s.sums.devices[w].comes()
@@ -141,8 +141,8 @@ func (t *traffic) sharesOf(m schedule.Instruction) []Share {
 	return nil
 }
 
-// computes notes that a computation begins that takes this long. If it is the last backward of a sum, the sum's
-// shares become ready while it runs.
+// computes notes that a computation begins that takes this long, and starts the gathers inside it. If it is the last
+// backward of a sum, the sum's shares become ready while it runs.
 func (t *traffic) computes(in schedule.Instruction, takes float64) {
 	if t.ports.Gathers != nil && in.Replica == 0 && takes > 0 { // all replicas gather together
 		if loads := t.ports.Gathers[in.Stage].of(in.Kind); loads != nil {
@@ -197,7 +197,7 @@ func (t *traffic) join(in schedule.Instruction) bool {
 	return true
 }
 
-// add sums the next part of an addition if all members have it and take part in no other.
+// add sums the next part of an addition if all members have it and none of its workers sums anything now.
 func (t *traffic) add(a *addition) {
 	if a.running || a.ready[a.next] < len(a.members) {
 		return
@@ -236,7 +236,7 @@ func (t *traffic) add(a *addition) {
 	})
 }
 
-// occupy says whether the workers of an addition sum.
+// occupy marks the workers of an addition as summing, or as free again.
 func (t *traffic) occupy(a *addition, running bool) {
 	a.running = running
 	for _, w := range a.workers {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Ports says what messages and gradient sums take of ports that they share.
+// Ports says what messages and collectives of a stage's replicas take of ports.
 type Ports struct {
 	// Message returns what a message between two workers takes, if it occupies its links for linkS.
 	Message func(from, to int, bytes int64, linkS float64) []cluster.Load
@@ -21,10 +21,11 @@ type Ports struct {
 }
 
 // Gathers are the loads of collectives inside computations: gathers of weights and scatters of gradients. They slow
-// messages down. The computation takes its time in any case: it was given with the collectives that it waits for.
+// down other transfers at their ports. The computation takes its time in any case: it was given with the collectives
+// that it waits for.
 type Gathers struct{ Forward, Backward, Input, Update []cluster.Load }
 
-// of returns the loads inside an instruction of a stage.
+// of returns the loads inside an instruction of this kind; nil if it has none.
 func (g *Gathers) of(kind schedule.Kind) []cluster.Load {
 	switch kind {
 	case schedule.F:
@@ -39,8 +40,9 @@ func (g *Gathers) of(kind schedule.Kind) []cluster.Load {
 	return nil
 }
 
-// portsOf returns the ports that a plan's transfers share. It is nil if no port is used by two sums of gradients, by a
-// sum and messages, or by messages that do not wait for each other anyway.
+// portsOf returns the ports that a plan's transfers share. It is nil if no level has contention, if a device streams,
+// or if no port has two users. A stage's sum is a user, and so are the gathers inside each kind of its computations.
+// Each link's messages are another, but messages that go one after the other anyway count together.
 func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []int, costs *Costs) *Ports {
 	if !c.Contends() || costs.Streams != nil {
 		return nil
@@ -125,26 +127,27 @@ func collectives(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, c
 	return sums, inside
 }
 
-// traffic is everything under way on shared ports. A port gives each flow an equal share of its rate, and what a flow
-// cannot use goes to the others at this port. A flow is as fast as the slowest of its ports lets it be. What it leaves
-// unused at the others stays unused, so that a change is felt only at its own ports.
+// traffic holds the messages, sums and gathers under way, and those that wait, if costs have Ports. A port gives each
+// flow an equal share of its rate, and what a flow cannot use goes to the others at this port. A flow is as fast as the
+// slowest of its ports lets it be. What it leaves unused at the others stays unused, so that a change is felt only at
+// its own ports.
 type traffic struct {
 	s     *state
 	ports *Ports
 	flows []*flow // by number; nil if the number is free
-	free  []int32 // such numbers
-	paced int32   // how often a flow has got a rate
+	free  []int32 // numbers of ended flows, for new ones
+	paced int32   // how often any flow has got a new rate
 	on    map[cluster.Port][]*flow
 	lines map[[2]int][]*message // by link: messages in the order in which they came
 
-	ending  map[schedule.Instruction]schedule.Instruction // the sum that a stage's last backward is for
-	closing map[schedule.Instruction]schedule.Instruction // by sum: that backward, or its second half
+	ending  map[schedule.Instruction]schedule.Instruction // by a stage's last backward, or its second half: the sum after it
+	closing map[schedule.Instruction]schedule.Instruction // the reverse: by sum, that backward or second half
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker
-	waiting []*addition                                   // parts that wait for a worker, in order
+	waiting []*addition                                   // sums whose next part waits for a worker, in order
 }
 
-// flow is a transfer under way. left is the time that it still needs alone.
+// flow is a transfer under way, or a delay. left is the time that it still needed alone at the time since.
 type flow struct {
 	number, version   int32
 	loads             []cluster.Load
@@ -152,7 +155,7 @@ type flow struct {
 	ends              func()
 }
 
-// newTraffic returns nil if no ports are shared.
+// newTraffic returns nil if the costs have no Ports.
 func newTraffic(s *state) *traffic {
 	ports := s.terms.costs.Ports
 	if ports == nil {
@@ -204,7 +207,7 @@ func (t *traffic) share(ports []cluster.Load) {
 	before := t.paced
 	for _, p := range ports {
 		for _, f := range t.on[p.Port] {
-			if f.version > before { // by another of the ports
+			if f.version > before { // already changed, at another of these ports
 				continue
 			}
 			rate := 1.0
@@ -216,7 +219,7 @@ func (t *traffic) share(ports []cluster.Load) {
 	}
 }
 
-// fair returns the most that one flow gets of a port: at least its equal share.
+// fair returns the largest part of a port that one flow may take now. It is at least an equal share.
 func (t *traffic) fair(port cluster.Port) float64 {
 	flows := t.on[port]
 	if len(flows) == 1 {
@@ -258,7 +261,7 @@ func (t *traffic) pace(f *flow, rate float64) {
 	t.s.queue.push(event{at: now + f.left/rate, worker: f.number, from: f.version, what: flowed})
 }
 
-// stale reports whether an event is the end of a flow that has changed its rate since.
+// stale reports whether an event is the end of a flow that has ended or has changed its rate since.
 func (t *traffic) stale(e event) bool {
 	return e.what == flowed && (t.flows[e.worker] == nil || t.flows[e.worker].version != e.from)
 }
@@ -291,7 +294,8 @@ func (t *traffic) send(m *message) {
 	t.leave(m)
 }
 
-// leave starts a message that is the first in every line.
+// leave starts a message if it is the first in the line of each of its links. If it is not ready yet, it keeps its
+// place in the lines until it is.
 func (t *traffic) leave(m *message) {
 	for _, key := range m.links {
 		if t.lines[key][0] != m {
@@ -307,7 +311,7 @@ func (t *traffic) leave(m *message) {
 	t.start(t.ports.Message(m.from, m.to, m.bytes, m.takes), m.takes, func() { t.left(m, start) })
 }
 
-// left takes a message from its links.
+// left ends a message on its links: it notes the arrival, and starts messages that are the first in their lines now.
 func (t *traffic) left(m *message, start float64) {
 	t.s.arrives(m.transfer, m.occupies, start, t.s.queue.now+m.latencyS)
 	for _, key := range m.links {
@@ -322,7 +326,7 @@ func (t *traffic) left(m *message, start float64) {
 	}
 }
 
-// check refuses parts of a port that are none.
+// check refuses ports of devices that stream, missing loads, and loads of collectives that are no part of a port.
 func (p *Ports) check(stages int, streams bool) error {
 	switch {
 	case streams:

@@ -117,8 +117,9 @@ func TestGathersInsideComputations(t *testing.T) {
 	}
 }
 
-// TestContention draws pipelines with replicas. While they run, the flows at a port never take more than its rate.
-// Contention never makes a step shorter. Where no two transfers share a port, all times are the same bit for bit.
+// TestContention draws pipelines, some with replicas. While they run, the flows at a port never take more than its
+// rate. Contention never makes a run shorter. Where no two transfers share a port, all times are the same bit for bit
+// as without ports.
 func TestContention(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := schedule.Settings{MicroBatches: 2 * rapid.IntRange(1, 4).Draw(t, "m"), Repeat: rapid.IntRange(1, 2).Draw(t, "n")}
@@ -214,9 +215,9 @@ func withinRates(t *rapid.T, p *schedule.Program, c Costs) {
 	}
 }
 
-// A plan's ports are those of its cluster's levels with contention. Two stages of two replicas are on servers of two
-// devices: sums stay inside a server, and only messages cross. If the replicas of a stage are on both servers, messages
-// stay inside and only sums cross. Both cross the network's one port for each server if stages are half on each.
+// A plan's ports are those of its cluster's levels with contention. Two servers of two devices have two stages. If each
+// stage is inside a server, only messages cross the network, and no port is shared. If a stage's replicas are on both
+// servers, its sum crosses too, and shares each server's port with messages.
 func TestPortsOfPlans(t *testing.T) {
 	c := &cluster.Cluster{Name: "c", DeviceTypes: map[string]cluster.DeviceType{"cpu": {}},
 		Devices: []string{"cpu", "cpu", "cpu", "cpu"}, Levels: []cluster.Level{
@@ -242,7 +243,8 @@ func TestPortsOfPlans(t *testing.T) {
 			t.Errorf("%v without contention: %v, %v", of.stages, costs.Ports, err)
 		}
 	}
-	// By hand: 20 bytes of a stage's gradients pass each server's port, 20 each way in 2 s. The message takes both ports.
+	// By hand: 20 bytes of a stage's gradients pass each server's port each way in 2 s, all that it can carry. A
+	// message of 10 bytes in 2 s takes half of a port of each server.
 	pl := twoStages()
 	pl.Stages[0].Devices, pl.Stages[1].Devices, pl.Shard = []int{0, 2}, []int{1, 3}, plan.ShardNothing
 	costs, err := CostsOf(chain(), c, pl)

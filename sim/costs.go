@@ -27,14 +27,14 @@ type StageCost struct {
 	Packed        Packed
 
 	AllReduceS float64 // over the stage's replicas
-	// GatherS is the time to gather a stage's weights after their update, where its replicas divide the update.
+	// GatherS is the time to gather a stage's weights after their update, under zero1 and zero2.
 	GatherS float64
 	// Unhidden is the part, 0 to 1, of a gradient sum that slows down computations of its devices beside it.
 	Unhidden float64
 	// Shares are the gradients that are summed during the stage's last backward. WeightShares are those summed during
 	// the last weights' half of a split backward. The rest is summed afterwards.
 	Shares, WeightShares []Share
-	whole, halves        layerwise // the input from which CostsOf made Shares and WeightShares
+	whole, halves        layerwise // from which CostsOf made Shares and WeightShares; empty if the plan gives the bucket size
 	TiedS                float64   // sum of tied gradients
 	NormS                float64   // pooling the gradient norm
 }
@@ -90,13 +90,11 @@ type Costs struct {
 	OneMemory func(from, to int) bool
 	// Occupies reports whether neither worker computes during a transfer; nil means never.
 	Occupies func(from, to int) bool
-	// SendS is the time that a worker's host spends on an SF or SB, and ReceiveS on an RF or RB. A message is on its
-	// way from the beginning of its send. These times are costs, like that of an F, and not noise. No shipped model is
-	// known for which they change the fastest plan.
+	// Streams reports whether a worker's device sends a message while it computes it; nil means never.
 	Streams func(worker int) bool
-	// SendS is the time that a worker's host spends on an SF or SB, and ReceiveS on an RF or RB. A message is on its
-	// way from the beginning of its send. These times are costs, like that of an F, and not noise. No shipped model is
-	// known for which they change the fastest plan.
+	// SendS is the time that a worker's host spends on a send, and ReceiveS on a receive. A message is on its way from
+	// the beginning of its send, or once it is issued if the device runs behind its host. These times are costs, like
+	// that of an F, and not noise. No shipped model is known for which they change the fastest plan.
 	SendS, ReceiveS float64
 	// IssueS is the time, in seconds, that a host needs to give its device a computation. 0 means that a device is its
 	// own host. Devices run behind their hosts if IssueS or Options.Ahead is over 0.
@@ -140,8 +138,8 @@ func Uniform(stages int, forwardS, backwardS, transferS float64) Costs {
 	return c
 }
 
-// Streaming returns costs on devices that transfer while they compute (BaPipe §3.2.1). A message occupies its link
-// for linkS seconds from the moment its computation begins.
+// Streaming returns costs on devices that transfer while they compute (BaPipe §3.2.1). A message occupies its link for
+// linkS seconds, from the moment its computation begins or the link is free.
 func Streaming(c Costs, linkS float64) Costs {
 	c.Transfer = func(int, int, int64) (float64, float64) { return 0, linkS }
 	c.Streams = func(int) bool { return true }
@@ -166,8 +164,8 @@ func (e *CostError) Error() string {
 // mostBytes is the largest size allowed, so that the sum over thousands of micro-batches does not overflow.
 const mostBytes = 1 << 50
 
-// check refuses costs that do not cover a Program's stages, and costs that are negative or not finite. The times of
-// transfers are checked in transferS when they are needed.
+// check refuses costs that do not cover a Program's stages, costs that are negative or not finite, and sizes over
+// mostBytes. The times of transfers are checked in transferS when they are needed.
 func (c *Costs) check(p *schedule.Program) error {
 	if len(c.Stages) != p.Stages {
 		return fmt.Errorf("sim: costs of %d stages for program %s of %d", len(c.Stages), p.Name, p.Stages)

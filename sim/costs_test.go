@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCostsThatNoClockCanTake: every cost that is NaN, infinite or negative is refused, and so is every negative
-// size. Otherwise the simulator would answer planners and users with a NaN.
+// TestCostsThatNoClockCanTake: every cost that is NaN, infinite or negative is refused, and so is every size that is
+// negative or too large. Otherwise the simulator would answer planners and users with a NaN.
 func TestCostsThatNoClockCanTake(t *testing.T) {
 	p := program(t, "1f1b", 2, 2, 1)
 	refused := func(what string, change func(*Costs)) {

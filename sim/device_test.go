@@ -97,8 +97,8 @@ func TestIssuingAhead(t *testing.T) {
 	})
 }
 
-// TestDevicesThatHaveNoHost: Options.Ahead is refused for BaPipe's boards and for shared cores, which are not devices
-// with a host.
+// TestDevicesThatHaveNoHost: Options.Ahead is refused if workers share too few cores, or if transfers occupy devices
+// (BaPipe's boards).
 func TestDevicesThatHaveNoHost(t *testing.T) {
 	p, c := program(t, "1f1b", 2, 2, 1), Uniform(2, 1, 1, 0)
 	c.Cores = machine.Share(1)

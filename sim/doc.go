@@ -1,23 +1,23 @@
 // Package sim runs a Program on a virtual clock.
 //
-// Input: a lowered Program and what its instructions cost. Output: a trace.Timeline and a Summary, with step time, busy
-// time, bubble, peak bytes and peak activations of each worker. Equal inputs give equal outputs. sim uses the same
-// machine.Gate as run, so the two cannot disagree about who may start.
+// Input: a lowered Program and what its instructions cost. Output: a trace.Timeline and a Summary: step time and
+// bubble, and each worker's busy time, peak bytes and peak activations. Equal inputs give equal outputs. sim uses the
+// same machine.Gate as run, so the two cannot disagree about who may start.
 //
 // Links queue first come, first served. Where a level of the cluster says so (Contention), messages and sums of
 // gradients that use the same port at the same time share its rate (Ports). A worker takes part in one all-reduce at a
-// time, which begins within the backward that makes the last gradients, as in run. A transfer may occupy both of its
+// time, which may begin within the backward that makes the last gradients, as in run. A transfer may occupy both of its
 // devices. Workers may share cores. Besides computing, a worker's host spends what a profile has measured on sends and
 // receives. Memory follows the rules of the runtime: parameters, optimizer states, gradients from the first backward of
 // a step to its update, what each micro-batch saved, messages on their way, and the peak inside each instruction. Not
 // counted are the samples that the first and last stages read. Collectives and transfers do not slow each other down
-// where no level has contention. Gathers of weights and scatters of gradients inside computations take no longer for
-// the messages that they slow down, nor do sums of tied gradients and of the norm.
+// where no level has contention. A computation with gathers or scatters inside it takes no longer when these share a
+// port. Sums of tied gradients and of the norm share no ports.
 //
 // In Run, computations take the times in Costs. Noise is how a real machine deviates from them. Run does not read it,
-// but applies Options.Vary, which Noise.Vary makes. Expect applies all of Noise: it also lets each worker fall behind
-// in turn, as cores of a shared machine do.
+// but applies Options.Vary, which Noise.Vary makes. Expect also lets each worker fall behind in turn, as cores of a
+// shared machine do.
 //
-// Errors: costs that do not cover the Program's stages, and a Gate that lets no worker start (the error lists who waits
-// for what). sim reads no wall clock and knows no engine.
+// Errors: costs that do not cover the Program's stages or are no valid numbers, and a Gate that lets no worker start
+// (the error lists who waits for what). sim reads no wall clock and knows no engine.
 package sim

@@ -21,7 +21,8 @@ const mostPaced = 16
 // other. Workers that take turns on fewer cores have no fixed slow core: a free worker runs on any core, and only the
 // mean pace counts.
 //
-// All of Costs.Noise is applied. Options.Vary must be nil, since Expect sets it.
+// Such workers, and more than mostPaced workers, are simulated once, at equal pace. Everything else in Costs.Noise is
+// always applied. Options.Vary must be nil, since Expect sets it.
 func Expect(p *schedule.Program, costs Costs, o Options) (Summary, error) {
 	if o.Vary != nil {
 		return Summary{}, fmt.Errorf("sim: an expectation of program %s with a Vary of its own; it makes one of "+

@@ -36,8 +36,8 @@ func jitter(in schedule.Instruction, sigma float64) float64 {
 		return 1
 	}
 	sigma = min(sigma, mostSigma)
-	// Two neighbouring micro-batches use the same random number with opposite signs. Together they take at least twice
-	// the median. So an even number of micro-batches never takes less time in total than with constant times.
+	// Micro-batches 2k and 2k+1 use the same random number with opposite signs. Together they take at least twice the
+	// median. So an even number of micro-batches never takes less time in total than with constant times.
 	key := uint64(in.Kind)<<56 ^ uint64(in.Pipeline)<<48 ^ uint64(in.Replica)<<40 ^ uint64(in.Stage)<<28 ^
 		uint64(uint32(in.Micro)>>1)
 	if in.Micro&1 == 1 {

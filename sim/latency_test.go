@@ -11,8 +11,8 @@ import (
 )
 
 // The tests of this file add transfers of time SR in each direction to orders from papers that leave transfers out.
-// Each compares the paper's closed form, plus a term of SR, with a simulation; the two are equal. SR does not occupy
-// the link. Outside of the stated range of a test the order stalls and the step is longer.
+// Most compare the paper's closed form, plus a term of SR, with a simulation; the two are equal. SR does not occupy the
+// link. Outside of the stated range of such a test the order stalls and the step is longer.
 
 // latency returns the costs of chunked stages with transfers of time SR.
 func latency(stages, v int, f, i, w, sr float64) Costs {
@@ -32,14 +32,15 @@ func exactly(t *testing.T, got, want float64, format string, args ...any) {
 }
 
 // TestZeroBubbleLatency checks a step of M micro-batches on S stages with transfers of SR seconds. F, I and W are the
-// times of a forward, an input gradient and a weight gradient. ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) then take
+// times of a forward, an input gradient and a weight gradient. ZB-H1 and ZB-H2 (arXiv 2401.10241, Table 1) then take,
+// in a steady step,
 //
 //	zb-h1  M(F+I+W) + (S-1)(F+I-W) + 4(S-1)SR     while 2 SR <= W
-//	zb-h2  M(F+I+W) + (S-1)(F+I-2W) + 2(S-1)SR    while 2 SR <= F+I, in a steady step
+//	zb-h2  M(F+I+W) + (S-1)(F+I-2W) + 2(S-1)SR    while 2 SR <= F+I
 //
 // for M >= 2S. A weight gradient hides two transfers. With S micro-batches in flight, transfers over each of the S-1
-// boundaries are visible twice in each direction. A single step of ZB-H2 takes at least (S-1)(F+SR) more than its work,
-// because the last stage begins that late.
+// boundaries are visible twice in each direction. A single step takes at least (S-1)(F+SR) more than its work, because
+// the last stage begins that late.
 func TestZeroBubbleLatency(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 2*S + 1} {

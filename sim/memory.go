@@ -26,7 +26,7 @@ type held struct {
 	accounts  []account                      // by worker
 	beside    []besides                      // by worker
 	gradients []gathered                     // by place
-	copies    []map[schedule.Instruction]int // by worker: changes in the number of weight copies; nil under sync
+	copies    []map[schedule.Instruction]int // by worker: changes in the number of weight copies; nil without a stream
 	over      *Over                          // the first instruction that exceeded a worker's memory
 }
 
@@ -119,8 +119,9 @@ func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gat
 }
 
 // settle changes what a worker holds after an instruction has ended. A tensor that crosses a cut counts for the sender
-// from the computation that makes it. From its arrival it counts for the receiver, even before the receiver's receive.
-// Between two stages of one worker the tensor is handed over without a copy.
+// from the computation that makes it. From its arrival it counts for the receiver, even before the receive. In one
+// memory (Costs.OneMemory) it already does so from its send. Between two stages of one worker the tensor is handed over
+// without a copy.
 func (m *held) settle(w int, in schedule.Instruction) {
 	a := &m.accounts[w]
 	c := m.terms.of(in)
@@ -229,7 +230,7 @@ func partOf(bytes int64, lo, hi, n int) int64 {
 	return bytes*int64(hi)/int64(n) - bytes*int64(lo)/int64(n)
 }
 
-// handOver moves the charge for a message that has arrived to its receiver.
+// handOver moves the charge for a message from its sender to its receiver.
 func (m *held) handOver(from, to int, sent schedule.Instruction) {
 	bytes := m.terms.portion(sent, to)
 	m.accounts[from].hold(-bytes)
@@ -255,7 +256,7 @@ func (t *terms) receiveOf(sent schedule.Instruction, to int) schedule.Instructio
 }
 
 // rounded returns by how many bytes a receive's input exceeds its messages. The sizes of the receiver's part of a
-// micro-batch and of the parts that were sent may be rounded differently.
+// micro-batch and of the parts that were sent may be rounded differently. Packed messages are smaller too.
 func (t *terms) rounded(in schedule.Instruction, w int, c *StageCost) int64 {
 	whole := c.InputBytes
 	if in.Kind == schedule.RB {

@@ -10,9 +10,9 @@ import (
 
 // Noise holds the effects that change computation times on a real machine.
 //
-// The code that makes Costs from a profile fills it in. Run does not read it; Vary turns it into Options.Vary. Expect
-// applies all of it. A term is kept only as long as it changes which plan is fastest. The comment of each field names a
-// plan that the field changes, as TestNoiseMovesABestPlan in tune shows.
+// The code that makes Costs from a profile fills it in. Run does not read it; Vary turns all but PaceSpread into
+// Options.Vary. Expect applies PaceSpread too. A term is kept only as long as it changes which plan is fastest. The
+// comment of each field names a plan that the field changes, as TestNoiseMovesABestPlan in tune shows.
 //
 // The time that a host spends on sends and receives is not here but in Costs (SendS, ReceiveS), since it belongs to
 // instructions of the Program.

@@ -259,7 +259,8 @@ func packedCost(known *layerCosts, c *cluster.Cluster, pl *plan.Plan, s int, dev
 }
 
 // PackingS returns functions for the time to pack and to unpack numbers, in seconds. They use the measured rates.
-// Without them they assume that both copies move once at the device's memory bandwidth, if that is known.
+// Without them they assume that both copies move once at the device's memory bandwidth, or that packing takes no time
+// if that is not known either.
 func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device string) (pack,
 	unpack func(whole, packed int64) float64) {
 	if measured, known := p.On(device).Transfer.PackingIn(f); known {
@@ -275,8 +276,8 @@ func PackingS(p *profile.Profile, c *cluster.Cluster, f packing.Format, device s
 	return pass, pass
 }
 
-// tiedS returns how long it takes to add up the gradients of parameters that the stage shares with other stages. Each
-// replica gets them from the other stage's replica with the same number, if that exists.
+// tiedS returns the time of the longest transfer of gradients of parameters that a stage shares with other stages.
+// Replica r gets them from the other stage's replica r, modulo the number of replicas there.
 func tiedS(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int) float64 {
 	stageOf := pl.StageOf(len(p.Layers))
 	longest := 0.0

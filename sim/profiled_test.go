@@ -77,10 +77,11 @@ func TestCostsOfTwoStages(t *testing.T) {
 			ReferenceBytes:  22,
 			ForwardPeak:     150 + 170,
 			EvaluatePeak:    100 + 170, // a later stage reads layer 0's output, so it stays
-			// Layer 1 needs 130. Then its 150 are freed and layer 0's gradient of 100 is there: -50 + 130.
+			// The larger of two: layer 1 needs 130. Then layer 0 needs 130, with layer 1's saved 150 freed and the
+			// gradient of layer 0's output, 100, held: -150 + 100 + 130.
 			BackwardPeak:      130,
 			InputPeak:         130,
-			FirstBackwardPeak: 130, // then 10 bytes of gradients: -150 + 100 + 10 + 130
+			FirstBackwardPeak: 130, // layer 0 then needs less: -150 + 100 + 10 of gradients + 130
 			FirstInputPeak:    130, // no layer has a split backward
 			WholeBytes:        20,
 			UpdatePeak:        10,

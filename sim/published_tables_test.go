@@ -13,7 +13,8 @@ import (
 // TestBaPipeTableI: on devices that transfer while they compute, 1F1B-AS and FBP-AS take (M+N-1)(F+B), with a bubble of
 // (N-1)/(M+N-1), for M micro-batches on N stages. A micro-batch has features of size a. Stage i, counted from 1, holds
 // (N-i+1)a with 1F1B-AS and 2(N-i+1)a with FBP-AS. Links need the bandwidth of the table's last row: a/F for 1F1B-AS,
-// and 2a/(F+B) in both directions together for FBP-AS. FBP-AS is also tested with a/F, which its first forwards need.
+// and 2a/(F+B) in both directions together for FBP-AS. Here each direction has at least a/F, which the first forwards
+// of FBP-AS need.
 func TestBaPipeTableI(t *testing.T) {
 	for _, N := range []int{2, 3, 4, 8} {
 		for _, M := range []int{N, 2 * N, 4 * N, 2*N + 1} {
@@ -52,7 +53,7 @@ func streaming(stages int, forwardS, backwardS, link float64) Costs {
 
 // TestBaPipeTableIBandwidths: with less than Table I's bandwidth the pipeline slows down. 1F1B-AS is tested with links
 // 10 % too slow for a/F, where a is the size of a micro-batch's features. FBP-AS is tested with one link for both
-// directions, 10 % too slow for 2a/(F+B).
+// directions: it loses little with 2a/(F+B), and more with a link 10 % too slow for that.
 func TestBaPipeTableIBandwidths(t *testing.T) {
 	const N, M, F, B = 4, 64, 1.0, 1.0
 	ideal := float64(M+N-1) * (F + B)

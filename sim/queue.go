@@ -7,7 +7,7 @@ type event struct {
 	at     float64
 	seq    int64 // breaks ties by the order in which events were made
 	worker int32
-	from   int32 // the other worker of an arrival or a credit
+	from   int32 // the other worker of an arrival or a credit, or the version of a flow
 	in     schedule.Instruction
 	what   happening
 }
@@ -15,7 +15,7 @@ type event struct {
 type happening uint8
 
 const (
-	hostEnd   happening = iota // the host has finished the current instruction of its list
+	hostEnd   happening = iota // the host has finished, or issued, the current instruction of its list
 	deviceEnd                  // the device has finished a computation that its host had issued
 	summed                     // a collective, or an update by the reference's thread, is complete
 	arrival                    // a message has arrived

@@ -25,8 +25,9 @@ type Summary struct {
 	// is the step's length; for workers without common steps (asp) it is the mean. If nothing trains it is EndS.
 	StepS float64 `json:"step_s"`
 	Steps int     `json:"steps"`
-	// BusyS is each worker's computing time, the median over the same steps as StepS. Where times vary and steps
-	// overlap, a worker that never waits can exceed the median step time; StepS is then its BusyS.
+	// BusyS is each worker's computing time in a step: the median over the same steps as StepS, or the mean under asp.
+	// If nothing trains, it is TotalS. Where times vary and steps overlap, a worker that never waits can exceed the
+	// median step time; StepS is then its BusyS.
 	BusyS           []float64 `json:"busy_s"`
 	TotalS          []float64 `json:"-"`                // computing, by worker, from the start to the end
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
@@ -158,7 +159,7 @@ func (s *state) summary() Summary {
 }
 
 // typical sets the medians over all steps but the first, each from the end of the step before. For a single step it
-// uses that step's length.
+// uses that step's length. A step takes at least as long as any worker computes in it.
 func (sum *Summary) typical(j *journal) {
 	steps := j.tl.Steps
 	took := []float64{steps[0].EndS - steps[0].StartS}

@@ -12,12 +12,13 @@ import (
 
 // Options holds the settings of Run; the zero value is usable.
 type Options struct {
-	Ahead  int          // how many computations a host may issue before its device has done them
+	Ahead  int          // computations that a host may have issued, and its device not done, when it issues the next
 	Slots  int          // messages that an edge holds between their send and their receive; 0 means no limit
 	Gate   machine.Gate // decides who may start, made for the Program; nil means a machine.Machine
 	Record bool         // keep every event and memory sample in the Timeline
-	// BucketBytes is the least number of gradient bytes that replicas sum at once, for costs made by CostsOf. 0 means
-	// schedule.BucketBytes.
+	// BucketBytes is the least number of gradient bytes that replicas sum at once during a backward. 0 leaves the
+	// Shares in Costs, which CostsOf makes with schedule.BucketBytes. It changes nothing in a plan that gives its own
+	// bucket size or sums after the backward.
 	BucketBytes int64
 	// Vary changes the time of computations; nil leaves them as in Costs. Costs.Noise can make one.
 	Vary Vary
@@ -105,9 +106,9 @@ type workerState struct {
 	aside     float64 // when the thread of its reference finishes its work
 }
 
-// state is a running simulation. Everything that will happen later is in the queue, and everything that can start
-// has started. It has a method for each thing that a worker, a device or a message does, most of which concern
-// several of its parts.
+// state is a running simulation. The queue has the end of everything under way, and everything that can start has
+// started. It has a method for each thing that a worker, a device or a message does, most of which concern several of
+// its parts.
 type state struct {
 	terms   terms
 	o       Options
@@ -119,7 +120,7 @@ type state struct {
 	workers []workerState
 	network network
 	sums    sums
-	traffic *traffic // nil if no port is shared
+	traffic *traffic // nil without Costs.Ports
 	memory  held
 	journal journal
 	fault   error // a non-nil value ends the simulation
@@ -245,7 +246,7 @@ func (s *state) happen(e event) {
 	}
 }
 
-// arrive delivers a message: it tells the Gate, hands the memory over if that has not happened yet, and wakes workers.
+// arrive delivers a message: it hands the memory over if that has not happened yet, tells the Gate, and wakes workers.
 func (s *state) arrive(from, to int, in schedule.Instruction, occupying bool) {
 	if occupying {
 		s.workers[from].device.transferring, s.workers[to].device.transferring = false, false
@@ -280,7 +281,8 @@ func (s *state) wakeAll(list []int) {
 	}
 }
 
-// finish ends an instruction that a worker does itself, and wakes workers that wait for its core.
+// finish ends an instruction that a worker does itself, and wakes workers that wait for its core. It gives back the
+// slot of a received message.
 func (s *state) finish(w int, in schedule.Instruction) {
 	s.executed(w, in)
 	s.issued(w, in, in.Kind.IsCompute())
@@ -289,7 +291,8 @@ func (s *state) finish(w int, in schedule.Instruction) {
 	}
 }
 
-// issued makes a worker's host continue with its list after an instruction.
+// issued lets a worker's host continue with its list after an instruction, and wakes the other workers that can start
+// now.
 func (s *state) issued(w int, in schedule.Instruction, done bool) {
 	me := &s.workers[w]
 	me.running = false
@@ -340,7 +343,7 @@ func (s *state) begin(w int, in schedule.Instruction) (takes float64, until bool
 	return takes, until
 }
 
-// costing does what begin does, except that the returned time has no delay by gradient sums and no Options.takes.
+// costing does what begin does, but without the delay by gradient sums, Options.takes and shared ports.
 func (s *state) costing(w int, in schedule.Instruction) (takes float64, until bool) {
 	c := s.terms.of(in)
 	s.memory.inside(w, in, c)

@@ -23,7 +23,7 @@ type slowing struct {
 type slowed struct {
 	open     int        // sums that the worker has joined and that have not ended
 	sums     []slowing  // sums that may overlap with a computation that has not ended yet
-	computed []interval // computations since sums were open
+	computed []interval // computations that ended while sums were open
 	lostS    float64    // seconds lost and not yet added to a computation
 }
 

@@ -18,8 +18,8 @@ func (d *device) began(in schedule.Instruction, now float64, paired bool) {
 	}
 }
 
-// backwardS returns how long a backward that begins now takes. If it is paired with the forward in front of it, it
-// takes the rest of the pair's time. The forward takes the same time as alone.
+// backwardS returns how long a backward that begins now takes. If it is paired with the forward in front of it and
+// follows at once, it takes the rest of the pair's time. The forward takes the same time as alone.
 func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, paired bool) float64 {
 	if c.PairedS > 0 && paired && d.latest.Kind == schedule.F && d.latest.Micro != in.Micro && d.endedS == now {
 		return max(0, c.PairedS-c.ForwardS)

@@ -16,7 +16,7 @@ type device struct {
 	computing    bool
 	transferring bool
 	awaited      int // transfers that wait for the device
-	sending      int // transfers still under way of the send at which the list waits
+	sending      int // messages, of the send at which the list waits, that have not arrived
 
 	queue     []issue // issued by the host and not begun, if the device runs behind its host
 	beganS    float64 // start of the current computation
@@ -138,7 +138,7 @@ func (s *state) depart(t transfer, takesDevices bool) {
 	s.arrives(t, takesDevices, start, max(s.queue.now, start+taken)+latency)
 }
 
-// arrives notes when a message that has left will have arrived.
+// arrives notes when a message will arrive.
 func (s *state) arrives(t transfer, takesDevices bool, start, end float64) {
 	what := arrival
 	if takesDevices {
@@ -183,7 +183,8 @@ func (s *state) delivered(from int, in schedule.Instruction) {
 	}
 }
 
-// bytesOf returns the total bytes of a send, or the bytes that a collective moves.
+// bytesOf returns the bytes that an instruction sends or receives, or that an all-reduce sums. It returns 0 for any
+// other instruction.
 func (t *terms) bytesOf(in schedule.Instruction) int64 {
 	c := t.of(in)
 	if bytes, _, packed := c.Packed.of(in.Kind); packed {

@@ -187,7 +187,7 @@ func (l *longest) drained(w, i int) float64 {
 	return at
 }
 
-// randomCase returns a random Program of the synchronous families, or an evaluation, with random costs.
+// randomCase returns a random Program in 1F1B order, or an evaluation, with random costs.
 func randomCase(t *rapid.T) (*schedule.Program, Costs) {
 	stages := rapid.IntRange(1, 5).Draw(t, "stages")
 	m := rapid.IntRange(1, 7).Draw(t, "m")

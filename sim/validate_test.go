@@ -26,14 +26,14 @@ func normed(t *testing.T, order string, S, M, repeat int, later bool) *schedule.
 }
 
 // TestPostValidation (arXiv 2401.10241, §4): an update that waits for the norm of all S stages makes them start each
-// step together. F, I and W are the times of a forward, an input gradient and a weight gradient. A step of ZB-H2 with M
-// micro-batches then takes not M(F+I+W) but
+// step together. F, I and W are the times of a forward, an input gradient and a weight gradient, with F = I = W. A step
+// of ZB-H2 with M micro-batches, M >= 2S, then takes not M(F+I+W) + U but
 //
 //	M(F+I+W) + (S-1)F + N + U
 //
 // with a norm of N and an update of U, because the last stage begins S-1 forwards late in every step. If updates are
-// validated in the next step, it takes M(F+I+W) + U, where F = I = W and M >= 2S, as without a norm. This is true while
-// N <= F, the last stage's one forward before its first gradient.
+// validated in the next step, it takes M(F+I+W) + U, as without a norm. This is true while N <= F, the last stage's one
+// forward before its first gradient.
 func TestPostValidation(t *testing.T) {
 	const U = 0.25
 	for _, S := range []int{2, 3, 4, 8} {

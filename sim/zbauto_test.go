@@ -13,7 +13,7 @@ import (
 
 // TestZeroBubbleAuto: with room for 2S-1 of M micro-batches on each of S stages, the list scheduler leaves no bubble in
 // a steady step, if F = I = W and M >= 2S. The same is true of ZB-H2 (arXiv 2401.10241, Table 1). With room for S, the
-// memory of ZB-H1, the order takes no longer than 1F1B. With any room, no worker holds more than that.
+// memory of ZB-H1, the order takes no longer than 1F1B. No worker ever holds more micro-batches than it has room for.
 func TestZeroBubbleAuto(t *testing.T) {
 	for _, S := range []int{2, 3, 4, 8} {
 		for _, M := range []int{2 * S, 4 * S, 4*S + 1} {

@@ -12,8 +12,8 @@ type Unit struct {
 	WeightBytes, GradientBytes int64 // whole sizes, not one replica's part
 }
 
-// Units returns the units of a stage. If a layer in front of the stage owns a parameter, the stage has its own
-// gradients of that parameter, and they count here.
+// Units returns the units of a stage. If a layer in front of the stage owns a parameter, the stage has its own copy of
+// that parameter. The copy's weights and gradients count here.
 func Units(p *profile.Profile, st plan.Stage) (all []Unit) {
 	for l := st.FirstLayer; l <= st.LastLayer; l++ {
 		layer := &p.Layers[l]

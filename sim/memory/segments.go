@@ -33,7 +33,7 @@ func (s segments) run(at int) [2]int {
 	return s.runs[s.of[at]]
 }
 
-// apart reports whether layer at reads layer from without being recomputed together with it.
+// apart reports whether layer at, which reads layer from, is not recomputed together with it.
 func (s segments) apart(from, at int) bool { return s.of[from] != s.of[at] || s.of[at] < 0 }
 
 // recorded reports, for each layer of the stage, whether a backward needs the layer's input. It does if the layer has a
@@ -65,8 +65,9 @@ func (s segments) keeps(p *profile.Profile, st plan.Stage) []bool {
 	return out
 }
 
-// left returns the bytes that a forward leaves for each layer of the stage. Outside of segments these are what the
-// layer saved. In a segment they are the layer's output, if a layer that is not recomputed with it needs that output.
+// left returns the bytes that a forward leaves for each layer of the stage, if something is recomputed. Outside of
+// segments these are what the layer saved. In a segment they are the layer's output, if a layer that is not recomputed
+// with it needs that output.
 func (s segments) left(p *profile.Profile, costs []profile.Cost, st plan.Stage) (saved, outputs []int64) {
 	saved, outputs = make([]int64, len(s.of)), make([]int64, len(s.of))
 	if len(s.runs) == 0 {

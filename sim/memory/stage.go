@@ -60,7 +60,7 @@ type Held struct {
 //     first half makes those of the layers that cannot be split, the second half the rest. Two things wait for the
 //     second half: the gradient that a layer received and what its forward saved for it. They are freed layer by layer
 //     while that half runs.
-//   - An optimizer with two states needs one more tensor of a parameter's size for a moment.
+//   - An optimizer with two or more states needs one more tensor of a layer's size for a moment.
 //   - An update that is validated later keeps the old parameters, states and buffers, and the gradients, until then.
 //   - Frozen values exist once in each stage that reads them, without gradients, states or older versions.
 //   - If the replicas' sum continues during the next minibatch, there are two sets of gradients.

@@ -96,9 +96,9 @@ func (s *Sums) Widest(from, to int) int64 {
 	return most
 }
 
-// Held returns approximately what a stage of layers from..to-1 holds with inFlight micro-batches. Under recompute
-// each micro-batch holds what crosses the cuts in front of the segments, and the largest segment's activations exist
-// once.
+// Held returns approximately what a stage of layers from..to-1 holds with inFlight micro-batches. Under recompute each
+// micro-batch holds what crosses the cuts in front of the segments, and the largest segment's activations exist once.
+// Layers outside of recomputed blocks keep what they saved.
 func (s *Sums) Held(from, to, inFlight int, again plan.Recompute, r Replicas) int64 {
 	part := divided{r.Shard, max(1, r.N)}
 	always := s.still[to] - s.still[from] + part.weights(s.weights[to]-s.weights[from]) +
