@@ -2,7 +2,7 @@ package cluster
 
 import "slices"
 
-// Port is one direction of what devices share on the way to a level's links: the port of a device, an uplink, a rail,
+// Port is one direction of what transfers share on the way to a level's links: the port of a device, an uplink, a rail,
 // or the one link of a Shared level. A half duplex link is one Port for both directions.
 type Port struct {
 	Level, Number int
@@ -74,7 +74,7 @@ func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS
 		if l.Shared {
 			moved *= n / groups
 		}
-		first := map[int]int{}     // a device of each port
+		first := map[int]int{}     // first device of each port
 		members := map[int][]int{} // the ports of each member
 		for _, d := range devices {
 			number, member := c.port(i, d, false).Number, d/inside
@@ -115,8 +115,8 @@ func (c *Cluster) port(level, device int, back bool) Port {
 	return p
 }
 
-// portRate returns the bytes per second of a device's port in one direction. It is that of a message, or of
-// collectives if these are faster.
+// portRate returns the bytes per second of a device's port in one direction. It is the rate of a message, or the port's
+// share of a member's rate in collectives if that is larger.
 func (c *Cluster) portRate(level, device int) float64 {
 	l := c.link(level, device)
 	ports := 1

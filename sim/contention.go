@@ -138,10 +138,10 @@ type traffic struct {
 	free  []int32 // numbers of ended flows, for new ones
 	paced int32   // how often any flow has got a new rate
 	on    map[cluster.Port][]*flow
-	lines map[[2]int][]*message // by link: messages in the order in which they came
+	lines map[[2]int][]*message // the reverse
 
 	ending  map[schedule.Instruction]schedule.Instruction // by a stage's last backward, or its second half: the sum after it
-	closing map[schedule.Instruction]schedule.Instruction // the reverse: by sum, that backward or second half
+	closing map[schedule.Instruction]schedule.Instruction // sums that wait for a worker, in order
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker
 	waiting []*addition                                   // sums whose next part waits for a worker, in order

@@ -62,8 +62,8 @@ func TestBoundaryDecidesBetweenPlans(t *testing.T) {
 	}
 }
 
-// TestPlannersSeePackedBytes: planners see the packed bytes. PipeDream cuts where a transfer is shorter than a stage,
-// so on a slow link it cuts only if tensors have fewer bits.
+// TestPlannersSeePackedBytes: planners see the packed bytes. PipeDream makes two stages on a slow link, and its
+// objective, the time of the transfers between them, falls with fewer bits.
 func TestPlannersSeePackedBytes(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -31,8 +31,9 @@ func (c candidate) over(cl *cluster.Cluster) int64 {
 // tie is the relative difference in time that rounding can make.
 const tie = 1e-9
 
-// better reports whether a candidate is better than another: plans that fit come first, then the shorter step, then the
-// smaller peak. Schedules that differ only in depth often tie in time.
+// better reports whether a candidate is better than another. Plans that fit come first, then those that lack the fewest
+// bytes. Among plans that fit, the shorter step is better, and at equal steps the smaller peak. Schedules that differ
+// only in depth often tie in time.
 func (c candidate) better(than candidate, cl *cluster.Cluster) bool {
 	if a, b := c.over(cl), than.over(cl); a > 0 || b > 0 {
 		return a < b
@@ -76,7 +77,7 @@ func describe(p *profile.Profile, pl *plan.Plan) string {
 type candidates struct {
 	*space
 	deadline  time.Time            // of the search; zero means none
-	seen      map[string]candidate // by shape
+	seen      map[string]candidate // by kind and shape
 	best      map[string]candidate // by kind
 	top       candidate            // best of all
 	leanest   candidate            // the one with the least memory among tryLeast's plans
@@ -86,7 +87,8 @@ type candidates struct {
 	skipped   string            // why the last skipped plan was skipped; "" if none was
 }
 
-// try simulates a plan and keeps it if it is the best of its kind.
+// try simulates a plan, with the fixed settings for validation, sharding and sums. It keeps the plan if it is the best
+// of its kind, or the best of all.
 func (all *candidates) try(kind string, pl *plan.Plan) (candidate, error) {
 	pl.PostValidate = all.Fix.PostValidate && all.Clip && schedule.Policy(pl.Weights).Synchronous()
 	if schedule.Policy(pl.Weights).Synchronous() {

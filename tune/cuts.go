@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// maxReplicatedStages limits the number of stages of cut pipelines with replicas. Moves may split stages further.
+// maxReplicatedStages limits the number of stages of cut pipelines with replicas on up to 32 devices. Moves may split
+// stages further.
 const maxReplicatedStages = 8
 
 // wants lists the partitions to look for.
@@ -75,8 +76,8 @@ func (c cutter) nearest(w want) []*shape {
 	return found
 }
 
-// cutAnew returns shapes for a fixed family for which the search has no similar plans. Stages are balanced on every
-// number of devices, straight and replicated, most stages first. It stops when ctx ends.
+// cutAnew returns shapes for a fixed family for which the search has no similar plans, those with most stages first.
+// Stages are balanced for each number of stages: straight, and replicated on all devices. It stops when ctx ends.
 func (c cutter) cutAnew(ctx context.Context) []*shape {
 	var out []*shape
 	for _, size := range c.baseSizes() {

@@ -44,8 +44,8 @@ type estimator struct {
 // estimate returns the approximate time of a shape's first step, and by how many bytes its fullest device exceeds its
 // memory. It simulates forwards and backwards without a queue of events. With round robin, the time equals the
 // simulator's for one step if workers have their own cores and pairs of devices their own links
-// (TestEstimateIsASimulation). It ignores contention for shared links and cores, so it only ranks shapes; the simulator
-// decides.
+// (TestEstimateIsASimulation). For shared links and cores it only makes sure that the step is no shorter than their
+// total work. So it only ranks shapes; the simulator decides.
 func (e *estimator) estimate(h *shape) (stepS float64, over int64) {
 	if !e.playable(h) || !e.load(h) {
 		return math.Inf(1), math.MaxInt64 / 2
@@ -76,7 +76,7 @@ type actor struct {
 	forward, backward       float64
 	at                      int // position in its list
 	free                    float64
-	flushS                  float64 // sum and update after the last backward
+	flushS                  float64 // update after the last backward
 	sumS, tiedS             float64
 }
 
@@ -226,8 +226,8 @@ func (e *estimator) play() float64 {
 	return max(step, e.busiest)
 }
 
-// tie makes stages wait for the gradients of shared parameters. Each replica waits for the replica of the same
-// number, as in package sim.
+// tie makes stages wait for the gradients of shared parameters. Each replica waits for the replica of the same number,
+// modulo the other stage's replicas, as in package sim.
 func (e *estimator) tie(h *shape, devices [][]int) {
 	for l, layer := range e.Profile.Layers {
 		if layer.TiedTo < 0 {

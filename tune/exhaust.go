@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// mostInstructions limits the exhaustive search: the number of instructions of one step, summed over all plans of the
-// space.
+// mostInstructions limits the exhaustive search: roughly the number of forwards and backwards of one step, summed over
+// all plans of the space.
 const mostInstructions = 400_000
 
 // mostExhausted is the largest number of layers, and of devices, for which a space's plans are counted.
@@ -23,8 +23,11 @@ const mostExhausted = 12
 // it also takes every choice of recompute in alternatives. For other families with one stage a worker it takes the same
 // stages with the family's own depths; general families also get all these depths. If the family places stages itself,
 // it takes all cuts for each number of chunks. It skips a plan if its devices' own work (least) takes at least as long
-// as the best plan so far. It returns true if the space was small enough, something fits and ctx did not end. Then no
-// plan of the space is faster than the answer.
+// as the best plan so far.
+//
+// It returns true if it examined the whole space, and no plan of the space is faster than the answer. It returns false
+// if the search is brief, if more than micro-batches is fixed, if nothing fits yet, if costs vary, if the space is too
+// large, or if ctx ended.
 func (s *search) exhaust(ctx context.Context) bool {
 	free := s.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0
@@ -120,8 +123,8 @@ func (e enumeration) everyPlan(ctx context.Context, yield func(*shape) bool) boo
 	return on
 }
 
-// placing lists the registry's families without searched depths. placed are those that place their stages themselves,
-// own those with one stage for each worker.
+// placing lists the registry's synchronous families that suit the devices and have no searched depths. placed are those
+// that place their stages themselves, own those with one stage for each worker.
 func (e enumeration) placing() (placed, own []family.Family) {
 	for _, f := range family.All() {
 		if e.searched(f) || !e.suits(f) || !slices.Contains(e.policies(f), schedule.Sync) {
@@ -202,7 +205,7 @@ func everyCut(n, most int, yield func(cuts []int) bool) {
 }
 
 // everyPlaces lists all ways to give S stages devices. A stage's devices are ascending, and unused devices come last.
-// If all devices are equal and on one level, only the numbers of devices differ.
+// If all devices are equal and on one level without a shared link, only the numbers of devices differ.
 func (e enumeration) everyPlaces(S int, yield func(counts, order []int) bool) {
 	W, on := len(e.Cluster.Devices), true
 	// If a link is shared, its direction depends on which device has the lower number.
@@ -274,7 +277,7 @@ func (e enumeration) everyRecompute(cuts []int, yield func([]plan.Recompute) boo
 
 // least returns a lower bound on a shape's step for any order: each device does all its stages' work and updates. For
 // families by depths, a replicated stage also sums its gradients before its next step. At best the sum overlaps the
-// stage's last backward.
+// stage's last backward, unless workers share too few cores.
 func (e enumeration) least(h *shape) float64 {
 	busy := map[int]float64{}
 	worst, m, at := 0.0, e.Batch/h.size, 0

@@ -92,7 +92,8 @@ func (s *search) tryFamily(ctx context.Context, f family.Family, shapes []*shape
 	}
 }
 
-// bases returns the best shapes so far, straight and replicated, and the same shapes with neighbouring sizes.
+// bases returns the shapes of the best plans so far: at most four straight and four replicated ones, each of several
+// stages.
 func (all *candidates) bases() []*shape {
 	var straight, replicated []*shape
 	for _, kind := range all.ranked() {
@@ -109,9 +110,10 @@ func (all *candidates) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle. These have
-// several stages a worker, or no flush. The family sets the places, number and depths of the stages. The moves change
-// cuts, recompute and, if the plan is a step of the batch, the micro-batch.
+// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle, if it fits
+// and is not much slower than the best. These families and policies have several stages a worker, or no flush. The
+// family sets the places, number and depths of the stages. The moves change cuts, recompute and, if the plan is a step
+// of the batch, the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return

@@ -9,7 +9,8 @@ import (
 // estimatesPerSeed is the most estimates to improve one seed.
 const estimatesPerSeed = 4000
 
-// improveSeeds improves the seeds by estimates, most promising first, and then simulates them.
+// improveSeeds simulates one seed of each kind. It then improves the seeds by estimates, most promising first, and
+// simulates the results. At last it looks for the plan with the least memory, if nothing fits.
 func (s *search) improveSeeds(ctx context.Context) {
 	slices.SortStableFunc(s.pool, func(a, b seed) int {
 		switch {
@@ -101,11 +102,12 @@ func (s *search) minimiseMemory(ctx context.Context) {
 	}
 }
 
-// instructionsOfRefining limits the instructions that refine simulates, in a search with a fixed amount of work.
+// instructionsOfRefining limits the instructions that moves simulate: about a quarter of it for each plan that they
+// start from, but at least 20 plans.
 const instructionsOfRefining = 3_000_000
 
-// refine applies moves to the best plan of each kind. The simulator judges them, because estimates ignore contention
-// for links and cores.
+// refine applies moves to the best plan of each kind that is not much slower than the best of all. The simulator judges
+// them, because estimates count contention for links and cores only roughly.
 func (s *search) refine(ctx context.Context) {
 	if s.brief {
 		return

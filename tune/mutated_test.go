@@ -67,7 +67,7 @@ func mutate(r *rand.Rand, v any) any {
 	return oddNumbers[r.IntN(len(oddNumbers))]
 }
 
-// mutated returns a text with one to three changes.
+// mutated returns a text with one or two changes.
 func mutated(t *testing.T, r *rand.Rand, text []byte) []byte {
 	t.Helper()
 	var v any

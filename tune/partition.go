@@ -40,10 +40,11 @@ func (w want) with(stages, more float64) float64 {
 const maxCuts, maxReplicatedCuts = 200, 64
 
 // partition cuts the layers into stages with replicas so that the slowest stage or transfer takes the least time for
-// each micro-batch. It returns nothing if there is no such partition. Devices are in the given order. best(i, j, d) is
-// the least time for layers before j on the first d devices in i stages. It is the minimum over k and r of
-// max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact if an all-reduce is spread evenly over the
-// step's micro-batches and the filling of the pipeline is ignored; estimate includes both.
+// each micro-batch; alone and leanest minimise something else. It returns nothing if there is no such partition.
+// Devices are in the given order. best(i, j, d) is the least time for layers before j on the first d devices in i
+// stages. It is the minimum over k and r of max(best(i-1, k, d-r), stage k..j-1 on r devices). The result is exact if
+// an all-reduce is spread evenly over the step's micro-batches and the filling of the pipeline is ignored; estimate
+// includes both.
 func (c cutter) partition(w want) []*shape {
 	at := c.places(w.size, w.devices > w.stages)
 	n, D := len(at)-1, w.devices
@@ -190,8 +191,8 @@ type stager struct {
 	divides memory.Replicas
 }
 
-// stager returns the costs of stage i on r devices from position d. It returns nil if a device has no costs for its
-// number of rows.
+// stager returns the costs of stage i on r devices from position d. It returns nil if some device has no costs for its
+// number of rows, or the first one for a whole micro-batch.
 func (c cutter) stager(w want, i, d, r int) *stager {
 	out := &stager{w: w, r: r, limit: math.MaxInt64, m: c.Batch / w.size, divides: c.replicated(r)}
 	rows := w.size

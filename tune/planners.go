@@ -20,6 +20,7 @@ type answer struct {
 }
 
 // queryPlanners runs every registered planner, two at a time. It closes the channel once all have answered or ctx ends.
+// If the search is brief, or the request fixes a setting or is Runnable, it runs none.
 func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 	list := plan.Planners()
 	out := make(chan answer, len(list))
@@ -64,8 +65,8 @@ func (s *search) queryPlanners(ctx context.Context) <-chan answer {
 	return out
 }
 
-// collect simulates a planner's plan. If the plan updates without a flush but that was not requested, its stages are
-// used with 1F1B's depths and a flush.
+// collect simulates a planner's plan. If the plan updates without a flush, its stages are used with 1F1B's depths and a
+// flush. With Async, such a plan is simulated as a stream too.
 func (s *search) collect(a answer) {
 	if a.err != nil {
 		s.failed[a.planner] = a.err.Error()
@@ -115,13 +116,14 @@ func (s *search) collect(a answer) {
 	}
 }
 
-// wholeBatch turns a stream of minibatches into one step of the requested batch.
+// wholeBatch turns a stream of minibatches into one step of the requested batch. If micro-batches would be the whole
+// batch, or have no costs, they get another size.
 func (s *space) wholeBatch(pl *plan.Plan) {
 	if pl.MicroBatch > 0 && s.Batch%pl.MicroBatch == 0 {
 		pl.MicroBatches = s.Batch / pl.MicroBatch
 	}
 	if _, _, err := s.Profile.At(s.Cluster.Devices[0], pl.MicroBatch); err != nil || pl.MicroBatch == s.Batch {
-		for _, size := range s.sizes { // the largest size with at least two micro-batches for each device
+		for _, size := range s.sizes { // the largest size with two micro-batches for each device, or the smallest
 			if s.Batch/size >= 2*len(s.Cluster.Devices) || size == s.sizes[0] {
 				pl.MicroBatch, pl.MicroBatches = size, s.Batch/size
 			}
@@ -129,7 +131,7 @@ func (s *space) wholeBatch(pl *plan.Plan) {
 	}
 }
 
-// collectAsync simulates a planner's plan unchanged, as a stream without a flush.
+// collectAsync simulates a planner's plan as a stream without a flush.
 func (s *search) collectAsync(planner string, pl *plan.Plan) {
 	if _, err := s.try(planner+" async", pl); err != nil {
 		s.failed[planner+" async"] = err.Error()

@@ -88,7 +88,8 @@ func (p *proven) of(ctx context.Context, s *space, kind bound.Kind) []bound.Proo
 }
 
 // shape places a path's stages on devices. Each stage is in as many groups as on the path, preferably in the groups of
-// the stage before. It returns nil if there is no path or the path has no plan.
+// the stage before. It returns nil if the path has fewer than two stages, or divides micro-batches that must stay
+// whole.
 func (p *proven) shape(s *space, proof bound.Proof) *shape {
 	if len(proof.Path) < 2 || proof.Split && s.Whole {
 		return nil

@@ -66,7 +66,7 @@ type Request struct {
 	Whole bool
 	// Async allows families that update without a flush.
 	Async bool
-	// Asked is called before a search for other hardware, with the change of the hardware; it may be nil.
+	// Simulated is called after each simulated plan, with the number of plans so far; it may be nil.
 	Simulated func(plans int)
 	// Asked is called with a change of the hardware before a search for it; it may be nil.
 	Asked func(change string)
@@ -204,7 +204,8 @@ func (o Overrides) checkStages(model string, layers, workers int) error {
 	return o.CheckNames()
 }
 
-// CheckNames refuses unknown schedules and weight policies. Check does so too; CheckNames needs no arguments.
+// CheckNames refuses unknown schedules, weight policies and recomputes, and boundaries and sums that the other settings
+// rule out. Check does so too; CheckNames needs no arguments.
 func (o Overrides) CheckNames() error {
 	if o.Schedule != "" {
 		if _, err := family.Named(o.Schedule); err != nil {
@@ -277,9 +278,9 @@ func (o Overrides) Executed() error {
 	return nil
 }
 
-// alternatives lists what one stage may recompute. Besides nothing and everything at once, it has one choice: k layers
-// at a time. For n equal layers, keeping the inputs of n/k runs of k layers takes the least memory if k is the square
-// root of n (Chen et al. 2016, section 4.1).
+// alternatives lists what one stage may recompute. Besides nothing and everything at once, it has at most one choice: k
+// layers at a time. For n equal layers, keeping the inputs of n/k runs of k layers takes the least memory if k is the
+// square root of n (Chen et al. 2016, section 4.1).
 func alternatives(layers int) []plan.Recompute {
 	all := []plan.Recompute{plan.KeepAll, plan.KeepInput}
 	if k := int(math.Round(math.Sqrt(float64(layers)))); k > 1 && k < layers {

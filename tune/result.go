@@ -125,8 +125,8 @@ func rivalsOf(best *plan.Plan, ranked []Rival) []plan.Rival {
 type reasons struct{ *space }
 
 // overlapped returns data parallelism whose all-reduce overlaps the backward, layer by layer, by its closed form. It is
-// for comparison, because searched families sum whole stages. Sums follow one another, the last layer's first, and each
-// begins once its layer's last backward is done.
+// for comparison: the simulator sums buckets of layers. Sums follow one another, the last layer's first, and each
+// begins once its layer's last backward is done. ok is false on one device, or if plans are restricted.
 func (s reasons) overlapped() (Rival, bool) {
 	W := len(s.Cluster.Devices)
 	if W < 2 || s.Runnable || !s.Fix.none() {
@@ -307,7 +307,7 @@ func sumOf(values []float64) float64 {
 	return sum
 }
 
-// longestSum returns the seconds of the longest all-reduce in a step.
+// longestSum returns the seconds of a stage's all-reduces in a step, for the stage where they take longest.
 func (s reasons) longestSum(pl *plan.Plan) float64 {
 	costs, err := sim.CostsOf(s.Profile, s.Cluster, pl)
 	if err != nil || schedule.Policy(pl.Weights).Served() {

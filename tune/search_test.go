@@ -175,8 +175,8 @@ func TestEstimateIsASimulation(t *testing.T) {
 }
 
 // TestNoShapeBeatsTheBoundOrAuto tries every cut, number and order of devices, size, way to replicate, and choice of
-// depths by a family. No shape is faster than the bound. No shape is faster than the plan of Search, which examines
-// every plan on so few layers and devices.
+// depths by a family. No shape is faster than the bound. Search examines every plan in most of these cases, and then no
+// shape is faster than its plan; otherwise none is more than a tenth faster.
 func TestNoShapeBeatsTheBoundOrAuto(t *testing.T) {
 	t.Parallel()
 	searched, cases := 0, 0

@@ -166,7 +166,7 @@ func (s baselines) simulateGiven() error {
 	return nil
 }
 
-// dataParallel simulates one stage on 1, 2, ... devices.
+// dataParallel simulates one stage on 1 to 4 devices, on further powers of two, and on all devices.
 func (s baselines) dataParallel(ctx context.Context) error {
 	if s.Fix.Stages > 1 || s.Fix.Split != nil || s.Fix.Schedule != "" && s.Fix.Schedule != s.undivided.Name ||
 		len(s.Fix.Warmup) > 1 {
@@ -203,7 +203,7 @@ func (s baselines) dataParallel(ctx context.Context) error {
 }
 
 // seeds cuts the layers for every size, number of stages, replication and order of devices. It keeps the shapes with
-// the best estimates of each kind and family.
+// the best estimates of each kind and order.
 func (s *search) seeds(ctx context.Context) {
 	if s.Fix.Split != nil || s.Fix.Stages == 1 || s.Fix.Schedule != "" && s.families[s.Fix.Schedule].Warmup == nil {
 		return

@@ -184,8 +184,8 @@ func depths(counts []int, split bool, warmup func(stages, microBatches int) []in
 	return out
 }
 
-// settleDepths gives a shape the depths that its family has for its present devices. It returns false if the shape is
-// not allowed.
+// settleDepths gives a shape the fixed depths, or those that its family has for its present devices. It returns false
+// if the shape is not allowed.
 func (s *space) settleDepths(n *shape) bool {
 	m := s.Batch / n.size
 	f, ok := s.families[n.family]

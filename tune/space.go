@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/roles"
 )
 
-// space is what a search chooses from: a request and its open choices. It never changes.
+// space is what a search chooses from: a request and its open choices. Only its caches change.
 type space struct {
 	Request
 	sizes     []int                    // micro-batch sizes to try
@@ -79,7 +79,7 @@ func newSpace(r Request) (*space, error) {
 const maxSizes = 10
 
 // microBatches lists the sizes to try, ascending: divisors of the batch that are profiled for every device type. If
-// the profile has only one or two sizes, it adds other divisors for which the profile has a cost.
+// there are fewer than three, it adds other divisors for which the profile has a cost. A fixed size is the only one.
 func (r *Request) microBatches() ([]int, error) {
 	p, device := r.Profile, r.Cluster.Devices[0]
 	knows := func(size int) bool {
@@ -133,7 +133,8 @@ func (r *Request) microBatches() ([]int, error) {
 	return sizes, nil
 }
 
-// admits says whether a family has a synchronous order for two stages on two workers.
+// admits says whether a family has a synchronous order for two stages on two workers. It is false if the fixed weight
+// policy has no flush.
 func (s *space) admits(f family.Family) bool {
 	if !s.Fix.Weights.Synchronous() {
 		return false

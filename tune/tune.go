@@ -27,10 +27,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// longest is how long a search with a fixed amount of work may take.
+// longest is how long a search with a fixed amount of work may take by default.
 const longest = 10 * time.Second
 
-// shortest is how long a search for other hardware may take.
+// shortest is how long a search that starts from a plan may take by default.
 const shortest = time.Second
 
 // Search looks for the plan with the shortest simulated step among all those that fit.
@@ -128,10 +128,10 @@ type search struct {
 	reasons   reasons
 	estimator *estimator
 	pool      pool
-	start     *shape // the best plan on the present hardware; only in a search for other hardware
+	start     *shape // the plan from which a brief search starts, if it has a shape
 	exhausted bool   // every plan of the space was examined
 	proven    proven
-	cutAt     time.Duration // when a search with a fixed amount of work was cut short; 0 means it was finished
+	cutAt     time.Duration // the time limit, if the search reached it; 0 means that it did not
 }
 
 func newSearch(r Request) (*search, error) {

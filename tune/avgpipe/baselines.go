@@ -26,9 +26,9 @@ type Baseline struct {
 func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
 
 // Baselines returns data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's devices. The
-// pipelines use the workload's stages without recompute, as in the paper. Baselines that divide a batch use
-// microBatches, which is the number of GPUs in section 7.1. Data parallelism uses the number that is fastest. A
-// baseline without a plan is left out.
+// pipelines use the workload's stages, as in the paper. Baselines that divide a batch use microBatches, which is the
+// number of GPUs in section 7.1; PipeDream-2BW uses one for each stage at least. Data parallelism uses the number that
+// is fastest. A baseline whose micro-batches do not divide the batch is left out.
 func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
 	if microBatches < 1 || w.Batch%microBatches != 0 {
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",

@@ -157,7 +157,7 @@ type instructions struct {
 }
 
 // durations returns the times of each stage's instructions, by iteration, without the first half. With a single
-// iteration it leaves out the first half of the micro-batches and keeps the updates.
+// iteration it leaves out the first half of the micro-batches, and the updates.
 func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	from, fromMicro := t.Steps[len(t.Steps)/2].Step, 0
 	if len(t.Steps) == 1 {

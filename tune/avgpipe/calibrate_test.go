@@ -11,8 +11,8 @@ import (
 )
 
 // dearer returns overheads() as on a machine with other speeds. The first four layers take 1.5 times as long forward
-// and twice as long backward, the others 0.7 times, and updates five times. With micro-batches of 16 samples everything
-// takes a quarter more.
+// and twice as long backward, the others 0.7 times, and plain updates five times. With micro-batches of 16 samples
+// forwards and backwards take a quarter more.
 func dearer() *profile.Profile {
 	p := overheads()
 	for l := range p.Layers {

@@ -63,9 +63,9 @@ type Observation struct {
 type Form string
 
 const (
-	// Adjusted keeps the terms of Printed and corrects the following.
+	// Printed is the equations as the paper has them.
 	Printed Form = "printed"
-	// Adjusted keeps their terms and corrects the following.
+	// Adjusted keeps the terms of Printed and corrects the following.
 	//
 	// Equation 2 spreads an iteration over its N batches, but equations 4, 6 and 7 do not. Here every term is for one
 	// iteration and is divided by N at the end.

@@ -85,8 +85,8 @@ func steadiest(grid []Cell, limit int64) (Scored, error) {
 	return all[slices.IndexFunc(all, func(s Scored) bool { return s.At == steady.At })], nil
 }
 
-// PassedOver returns the setting with the fastest prediction, and the steadier one that was chosen instead. ok is
-// false if they are the same.
+// PassedOver returns the setting with the fastest prediction, and the steadier one that was chosen instead. ok is false
+// if no setting was passed over.
 func (r *Result) PassedOver(limit int64) (over, chosen Cell, ok bool) {
 	var all []Scored
 	for _, c := range r.Grid {

@@ -55,7 +55,7 @@ type Request struct {
 // Method is a way to choose the degrees.
 type Method string
 
-// millrace's own: every setting simulated from the layers' profile, scaled to the profiled setting
+// The methods: millrace's own, AvgPipe's equations in two forms, and the three that the paper compares them with.
 const (
 	// millrace's: every setting simulated from the layers' profile, scaled to the profiled setting
 	BySimulator Method = "simulator"
@@ -132,11 +132,11 @@ type Result struct {
 	Calibrated *Workload `json:"-"`
 }
 
-// Tune chooses M and N as AvgPipe does (section 5), and also by simulation. It profiles one setting for ProfileBatches
-// and predicts every setting of the grid. The answer is the best setting within the limit. Among settings that
-// simulation cannot rank, it is the one with the least memory, or for an Anchored request the steadiest. Both
-// predictors use the layers' profile and the profiled setting's Timeline; see Anchored. With Rivals the paper's other
-// methods choose too, and all predictions are compared with the traversal's measurements.
+// Tune chooses M and N as AvgPipe does (section 5), and also by simulation. It profiles one setting for ProfileBatches,
+// or several settings (Request.Settings), and predicts every setting of the grid. The answer is the best setting within
+// the limit. Among settings that simulation cannot rank, it is the one with the least memory, or for an Anchored
+// request the steadiest. Both predictors use the layers' profile and the profiled setting's Timeline; see Anchored.
+// With Rivals the paper's other methods choose too, and all predictions are compared with the traversal's measurements.
 func Tune(ctx context.Context, r Request) (*Result, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {
@@ -332,7 +332,8 @@ func (t *tuning) equations(at Degrees, form Form) (Scored, error) {
 	return s, nil
 }
 
-// predicted keeps the settings that were predicted before an early end, and returns the error.
+// predicted keeps the settings that were predicted before an early end. It returns an error if one failed otherwise, or
+// if none was predicted.
 func (t *tuning) predicted(stopped error, failed []error) error {
 	var done []Cell
 	for i, err := range failed {

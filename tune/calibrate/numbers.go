@@ -23,7 +23,7 @@ func doubt(name string) float64 {
 	return 0.25
 }
 
-// numbers lists what can be fitted, with the allowed range.
+// numbers lists what can be fitted besides fields of rates, with the allowed range.
 var numbers = map[string]struct {
 	least, most float64
 	of          func(t *cluster.DeviceType, c *cluster.Cluster) *float64
@@ -60,7 +60,7 @@ func Names() []string {
 	return names
 }
 
-// NamesOf lists the numbers of a cluster that are not zero. A fit multiplies numbers, so a zero would not change.
+// NamesOf lists the numbers that a fit can change. A fit multiplies numbers, so NamesOf leaves out zeros.
 func NamesOf(c *cluster.Cluster) (names []string) {
 	t := c.DeviceTypes[c.Devices[0]]
 	for _, name := range Names() {

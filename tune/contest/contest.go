@@ -217,7 +217,8 @@ func (c Rules) bytes(n int64) string {
 	return c.Bytes(n)
 }
 
-// name identifies an entry: by its schedule, and by its weights unless they are synchronous.
+// name identifies an entry by its schedule, and by what else differs: its replicas, its validation, or weights that are
+// not synchronous.
 func (e *Entry) name() string {
 	if e.Replicas > 0 {
 		return fmt.Sprintf("%s on %s a stage", e.Schedule, terminal.Count(e.Replicas, "worker"))

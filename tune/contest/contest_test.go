@@ -125,7 +125,8 @@ func TestContestReasons(t *testing.T) {
 }
 
 // TestContestHasEveryone: every family has one entry for each policy that it supports, and every entry has a reason.
-// The losses add up to the bubble, and to at most the whole time.
+// Families without pipelining have one more, with replicas. The losses add up to the bubble, and to at most the whole
+// time.
 func TestContestHasEveryone(t *testing.T) {
 	for _, transfer := range []float64{0, 0.3} {
 		all := contestOf(t, Rules{Workers: 4, MicroBatches: 4, Chunks: 3, Clip: true,

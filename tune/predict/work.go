@@ -41,7 +41,7 @@ func instructionsOf(micros, visits, stages int) int64 {
 	return n
 }
 
-// StepInstructions returns the number of instructions in a plan's step.
+// StepInstructions returns the approximate number of instructions in a plan's step.
 func StepInstructions(pl *plan.Plan) int64 {
 	visits := 0
 	for _, st := range pl.Stages {

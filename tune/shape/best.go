@@ -16,8 +16,8 @@ import (
 
 // Wide returns one sweep for each number of stages, and fills in the settings that w leaves open. Numbers of stages are
 // powers of two, and numbers that divide the blocks or the blocks plus two. Groups are powers of two, and micro-batches
-// divide the batch. Chunks are as many as the schedule has. If it has no fixed number, they give each virtual stage the
-// same number of blocks.
+// divide the batch. Chunks are as many as the schedule has. If it has no fixed number, they are one, or make virtual
+// stages that divide the blocks or the blocks plus two.
 func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""
@@ -93,9 +93,9 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 	return best, nil
 }
 
-// Others holds the shapes that Rank did not predict. None of them both fits and is faster than Rank's first.
+// Others holds the shapes that Rank did not try. None of them both fits and is faster than Rank's first.
 type Others struct {
-	Count int         // all of them, also those that a schedule does not admit
+	Count int         // those not tried, also any that a schedule would refuse; no refused ones
 	fit   []candidate // those that may fit
 }
 

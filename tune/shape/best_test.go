@@ -50,8 +50,7 @@ func TestBestIsTheFirstOfAll(t *testing.T) {
 }
 
 // TestRankBeginsAsAllDo: Rank's first shape is Run's first, and its shapes are in Run's order, even if Rank leaves out
-// most shapes. No shape left out both fits and is faster than the first. The ranked shapes and those left out are
-// together all shapes.
+// most shapes. The ranked shapes and those left out are together at least as many as Run's.
 func TestRankBeginsAsAllDo(t *testing.T) {
 	m := gpt(t, 24, 2048, 16, 1024, 51200)
 	c := machines(2)

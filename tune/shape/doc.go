@@ -24,13 +24,13 @@
 //
 // # The step
 //
-//	step = pipeline + gradients + tied + update + step_s
+//	step = pipeline + gradients + tied + contention + update + step_s
 //
 // pipeline is the simulated end of the last backward. Blocks with recompute add their forward to the backward;
 // selective recompute adds only the attention scores (Korthikanti et al., 2022). Embedding, head and loss are never
 // recomputed.
 //
-// gradients is the sum over the replicas. With Behind all of it comes after the step. Otherwise it overlaps the last
+// gradients is the sum over the replicas. With Behind all of it comes after the last backward. Otherwise it overlaps the last
 // micro-batch's backward, which hides the fraction overlap of the shorter of the two. If the states are sharded, the
 // gather of the weights follows. Nothing hides it, as in package sim, unless WeightsAhead moves it beside the next
 // step's first forward. tied is the sum of a shared embedding's gradients over the first and last stage. update is the
@@ -47,8 +47,8 @@
 //
 //	none   nothing is sharded                            all-reduce
 //	zero1  states over dp                                reduce-scatter, and gather of the weights
-//	zero2  gradients too                                 the same, for every micro-batch
-//	zero3  weights too                                   gather for each forward and backward, reduce-scatter for each
+//	zero2  gradients too                                 reduce-scatter for every micro-batch, gather of the weights
+//	zero3  weights too                                   gathers in forward and backward, reduce-scatter in backward
 //
 // With zero3 a unit (an embedding, a block, a head) is gathered while the unit before it computes. A unit then takes
 // the longer of its kernels and its collectives, plus (1 - overlap) of the shorter.

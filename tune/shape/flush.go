@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// flush returns the times after the last backward: sums over replicas that are not hidden, and the update. With
-// contention, a stage's sum and the last message that leaves it share the device's ports.
+// flush returns the times after the last backward: sums of gradients and gathers of weights that are not hidden, and
+// the update. With contention, a stage's sum and the last message that leaves it share the device's ports.
 func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention bool) (gradientsS, updateS float64) {
 	of := make([]stage, s.Stages) // by worker
 	for _, st := range stages {
@@ -29,7 +29,7 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 		}
 	}
 	for i, w := range of {
-		late -= messageS[i] // what messages of the stages behind this one are late
+		late -= messageS[i] // how late messages of the stages behind this one are, in seconds
 		gradientsS = max(gradientsS, l.gradients(i, w.parameters, w.input+w.weight)+l.weights(i, w.parameters, w.forward)+
 			sumS[i]+late-lag)
 		lag += w.input + w.weight
@@ -46,8 +46,8 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	return gradientsS, updateS
 }
 
-// ports returns the ports of one replica's messages, and of the collectives inside its computations, if some level has
-// contention. Its gradients are summed afterwards.
+// ports returns the ports that one replica's messages and the collectives inside its computations take. It is nil
+// without contention, or if messages are free or apart. Sums take none, because gradients are summed afterwards.
 func (l *links) ports(stages []stage, bytes float64) *sim.Ports {
 	if l.free || l.apart || !l.c.Contends() {
 		return nil
@@ -86,7 +86,8 @@ func (l *links) whole(stage int) (all []int) {
 
 // lost returns how much longer a stage's sum of gradients and its last message to the stage before it take, because
 // they share ports: the message leaves when the last backward ends, and meets what is left of the sum. The last message
-// of a split backward leaves before the backward's second half, so it meets no sum.
+// of a split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3 backwards sum
+// the gradients, so no sum is left.
 func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, messageS float64) {
 	if f, err := family.Named(l.s.Schedule); stage == 0 || err != nil || f.Halves {
 		return 0, 0

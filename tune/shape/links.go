@@ -121,7 +121,7 @@ func (l *links) gradients(stage int, parameters, backwardS float64) float64 {
 	return l.beside(backwardS, took)
 }
 
-// weights returns the time of the gather of a stage's weights after their update, if replicas divide the update. With
+// weights returns the time of the gather of a stage's weights after their update, under zero1 and zero2. With
 // WeightsAhead, the first forward of the next step, which takes forwardS, hides a part of the gather. Otherwise nothing
 // hides it.
 func (l *links) weights(stage int, parameters, forwardS float64) float64 {

@@ -15,7 +15,7 @@ import (
 
 // Plan converts a prediction to a plan for the cluster's groups. In it, the replicas of a stage take slices of
 // micro-batches. It returns an error for shapes without a Program, such as replicas of interleaved stages, and for
-// recompute that plans cannot express.
+// recompute and other settings that plans cannot express.
 func (p *Prediction) Plan(m *model.Model, c *cluster.Cluster) (*plan.Plan, error) {
 	s := p.Shape
 	d := s.Device(c)

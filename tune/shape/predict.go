@@ -40,7 +40,7 @@ type Parts struct {
 	GatherS       float64 `json:"gather_s"`     // unhidden collectives of zero3, or of zero2 for each micro-batch
 	BubbleS       float64 `json:"bubble_s"`     // waits of the busiest stage, also for messages if TransfersS is 0
 	TransfersS    float64 `json:"transfers_s"`  // waits that messages between stages add; only from Explain
-	ContentionS   float64 `json:"contention_s"` // what messages and sums lose to each other at shared ports
+	ContentionS   float64 `json:"contention_s"` // lost at shared ports; inside the pipeline only from Explain
 	GradientsS    float64 `json:"gradients_s"`  // sums over replicas and gathers of weights that are not hidden
 	UpdateS       float64 `json:"update_s"`
 	FixedS        float64 `json:"fixed_s"`
@@ -319,7 +319,8 @@ func (s Shape) settled(of func(micros int) (float64, error)) (float64, error) {
 	return two + (two-one)/float64(s.Stages)*float64(s.MicroBatches()-few-s.Stages), err
 }
 
-// play returns when the last backward of a step ends.
+// play returns when the last backward of a step ends. With NoFlush it is the longest time of a worker from its first
+// computation to its last.
 func (s Shape) play(stages []stage, l *links) (float64, error) {
 	if s.Stages == 1 {
 		took := 0.0

@@ -33,8 +33,8 @@ type Shape struct {
 	// update, as Megatron-Core's --overlap-param-gather does.
 	WeightsAhead bool `json:"weights_ahead,omitempty"`
 	States       int  `json:"optimizer_states"`
-	// Room is the most micro-batches that a device may hold under zb-auto. If it is set, the order is the fastest with
-	// this room: one made from the stages' times, or a schedule with split backwards. 0 means the schedule's own order.
+	// Room is the most micro-batches that a device may hold. If it is set, the order is the fastest with this room: one
+	// made from the stages' times, or a schedule with split backwards. 0 means the schedule's own order.
 	Room int `json:"room,omitempty"`
 	// NoFlush lets each stage begin its next step as soon as it has finished the present one (Qi et al., 2024, section
 	// 4).
@@ -163,8 +163,8 @@ func (s Shape) ordered() error {
 	return nil
 }
 
-// divides returns an error if a shape does not divide its batch into micro-batches, or uses more devices than the
-// cluster has.
+// divides returns an error if a shape does not divide its batch into micro-batches, uses more devices than the cluster
+// has, or has groups that do not divide an innermost level. It also refuses chunks of one stage.
 func (s Shape) divides(c *cluster.Cluster) error {
 	if s.MicroBatch < 1 || s.Batch%(s.Replicas*s.MicroBatch) != 0 {
 		return fmt.Errorf("shape: %d replicas of micro-batches of %d samples do not divide a batch of %d", s.Replicas,
