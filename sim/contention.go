@@ -140,7 +140,7 @@ type traffic struct {
 	on    map[cluster.Port][]*flow
 	lines map[[2]int][]*message // the reverse
 
-	ending  map[schedule.Instruction]schedule.Instruction // by a stage's last backward, or its second half: the sum after it
+	ending  map[schedule.Instruction]schedule.Instruction // by a stage's last backward or its second half: the next sum
 	closing map[schedule.Instruction]schedule.Instruction // sums that wait for a worker, in order
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker

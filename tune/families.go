@@ -110,10 +110,10 @@ func (all *candidates) bases() []*shape {
 	return slices.Concat(straight[:min(4, len(straight))], replicated[:min(4, len(replicated))])
 }
 
-// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle, if it fits
-// and is not much slower than the best. These families and policies have several stages a worker, or no flush. The
-// family sets the places, number and depths of the stages. The moves change cuts, recompute and, if the plan is a step
-// of the batch, the micro-batch.
+// improvePlans applies moves to the best plan of every family and weight policy that refine does not handle. The plan
+// must fit and not be much slower than the best. These families and policies have several stages a worker, or no flush.
+// The family sets the places, number and depths of the stages. The moves change cuts, recompute and, if the plan is a
+// step of the batch, the micro-batch.
 func (s *search) improvePlans(ctx context.Context) {
 	if s.brief || s.exhausted {
 		return

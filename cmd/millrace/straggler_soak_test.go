@@ -115,7 +115,8 @@ func TestASlowedProcessIsNamed(t *testing.T) {
 		!strings.Contains(said, "Stragglers\n  worker 1 (rank 1 on ") {
 		t.Errorf("with one slow process it said\n%s", said)
 	}
-	if said := slowed(t, p, 0, 1); strings.Contains(said, "is a straggler") || !strings.Contains(said, "about equally slow") {
+	said := slowed(t, p, 0, 1)
+	if strings.Contains(said, "is a straggler") || !strings.Contains(said, "about equally slow") {
 		t.Errorf("with two slow processes it said\n%s", said)
 	}
 }

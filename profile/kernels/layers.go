@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// unaligned is the fraction of its rate that a product in 16 bits reaches if a side of its second matrix is no multiple
-// of 8. Tensor cores load 8 numbers of 16 bits at once (NVIDIA, Matrix Multiplication Background, section 4.1). The
-// head is a third of GPT-2's work. Padding the vocabulary from 50257 to 50304 makes training about a quarter faster
-// (Karpathy, nanoGPT, 2023).
+// unaligned is the fraction of its rate that a product in 16 bits reaches if its second matrix is unaligned. A matrix
+// is unaligned if one of its sides is no multiple of 8. Tensor cores load 8 numbers of 16 bits at once (NVIDIA, Matrix
+// Multiplication Background, section 4.1). The head is a third of GPT-2's work. Padding the vocabulary from 50257 to
+// 50304 makes training about a quarter faster (Karpathy, nanoGPT, 2023).
 const unaligned = 0.45
 
 // whole8 reports whether a side is a multiple of 8.

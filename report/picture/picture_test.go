@@ -45,7 +45,8 @@ func TestBoxes(t *testing.T) {
 	if legend := all.Legend(); legend != "F forward, B backward, = goes on, · idle\nF1 is forward, micro-batch 1\n" {
 		t.Error(legend)
 	}
-	if legend := Boxes(step(), Frame{Screen: terminal.Screen{Columns: 60}, ToS: 3}).Legend(); strings.Contains(legend, "=") {
+	legend := Boxes(step(), Frame{Screen: terminal.Screen{Columns: 60}, ToS: 3}).Legend()
+	if strings.Contains(legend, "=") {
 		t.Errorf("before time 3 no box has a second column: %s", legend)
 	}
 	cut := Boxes(step(), Frame{Screen: terminal.Screen{Columns: 30}, ToS: 11})

@@ -154,7 +154,8 @@ func add(p *plot.Plot, at plotter.XYs, shape draw.GlyphDrawer, paint color.RGBA,
 	return nil
 }
 
-// ticks returns 1, 2 and 5 times the powers of ten in a range, or all multiples if those are too few to read it.
+// ticks returns 1, 2 and 5 times the powers of ten in a range. If these are too few to read the axis, it returns all
+// multiples.
 func ticks(least, most float64) (all []plot.Tick) {
 	for _, multiples := range [][]float64{{1, 2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9}} {
 		all = nil

@@ -70,10 +70,11 @@ func TestRefusedDrawings(t *testing.T) {
 	}
 }
 
-// The axis of y says that it is logarithmic, and has at least four numbers between 0.0056 and 0.02, where 1, 2 and 5
+// The axis of y says that it is logarithmic. It has at least four numbers between 0.0056 and 0.02, where 1, 2 and 5
 // times powers of ten are only two.
 func TestTheLogarithmicAxisCanBeRead(t *testing.T) {
-	d := &scatter.Drawing{Y: "step, s", Series: []scatter.Series{{Points: []scatter.Point{{X: 1, Y: 0.0056}, {X: 2, Y: 0.02}}}}}
+	points := []scatter.Point{{X: 1, Y: 0.0056}, {X: 2, Y: 0.02}}
+	d := &scatter.Drawing{Y: "step, s", Series: []scatter.Series{{Points: points}}}
 	svg, err := d.SVG()
 	if err != nil {
 		t.Fatal(err)

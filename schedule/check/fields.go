@@ -82,8 +82,8 @@ func checkCounts(p *schedule.Program) error {
 	return nil
 }
 
-// checkPlacement refuses missing stages, and stages without workers, on workers that do not exist, or twice on one
-// worker in the same pipeline.
+// checkPlacement refuses missing stages, and stages without workers. It also refuses workers that do not exist, and a
+// stage that is twice on one worker in the same pipeline.
 func checkPlacement(p *schedule.Program) error {
 	placed, at := make([]int, p.Workers), 0 // by worker: the number (at) of the last stage found on it
 	for pl, stages := range p.Placement {

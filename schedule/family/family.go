@@ -124,9 +124,9 @@ func Named(name string) (Family, error) {
 	lower := strings.ToLower(name)
 	f, err := families.Find(cmp.Or(aliases[lower], lower))
 	if err != nil {
-		_, err = families.Find(name) // an error with the name as given
+		return families.Find(name) // as given: a registered family may have upper case, and an error names it so
 	}
-	return f, err
+	return f, nil
 }
 
 // Generate returns a family's Program for these settings.
@@ -185,8 +185,8 @@ func inWords[T ~string](all []T) string {
 	return text
 }
 
-// admits refuses policies and replications that the family does not list, staleness and pipelines under other policies,
-// and settings that its Admits refuses.
+// admits refuses policies and replications that the family does not list, and settings that its Admits refuses. It also
+// refuses staleness and pipelines under other policies than those that have them.
 func (f Family) admits(s schedule.Settings) error {
 	if err := f.Keeps(s.Weights); err != nil {
 		return err

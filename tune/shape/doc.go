@@ -30,11 +30,12 @@
 // selective recompute adds only the attention scores (Korthikanti et al., 2022). Embedding, head and loss are never
 // recomputed.
 //
-// gradients is the sum over the replicas. With Behind all of it comes after the last backward. Otherwise it overlaps the last
-// micro-batch's backward, which hides the fraction overlap of the shorter of the two. If the states are sharded, the
-// gather of the weights follows. Nothing hides it, as in package sim, unless WeightsAhead moves it beside the next
-// step's first forward. tied is the sum of a shared embedding's gradients over the first and last stage. update is the
-// time to move the optimizer's bytes. If the states are sharded, it is divided by dp, the number of replicas.
+// gradients is the sum over the replicas. With Behind all of it comes after the last backward. Otherwise it overlaps
+// the last micro-batch's backward, which hides the fraction overlap of the shorter of the two. If the states are
+// sharded, the gather of the weights follows. Nothing hides it, as in package sim, unless WeightsAhead moves it beside
+// the next step's first forward. tied is the sum of a shared embedding's gradients over the first and last stage.
+// update is the time to move the optimizer's bytes. If the states are sharded, it is divided by dp, the number of
+// replicas.
 //
 // # Contention
 //

@@ -163,8 +163,8 @@ func (s Shape) ordered() error {
 	return nil
 }
 
-// divides returns an error if a shape does not divide its batch into micro-batches, uses more devices than the cluster
-// has, or has groups that do not divide an innermost level. It also refuses chunks of one stage.
+// divides returns an error if a shape does not divide its batch into micro-batches. It also refuses more devices than
+// the cluster has, groups that do not divide an innermost level, and chunks of one stage.
 func (s Shape) divides(c *cluster.Cluster) error {
 	if s.MicroBatch < 1 || s.Batch%(s.Replicas*s.MicroBatch) != 0 {
 		return fmt.Errorf("shape: %d replicas of micro-batches of %d samples do not divide a batch of %d", s.Replicas,

@@ -15,9 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
-	"github.com/millrace-ml/millrace/report/picture"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/trace"
 	"github.com/millrace-ml/millrace/tune"
 	"github.com/millrace-ml/millrace/tune/shape"
 )
@@ -386,24 +384,3 @@ func layersOf(p *profile.Profile) []string {
 
 // leastIdle is the bubble from which a drawing must show idle time.
 const leastIdle = 0.02
-
-// drawing draws the beginning of a plan's step. It draws boxes if they fit on the screen, else letters.
-func (v *view) drawing(t *trace.Timeline) {
-	_, end := t.Extent()
-	frame := picture.Frame{Screen: v.Screen, Clock: picture.ClockFor(end), ToS: end}
-	d := picture.Boxes(t, frame)
-	hides := v.Plan.Predicted.Bubble > leastIdle && !strings.Contains(d.Text(4*mostRows), picture.Idle)
-	if hides || !d.Whole() { // boxes of a few cells cannot show idle time
-		d = picture.Letters(t, frame)
-	}
-	what := "the step, by itself"
-	if n := len(t.Steps); n > 1 {
-		what = "the first " + terminal.Count(n, "minibatch")
-	}
-	why := ""
-	if q := v.Plan.Predicted; len(t.Steps) == 1 && end > 1.005*q.StepS {
-		why = fmt.Sprintf(" (%s predicted: in a row steps overlap their neighbours)", terminal.Duration(q.StepS))
-	}
-	fmt.Fprintf(v.to, "\n%s%s%s", v.Wrap("", "", fmt.Sprintf("%s, %s%s:", what, terminal.Duration(end), why)),
-		d.Text(4*mostRows), d.Legend())
-}

@@ -1,10 +1,14 @@
 package tuning
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/report"
 	"github.com/millrace-ml/millrace/tune/avgpipe"
@@ -116,4 +120,19 @@ func (t *tuned) choice(m avgpipe.Method) *avgpipe.Choice {
 		}
 	}
 	return nil
+}
+
+// readDegrees reads "M,N"; an empty text gives zero degrees.
+func readDegrees(text string) (avgpipe.Degrees, error) {
+	if text == "" {
+		return avgpipe.Degrees{}, nil
+	}
+	m, n, _ := strings.Cut(text, ",")
+	micro, err := strconv.Atoi(strings.TrimSpace(m))
+	pipelines, err2 := strconv.Atoi(strings.TrimSpace(n))
+	if err = errors.Join(err, err2); err != nil || micro < 1 || pipelines < 1 {
+		return avgpipe.Degrees{}, cli.BadInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at "+
+			"least, like 8,1", text))
+	}
+	return avgpipe.Degrees{MicroBatches: micro, Pipelines: pipelines}, nil
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -384,19 +382,4 @@ func (f *tuneFlags) workload(c *cobra.Command, p *prepare.Prepared) (*avgpipe.Wo
 		return nil, prepare.Refused(p.Job, err)
 	}
 	return w, nil
-}
-
-// readDegrees reads "M,N"; an empty text gives zero degrees.
-func readDegrees(text string) (avgpipe.Degrees, error) {
-	if text == "" {
-		return avgpipe.Degrees{}, nil
-	}
-	m, n, _ := strings.Cut(text, ",")
-	micro, err := strconv.Atoi(strings.TrimSpace(m))
-	pipelines, err2 := strconv.Atoi(strings.TrimSpace(n))
-	if err = errors.Join(err, err2); err != nil || micro < 1 || pipelines < 1 {
-		return avgpipe.Degrees{}, cli.BadInput(fmt.Errorf("--profile-at %q; give micro-batches and pipelines, both 1 at "+
-			"least, like 8,1", text))
-	}
-	return avgpipe.Degrees{MicroBatches: micro, Pipelines: pipelines}, nil
 }
