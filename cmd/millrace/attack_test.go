@@ -19,16 +19,16 @@ import (
 // attackVar names a file for the measurements of an attack that found nothing.
 const attackVar = "MILLRACE_ATTACK"
 
-// attack is an attacker without a token, at one address. It counts the refused connections.
+// attack is an attacker without a token, at one address.
 type attack struct {
 	at       string
 	rank     int // of the process at the address
 	http     bool
-	recorded []byte // what a permitted connection sent
-	turned   chan string
+	recorded []byte      // what a permitted connection sent
+	turned   chan string // for each connection: "" if it is refused, else what is wrong
 }
 
-// says sends data to the address and waits for the end of the connection.
+// says sends data to the address and reports what becomes of the connection.
 func (a attack) says(what string, text []byte) {
 	raw, err := net.Dial("tcp", a.at)
 	if err != nil {

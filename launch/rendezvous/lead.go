@@ -174,7 +174,7 @@ func (h *leader) accept(l net.Listener) {
 // acceptAgain is the pause after an error of Accept.
 const acceptAgain = 50 * time.Millisecond
 
-// attend does all communication on one connection.
+// attend does all of the meeting's communication on one connection.
 func (h *leader) attend(plain net.Conn) {
 	conn, hello, err := h.greet(plain)
 	if known := h.strangers.remove(plain); err != nil || !known {

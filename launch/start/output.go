@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// output holds the pipes for a command's output. They are read to their ends, however slow the receiving writers
-// are. The pipes of os/exec give up a fixed time after the command's end, even with unread output.
+// output holds the pipes for a command's output. All that the command prints is read, however slow the receiving
+// writers are. The pipes of os/exec give up a fixed time after the command's end, even with unread output.
 type output struct {
 	reads   [2]*os.File
 	reading sync.WaitGroup
@@ -45,7 +45,7 @@ func begin(c *exec.Cmd, out, errs io.Writer) (*output, error) {
 	return &o, err
 }
 
-// rest returns when everything that the ended command has printed is written.
+// rest returns when everything that the ended command has printed is written, or a writer has failed.
 func (o *output) rest() {
 	for _, r := range o.reads {
 		_ = r.SetReadDeadline(time.Now())

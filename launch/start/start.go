@@ -84,7 +84,7 @@ type Spec struct {
 // Outcome is how a run ended.
 type Outcome struct {
 	Code int    // exit code of the first cause
-	Rank int    // rank of the first cause, if Code is not 0
+	Rank int    // rank of the first cause; 0 if there is none
 	How  string // in words
 }
 

@@ -213,8 +213,8 @@ func loadModel(j *job.Job) (*model.Model, error) {
 	return m, cli.BadInput(err)
 }
 
-// Inside returns the link between workers of one process, as the profile measured it, or a usual one without a
-// measurement. With several device types it takes the slowest.
+// Inside returns the link between workers of one process, as measured, or a usual one without a measurement. With
+// several device types it takes the worst of each value.
 func Inside(p *profile.Profile) cluster.Link {
 	usual := cluster.Link{LatencyS: 20e-6, BandwidthBytesPerSecond: 10e9, CollectiveBytesPerSecond: 2e9}
 	out := usual

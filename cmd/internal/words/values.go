@@ -97,7 +97,7 @@ func namesAndFiles(names func() []named, endings ...string) cobra.CompletionFunc
 // mostPaths is the maximal number of paths that are offered. In a larger folder, a few letters must be typed first.
 const mostPaths = 1000
 
-// atHome reports whether a path is in the user's home. It may have been typed with a tilde, which only the shell
+// atHome reports whether a path begins with the user's home. It may have been typed with a tilde, which only the shell
 // knows. Since a completion must begin with what was typed, the shell must complete such a path.
 func atHome(typed string) bool {
 	if strings.HasPrefix(typed, "~/") { // fish passes the tilde on

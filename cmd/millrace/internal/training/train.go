@@ -233,8 +233,8 @@ func (t *training) lead(world *launch.World) error {
 	return t.concluded(world, w, result, err)
 }
 
-// asked returns the job to run, with everything it needs opened. The folder is locked if it exists, and the other
-// processes know the job.
+// asked returns the job to run, with everything it needs opened. Except in a dry run, the folder is locked if it
+// exists. The other processes know the job.
 func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 	t.flags.Given = append(t.flags.Given, func(j *job.Job) (err error) {
 		if nameOut(j); !t.dry { // locked before its checkpoints are read, because another run may add some
