@@ -249,8 +249,8 @@ const (
 	maxPort  = 1<<16 - 1
 )
 
-// FirstPort is the lowest of the ports that rank 0 may listen on, and Ports is their number. They lie below the ports
-// that systems assign to outgoing connections.
+// FirstPort is the lowest of the ports that are derived or drawn for a run, and Ports is their number. They lie below
+// the ports that systems assign to outgoing connections.
 const FirstPort, Ports = 20000, 9000
 
 // port derives a port from the launcher and the run's identity, so that runs on one host get different ports. Without

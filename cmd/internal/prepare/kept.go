@@ -75,7 +75,8 @@ func KeptFolder() (string, error) {
 	return filepath.Join(cache, "millrace", "profiles"), nil
 }
 
-// builtOn adds to a kind of machine the version of the native library and the kernels it uses.
+// builtOn adds to a kind of machine the version of the native library, if there is one, and the kernels that the
+// environment chooses for it.
 func builtOn(kind string) string {
 	native, _ := torch.Find()
 	if library, _ := os.Stat(native); library != nil {
@@ -92,7 +93,7 @@ func (k *kept) digest(of ...any) string {
 	return hex.EncodeToString(key[:6])
 }
 
-// loadOf returns how many workers compute at once while a job is measured.
+// loadOf returns how many workers, with how many threads, compute at once while a job is measured.
 func loadOf(j *job.Job) timing.Load {
 	return timing.Load{Concurrency: min(j.Machine.Workers, CoresOf(j)), Threads: j.Machine.ThreadsPerWorker,
 		Workers: j.Machine.Workers}
