@@ -69,10 +69,10 @@ func (c *Cluster) joins(level int, devices []int, yield func(first, members, rai
 	}
 }
 
-// outlet returns how many consecutive devices share one rail out of a member of a group of this level. On a level with
-// rails, that is the member's devices divided by its rails. If the level is one link, has uplinks or has a collective
-// bandwidth (that of all rails together), it is the whole member. Otherwise it is the number of devices that share an
-// uplink or rail on the nearest level further in that has them. If none has, every pair of devices has its own link,
+// outlet returns how many consecutive devices share one rail out of a member of a group of this level. If the level has
+// a collective bandwidth (that of all rails together), is one link or has uplinks, that is the whole member. On other
+// levels with rails, it is the member's devices divided by its rails. Otherwise it is the number of devices that share
+// an uplink or rail on the nearest level further in that has them. If none has, every pair of devices has its own link,
 // and it is 1.
 func (c *Cluster) outlet(level int) int {
 	l := c.Levels[level]

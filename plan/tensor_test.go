@@ -9,7 +9,7 @@ import (
 )
 
 // TestGroupsForMegatron has a plan of two stages, each with two replicas that are tensor-parallel groups of eight
-// devices. The expected Megatron-LM flags were worked out by hand. Other exports refuse the plan.
+// devices. The expected Megatron-LM flags were worked out by hand. The export for PyTorch refuses the plan.
 func TestGroupsForMegatron(t *testing.T) {
 	p := &plan.Plan{Version: 1, Model: "gpt", Planner: "shape", Schedule: "1f1b", Weights: "sync", Replication: "split",
 		MicroBatch: 4, MicroBatches: 6, Precision: "bf16", Tensor: &plan.Tensor{Devices: 8, SequenceParallel: true},

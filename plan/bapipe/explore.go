@@ -106,7 +106,8 @@ func (h *chain) pace(bounds []boundary) (pace, sr float64) {
 	return pace, sr
 }
 
-// coarse returns the partition that cuts only where features are at most the threshold a_th (§3.3.3).
+// coarse returns the partition that cuts only where features are at most the threshold a_th (§3.3.3). If there is none,
+// a_th is raised until there is. It returns nil if no threshold gives one.
 func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
 	n := len(h.p.Layers)
 	threshold := x.o.threshold

@@ -41,7 +41,8 @@ const maxOrders = 720
 var errTooMany = errors.New("too many orders")
 
 // chainsOf lists the numbers of chains to try side by side. Every chain has the same number of devices of each type.
-// Several chains must use all devices, unless the number of stages is set.
+// Several chains must use all devices, unless the number of stages is set. If the setting chains has a number, it is
+// the only one.
 func chainsOf(c *cluster.Cluster, o options) []int {
 	if o.chains > 0 {
 		return []int{o.chains}

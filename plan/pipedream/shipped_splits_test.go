@@ -20,8 +20,8 @@ type shippedModel struct {
 }
 
 // TestAnswersAsShipped checks that the published formula gives the stages that the published repository ships. It uses
-// the files that say with which version and bandwidths they were made. It compares the kinds of modules and the ranks
-// of each stage. Dropout takes no time, so which side of a cut it is on depends on chance.
+// the files that say with which version and bandwidths they were made. It compares the kinds of modules and the number
+// of ranks of each stage. Dropout takes no time, so which side of a cut it is on depends on chance.
 func TestAnswersAsShipped(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -27,7 +27,7 @@ type Options struct {
 	AtLeastS float64
 	// Progress is told what is done and what remains; may be nil.
 	Progress *progress.Work
-	// Keep is called when the Record has new measurements, at most once every keptEvery until the end; may be nil.
+	// Keep is called after new measurements, between visits at most once every keptEvery; may be nil.
 	Keep func() error
 
 	now func() time.Time // the clock; nil means the system's

@@ -18,7 +18,8 @@ import (
 // Candidate is one of the plans that the published search compares.
 type Candidate struct {
 	Pipelines int // rp: every stage has devices for this many pipelines side by side
-	// Stages have numbers of states. A stage's End is the next stage's First or, for the last stage, the last state.
+	// Stages give states by their positions in Answer.Order. A stage's End is the next stage's First or, for the last
+	// stage, the last state.
 	Stages  []Stage
 	Speedup float64 // compute of the whole batch / the estimated latency
 	Block   float64 // the slowest stage or transfer for the whole batch, in seconds

@@ -11,8 +11,8 @@ import (
 )
 
 // Search runs the published planner's search (orchestrate in its source). For every i it tries a pipeline for i
-// devices, floor(G/i) times side by side, on G devices. It also tries straight pipelines, which have one device a stage
-// and G stages (or 2, if G is even), and every cut into two stages.
+// devices, floor(G/i) times side by side, on G devices. It also tries straight pipelines, which have one device a
+// stage: one of G stages and, if G is even, one of 2. And it tries every cut into two stages.
 //
 // The searches that are not straight always return one stage on all devices. The all-reduce is commented out in the
 // source, so no split has a smaller bottleneck than all devices on everything. Search returns that answer directly.
