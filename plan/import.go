@@ -37,8 +37,8 @@ func FromCuts(cuts []int, layers, microBatch, microBatches int) (*Plan, error) {
 	return p, p.Validate()
 }
 
-// ReadSplitPoints reads split_spec as export writes it: a JSON object from layer names to BEGINNING, or to END if a
-// stage ends with the layer.
+// ReadSplitPoints reads split_spec, a JSON object from layer names to BEGINNING or END. BEGINNING means that a stage
+// begins with the layer, and END that one ends with it.
 func ReadSplitPoints(text []byte, layers []string) ([]int, error) {
 	var spec map[string]string
 	if err := decodeWhole(text, &spec); err != nil {

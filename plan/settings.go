@@ -123,7 +123,7 @@ func (s *SettingsReader) Done() error {
 	return s.err
 }
 
-// Text returns a setting as it was given, for callers that parse it themselves and call Wrong.
+// Text returns a setting's text, given or default, for callers that parse it themselves and call Wrong.
 func (s *SettingsReader) Text(name string) string {
 	_, text := s.of(name)
 	return text

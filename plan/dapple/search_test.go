@@ -239,7 +239,8 @@ func literalRecursion(c *costs) float64 {
 	return best
 }
 
-// everyPlan returns the least L over all splits and all sets of devices that the placements reach.
+// everyPlan returns the least L of two or more stages, over all splits and all sets of devices that the placements
+// reach.
 func everyPlan(c *costs) float64 {
 	n, G := len(c.p.Layers), len(c.typeOf)
 	full := c.at.All()

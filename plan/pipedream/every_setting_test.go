@@ -104,8 +104,8 @@ func (e *everyPlan) drawLayers(rng *rand.Rand, n int) (bytes float64) {
 	return bytes
 }
 
-// TestEverySetting checks that the search is exact under every setting, with and without the coarser searches that give
-// it limits. Chains have up to 9 layers and clusters up to three levels.
+// TestEverySetting checks that the search is exact under random settings, with and without the coarser searches that
+// give it limits. Chains have up to 9 layers and clusters up to three levels.
 func TestEverySetting(t *testing.T) {
 	defer func(was []int) { coarser = was }(coarser)
 	rng := rand.New(rand.NewPCG(17, 4))
