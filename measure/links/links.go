@@ -14,7 +14,7 @@ import (
 
 // Link is a measured link, as the leading side saw it.
 type Link struct {
-	LatencyS float64 `json:"latency_s"` // of the shortest frame, one way
+	LatencyS float64 `json:"latency_s"` // of a frame of wordBytes, one way
 	// ThereBytesPerSecond and BackBytesPerSecond are measured with many frames in a row, in each direction.
 	ThereBytesPerSecond float64 `json:"there_bytes_per_s"`
 	BackBytesPerSecond  float64 `json:"back_bytes_per_s"`
