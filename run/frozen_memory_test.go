@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// frozenModels are sizedModels with a frozen beginning and some frozen biases. The transformer's beginning is the
-// embedding and a block, the convnet's its first convolution.
+// frozenModels are sizedModels with frozen parameters. Of the transformer the embedding, a block and all biases are
+// frozen, of the convnet the convolutions of the second width.
 func frozenModels(t *testing.T) []sizedModel {
 	t.Helper()
 	return sizedModels(t, []string{"embed", "block0.*", "*.bias"}, []string{"conv1"})

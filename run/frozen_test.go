@@ -73,8 +73,7 @@ func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
 	})
 }
 
-// With a wholly frozen first stage, every synchronous order has the bits of one worker, with recompute and with
-// replicas.
+// With a wholly frozen first stage, every synchronous order has the bits of one worker, also with replicas.
 func TestAFrozenFirstStageUnderEveryOrder(t *testing.T) {
 	e := testEngine(t)
 	for _, family := range []string{"afab", "1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "interleaved", "bfs", "chimera",

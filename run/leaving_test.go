@@ -103,7 +103,7 @@ func (d hungDevice) Close() int {
 }
 
 // A process that hangs with its link open, while opening its devices or leaving, is given up. The error names it and
-// what it has not done; the others leave normally.
+// what it has not done. If it hangs while leaving, the others leave normally.
 func TestAHungProcessIsGivenUp(t *testing.T) {
 	free := make(chan struct{})
 	close(free)
@@ -221,8 +221,7 @@ func (d waitingDevice) Backward(outputs, grads []engine.Tensor) error {
 	return d.Device.Backward(outputs, grads)
 }
 
-// A run in which nothing happens because a device computes reports that repeatedly, at growing intervals, and
-// continues when the device does.
+// A run in which nothing happens because a device computes reports that repeatedly, and continues when the device does.
 func TestARunSaysThatADeviceTakesLong(t *testing.T) {
 	whole := train(t, small(t, 3, 2))
 	for name, of := range map[string][]int{"one process": {0, 0, 0}, "three": {0, 1, 2}} {

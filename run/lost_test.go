@@ -80,8 +80,8 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 	}
 }
 
-// breaking is a carrier whose worker loses its connection to another one at its n-th receive. Nothing arrives from
-// there afterwards.
+// breaking is a carrier whose worker loses its connection to another one at its n-th receive. From then on no transfer
+// arrives from there.
 type breaking struct {
 	wire.Carrier
 	peer int

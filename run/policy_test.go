@@ -246,7 +246,8 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	}
 }
 
-// placed places a plan's stages on workers as a family needs them, on as many workers as possible.
+// placed places a plan's stages on workers as a family needs them. It returns false if their number does not fit the
+// family.
 func (c *Config) placed(f family.Family, g *rand.Rand) bool {
 	p := c.Plan
 	stages := len(p.Stages)
@@ -325,8 +326,7 @@ func TestAStoppedStreamIsAShorterOne(t *testing.T) {
 	}
 }
 
-// smallModels has a model of each family, with features that make equal bits hard: dropout, batch norm, a tied
-// weight.
+// smallModels has models of four families, with features that make equal bits hard: dropout, batch norm, a tied weight.
 var smallModels = []struct {
 	name     string
 	settings map[string]any

@@ -66,8 +66,8 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 	})
 }
 
-// sameCheckpoint compares the checksums of the files of two checkpoints, and their manifests. Each must have all of
-// its model's parameters.
+// sameCheckpoint compares two checkpoints: their files with checksums, their updates, losses and samples. Each must
+// have all of its model's parameters.
 func sameCheckpoint(a, b string) error {
 	for _, path := range []string{a, b} {
 		seen, err := checkpoint.Inspect(path)

@@ -249,8 +249,9 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// With twice as many ranks, workers' costs double. Rank 0 sends at most four times as much, because each rank gets
-// the Program and the places of all.
+// With twice as many stages or micro-batches, costs about double. Replicas communicate with all others, so twice as
+// many have up to four times as many edges and frames. Rank 0 sends and receives up to three times as much for twice as
+// many ranks, because each rank gets the Program and the places of all.
 func TestRanksGrowAsTheyShould(t *testing.T) {
 	play(t, 2, 4, 2) // allocates memory before the measurements
 	small, deep, wide, long := play(t, 8, 4, 2), play(t, 16, 4, 2), play(t, 8, 8, 2), play(t, 8, 4, 4)
@@ -311,8 +312,8 @@ type grownRanks struct {
 func (*grownRanks) Kind() string   { return "ranks" }
 func (*grownRanks) Recount() error { return nil } // each number is one measurement
 
-// A run of 1,024 ranks is measured from their meeting through the Load of a Program to the end of ten steps. Costs
-// that grow faster than the number of ranks fail. MILLRACE_RANKS is the absolute path of the file to write:
+// Runs of up to 1,024 ranks are measured from their meeting through the Load of a Program to the end of ten steps. The
+// file lists costs that grow faster than the number of ranks. MILLRACE_RANKS is the absolute path of the file to write:
 // MILLRACE_RANKS=.../lab/results/ranks.json go test ./run -run RanksGrow$
 func TestRanksGrow(t *testing.T) {
 	path := os.Getenv("MILLRACE_RANKS")

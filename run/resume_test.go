@@ -152,7 +152,7 @@ func TestPeriodsChangeNothing(t *testing.T) {
 	if len(seen) != 3 || seen[2].Step != 5 || seen[0].Samples != 11 || !reflect.DeepEqual(seen, got.Timeline.Evaluations) {
 		t.Error(seen)
 	}
-	// However the stages are cut and replicated, an evaluation has the same result.
+	// However the stages are cut, an evaluation has the same result.
 	for _, p := range []*plan.Plan{small(t, 1, 6).Plan, small(t, 5, 6).Plan} {
 		c := c
 		c.Plan, c.Checkpoint, c.Hooks = p, Checkpointing{}, Hooks{}

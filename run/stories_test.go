@@ -34,7 +34,7 @@ var timed = regexp.MustCompile(`\d+(\.\d+)?(ms|µs|s)\b`)
 //
 //	train stages=N steps=N [save=N resume]    trains a small network, which saves every so many steps
 //	    poison=STEP                           a sample of that step is no number
-//	    fails=WORKER panics=WORKER            its device fails, or its code, in the 20th backward
+//	    fails=WORKER panics=WORKER            its device fails, or its code, after 20 of its backwards
 //	    lost                                  activations are lost on their way
 //	compare stages=N steps=N                  whether a run that nothing happens to leaves the same weights
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {

@@ -113,7 +113,7 @@ const skips = "name: skips\n" + inputs + `
 - {name: loss, kind: cross_entropy, from: [g, target]}
 `
 
-// ties has one weight that four layers use, with a copy on each of four stages.
+// ties has one weight that four layers use. Where each of them has its own stage, each of these has a copy.
 const ties = "name: ties\n" + inputs + `
 - {name: a, kind: dense, from: [input], width: 4, activation: tanh}
 - {name: b, kind: dense, from: [a], width: 4, activation: tanh}

@@ -39,9 +39,9 @@ func floatsOf(t *testing.T, d *Device, x engine.Tensor) []float64 {
 	return slices.Clone(engine.Numbers[float64](h.Bytes()))
 }
 
-// network trains a small model for two steps, with most operators of this engine. It runs a backward in halves, and
-// uses w and shift twice, so that their gradients are summed. It returns the weights after each step, and losses,
-// counts and gradient norms.
+// network trains a small model for two steps, with more than half of this engine's operators. It runs one backward in
+// halves, and uses w and shift twice, so that their gradients are summed. It returns the losses and counts, and after
+// each step the weights and the squared norms of the gradients.
 func network(t *testing.T, d *Device) (all []float64) {
 	r := rand.New(rand.NewPCG(7, 7))
 	random := func(shape ...int64) engine.Tensor {
@@ -164,8 +164,7 @@ func TestLazyShowsUseAfterFree(t *testing.T) {
 	}
 }
 
-// A device reads another device's result only after it has awaited the other's event. Without the wait it reads no
-// valid numbers.
+// A device that has awaited another device's event reads its result. Without the wait it reads no valid numbers.
 func TestLazyDevicesAwaitEachOther(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		a, b := late(t, 0, 20*time.Millisecond), late(t, 1, time.Microsecond)

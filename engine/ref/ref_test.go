@@ -107,7 +107,7 @@ func (o drawn) weighted(t *rapid.T, d *Device, leaves []engine.Tensor) (engine.T
 	return y, s
 }
 
-// Each operator's gradient equals the slope measured with small changes of its inputs.
+// A drawn operator's gradients agree with the slopes measured with small changes of its inputs.
 func TestGradientsAreSlopes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := open(t)
@@ -233,7 +233,7 @@ func TestARefusedBackwardKeepsNothing(t *testing.T) {
 	}
 }
 
-// A whole step of a small network frees every byte, and the count is never below zero.
+// A forward of a small network holds the expected bytes, and after its backward all are freed.
 func TestAStepLeavesNothing(t *testing.T) {
 	d := open(t)
 	for range 2 {

@@ -39,7 +39,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// A build that is stopped stops its compilers, and leaves no file behind.
+// A build that is stopped stops its compilers, and leaves no temporary file behind.
 func TestAStoppedBuildCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	libtorch, temporary := filepath.Join(dir, "torch"), filepath.Join(dir, "tmp")
@@ -160,8 +160,8 @@ func TestBuildFlags(t *testing.T) {
 	}
 }
 
-// Gloo is built in if libtorch is linked against a Gloo whose headers exist. If these do not compile, the library is
-// built without it, and says so.
+// Gloo is built in if libtorch is linked against a Gloo whose headers and library exist. If the headers do not fit, the
+// library is built without Gloo, and the build says so.
 func TestBuildWithGloo(t *testing.T) {
 	const headers, library = "include/gloo/allreduce.h", "lib/libgloo.so"
 	for name, c := range map[string]struct {
@@ -276,7 +276,7 @@ func TestBuildNamesNoFolderOfTheSystem(t *testing.T) {
 	}
 }
 
-// The libraries loaded first are those of the libtorch that the shim was linked against.
+// Beside a libtorch with CUDA, the library loaded first is that of the libtorch that the shim was linked against.
 func TestGlobalDeps(t *testing.T) {
 	dir := t.TempDir()
 	shim := filepath.Join(dir, "shim.so")

@@ -70,7 +70,8 @@ func together(members []*torch.Gloo, f func(rank int, g *torch.Gloo) error) []er
 	return errs
 }
 
-// Sums over two to four members have the same bits at all members, and differ from exact sums by at most SumTolerance.
+// Sums over two to four members have the same bits at all members. They differ from sums in float64 by at most
+// SumTolerance of the sum of absolute values.
 func TestGlooSums(t *testing.T) {
 	for _, size := range []int{2, 3, 4} {
 		members := glooGroup(t, size)
@@ -164,7 +165,7 @@ func TestGlooEnds(t *testing.T) {
 	}
 }
 
-// A meeting that a member does not join ends with its context, at any point of the meeting.
+// A meeting that a member does not finish ends with its context, unless nothing more is needed from that member.
 func TestGlooMeetingEnds(t *testing.T) {
 	e := load(t)
 	if err := e.CanGloo(); err != nil {

@@ -119,8 +119,8 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 	all.Wait()
 }
 
-// Blocks of random sizes are aligned to 64 bytes, and keep their content until another worker has adopted and read
-// them. At the end no byte counts as live.
+// Blocks of random sizes are aligned to 64 bytes, and keep their content until a worker, usually another one, has
+// adopted and read them. At the end no byte counts as live.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup
@@ -229,7 +229,7 @@ func TestScopes(t *testing.T) {
 	d.End(0)
 }
 
-// A tensor that has arrived counts as the receiver's even before it is adopted; a freed one is not counted.
+// Charge makes a tensor count as the receiver's even before it is adopted; a freed one is not counted.
 func TestChargeMovesTheChargeAlone(t *testing.T) {
 	e := load(t)
 	gift, taken := make(chan engine.Tensor), make(chan struct{})

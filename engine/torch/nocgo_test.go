@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Without cgo nothing can be opened and a library is useless, and the errors say so.
+// Without cgo no library can be opened or built, and the errors say so.
 func TestNoCgo(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "libmillrace_native.so")
 	if err := os.WriteFile(library, nil, 0o600); err != nil {

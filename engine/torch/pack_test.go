@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// packed32 returns rows of float32 of all sizes, including ties, subnormal numbers, infinities and NaN.
+// packed32 returns rows of float32 of many magnitudes, including ties, subnormal numbers, an infinity and a NaN.
 func packed32() (shape []int64, xs []float32) {
 	r := rand.New(rand.NewPCG(3, 4))
 	shape = []int64{40, 25, 20}
@@ -100,7 +100,7 @@ func TestPackedBytesAreTheDefinitions(t *testing.T) {
 	}
 }
 
-// The rounding error of every number that a format can hold is within the format's bound.
+// The rounding error of every number between 2^-120 and 65504 is within the format's bound.
 func TestPackedNumbersKeepTheBound(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// build.sh writes the hash of its sources into the library, for this package to check.
+// build.sh compiles the hash of its sources into the library, for this package to check.
 func TestLibrariesSayWhatTheyAreCompiledFrom(t *testing.T) {
 	dir := t.TempDir()
 	asked, compiler := filepath.Join(dir, "asked"), filepath.Join(dir, "compiler")

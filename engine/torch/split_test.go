@@ -23,8 +23,8 @@ func (c splitCase) of(name string) splitCase {
 	return c
 }
 
-// gradients returns the gradients of the inputs, if they have any, and of the weights. It takes them after two
-// micro-batches and the functions in last.
+// gradients returns the gradients of the inputs of two micro-batches, if they have any, and of the weights. It takes
+// those of the weights after both and the functions in last.
 func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
 	var weights []engine.Tensor
@@ -94,7 +94,7 @@ func distance(a, b []float32) float64 {
 	return math.Sqrt(diff / norm)
 }
 
-// splittable lists the operators whose backward comes in halves. Each has the shapes of its input and of its
+// splittable lists calls of operators whose backward comes in halves. Each has the shapes of its input and of its
 // weights, and libtorch's own operator that computes the same.
 var splittable = []splitCase{
 	{name: "millrace::linear", whole: "aten::linear", reads: []int64{2, 5, 6}, weights: [][]int64{{7, 6}, {7}}},

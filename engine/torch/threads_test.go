@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Sizes at which every operator of the shim uses a second thread.
+// Sizes at which these operators of the shim use a second thread.
 var threadCases = []struct {
 	name   string
 	shapes [][]int64 // shapes of the leaves

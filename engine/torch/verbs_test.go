@@ -17,8 +17,8 @@ func word(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// A mask follows its formula, both in one pass and composed of whole-number operators. It is tested with several
-// first rows, and with shapes that do not fill a word. TestWithoutKernels repeats this without the single pass.
+// A mask follows its formula. It is tested with several first rows, and with shapes that do not fill a word. With
+// kernels it is made in one pass, and otherwise it is composed of whole-number operators.
 func TestMaskIsItsFormula(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -109,7 +109,7 @@ func TestSquareSumHasItsOrder(t *testing.T) {
 }
 
 // LARS's direction is coefficient * w / (g + decay * w) * (grad + decay * weight). Here w is the norm of the weight,
-// and g that of the gradient. A norm of 0 causes no division by zero.
+// and g that of the gradient. If either norm is 0, the factor before the sum is 1.
 func TestLARSDirection(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -166,7 +166,8 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// Host memory is the tensor's own memory. It outlives the tensor's handle, and writes to it change the tensor.
+// On a CPU, host memory is the tensor's own memory. It outlives the tensor's handle, and writes to it change the
+// tensor.
 func TestHostMemory(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
