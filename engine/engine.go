@@ -188,8 +188,8 @@ type Device interface {
 	// and needs a scalar output. The gradients of leaves are added to those that they already have.
 	Backward(outputs, grads []Tensor) error
 	// BackwardInput is Backward without the weights' gradients of operators that can be split (millrace::linear,
-	// conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns. Run of the Work completes
-	// the weights' gradients. Running the Work at once gives the same bits as Backward.
+	// linear_gelu, linear_add, conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns.
+	// Run of the Work completes the weights' gradients. Running the Work at once gives the same bits as Backward.
 	BackwardInput(outputs, grads []Tensor) (Work, error)
 	// Grad returns the gradient a leaf has accumulated, or nil.
 	Grad(leaf Tensor) (Tensor, error)
