@@ -114,7 +114,8 @@ func Cut(parts []float64, features int) []int {
 // its product. It keeps the layer's name, so other layers that read the layer read the last piece. So what crosses a
 // boundary inside a layer is the layer's input, the features made so far, and the gradients of both.
 //
-// Divide refuses layers of kinds without features, parts without any features, and parameters that layers share.
+// Divide refuses parts for another number of layers, and parts without any features. It also refuses to divide layers
+// of kinds without features and layers that share parameters.
 func (m *Model) Divide(parts [][]float64) (*Model, error) {
 	if len(parts) != len(m.Layers) {
 		return nil, fmt.Errorf("model: %s has %d layers; parts of %d are given", m.Name, len(m.Layers), len(parts))

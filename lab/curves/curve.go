@@ -122,7 +122,7 @@ func (m Metric) Spreads(trainings [][]Point) []Spread {
 type Efficiency struct {
 	Epochs   []float64 // of the trainings that reached the target, in their order
 	Missed   int       // number that did not reach it
-	Diverged int       // number of Missed whose loss became NaN or infinite
+	Diverged int       // number whose loss became NaN or infinite
 	Mean     float64   // of Epochs; 0 if there are none
 	Lo, Hi   float64
 	Best     float64 // mean over trainings of the best value

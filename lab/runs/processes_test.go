@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Runs in one process for each worker give the same tensors as runs on one worker. A long test trains the whole list.
+// Some runs in one process for each worker give the same tensors as runs on one worker. millrace-lab run --processes
+// trains the whole list.
 func TestProcessesLeaveWhatOneWorkerLeaves(t *testing.T) {
 	root, err := git(t.Context(), "rev-parse", "--show-toplevel")
 	if err != nil {

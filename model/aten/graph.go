@@ -80,7 +80,7 @@ type Value struct {
 	Detached bool // it was computed under no_grad, so it has no gradient
 }
 
-// Output is a number that the module returns.
+// Output is a number that the module returns; with NoLoss it is any tensor.
 type Output struct {
 	Name string
 	Arg  Arg

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// layerNormEpsilon is the epsilon of all layer norms in millrace.
+// layerNormEpsilon is the epsilon of gpt's layer norms.
 const layerNormEpsilon = 1e-5
 
 // activationNames maps the names of activations in published configurations to the words of gpt's setting.

@@ -3,10 +3,10 @@
 // In: a model, and a safetensors file, a folder of them, or the index of a file that was split into parts
 // (model.safetensors.index.json). The names in it are the model's own, those of GPT-2 for the family gpt, or those of
 // Llama for llama. GPT-2 and Llama are read in the form in which Hugging Face publishes them, with the config.json
-// beside them, if there is one. Out: the model's Weights, with 16-bit floats as F32. Refused: a tensor that is missing,
-// unknown or of another shape, and the configuration of another network. The error has the names and, if there is one,
-// the setting that would help. The caller keeps the files in place until training has begun, because they are opened
-// whenever a tensor is read.
+// beside them, if there is one. Out: the model's Weights, with 16-bit floats as F32 and whole numbers as I64. Refused:
+// a tensor that is missing, unknown or of another shape, and the configuration of another network. The error has the
+// names and, if there is one, the setting that would help. The caller keeps the files in place until training has
+// begun, because they are opened whenever a tensor is read.
 package pretrained
 
 import (

@@ -70,7 +70,7 @@ type Experiment struct {
 
 var experiments = registry.New[Experiment]("experiment")
 
-// Register adds an experiment. Its name begins with its paper.
+// Register adds an experiment. Its name begins with its paper, if it belongs to one.
 func Register(name, title string, u Uses, run func(ctx context.Context, o Options, t *Table) error) {
 	experiments.Add(name, Experiment{Name: name, Title: title, uses: u, run: run})
 }

@@ -12,7 +12,7 @@ import (
 	_ "github.com/millrace-ml/millrace/plan/planners" // for lookup by name
 )
 
-// Uses says which Options change what an experiment prints.
+// Uses says which Options change what an experiment prints, and whether it belongs to the four papers.
 type Uses struct {
 	Profiles bool     // published profiles
 	Others   bool     // it reproduces sources other than the four papers, and is not on their page

@@ -69,7 +69,7 @@ type Case struct {
 // Kind returns the results' name in their file.
 func (r *Results) Kind() string { return "bound" }
 
-// Recount returns an error for gaps, or a mean of them, that do not follow from the steps.
+// Recount returns an error for gaps, their mean, or the number of large ones that do not follow from the steps.
 func (r *Results) Recount() (wrong error) {
 	for _, c := range r.Cases {
 		name := c.Workload + " on " + c.Cluster

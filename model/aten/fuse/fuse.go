@@ -74,7 +74,7 @@ type graph struct {
 	last   map[int]int          // the last node that reads a value
 	reads  map[string]int       // how often a tensor is read
 	before map[int][]rules.Node // nodes to insert before a node
-	gone   map[int]bool         // nodes that are replaced
+	gone   map[int]bool         // nodes to remove
 }
 
 // index records which nodes make and read values and tensors.

@@ -199,7 +199,7 @@ func (r returned) isNumber() bool {
 	return err == nil && count == 1
 }
 
-// isLoss says whether an output is one number that has a gradient.
+// isLoss says whether an output is one real number of the graph, which may be a loss.
 func (r returned) isLoss() bool {
 	k, err := findKind(r.meta.DType)
 	return err == nil && r.isNumber() && k.float() && r.arg.Kind == aten.FromValue
