@@ -12,7 +12,7 @@ import (
 
 // Options holds the settings of Run; the zero value is usable.
 type Options struct {
-	Ahead  int          // computations that a host may have issued, and its device not done, when it issues the next
+	Ahead  int          // computations issued by a host and not done when it issues the next, at most
 	Slots  int          // messages that an edge holds between their send and their receive; 0 means no limit
 	Gate   machine.Gate // decides who may start, made for the Program; nil means a machine.Machine
 	Record bool         // keep every event and memory sample in the Timeline

@@ -77,9 +77,10 @@ type Request struct {
 
 // Rival is the best plan of its kind.
 type Rival struct {
-	// Kind is the rival's family in package schedule or the kind of its plan. Kinds are: a family, "replicated " plus a
-	// family for stages on several devices, "data parallelism", "one worker", "straight pipeline", "model parallel",
-	// "hybrid parallelism", "equal split", or a planner's name.
+	// Kind says what kind of plan the rival is: a family, followed by its weight policy if that has no flush;
+	// "replicated " plus a family for stages on several devices; "data parallelism", "data parallelism, overlapped",
+	// "one worker", "straight pipeline", "model parallel", "hybrid parallelism", "equal split"; or a planner's name,
+	// followed by " async" for a stream.
 	Kind      string         `json:"kind"`
 	Plan      *plan.Plan     `json:"plan,omitempty"`
 	Predicted plan.Predicted `json:"predicted"`

@@ -25,12 +25,11 @@
 //
 // # Messages
 //
-// A message is a header frame of HeaderBytes, a frame with further descriptions where they do not fit, and a frame
-// for each buffer that is not empty. A header has Key, step, epoch, send time, and the type and shape of each
-// buffer, in binary. Memory for a buffer is taken from Config.Room when the header has come, so that it is charged
-// to the receiver. Where the edge's carrier hands memory over (InProcess), a message is one frame without bytes, and
-// the header and the sender's own memory change hands. In both cases the receiver gets a Buffer with an Owner, and
-// must free it.
+// A message is a header frame of HeaderBytes, a frame with further descriptions where they do not fit, and a frame for
+// each buffer that is not empty. A header has Key, step, epoch, send time, and the type and shape of each buffer, in
+// binary. Memory for a buffer is taken from Config.Room when the header has come, so that it is charged to the
+// receiver. Where the edge's carrier hands memory over (InProcess), a message is one frame without bytes, and the
+// header and the sender's own memory change hands. In both cases the receiver must free each Buffer that has an Owner.
 //
 // # Epochs
 //

@@ -32,8 +32,9 @@ var gone = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIP
 	syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN}
 
 // Gone says whether an error means that the other end of a connection, or the way to it, no longer exists. That is: the
-// connection ended, nobody listens there, or nothing came in time. Every other error is a problem of this process or of
-// the contents. Examples are no files or ports left, a firewall or resolver of this host, or a refused certificate.
+// connection ended, nobody listens there, the host or its name cannot be found, or nothing came in time. Every other
+// error is a problem of this process or of the contents. Examples are no files or ports left, a firewall or resolver of
+// this host, or a refused certificate.
 func Gone(err error) bool {
 	var late interface{ Timeout() bool }
 	var name *net.DNSError
@@ -52,7 +53,7 @@ func (e *PeerError) MarshalText() ([]byte, error) {
 	return json.Marshal(failed{e.Rank, e.Err.Error()})
 }
 
-// UnmarshalText reads what MarshalText wrote. Only the text of the error survives.
+// UnmarshalText reads what MarshalText wrote. Only the rank and the text of the error survive.
 func (e *PeerError) UnmarshalText(text []byte) error {
 	var f failed
 	if err := json.Unmarshal(text, &f); err != nil {

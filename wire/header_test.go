@@ -112,8 +112,8 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzHeader: any header frame is either read within the limits or refused. What was read is encoded to the same bytes
-// again.
+// FuzzHeader: any header frame is either read within the limits or refused. What was read is still the same after it
+// has been encoded and read again.
 func FuzzHeader(f *testing.F) {
 	for seed := range uint64(20) {
 		h := randomHeader(rand.New(rand.NewPCG(seed, 1)))

@@ -21,8 +21,8 @@ type Config struct {
 	Arrived func(Arrival)
 	// Credited is called when the receiver of a transfer's edge has given slots back.
 	Credited func(e Edge, slots int)
-	// Broken is called once, with the reason, when the port cannot go on: after a frame that it cannot read, or a
-	// failure of the carrier.
+	// Broken is called once, with the reason, when the port cannot go on: after a frame that it cannot read, a failure
+	// of the carrier, or failed work of a device on a buffer.
 	Broken func(error)
 	// Now returns the sender's time in seconds. If nil, the port uses the time since it was made.
 	Now func() float64
@@ -34,7 +34,8 @@ type Arrival struct {
 	Header
 }
 
-// Port is one worker's end of its edges. All methods may be called from any goroutine; Send has a further condition.
+// Port is one worker's end of its edges. All methods may be called from any goroutine; Send and Receive have a further
+// condition.
 type Port struct {
 	carrier Carrier
 	self    Carrier // for edges from the worker to itself
@@ -318,7 +319,7 @@ func (p *Port) breaks(err error) {
 	}
 }
 
-// stop ends the port, unless it has ended already. Waiting calls return err, and messages that wait for credits are
+// stop ends the port, unless it has ended already. Waiting calls return err, and messages that wait to be sent are
 // freed.
 func (p *Port) stop(err error) bool {
 	p.mu.Lock()

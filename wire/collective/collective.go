@@ -4,9 +4,9 @@
 // bits at every member, on every carrier and at any timing. Refused: vectors of different lengths or types in one
 // collective, types that cannot be summed, a Group whose caller is not a member.
 //
-// Slots. Each collective posts its own slots. A member that joins posts a slot for every message that will come to
-// it, and no message is sent before its receiver has joined. So messages of a collective never pile up at a worker
-// that has not joined, and they hold up no transfer.
+// Slots. On edges with slots (NameEdges), each collective posts its own. A member that joins posts a slot for every
+// message that will come to it, and no message is sent before its receiver has joined. So messages of a collective
+// never pile up at a worker that has not joined, and they hold up no transfer.
 //
 // Duties of the caller: all members of a Group call the same collectives in the same order, one at a time, and use
 // its edges for nothing else. The caller also passes in the function that sums.

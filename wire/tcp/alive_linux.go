@@ -10,8 +10,8 @@ import (
 // tries is how many unanswered retransmissions or probes in a row count as silence.
 const tries = 3
 
-// unanswered returns for how long a host has acknowledged nothing, although it was probed repeatedly. It returns 0
-// if the host was not probed.
+// unanswered returns for how long a host has acknowledged nothing, although it was probed repeatedly. It returns 0 if
+// fewer than tries probes or retransmissions went unanswered.
 func unanswered(c *net.TCPConn) (quiet time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

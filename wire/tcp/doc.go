@@ -16,13 +16,13 @@
 //
 // # Connections
 //
-// A directed pair of workers has its own connections, called streams: as many as Endpoint.Carriers is given, since
-// one may not fill the link. The sender dials when it first sends. A short frame is written at once if no other
-// frame waits and as far as the kernel takes it without blocking. All other frames wait in a queue, in the order of
+// A directed pair of workers has its own connections, called streams: as many as Endpoint.Carriers is given, since one
+// may not fill the link. The sender dials when it first sends. Without TLS, a short frame is written at once if no
+// other frame waits, as far as the kernel takes it without blocking. All other frames wait in a queue, in the order of
 // posting, for a goroutine that writes them, so that posting never delays a worker. Credits are written before all
-// other frames. Credits that arise while a worker is told of a message wait until the worker has been told, since
-// they can then travel with its answer. A frame is cut into chunks of at most chunkBytes, and every idle stream
-// takes the next chunk.
+// other frames. Credits that arise while a worker is told of a message wait until the worker has been told, since they
+// can then travel with its answer. A frame is cut into chunks of at most chunkBytes. Short frames go over the first
+// stream, and an idle stream takes the next chunk of a long one.
 //
 // All numbers are little-endian. A chunk begins with prefixBytes:
 //
@@ -44,19 +44,18 @@
 //
 // # Memory
 //
-// Within a host a long frame need not be sent as bytes. If both ends have the same address, the dialler offers to
-// lend memory. The offer is a prefix of kind 3 with its process, its host and the address of a proof (package
-// memory). Only the two ends know the proof, from their handshake, and the sender wipes it when it ends. A receiver
-// that can read the proof answers once, with kind 4 and zeros. From then on a long frame is one prefix of kind 5. It
+// Within a host a long frame need not be sent as bytes. If both ends have the same address, the dialler offers to lend
+// memory. The offer is a prefix of kind 3 with its process, its host and the address of a proof (package memory). Only
+// the two ends know the proof, from their handshake, and the sender wipes it when it ends. A receiver that can read the
+// proof answers once, with kind 4 and zeros. Once all streams have the answer, a long frame is one prefix of kind 5. It
 // has the address of the frame's bytes: the lower half in place of the chunk number, the upper half in place of the
-// zeros before the checksum. The receiver copies the bytes into the receive posted for the frame and answers with
-// kind 6 and the tag. Until then the memory belongs to the carrier. If the carrier ends everything with the receiver
-// earlier, the receiver finds the proof wiped and throws away what it has read. All this works the same with TLS,
-// since bytes copied within a host are on no network. If the kernel does not let the receiver read, it never sends
-// kind 4, and all frames travel as bytes. If a later read fails, the receiver answers with kind 7 and the tag
-// instead, and the sender lends nothing from then on. The frame that came back travels over an additional
-// connection, since the existing ones may not be read further before the receiver has that frame. So unreadable
-// memory never makes a run fail.
+// zeros before the checksum. The receiver copies the bytes into the receive posted for the frame and answers with kind
+// 6 and the tag. Until then the memory belongs to the carrier. If the carrier ends everything with the receiver
+// earlier, the receiver finds the proof wiped and throws away what it has read. All this works the same with TLS, since
+// bytes copied within a host are on no network. If the kernel does not let the receiver read, it never sends kind 4,
+// and all frames travel as bytes. If a later read fails, the receiver answers with kind 7 and the tag instead, and the
+// sender lends nothing from then on. The frame that came back travels over an additional connection, since the existing
+// ones may not be read further before the receiver has that frame. So unreadable memory never makes a run fail.
 //
 // # Handshake
 //

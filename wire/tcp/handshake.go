@@ -63,8 +63,8 @@ const (
 
 // The codes of refusals.
 const (
-	notOne  = iota + 1 // the dialler does not know the token
-	notHere            // the requested worker or service is not here
+	notOne  = iota + 1 // the other end does not know the token, or speaks another protocol
+	notHere            // the requested worker, process or stream cannot be had here
 	over               // the requested session is over
 	another            // the dialler belongs to another run, or to another start of this run
 )

@@ -78,7 +78,7 @@ func quick() limits {
 	return l
 }
 
-// helloOf returns a hello that is correct except for its token, after a change.
+// helloOf returns a correct hello, after a change. No proof of the token follows it.
 func helloOf(change func(*hello)) []byte {
 	h := hello{service: frames, from: 0, to: 1, session: 1, stream: 1, streams: 2}
 	change(&h)
@@ -133,8 +133,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsNotWanted: a dialler that knows the token is refused if it is of another run or session, or claims a
-// worker that is connected already.
+// TestWhoeverIsNotWanted: a dialler is refused if it has another token, is of another run or session, asks for a worker
+// or process that is not here, or claims a stream that is connected already.
 func TestWhoeverIsNotWanted(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0, Run: "r", limits: quick()})
 	b, log := listen(t, Config{Process: 1, Run: "r", limits: quick()})

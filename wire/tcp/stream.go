@@ -24,7 +24,7 @@ func (w *stream) writeNow() {
 	w.written(nil)
 }
 
-// write writes a batch, or the rest of one, with one call.
+// write writes a batch, or the rest of one. Without TLS it uses one call.
 func (w *stream) write(batch []piece) error {
 	if w.rest != nil {
 		_, err := w.conn.Write(w.rest)

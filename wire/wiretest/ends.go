@@ -119,7 +119,7 @@ func closeWaits(t *testing.T, open Maker) {
 	}
 }
 
-// badFrames checks that a frame that cannot be read ends its port, which reports why, and no other port.
+// badFrames checks that a frame that cannot be read ends its port, which reports why once.
 func badFrames(t *testing.T, open Maker) {
 	transfers := wire.Edge{ID: 3, From: 1, To: 0}
 	for _, c := range []struct {
@@ -241,8 +241,8 @@ func failedEvents(t *testing.T, open Maker) {
 	}
 }
 
-// failure checks that once a peer has failed, everything in progress ends with a PeerError, and every buffer is freed
-// exactly once.
+// failure checks that once a peer has failed, all ports end with a PeerError, every sender is told, and every buffer is
+// freed exactly once.
 func failure(t *testing.T, open Maker) {
 	why := errors.New("out of memory")
 	w := newWorld(t, open, 3, 1)

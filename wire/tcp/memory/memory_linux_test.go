@@ -30,8 +30,8 @@ func TestMemoryThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsFreed: if the proof was in freed memory, the loan is reported as gone. If the proof is still there,
-// the error does not say that the process has ended.
+// TestMemoryThatIsFreed: if lent memory was freed and the proof is still there, the error does not say that the process
+// has ended. Once the proof is wiped, the loan is reported as gone.
 func TestMemoryThatIsFreed(t *testing.T) {
 	data, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

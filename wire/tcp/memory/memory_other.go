@@ -9,7 +9,7 @@ func thisProcess() uint32 { return 0 }
 
 func letSiblingsRead() {}
 
-// Readable says whether the kernel can read bytes of this process for another.
+// Readable always returns false.
 func Readable([]byte) bool { return false }
 
 // Read always fails.

@@ -20,8 +20,8 @@ var heap []any
 // childVariable makes this binary lend memory until its standard input ends.
 const childVariable = "MILLRACE_MEMORY_CHILD"
 
-// lent is what a child reports: a loan, its proof, and the address and length of bytes. Each byte is the lowest byte
-// of its offset.
+// lent is what a child reports: a loan, its proof, and the address and length of bytes. Each byte is its offset modulo
+// 251.
 type lent struct {
 	Loan  Loan
 	Proof Proof
