@@ -135,10 +135,10 @@ type traffic struct {
 	s     *state
 	ports *Ports
 	flows []*flow // by number; nil if the number is free
-	free  []int32 // numbers of ended flows, for new ones
+	free  []int32 // numbers that no flow has any more
 	paced int32   // how often any flow has got a new rate
 	on    map[cluster.Port][]*flow
-	lines map[[2]int][]*message // the reverse
+	lines map[[2]int][]*message // by link: messages in the order in which they came
 
 	ending  map[schedule.Instruction]schedule.Instruction // by a stage's last backward or its second half: the next sum
 	closing map[schedule.Instruction]schedule.Instruction // sums that wait for a worker, in order

@@ -34,7 +34,7 @@ type StageCost struct {
 	// Shares are the gradients that are summed during the stage's last backward. WeightShares are those summed during
 	// the last weights' half of a split backward. The rest is summed afterwards.
 	Shares, WeightShares []Share
-	whole, halves        layerwise // of which CostsOf made Shares and WeightShares
+	whole, halves        layerwise // the input from which CostsOf made Shares and WeightShares
 	TiedS                float64   // sum of tied gradients
 	NormS                float64   // pooling the gradient norm
 }

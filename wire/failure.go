@@ -31,7 +31,7 @@ func (e *PeerError) Unwrap() error { return e.Err }
 var gone = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED,
 	syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN}
 
-// Gone says whether an error means that the other end of a connection, or the way to it, no longer exists. That is: the
+// Gone says whether an error means that the other end of a connection, or the way there, no longer exists. That is: the
 // connection ended, nobody listens there, the host or its name cannot be found, or nothing came in time. Every other
 // error is a problem of this process or of the contents. Examples are no files or ports left, a firewall or resolver of
 // this host, or a refused certificate.

@@ -241,7 +241,7 @@ func failedEvents(t *testing.T, open Maker) {
 	}
 }
 
-// failure checks that once a peer has failed, all ports end with a PeerError, every sender is told, and every buffer is
+// failure checks that once a peer has failed, all ports end with a PeerError. Every sender is told, and every buffer is
 // freed exactly once.
 func failure(t *testing.T, open Maker) {
 	why := errors.New("out of memory")
