@@ -10,7 +10,7 @@ import (
 type mover struct{ *space }
 
 // neighbours yields the shapes that are one move away. A move changes a cut, moves devices between stages, merges or
-// splits stages, exchanges different devices, or changes recompute, depths or the micro-batch.
+// splits stages, exchanges devices or the places of stages, or changes recompute, depths or the micro-batch.
 func (mv mover) neighbours(h *shape, yield func(*shape) bool) {
 	open := true
 	try := func(change func(next *shape) bool) {

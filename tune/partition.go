@@ -231,7 +231,7 @@ func (c cutter) stager(w want, i, d, r int) *stager {
 	return out
 }
 
-// compute returns the stage's compute time per micro-batch, a lower bound of cost.
+// compute returns the stage's compute time per micro-batch. Unless leanest is set, it is a lower bound of cost.
 func (t *stager) compute(from, to int) float64 {
 	slowest := 0.0
 	for _, table := range t.tables {
