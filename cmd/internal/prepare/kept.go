@@ -75,8 +75,8 @@ func KeptFolder() (string, error) {
 	return filepath.Join(cache, "millrace", "profiles"), nil
 }
 
-// builtOn adds to a kind of machine the version of the native library, if there is one, and the kernels that the
-// environment chooses for it.
+// builtOn adds to a kind of machine the version of the native library, if there is one. It also adds the kernels that
+// the environment chooses for the library.
 func builtOn(kind string) string {
 	native, _ := torch.Find()
 	if library, _ := os.Stat(native); library != nil {
