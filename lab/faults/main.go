@@ -19,9 +19,10 @@
 // process. A process that was stopped must end after it continues. All processes are started again with the run's
 // identity, as a launcher does.
 //
-// In every fourth try, each host has its own folder. In every fourth, two processes resume with another plan, as
-// another run. In every fourth, millrace launch --hosts --restarts starts everything, with nsenter in place of ssh, and
-// continues without a host whose link is lost. In every eighth, the process is lost while another one measures.
+// In every fourth try, each host has its own folder. In every fourth, except in the way native, two processes resume
+// with another plan, as another run. In every fourth, millrace launch --hosts --restarts starts everything, with nsenter
+// in place of ssh, and continues without a host whose link is lost. In every eighth, the process is lost while another
+// one measures.
 //
 // At the end the weights must equal those of an undisturbed training, bit by bit. There must be no half-written
 // checkpoint, no error.json, and no process left in any namespace.
@@ -97,7 +98,8 @@ func execute(args []string, out, errs io.Writer) int {
 	return c.all(ctx, ways, tries, one, to, errs)
 }
 
-// begin makes paths absolute and creates the scratch folder.
+// begin makes paths absolute and creates the scratch folder. It returns an error if the program or its native library
+// is missing.
 func (c *campaign) begin() error {
 	for _, path := range []*string{&c.millrace, &c.native} {
 		at, err := filepath.Abs(*path)
