@@ -20,9 +20,9 @@
 // identity, as a launcher does.
 //
 // In every fourth try, each host has its own folder. In every fourth, except in the way native, two processes resume
-// with another plan, as another run. In every fourth, millrace launch --hosts --restarts starts everything, with nsenter
-// in place of ssh, and continues without a host whose link is lost. In every eighth, the process is lost while another
-// one measures.
+// with another plan, as another run. In every fourth, millrace launch --hosts --restarts starts everything, with
+// nsenter in place of ssh, and continues without a host whose link is lost. In every eighth, the process is lost while
+// another one measures.
 //
 // At the end the weights must equal those of an undisturbed training, bit by bit. There must be no half-written
 // checkpoint, no error.json, and no process left in any namespace.
