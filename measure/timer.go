@@ -194,7 +194,7 @@ func (c *crew) Layers(ctx context.Context, r timing.Request) ([]timing.LayerTimi
 	return out, nil
 }
 
-// feedParts returns the share of the model inputs, in bytes, that each layer is the first to read.
+// feedParts returns, by layer, the fraction of the model inputs' bytes that the layer is the first to read.
 func feedParts(m *model.Model) []float64 {
 	parts, bytes, read := make([]float64, len(m.Layers)), 0.0, map[string]bool{}
 	for l, layer := range m.Layers {

@@ -87,7 +87,8 @@ func (p *Plan) Validate() error {
 	return p.checkNumbers()
 }
 
-// validate refuses a stage that contradicts itself. The error's text continues after "stage 3".
+// validate refuses a stage with fields that are out of range or contradict each other. The error's text is written to
+// follow the stage's name, as in "stage 3".
 func (s *Stage) validate() error {
 	if s.LastLayer < s.FirstLayer {
 		return fmt.Errorf(" is layers %d to %d; it needs one at least", s.FirstLayer, s.LastLayer)

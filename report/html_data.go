@@ -61,8 +61,8 @@ func (c *curve) add(step int, y float64) {
 	c.X, c.Y = append(c.X, trace.StepNumber(step)), append(c.Y, y)
 }
 
-// stepCurve is the times of steps in nanoseconds, and the values of the tile of step times: their number and their
-// prediction.
+// stepCurve is the times of steps in nanoseconds, with what the tile of step times shows. The tile shows their mean or
+// median over steps First to Last, and the predicted time.
 type stepCurve struct {
 	X           []int   `json:"x"` // StepNumbers; so are First and Last
 	Y           []int64 `json:"y"`

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Field numbers of perfetto's trace_packet.proto, track_descriptor.proto and
-// track_event.proto.
+// Field numbers and enum values of Perfetto's messages: TracePacket, TrackDescriptor, ProcessDescriptor,
+// CounterDescriptor, TrackEvent and DebugAnnotation.
 const (
 	tracePacket = 1
 

@@ -336,7 +336,7 @@ func (a *alone) weights() values {
 // flushes reports whether a step ends before the next one begins.
 func (a *alone) flushes() bool { return a.policy == schedule.Sync || a.policy == "" }
 
-// on gives each stage of a plan this many workers.
+// on gives stage i of a plan replicas[i] workers, numbered in order.
 func on(p *plan.Plan, replicas ...int) {
 	next := 0
 	for i, r := range replicas {

@@ -96,8 +96,9 @@ func besideTwin(t testing.TB, c Config, seen []trace.Seen) map[string]process.We
 	return a.weights(t)
 }
 
-// recordedBeside checks a record. It must have every update of every pipeline on every stage. No update may see more
-// than the iterations before its own, or less than an earlier one on its stage.
+// recordedBeside checks a record. The number of updates must be steps x stages x pipelines. An update may have seen at
+// most as many updates of the reference as there are iterations before its own. It may have seen no fewer than an
+// earlier update of the same pipeline on the same stage.
 func recordedBeside(c Config, seen []trace.Seen) error {
 	if want := c.Train.Steps * len(c.Plan.Stages) * c.Plan.Elastic.Pipelines; len(seen) != want {
 		return fmt.Errorf("%d updates, want %d", len(seen), want)

@@ -11,8 +11,8 @@
 // leads, even if it is the only one. It decides which Program is next, stops, evaluates, saves and reports, and it uses
 // only what the processes report (run/control). Workers share nothing else except the messages of package wire.
 //
-// To run several processes, call Train in each with the same Config except for World and Carriers. Give each a
-// connection to the leader, and use the Result of process 0. Config.Checkpoint.Dir may be one directory that all can
+// To run several processes, call Train in each with a Config of the same training (process.World says what may differ).
+// Give each a connection to the leader, and use the Result of process 0. Config.Checkpoint.Dir may be one directory that all can
 // write to, or a separate one for each; the leader finds out which. In a separate folder, checkpoints that do not
 // belong to this training's past are set aside.
 //

@@ -44,7 +44,7 @@ func longestOf(p *schedule.Program, c Costs) *longest {
 
 func (l *longest) takes(in schedule.Instruction) float64 {
 	c := l.c.of(int(in.Stage), int(in.Replica))
-	if l.p.Served() && in.Pipeline == 1 { // the last of the stage's devices
+	if l.p.Served() && in.Pipeline == 1 { // the server: its costs follow those of the trainers
 		c = l.c.of(0, len(l.p.Placement[0][0]))
 	}
 	switch in.Kind {

@@ -54,7 +54,7 @@ type Request struct {
 	Clip    bool             // the update needs the global gradient norm
 	Fix     Overrides
 	// Time is how long the search may take; it ends sooner only if nothing is left to try. 0 means a fixed amount of
-	// work, the same on every machine, of at most Longest.
+	// work, which ends early only if it takes longer than Longest.
 	Time time.Duration
 	// Longest is how long the fixed amount of work may take; 0 means 10 s, or 1 s for other hardware. If it is hours,
 	// the answer does not depend on the machine's speed. It is ignored if Time is given.

@@ -66,8 +66,8 @@ func resultsFlag(c *cobra.Command, at *string) {
 	cli.Writes(c, "output")
 }
 
-// check refuses counts that are too small to give a result. It skips counts without a flag, and steps that the
-// benchmark finds out itself. leastSteps is the minimal number of steps of a visit; why is the reason.
+// check refuses counts that are too small to give a result. It skips counts without a flag, and the number of steps if
+// the benchmark finds that out itself. leastSteps is the minimal number of steps of a visit; why is the reason.
 func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
 	for _, count := range []struct {
 		name      string

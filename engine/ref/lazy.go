@@ -107,7 +107,8 @@ func (q *queue) add(p piece) bool {
 	return !q.closed
 }
 
-// do has f run after all other work. On a closed device it does nothing.
+// do queues f to run after all work queued so far. f is skipped if earlier work has failed. On a closed device do does
+// nothing.
 func (q *queue) do(f func() error) { q.add(piece{do: f}) }
 
 // record marks the point after all work issued so far.

@@ -99,7 +99,7 @@ func copyTree(to, from string) error {
 		case info.IsDir():
 			err = os.MkdirAll(target, 0o755)
 		case info.Mode()&os.ModeSymlink != 0:
-			// A link of the table may lead anywhere, so it is left out.
+			// A link may lead anywhere, so it is left out.
 		case info.Mode().IsRegular() && info.Size() <= digested:
 			var text []byte
 			if text, err = os.ReadFile(source); err == nil {

@@ -135,7 +135,7 @@ func splice(b []byte, part []int, with string) []byte {
 	return bytes.Join([][]byte{b[:part[0]], []byte(with), b[part[1]:]}, nil)
 }
 
-// mutateLines repeats, drops or moves a line.
+// mutateLines drops a line, repeats a line, or exchanges two lines.
 func mutateLines(b []byte, r *rand.Rand) ([]byte, string) {
 	lines := bytes.SplitAfter(b, []byte("\n"))
 	i, j := r.IntN(len(lines)), r.IntN(len(lines))

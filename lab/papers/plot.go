@@ -236,7 +236,7 @@ func values(t *table.Table) (*plot.Plot, vg.Length, error) {
 	return p, rowHigh*vg.Length(len(names)+3) + 50, nil
 }
 
-// words draws which rows agree with the paper.
+// words draws which rows are the same as in the paper and which differ.
 func words(t *table.Table) (*plot.Plot, vg.Length, error) {
 	p := plot.New()
 	var names []string

@@ -12,7 +12,7 @@ import (
 
 // Proof is a bound with its source.
 type Proof struct {
-	StepS float64 // 0 means that no size has a known cost
+	StepS float64 // 0: no micro-batch size has known costs
 	// MicroBatch and Split say which plans have the least bound.
 	MicroBatch int
 	Split      bool

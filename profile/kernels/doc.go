@@ -9,13 +9,13 @@
 //
 // A layer is a list of kernels. A kernel of F operations, B bytes, width w and n rows takes
 //
-//	t = max( F / (P r(w, n)), B / (M m) ) + launch,   r(w, n) = limit w/(w + half_width) n/(n + half_rows)
+//	t = max( F / (P r(w, n)), B / (M u) ) + launch,   r(w, n) = limit w/(w + half_width) n/(n + half_rows)
 //
-// P is the peak in the precision, M the memory's bandwidth, and m the limit of the kind memory. This is the roofline of
-// Williams, Waterman and Patterson (CACM 52(4), 2009), with an efficiency that depends on size. For a product of n x k
-// by k x m the width is the smaller of k and m, and n is the rows; its two gradients are products of the same size. For
-// attention the width is that of a head, and the rows are the positions. Each pass of a layer takes an additional time
-// layer_s.
+// P is the peak in the precision, M the memory's bandwidth, and u the type's limit for memory-bound kernels. This is
+// the roofline of Williams, Waterman and Patterson (CACM 52(4), 2009), with an efficiency that depends on size. For a
+// product of n x k by k x j the width is the smaller of k and j, and n is the rows; its two gradients are products of
+// the same size. For attention the width is that of a head, and the rows are the positions. Each pass of a layer takes
+// an additional time layer_s.
 //
 // # Bytes
 //
@@ -38,11 +38,11 @@
 //
 // # What is saved
 //
-// The sizes follow Korthikanti et al., equations 1 to 4, for one device. An attention saves 2e n c for the norm and the
-// products' input, 4e n c/t for queries, keys, values and the output's input, and a byte of mask. It saves (2e + 1)
-// heads positions n/t for scores, unless attention recomputes them. An MLP saves 2e n c, a byte of mask and 8e n c/t. A
-// layer's input is saved by its predecessor, so the layer counts its own output in place of the norm's input. Costs are
-// for the whole group: t times the bytes of one device. In fp8 the inputs of products inside an attention or an MLP are
-// kept in one byte per element, as NVIDIA's Transformer Engine does. Attention in one kernel also keeps its output in
-// 16 bits, for its own backward.
+// The sizes follow Korthikanti et al., equations 1 to 4, for one device. An attention saves 2e n c for the norm and
+// the products' input, 4e n c/t for queries, keys, values and the output's input, and a byte of mask. For scores it
+// saves (2e + 1) bytes times heads x positions x n / t, unless attention recomputes them. An MLP saves 2e n c, a byte
+// of mask and 8e n c/t. A layer's input is saved by its predecessor, so the layer counts its own output in place of
+// the norm's input. Costs are for the whole group: t times the bytes of one device. In fp8 the inputs of products
+// inside an attention or an MLP are kept in one byte per element, as NVIDIA's Transformer Engine does. Attention in
+// one kernel also keeps its output in 16 bits, for its own backward.
 package kernels

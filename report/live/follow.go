@@ -51,7 +51,7 @@ type Follower struct {
 	heard       time.Time // when anything was last read
 
 	about   about
-	details int               // how often about has changed
+	details int               // number of changes of the field about
 	wrong   map[string]string // by file: what is wrong with it
 	drawn   [2]stepData       // the data of the predicted step, and of the measured ones
 	bad     [2]int            // invalid lines of metrics, and of events

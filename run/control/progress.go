@@ -178,9 +178,9 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 	return f, whole, nil
 }
 
-// inRound returns the average time of a step if each worker goes at its own pace. A round is the last steps, one for
-// each worker. The average is the time between the ends of the round before and of this one, divided by its steps. The
-// first rounds begin with the first start.
+// inRound returns the average time of a step for workers that go at their own pace. A round is the last N steps, where
+// N is the number of workers that train. The average is the time from the end of the round before to the end of this
+// one, divided by N. Rounds without a full round before them begin with the first start.
 func (p *Progress) inRound(s trace.StepMark) float64 {
 	p.begun = min(p.begun, s.StartS)
 	last, n := max(s.EndS, p.round[len(p.round)-1]), float64(len(p.round))

@@ -146,7 +146,7 @@ func averageInto[T float32 | float64](of []checkpoint.Tensor) {
 	}
 }
 
-// pipelineTensor returns the name in a checkpoint of a pipeline's tensor, for pipelines that are not shown.
+// pipelineTensor returns the name that a pipeline's tensor has in a checkpoint, if the pipeline is not the shown one.
 func pipelineTensor(pipeline int, name string) string {
 	return checkpoint.PipelinePrefix(pipeline) + name
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// World says which process of a run each worker is in. Every process calls Train with the same Config except for its
-// World and Carriers; process 0 leads. A process may have no workers.
+// World says which process of a run each worker is in. Every process calls Train with a Config of the same training.
+// World and Carriers are its own, and Checkpoint.Dir, Hooks, Machine.Cores and Machine.Place may be. Process 0 leads. A
+// process may have no workers.
 type World struct {
 	Rank    int        // number of this process
 	Workers []Location // by worker

@@ -74,8 +74,9 @@ func admitRoundRobin(s schedule.Settings) error {
 }
 
 // roundRobin writes the stream as prologue, body and epilogue. The whole list of a replica is its first K forwards,
-// then backward and forward in turn. The body has enough micro-batches for whole minibatches, and a whole number of
-// turns on every stage. The prologue ends at the same micro-batch on every stage, so that bodies fit together.
+// then backward and forward in turn, then the remaining backwards. The body has a whole number of minibatches, and a
+// whole number of turns on every stage. The prologue ends at the same micro-batch on every stage, so that bodies fit
+// together.
 func roundRobin(s schedule.Settings) (*schedule.Program, error) {
 	depths := s.Warmup
 	if depths == nil {

@@ -2,8 +2,9 @@ package machine
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// Gate is what a player of a whole Program asks and tells; a Machine is one. Methods that return []int return the
-// workers to poll again. The next call reuses that slice.
+// Gate tells which workers of a whole Program may start, and is told what has happened. Code that runs a Program uses
+// it, and Machine implements it. Methods that return []int return the workers to poll again. The next call reuses that
+// slice.
 type Gate interface {
 	Poll(worker int) Need
 	Start(worker int)

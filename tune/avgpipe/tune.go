@@ -119,7 +119,7 @@ type PredictionError struct {
 
 // Result holds what Tune has found.
 type Result struct {
-	Best     *Pipelined   `json:"best"` // the simulator's choice, as predicted
+	Best     *Pipelined   `json:"best"` // the simulator's choice, with its prediction
 	Profiled *Observation `json:"profiled"`
 	// Factors holds the ratios of each stage's measured times to the layers' profile, and Anchors the settings that
 	// were measured. Both only for an Anchored request.

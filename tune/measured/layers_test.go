@@ -34,8 +34,8 @@ func profiled(t *testing.T, m *model.Model, c *cluster.Cluster, sizes ...int) *p
 	return p
 }
 
-// TestACoreComesBack: a fit to the profile of a core that is slower than described finds the core's numbers. It has no
-// observations of layers that take no time.
+// TestACoreComesBack: a fit to the profile of a core that is slower than described finds the core's numbers. Times
+// under 1 % of their pass are left out of the observations, and a note says so.
 func TestACoreComesBack(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 3})
 	if err != nil {

@@ -238,7 +238,8 @@ func (t *target) free() *stream {
 	return nil
 }
 
-// take waits for a batch to write. It returns nil once the target has ended.
+// take waits for pieces that must be written, and returns them. A partly written batch comes first. Once the target has
+// ended and nothing is partly written, take returns nil.
 func (w *stream) take() []piece {
 	t := w.to
 	t.mu.Lock()

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// The profile has costs for everything that a planner chooses for a described cluster, including slices of replicas.
+// The profile has costs for everything that a planner chooses for a described cluster, also for a replica's slice of a
+// micro-batch.
 func TestWhatPlannersChooseHasCosts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := job.Default()

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// Program is the computation of a layer. Its values are numbered: first the tensors that it reads, then the results
-// of its calls.
+// Program is the computation of a layer. Its values are numbered: first its inputs, then the results of its calls.
+// Parameters are numbered separately.
 type Program struct {
 	Inputs  []Spread // where the rows are in the tensors that it reads; they are passed with rows first
 	Rows    int      // an input whose first dimension is the rows of a call

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/run/process"
 )
 
-// Workers whose process shares too few cores are not watched for stragglers; all others are, in every process.
+// Workers are not watched for stragglers if their process and those beside it have too few cores. All others are
+// watched, whichever process they belong to.
 func TestWhoIsWatched(t *testing.T) {
 	k := &task{Seats: []hosts.Seat{{Starved: true}, {}, {Starved: true}}}
 	for _, process := range []int{2, 1, 1, 0} {
