@@ -11,10 +11,10 @@
 // leads, even if it is the only one. It decides which Program is next, stops, evaluates, saves and reports, and it uses
 // only what the processes report (run/control). Workers share nothing else except the messages of package wire.
 //
-// To run several processes, call Train in each with a Config of the same training (process.World says what may differ).
-// Give each a connection to the leader, and use the Result of process 0. Config.Checkpoint.Dir may be one directory that all can
-// write to, or a separate one for each; the leader finds out which. In a separate folder, checkpoints that do not
-// belong to this training's past are set aside.
+// To run several processes, call Train in each with a Config of the same training. Type process.World says what may
+// differ. Give each process a connection to the leader, and use the Result of process 0. Config.Checkpoint.Dir may be
+// one directory that all can write to, or a separate one for each; the leader finds out which. In a separate folder,
+// checkpoints that do not belong to this training's past are set aside.
 //
 // Each process has its own clock. The leader reads all clocks before the first Program, at intervals during the run,
 // and after the last one (control.Clock). It fits a line through the readings of each process and converts every record

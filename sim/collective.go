@@ -141,14 +141,9 @@ func (t *traffic) sharesOf(m schedule.Instruction) []Share {
 	return nil
 }
 
-// computes notes that a computation begins that takes this long, and starts the gathers inside it. If it is the last
-// backward of a sum, the sum's shares become ready while it runs.
+// computes notes that a computation begins that takes this long. If it is the last backward of a sum, the sum's shares
+// become ready while it runs.
 func (t *traffic) computes(in schedule.Instruction, takes float64) {
-	if t.ports.Gathers != nil && in.Replica == 0 && takes > 0 { // all replicas gather together
-		if loads := t.ports.Gathers[in.Stage].of(in.Kind); loads != nil {
-			t.start(loads, takes, func() {})
-		}
-	}
 	m, closes := t.ending[in]
 	if !closes {
 		return

@@ -11,38 +11,16 @@ import (
 	"github.com/millrace-ml/millrace/sim/memory"
 )
 
-// Ports says what messages and collectives of a stage's replicas take of ports.
+// Ports says what messages and sums of gradients take of ports.
 type Ports struct {
 	// Message returns what a message between two workers takes, if it occupies its links for linkS.
 	Message func(from, to int, bytes int64, linkS float64) []cluster.Load
 	Sums    [][]cluster.Load // what a sum of gradients takes, by stage
-	// Gathers says what the collectives inside a stage's computations take throughout them, by stage; nil means nothing.
-	Gathers []Gathers
-}
-
-// Gathers are the loads of collectives inside computations: gathers of weights and scatters of gradients. They slow
-// down other transfers at their ports. The computation takes its time in any case: it was given with the collectives
-// that it waits for.
-type Gathers struct{ Forward, Backward, Input, Update []cluster.Load }
-
-// of returns the loads inside an instruction of this kind; nil if it has none.
-func (g *Gathers) of(kind schedule.Kind) []cluster.Load {
-	switch kind {
-	case schedule.F:
-		return g.Forward
-	case schedule.B:
-		return g.Backward
-	case schedule.I:
-		return g.Input
-	case schedule.U:
-		return g.Update
-	}
-	return nil
 }
 
 // portsOf returns the ports that a plan's transfers share. It is nil if no level has contention, if a device streams,
-// or if no port has two users. A stage's sum is a user, and so are the gathers inside each kind of its computations.
-// Each link's messages are another, but messages that go one after the other anyway count together.
+// or if no port has two users. A stage's sum is a user. Each link's messages are another, but messages that go one
+// after the other anyway count together.
 func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []int, costs *Costs) *Ports {
 	if !c.Contends() || costs.Streams != nil {
 		return nil
@@ -60,22 +38,19 @@ func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []in
 		}
 	}
 	for s := range pl.Stages {
-		sums, gathers := collectives(p, c, pl, s, costs.Stages[s])
-		out.Sums[s], out.Gathers = sums, append(out.Gathers, gathers)
-		uses(sums, [2]int{-1, s})
-		for i, kind := range []schedule.Kind{schedule.F, schedule.B, schedule.I, schedule.U} {
-			uses(gathers.of(kind), [2]int{-3 - i, s})
-		}
+		out.Sums[s] = sumLoads(p, c, pl, s, costs.Stages[s])
+		uses(out.Sums[s], [2]int{-1, s})
 	}
 	for s := 1; s < len(pl.Stages); s++ {
 		for _, a := range pl.Stages[s-1].Devices {
 			for _, b := range pl.Stages[s].Devices {
 				for _, way := range [][2]int{{a, b}, {b, a}} {
 					for _, l := range c.MessageLoads(way[0], way[1], 1, 1) {
+						by := way
 						if level := c.Levels[l.Port.Level]; level.Shared || level.Uplinks || level.Rails > 0 {
-							way = [2]int{-2, 0} // messages go one after the other
+							by = [2]int{-2, 0} // messages go one after the other
 						}
-						uses([]cluster.Load{l}, way)
+						uses([]cluster.Load{l}, by)
 					}
 				}
 				if shared {
@@ -90,44 +65,29 @@ func portsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, devices []in
 	return out
 }
 
-// collectives returns the loads of a stage's collectives.
-func collectives(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, costs []StageCost) (sums []cluster.Load,
-	inside Gathers) {
+// sumLoads returns the loads of a stage's sums of gradients. The collectives of zero2 and zero3 are inside computations
+// and have none, nor have gathers of weights.
+func sumLoads(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, costs []StageCost) []cluster.Load {
 	st := pl.Stages[s]
-	if len(st.Devices) < 2 {
-		return nil, inside
+	if len(st.Devices) < 2 || pl.Shard.Gradients() {
+		return nil
 	}
-	var k StageCost // the longest times of the replicas
+	takesS := 0.0 // of the slowest replica
 	for r := range costs {
-		one := &costs[r]
-		k.AllReduceS, k.ForwardS = max(k.AllReduceS, one.AllReduceS), max(k.ForwardS, one.ForwardS)
-		k.BackwardS, k.InputS = max(k.BackwardS, one.BackwardS), max(k.InputS, one.InputS)
-		k.UpdateS = max(k.UpdateS, one.UpdateS+one.GatherS)
-	}
-	var weights, gradients float64
-	for _, u := range memory.Units(p, st) {
-		weights, gradients = weights+float64(u.WeightBytes), gradients+float64(u.GradientBytes)
+		takesS = max(takesS, costs[r].AllReduceS)
 	}
 	together := slices.Sorted(slices.Values(st.Devices))
-	gather := func(bytes, takesS float64) []cluster.Load { return c.SumLoads(together, bytes, cluster.Gather, takesS) }
 	if !pl.Shard.States() {
-		return c.SumLoads(together, float64(costs[0].ParameterBytes), cluster.AllReduce, k.AllReduceS), inside
+		return c.SumLoads(together, float64(costs[0].ParameterBytes), cluster.AllReduce, takesS)
 	}
-	if behind := gradients; pl.Shard.Gradients() {
-		if pl.Shard.Weights() {
-			inside.Forward, behind = gather(weights, k.ForwardS), behind+weights
-		}
-		inside.Backward, inside.Input = gather(behind, k.BackwardS), gather(behind, k.InputS)
-	} else {
-		sums = gather(gradients, k.AllReduceS)
+	gradients := 0.0
+	for _, u := range memory.Units(p, st) {
+		gradients += float64(u.GradientBytes)
 	}
-	if !pl.Shard.Weights() {
-		inside.Update = gather(weights, k.UpdateS)
-	}
-	return sums, inside
+	return c.SumLoads(together, gradients, cluster.Gather, takesS)
 }
 
-// traffic holds the messages, sums and gathers under way, and those that wait, if costs have Ports. A port gives each
+// traffic holds the messages and sums under way, and those that wait, if costs have Ports. A port gives each
 // flow an equal share of its rate, and what a flow cannot use goes to the others at this port. A flow is as fast as the
 // slowest of its ports lets it be. What it leaves unused at the others stays unused, so that a change is felt only at
 // its own ports.
@@ -331,17 +291,12 @@ func (p *Ports) check(stages int, streams bool) error {
 	switch {
 	case streams:
 		return fmt.Errorf("sim: devices share ports and send while they compute (BaPipe's boards); it is one or the other")
-	case p.Message == nil || len(p.Sums) != stages || p.Gathers != nil && len(p.Gathers) != stages:
+	case p.Message == nil || len(p.Sums) != stages:
 		return fmt.Errorf("sim: ports have the loads of messages: %v, and of the sums of %d stages; give both, of %d stages",
 			p.Message != nil, len(p.Sums), stages)
 	}
 	for s := range p.Sums {
-		loads := slices.Clone(p.Sums[s])
-		if p.Gathers != nil {
-			g := &p.Gathers[s]
-			loads = slices.Concat(loads, g.Forward, g.Backward, g.Input, g.Update)
-		}
-		for _, l := range loads {
+		for _, l := range p.Sums[s] {
 			if !(l.Part > 0 && l.Part <= 1) {
 				return fmt.Errorf("sim: a collective of stage %d takes %v of port %v; a part is over 0 and up to 1", s, l.Part,
 					l.Port)

@@ -215,6 +215,9 @@ func (f *Follower) line(text []byte) {
 		f.bad[0]++
 		return
 	}
+	if n := len(f.clock.begins); n > 0 && f.now.said.Before(f.clock.begins[n-1]) && !v.Time.Before(f.clock.begins[n-1]) {
+		f.recent = nil // a run that is resumed may have another plan, with other predictions
+	}
 	if f.heard = later(f.heard, v.Time); v.Loss == nil {
 		f.now.AtS = max(f.now.AtS, f.clock.at(v.Time, 0))
 		f.evaluations.add(*v.Step, f.now.AtS, f.now.Samples, []float64{*v.Evaluation, number(v.Accuracy)})
@@ -222,9 +225,6 @@ func (f *Follower) line(text []byte) {
 		f.evaluated = &metrics.EvaluationValues{Step: *v.Step, Loss: *v.Evaluation, Accuracy: v.Accuracy,
 			Reported: v.Reported}
 		return
-	}
-	if n := len(f.clock.begins); n > 0 && f.now.said.Before(f.clock.begins[n-1]) && !v.Time.Before(f.clock.begins[n-1]) {
-		f.recent = nil // a run that is resumed may have another plan, with other predictions
 	}
 	f.now = now{Step: *v.Step, Samples: v.Samples, AtS: f.clock.at(v.Time, v.StepS), BusyS: v.BusyS,
 		PeakBytes: v.PeakBytes, LiveBytes: v.LiveBytes, Stragglers: v.Stragglers, loss: *v.Loss, left: v.LeftS,

@@ -163,11 +163,17 @@ func TestNumbersOfAResumedRunAreOfItsLastPart(t *testing.T) {
 	})
 	add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(4, 3604))
 	f.Poll(true)
+	// It is resumed once more, and the first line is of an evaluation.
+	add(t, filepath.Join(dir, "events.jsonl"), eventLine(metrics.Begun, 5, 7200))
+	f.Poll(true)
+	add(t, filepath.Join(dir, "metrics.jsonl"), `{"time":"2026-03-01T14:00:01Z","step":5,"evaluation_loss":1}`+"\n")
+	add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(5, 7203)+stepLine(6, 7204))
+	f.Poll(true)
 	var steps []int
 	for _, took := range f.recent {
 		steps = append(steps, took.Step)
 	}
-	if fmt.Sprint(steps) != "[3 4]" {
+	if fmt.Sprint(steps) != "[5 6]" {
 		t.Errorf("numbers over the steps %v", steps)
 	}
 }

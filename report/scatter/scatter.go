@@ -154,23 +154,28 @@ func add(p *plot.Plot, at plotter.XYs, shape draw.GlyphDrawer, paint color.RGBA,
 	return nil
 }
 
-// ticks returns 1, 2 and 5 times the powers of ten in a range. If these are too few to read the axis, it returns all
-// multiples.
+// ticks returns 1, 2 and 5 times the powers of ten in a range. If these are too few to read the axis, it returns finer
+// multiples, and of a very narrow range its ends.
 func ticks(least, most float64) (all []plot.Tick) {
-	for _, multiples := range [][]float64{{1, 2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9}} {
+	var tenths []float64
+	for n := 10; n < 100; n++ {
+		tenths = append(tenths, float64(n)/10)
+	}
+	tick := func(v float64) plot.Tick { return plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 3, 64)} }
+	for _, multiples := range [][]float64{{1, 2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9}, tenths} {
 		all = nil
 		for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
 			for _, n := range multiples {
 				if v := n * math.Pow(10, power); v >= least && v <= most {
-					all = append(all, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 3, 64)})
+					all = append(all, tick(v))
 				}
 			}
 		}
 		if len(all) > 3 {
-			break
+			return all
 		}
 	}
-	return all
+	return []plot.Tick{tick(least), tick(most)}
 }
 
 // dashed is the entry of a line in the legend, with space before the name.

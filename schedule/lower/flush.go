@@ -14,7 +14,7 @@ import (
 func addFlush(p *schedule.Program, worker int, list schedule.List) schedule.List {
 	var idle, sums, norms, updates schedule.List
 	last := lastGradients(list)
-	behind := make(map[int]schedule.Instruction, len(last)) // by position in list: a stage's first collective, which goes there
+	behind := make(map[int]schedule.Instruction, len(last)) // by position: a stage's first collective, which goes there
 	for _, h := range p.StagesOf(worker) {
 		u := schedule.Instruction{Pipeline: int16(h[0]), Stage: int32(h[1]), Replica: int16(h[2]), Kind: schedule.U}
 		updates = append(updates, u)

@@ -46,32 +46,16 @@ func (s Shape) flush(stages []stage, l *links, d cluster.DeviceType, contention 
 	return gradientsS, updateS
 }
 
-// ports returns the ports that one replica's messages and the collectives inside its computations take. It is nil
-// without contention, or if messages are free or apart. Sums take none, because gradients are summed afterwards.
+// ports returns the ports that one replica's messages take. It is nil without contention, or if messages are free or
+// apart. Sums take none, because gradients are summed afterwards.
 func (l *links) ports(stages []stage, bytes float64) *sim.Ports {
 	if l.free || l.apart || !l.c.Contends() {
 		return nil
 	}
-	out := &sim.Ports{Sums: make([][]cluster.Load, len(stages)),
+	return &sim.Ports{Sums: make([][]cluster.Load, len(stages)),
 		Message: func(from, to int, _ int64, linkS float64) []cluster.Load {
 			return l.c.MessageLoads(l.rank(from, 0), l.rank(to, 0), int64(bytes), linkS)
 		}}
-	if l.s.Shard != "zero2" && l.s.Shard != "zero3" {
-		return out
-	}
-	for _, st := range stages {
-		of := func(bytes, takesS float64) []cluster.Load {
-			return l.c.SumLoads(l.whole(st.worker), bytes*float64(l.s.Tensor), cluster.Gather, takesS)
-		}
-		g, behind := sim.Gathers{}, st.parameters*l.gradientBytes()
-		if l.s.Shard == "zero3" {
-			weights := st.parameters * float64(kernels.ElementBytes(l.s.Precision))
-			g.Forward, behind = of(weights, st.forward), behind+weights
-		}
-		g.Backward, g.Input = of(behind, st.input+st.weight), of(behind, st.input)
-		out.Gathers = append(out.Gathers, g)
-	}
-	return out
 }
 
 // whole returns all devices of a stage.
