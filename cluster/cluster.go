@@ -53,8 +53,8 @@ type Level struct {
 	HalfBytes float64
 	// Protocols are those from which a collective chooses, sorted by name; nil: it has LatencyS and the full bandwidth.
 	Protocols []Protocol
-	// Contention says that messages and collectives that use the same port of this level share its rate. Without it
-	// messages wait for each other on a link, and collectives and messages do not slow each other down.
+	// Contention says that messages and sums of gradients share the rate of a port of this level. Without it messages
+	// wait for each other on a link, and collectives and messages do not slow each other down.
 	Contention bool
 }
 

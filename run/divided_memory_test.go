@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Workers that divide a layer hold the bytes that the simulator predicts from the profile of whole layers, within a
-// twelfth. The tolerance is for temporary memory of operators on part of a layer, which is not measured. Up to five
-// messages fewer than predicted may wait at a worker.
+// Workers that divide a layer hold the bytes that the simulator predicts from the profile of whole layers. A
+// convolution's may differ by a twelfth, a dense layer's by a twentieth: temporary memory of operators on part of a
+// layer is not measured. Up to five messages fewer than predicted may wait at a worker.
 func TestMemoryOfDividedLayersIsAsPredicted(t *testing.T) {
 	adam, err := optim.Default(optim.Adam)
 	if err != nil {
@@ -27,6 +27,10 @@ func TestMemoryOfDividedLayersIsAsPredicted(t *testing.T) {
 		m := c.sized.model
 		c.sized.measure(t)
 		for i, name := range c.at {
+			part := int64(20)
+			if m.Layers[m.Index(name)].Kind == "conv2d" {
+				part = 12
+			}
 			for _, how := range []struct {
 				family string
 				policy schedule.Policy
@@ -51,7 +55,7 @@ func TestMemoryOfDividedLayersIsAsPredicted(t *testing.T) {
 					off := got.PeakBytes[w] - n
 					t.Logf("%s, %s divided, %s %s: worker %d holds %d bytes, %+d (%+.1f %%), messages of %d", m.Name, name,
 						how.family, how.policy, w, got.PeakBytes[w], off, 100*float64(off)/float64(n), message)
-					if off > n/12+transit || off < -n/12-5*message {
+					if off > n/part+transit || off < -n/part-5*message {
 						t.Errorf("%s, %s divided, %s %s: worker %d holds %d bytes; %d were predicted", m.Name, name, how.family,
 							how.policy, w, got.PeakBytes[w], n)
 					}

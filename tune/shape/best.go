@@ -95,7 +95,7 @@ func Best(m *model.Model, c *cluster.Cluster, sweeps ...Sweep) (*Prediction, err
 
 // Others holds the shapes that Rank did not try. None of them both fits and is faster than Rank's first.
 type Others struct {
-	Count int         // those not tried, also any that a schedule would refuse; no refused ones
+	Count int         // shapes that were not tried; a schedule might refuse some of them
 	fit   []candidate // those that may fit
 }
 
