@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// Imported modules on two stages have the same losses as the rival that trains the same module, step by step. With
-// another learning rate they differ.
+// Imported modules on two stages have the same losses, step by step, as the rival that trains the same module. With
+// another learning rate the losses differ.
 func TestImportedModulesTrainAsTheirRivalsDo(t *testing.T) {
 	p := clitest.Trainer(t)
 	python, _, err := race.Python(t.Context())
@@ -28,8 +28,8 @@ func TestImportedModulesTrainAsTheirRivalsDo(t *testing.T) {
 	rows := filepath.Join(p.Dir, "rows")
 	gpt := race.Workload{Layers: 2, Width: 16, Heads: 2, Context: 8, Vocabulary: 256, Batch: 4, Optimizer: "sgd",
 		LearningRate: 0.1, Data: text, Seed: 7}
-	// A batch norm over two values mostly says which is larger. So the last maps have four pixels each, and learning
-	// rates are small. Then rounding differences between kernels stay small for a few steps.
+	// A batch norm over two values yields little more than which one is larger. So the last maps have four pixels each,
+	// and the learning rate is small. Then rounding differences between kernels stay small for a few steps.
 	resnet := race.ResNet{Classes: 10, Size: 64, Batch: 4, LearningRate: 0.001, Seed: 7}
 	for _, one := range []struct {
 		race.Module
@@ -77,7 +77,7 @@ func TestImportedModulesTrainAsTheirRivalsDo(t *testing.T) {
 			}
 			t.Logf("%v and %v lie within %.2g", a.LossA, a.LossB, a.Within)
 			if x.rate *= 2; one.Name == "resnet18" {
-				return // once is enough
+				return // the other rate is tried with gpt alone
 			}
 			if a, err = agree(); err == nil || !strings.Contains(err.Error(), "has the loss") {
 				t.Errorf("with twice the rate %v and %v agree: %v", a.LossA, a.LossB, err)
@@ -102,7 +102,7 @@ func TestBenchImportedRefuses(t *testing.T) {
 	}
 }
 
-// A batch norm uses the rows of a micro-batch, or of a replica's part of it.
+// A batch norm uses the rows of a micro-batch. If replicas can split the micro-batch equally, it uses those of a slice.
 func TestRowsTogether(t *testing.T) {
 	for _, c := range []struct {
 		replication   string

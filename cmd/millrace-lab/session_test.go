@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// A visit continues until its steps are done, even if updates are taken back or Programs must be short, and is
-// answered once.
+// A visit continues until its steps are done, even if updates are taken back or Programs must be short. It is answered
+// once.
 func TestAVisitIsAllItsSteps(t *testing.T) {
 	var asked []int
 	var out bytes.Buffer
@@ -28,9 +28,9 @@ func TestAVisitIsAllItsSteps(t *testing.T) {
 	}
 	so := trace.Timeline{Workers: 1}
 	for _, run := range []struct{ most, done int }{
-		{4, 3},   // of visit 1; a fourth step was taken back
-		{4, 3},   // the other three steps
-		{100, 2}, // visit 2
+		{4, 3},   // visit 1: of four steps, one is taken back
+		{4, 3},   // visit 1: the other three steps
+		{100, 2}, // visit 2: its two steps
 	} {
 		if _, err := v.next(so, run.most); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// stubborn is a build that ignores SIGTERM, as its child does. It writes both process ids, and a file.
+// stubborn is a build that ignores SIGTERM, SIGINT and SIGHUP, and so does its child. It writes the process ids of
+// both, and a file.
 const stubborn = `#!/bin/sh
 trap "" TERM INT HUP
 sleep 1000 &

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A run under asp, whose order depends on timing, is replayed from its record bit by bit. The replay includes
-// evaluations and checkpoints, and a run with two parts.
+// A run under asp, whose order depends on timing, is replayed from its record bit by bit. Evaluations and checkpoints
+// are replayed too, and so is a run that was resumed.
 func TestARunOfASPIsReplayed(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

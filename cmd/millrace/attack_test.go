@@ -22,7 +22,7 @@ const attackVar = "MILLRACE_ATTACK"
 // attack is an attacker without a token, at one address.
 type attack struct {
 	at       string
-	rank     int // of the process at the address
+	rank     int // rank of the process at the address
 	http     bool
 	recorded []byte      // what a permitted connection sent
 	turned   chan string // for each connection: "" if it is refused, else what is wrong
@@ -50,7 +50,7 @@ func (a attack) says(what string, text []byte) {
 	}
 }
 
-// drips sends a byte now and then.
+// drips sends the text slowly, byte by byte, until the connection is closed.
 func (a attack) drips(text []byte) {
 	raw, err := net.Dial("tcp", a.at)
 	if err != nil {
@@ -164,8 +164,8 @@ func resident(pid int) (n int64, err error) {
 // watched is what was observed of a run.
 type watched struct {
 	rate, pause     float64       // steps per second, and the longest time without the end of a step, in seconds
-	most            map[int]int64 // memory in bytes, by rank
-	asked, answered int           // permitted requests for metrics; with many, the oldest connection is closed
+	most            map[int]int64 // peak memory in bytes, by rank
+	asked, answered int           // permitted requests for metrics; not all are answered, because too many connections close the oldest
 }
 
 // watch reads a run's metrics until over is closed and the metrics are answered again.
@@ -216,17 +216,17 @@ type besieged struct {
 	Version   int     `json:"version"`
 	Processes int     `json:"processes"`
 	Addresses int     `json:"addresses"`
-	AtOnce    int     `json:"at_once"` // connections at each address
-	Refused   int     `json:"refused"` // connections in all
+	AtOnce    int     `json:"at_once"` // attackers' connections at each address
+	Refused   int     `json:"refused"` // refused connections at all addresses
 	Seconds   float64 `json:"seconds"`
 	Before    float64 `json:"steps_per_second_before"`
 	During    float64 `json:"steps_per_second_during"`
 	Asked     int     `json:"metrics_asked"` // permitted requests during the attack
 	Answered  int     `json:"metrics_answered"`
-	// These are the longest times without the end of a step.
+	// The pauses are the longest times without the end of a step.
 	PauseBefore float64 `json:"longest_pause_before_s"`
 	PauseDuring float64 `json:"longest_pause_during_s"`
-	// These are by rank: memory before the attack, and its peak during the attack.
+	// The memory of each process, by rank: its peaks before and during the attack.
 	ResidentBefore []int64 `json:"resident_bytes_before"`
 	ResidentDuring []int64 `json:"resident_bytes_during"`
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// TestBoardsFromProfileToPlan: one verb makes a profile of boards with weights on the chip, and another plans with
-// it. The plan is FBP-AS, as BaPipe chooses (§4.3), and 1F1B-AS if asked for.
+// TestBoardsFromProfileToPlan: one verb makes a profile of boards with weights on the chip, and another plans with it.
+// The plan's schedule is FBP-AS, as BaPipe chooses (§4.3), or 1F1B-AS if asked for.
 func TestBoardsFromProfileToPlan(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "boards.json")
 	if out, errs, code := ran(t, "profile", "resnet50", "--cluster", "bapipe-4xvcu129", "--on-chip", "--batch", "128",
@@ -82,8 +82,9 @@ func planned(t *testing.T, args ...string) *plan.Plan {
 }
 
 // TestTwoMeasuredTypesArePlannedAsOne: an mlp was measured with and without AVX2, and the profiles joined. BaPipe's
-// plan over two hosts of each type must be as fast as the best that brute force finds from the two files. Brute
-// force tries every order of the types, every cut, and both schedules of Table II, with free links.
+// plan over two hosts of each type must be as fast as the best that brute force finds from the two files. Brute force
+// tries every order of the types and every cut. With free links, both schedules of Table II take (M+N-1)(F+B), with M
+// micro-batches, N stages, and the times F and B of the slowest stage.
 func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	dir := t.TempDir()
 	both, hosts := filepath.Join(dir, "both.json"), filepath.Join(dir, "hosts.yaml")
@@ -157,8 +158,8 @@ func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	}
 }
 
-// TestChainsTrain: two parallel chains of two stages reach the weights of one worker, up to the order of sums. The plan
-// says that there are two chains.
+// TestChainsTrain: two parallel chains of two stages reach the weights of one worker, up to the rounding of sums in
+// another order. The plan says that there are two chains.
 func TestChainsTrain(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

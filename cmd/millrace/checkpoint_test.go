@@ -61,7 +61,7 @@ func savedRun(t *testing.T, dir string) {
 	}
 }
 
-// bare returns the program with a folder of its own and no library.
+// bare returns the program with a folder of its own and without the native library.
 func bare(t *testing.T) *clitest.Program {
 	t.Helper()
 	return &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
@@ -191,7 +191,8 @@ func TestACheckpointIsExported(t *testing.T) {
 	}
 }
 
-// If something else is in place of a checkpoint, every verb says what is wrong, and writes nothing.
+// If a file of a checkpoint is damaged, missing, or something other than a file, verify and export say what is wrong,
+// and nothing is exported. ls still lists the checkpoint. show fails only if the manifest is bad.
 func TestBadCheckpointsAreNamed(t *testing.T) {
 	const newest = "r/checkpoints/step-00000008/"
 	edit := func(name string, change func([]byte) []byte) func(dir string) error {

@@ -73,7 +73,7 @@ parameters  108, 108 of them trained
 `
 	tells(t, p, "import --from torch build.mr", facts+"fused       1 embedding, 2 linear\n"+layers)
 	tells(t, p, "import --from torch --fuse off build.mr", facts+layers)
-	// -o makes a folder from the file, even if the folder exists. Both the file and the folder are models.
+	// import -o writes a folder from the file, even if the folder exists. Both the file and the folder are models.
 	for range 2 {
 		if out := p.Run(t, strings.Fields("import --from torch build.mr -o net"), false); !strings.HasSuffix(out,
 			"wrote net, for --model\n") {

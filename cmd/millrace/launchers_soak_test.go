@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// soaking skips a test unless long tests are asked for, by root, and these programs are installed. Such a test takes
-// minutes, or changes the services of a machine.
+// soaking skips a test unless MILLRACE_SOAK is set, the user is root, and these programs are installed. Such a test
+// takes minutes, or changes the services of a machine.
 func soaking(t *testing.T, programs ...string) {
 	t.Helper()
 	if os.Getenv("MILLRACE_SOAK") == "" {
@@ -52,7 +52,7 @@ func slurm(t *testing.T) (env []string) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	// The nodes' names are not those of hosts, because both are this machine.
+	// The names of Slurm's nodes are not host names, because both nodes are this machine.
 	return append(strings.Fields(string(out)), "MILLRACE_MASTER_ADDR=127.0.0.1")
 }
 
@@ -73,7 +73,7 @@ func TestSlurmLeavesTheSameWeights(t *testing.T) {
 		tasks := append(flags, "--workers-per-process", each, "--out", over)
 		nodes := "-N2"
 		if r.processes%2 != 0 {
-			nodes = "-N1" // nodes with different numbers of processes are two types; the profile has one
+			nodes = "-N1" // different numbers of processes make two host types; the profile has one
 		}
 		code, out := by(t, p, tasks, append(env[:len(env):len(env)], r.env...), "srun", nodes, "-n", n, "SELF")
 		if code != 0 || left(t, filepath.Join(p.Dir, over)) != want {
@@ -189,8 +189,8 @@ func killOne(dir, argument, variable string) error {
 	return signalOne(dir, argument, variable, syscall.SIGKILL)
 }
 
-// signalOne sends a signal to the process with these arguments and variables, once the run in a folder has saved. An
-// argument may have a prefix.
+// signalOne sends a signal to a process of this program, once the run in dir has saved. The process has an argument
+// that ends in `argument`, and an environment variable that is `variable`, such as A=1.
 func signalOne(dir, argument, variable string, signal syscall.Signal) error {
 	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		if later, err := checkpoint.Later(filepath.Join(dir, "checkpoints"), 0); err != nil || len(later) == 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// launcher starts this many processes of a command line, and waits for them. A quick launcher does so in a moment.
+// launcher starts n processes of a command line, and waits for them. A quick launcher does so in a moment.
 type launcher struct {
 	name  string
 	quick bool
@@ -138,7 +138,8 @@ var launchedRuns = []struct {
 	{"two, over TLS", 2, 1, "--split 2 --schedule 1f1b", false, []string{launch.TLSVar + "=on"}},
 }
 
-// replicas writes a plan of two replicas. It is fixed, because with slow measured links one worker would be planned.
+// replicas writes a plan of two replicas. The planner cannot be asked, because with slow measured links it would choose
+// one worker.
 func replicas(t *testing.T, p *clitest.Program, batches ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(p.Dir, "fast.yaml"), []byte(`name: fast
@@ -306,7 +307,8 @@ func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 			t.Fatalf("code %d, no %q in\n%s", code, want, out)
 		}
 	}
-	// Two micro-batches can be summed in only one order. If there are replicas, each computes one of the two.
+	// A step has two micro-batches, and the sum of two gradients has the same bits in either order. So both runs leave
+	// the same bits, even if one of them has replicas.
 	if code, out := started(t, p, flags+"alone --workers 2"); code != 0 {
 		t.Fatalf("code %d\n%s", code, out)
 	}

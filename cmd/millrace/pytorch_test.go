@@ -103,7 +103,7 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 	if out != "<All keys matched successfully>\n40 True 40\n" {
 		t.Errorf("PyTorch says %s", out)
 	}
-	// The run resumes with other stages, with recomputation, and with the chosen micro-batch size.
+	// The run resumes with other stages, with recomputation, and with the micro-batch size that the planner chooses.
 	sh("bin/millrace profile --model runs/digits.mr --batch 32 --sizes 1,2,4,8,16,32 --passes 1 -o runs/profile.json")
 	const given = "train --model runs/digits.mr --data digits --profile runs/profile.json "
 	if out := sh("bin/millrace " + given + "--batch 32 --steps 302 --out runs/on " +
@@ -111,7 +111,8 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 		"after 302 steps") {
 		t.Errorf("it goes on with %s", out)
 	}
-	// A file with operators that cannot be computed is an error of input, wherever it is found.
+	// A model file with an operator that cannot be computed is an input error, even if it is only found while
+	// measuring.
 	out = sh(`python3 -c '
 import json, zipfile
 of = zipfile.ZipFile("runs/digits.mr")

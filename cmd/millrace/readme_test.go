@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// matches compares lines with expected ones, in which "..." means any lines.
+// matches compares lines with expected ones, in which "..." means any number of lines.
 func matches(got, want []string, equal func(a, b string) bool) bool {
 	if len(want) == 0 {
 		return len(got) == 0
@@ -209,7 +209,7 @@ func TestTheDocumentsKeepTheirSize(t *testing.T) {
 	}
 }
 
-// Every example of a job and of a cluster is valid, and --workers takes the cluster's first devices.
+// The examples of a job and of a cluster are valid, and --workers takes the cluster's first devices.
 func TestTheExamplesAreRead(t *testing.T) {
 	p := &clitest.Program{Dir: "../..", Native: "none", Cache: t.TempDir()}
 	for args, note := range map[string]string{

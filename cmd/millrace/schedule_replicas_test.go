@@ -35,10 +35,10 @@ func rowsOf(t *testing.T, s *shape) ([]string, *trace.Timeline) {
 }
 
 // TestFigure8OfPipeDream: 1F1B-RR on 2-1, two stages with two replicas and one, as in §3.2 and the caption of Fig. 8,
-// worked out by hand. Passes take two units on stage 0 and one on stage 1. NOAM, the minibatches in flight for each
-// replica of the input stage, is ceil(3/2) = 2. Worker 0 gets even minibatches, worker 1 odd ones, worker 2 all.
-// Forwards and backwards alternate. Here a pair of minibatches shares one update, so that worker 0's third forward
-// waits for B1 of worker 1.
+// worked out by hand. A forward or a backward takes two units on stage 0 and one on stage 1. NOAM, the minibatches in
+// flight for each replica of the input stage, is ceil(3/2) = 2. Worker 0 gets even minibatches, worker 1 odd ones,
+// worker 2 all. Forwards and backwards alternate. Here a pair of minibatches shares one update, so that worker 0's
+// third forward waits for B1 of worker 1.
 func TestFigure8OfPipeDream(t *testing.T) {
 	s := &shape{family: "1f1b-rr", replicas: []int{2, 1}, workers: 3, chunks: 1, micros: 1, minibatches: 8,
 		elastic:   elastic{alpha: -1},
@@ -183,7 +183,7 @@ func TestEveryScheduleIsDrawnByItsDefaults(t *testing.T) {
 			drawn(s.Name, "--weights", weights)
 		}
 	}
-	// A minibatch of dp-async has at least one micro-batch for each replica; --workers is their number.
+	// A minibatch of dp-async has at least one micro-batch for each replica; --workers is the number of replicas.
 	for _, c := range [][2]string{
 		{"dp-async", "dp-async: 1 stage on 4 workers, "},
 		{"dp-async --workers 3", "dp-async: 1 stage on 3 workers, "},
@@ -198,10 +198,10 @@ func TestEveryScheduleIsDrawnByItsDefaults(t *testing.T) {
 	}
 }
 
-// TestWhatAWorkerHoldsIsSaid: where a single schedule is drawn, a forward takes 1 and a backward 2 on each worker. In
-// compare these are the times of a share of the model, one of 4. A worker that holds the whole model then takes 4 and
-// 8. With 8 micro-batches over 4 workers, a step of dp takes 2 (1 + 2) = 6 if drawn. In compare it takes
-// 2 (4 + 8) = 24.
+// TestWhatAWorkerHoldsIsSaid: in the drawing of a single schedule, a forward takes 1 and a backward 2 on each worker.
+// In compare these are the times of a quarter of the model, so a worker that holds the whole model takes 4 and 8. With
+// 8 micro-batches over 4 workers, each worker of dp computes 2. A step of dp then takes 2 (1 + 2) = 6 in the drawing,
+// and 2 (4 + 8) = 24 in compare.
 func TestWhatAWorkerHoldsIsSaid(t *testing.T) {
 	says := func(words string, args ...string) {
 		t.Helper()

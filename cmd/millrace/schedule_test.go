@@ -99,7 +99,8 @@ func TestScheduleDrawsBaPipesTables(t *testing.T) {
 	}
 }
 
-// TestScheduleOnStreamingDevices: a Program read from a file keeps its devices, and any order can ask for them.
+// TestScheduleOnStreamingDevices: a Program read from a file keeps its streaming devices, and --streaming gives them to
+// any schedule.
 func TestScheduleOnStreamingDevices(t *testing.T) {
 	text, _, _ := ran(t, "schedule", "1f1b-as", "--stages", "3", "--micro-batches", "8", "--text")
 	file := t.TempDir() + "/as.txt"
@@ -202,8 +203,8 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// TestOrdersThatDoNotAscend: schedule notes what the bits of a Program depend on. train refuses the Program early,
-// unless any order is allowed.
+// TestOrdersThatDoNotAscend: if a Program does not compute micro-batches in ascending order, schedule names the first
+// instruction on which bits then depend. train refuses such a Program early, unless any order is allowed.
 func TestOrdersThatDoNotAscend(t *testing.T) {
 	file := t.TempDir() + "/mine.txt"
 	lists := func(stage string, order ...string) string {
@@ -231,7 +232,7 @@ func TestOrdersThatDoNotAscend(t *testing.T) {
 	}
 	clitest.NeedTorch(t)
 	runs := t.TempDir()
-	args := func(name string) []string { // a process registers a file's name only once
+	args := func(name string) []string { // names differ, because a process registers each only once
 		write(t, runs+"/"+name, "0F0,0F1,0F2,0B2,0B1,0B0\n1F0,1F1,1F2,1B2,1B1,1B0\n")
 		return []string{"train", "--model", "mlp", "--data", "digits", "--batch", "6", "--steps", "1", "--program",
 			runs + "/" + name, "--out", runs + "/x", "--profile", runs + "/nowhere.json"}

@@ -14,11 +14,11 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// A shape that is written as a plan keeps what it recomputes and divides, and when it sums gradients. It also keeps the
-// simulator's prediction, which simulate repeats to the last digit. Closed forms rank the shapes. For one replica they
-// agree with the simulator within a thousandth. Several replicas sum gradients in buckets over rings; there the closed
-// forms agree within a twentieth. A device may hold more than the shape says: the logits and their gradients, which the
-// loss needs while it runs. With zero2 and zero3 it also holds some tensors whole for a moment.
+// A shape that is written as a plan keeps what it recomputes and shards, and when it sums gradients. The plan also has
+// the simulator's prediction, which simulate repeats to the last digit. The closed forms that rank shapes agree with
+// the simulator within a thousandth for one replica. Several replicas sum gradients in buckets over rings; for them the
+// closed forms agree within a twentieth. The simulator may count more memory than the shape: the logits and their
+// gradients while the loss runs, and with zero2 and zero3 some tensors that are whole for a moment.
 func TestAShapesPlanIsSimulatedAlike(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
 	if err := os.WriteFile(filepath.Join(p.Dir, "pair.yaml"), []byte(`name: pair
@@ -32,7 +32,7 @@ levels:
 	}
 	const of = " --model gpt --set layers=12 --set width=1024 --set heads=16 --set context=1024 --set vocabulary=32000 " +
 		"--cluster pair.yaml "
-	const logits = 2 * 2 * 2 * 1024 * 32000                 // bytes of two samples, and of their gradients
+	const logits = 2 * 2 * 2 * 1024 * 32000                 // bytes of two samples' logits in bf16, and of their gradients
 	const block, embedding = 12 * 1024 * 1024, 32000 * 1024 // parameters
 	for layout, c := range map[string]struct {
 		within                      float64 // allowed difference of the step

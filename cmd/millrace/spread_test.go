@@ -161,8 +161,8 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A full disk on one host ends the run on both, and both name it. The checkpoint before stays on both, and nothing
-// is half-written.
+// A full disk on one host ends the run on both, and both name it. The previous checkpoint stays on both, and nothing is
+// half-written.
 func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -189,8 +189,9 @@ func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	}
 }
 
-// A run that is started again continues even if rank 0 is on another host. That host's disk has no record of the
-// steps that the first rank 0 led. A new run with the name of an ended one does not resume from it.
+// A run that is started again continues even if rank 0 is on another host. That host's disk has no record of the steps
+// that the first rank 0 led. A new run of the same name that overwrites the folder does not resume from the ended run,
+// even if it is started again.
 func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -279,8 +280,8 @@ func TestWhatAnotherHostHasCommittedStays(t *testing.T) {
 	}
 }
 
-// A run that is started again does not resume if a joining host has checkpoints of another run, even further ones. It
-// changes no host's checkpoints. With --overwrite it resumes from its own.
+// A run that is started again does not resume if a joining host has checkpoints of another run, even of later steps. It
+// changes no host's checkpoints. With --overwrite it resumes from its own checkpoint.
 func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -315,8 +316,8 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	}
 }
 
-// A host that joins is refused if it has checkpoints of another training in the place of this one's, and keeps them.
-// What is damaged on one host is read from another where it is whole.
+// A host that joins is refused if its folder has checkpoints of another training, and it keeps them. A file that is
+// damaged on one host is read from another host where it is whole.
 func TestAHostThatJoinsKeepsItsOwnTraining(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -29,8 +29,8 @@ func TestProcessesTrainAsThreadsDo(t *testing.T) {
 	sameTensors(t, p, "one/checkpoints", "two/checkpoints")
 }
 
-// Other kinds of training work in several processes, too. Each command apart gives the result that alone gives in one
-// process.
+// Other kinds of training work in several processes, too: the command `apart` leaves the tensors that `alone` leaves in
+// one process.
 func TestProcessesTrainHowever(t *testing.T) {
 	t.Parallel()
 	p, four := profiled(t), strings.Replace(small, "stages 2", "stages 4", 1)
@@ -39,7 +39,7 @@ func TestProcessesTrainHowever(t *testing.T) {
 		{small + "a0 --workers 2 --resume a0/checkpoints --steps 9 --eval-every 2 --save-every 2",
 			"launch -n 2 -- " + small + "b0 --resume b0/checkpoints --steps 9 --eval-every 2 --save-every 2"},
 		{small + "a2 --workers 2 --pipelines 2", "launch -n 2 -- " + small + "b2 --pipelines 2"},
-		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // whatever depths the run chooses
+		{small + "a3 --workers 2 --schedule 1f1b --advance auto", // the run chooses its depths
 			"launch -n 2 -- " + small + "b3 --schedule 1f1b --advance auto --metrics localhost:0"},
 		{four + "a4 --workers 4", "launch -n 3 -- " + four + "b4 --workers-per-process 2 --plan a4/plan.json"},
 	} {

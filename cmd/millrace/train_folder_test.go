@@ -42,9 +42,9 @@ func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	}
 }
 
-// A link to a checkpoint of the run's own folder is that checkpoint. Resuming from it gives up later steps: the
-// report no longer shows them, and their report is set aside with their checkpoint. That also holds for a draft that
-// is whole together with other hosts' files, in a run that a launcher started.
+// Resuming from a link to a checkpoint of the run's own folder resumes from that checkpoint. Later steps are given up:
+// the report does not show them, and the earlier report is set aside with the later checkpoint. In a run that a
+// launcher started, a later draft is set aside too, because it may be whole together with other hosts' files.
 func TestGoingBackThroughALink(t *testing.T) {
 	t.Parallel()
 	for _, last := range []string{"step-00000004", checkpoint.DraftName(4, 9)} {

@@ -239,7 +239,7 @@ func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	train("--resume own --steps 3")
 	train("--job own/job.yaml --out again")
 	train("--resume own --steps 4 --workers 1")
-	// A run in several processes, with other workers, also resumes under another plan.
+	// A run can also be resumed in several processes, with another number of workers and so another plan.
 	if text, err := p.Command(t, strings.Fields("launch -n 2 -- train --eval-rows 8 --resume own --steps 5")).
 		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -331,8 +331,8 @@ func TestAGivenPlanHasItsSlicesMeasured(t *testing.T) {
 	}
 }
 
-// A run that keeps all its checkpoints still does so when resumed. A 0 from the checkpoint is reported if a new run
-// would have another default.
+// A run that keeps all its checkpoints still does so when resumed. A setting of 0 is reported as taken from the
+// checkpoint if a new run would have another default.
 func TestResumeKeepsAsManyCheckpoints(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A run's folder given to a verb that takes a plan is recognised by the plan in it.
+// A verb that takes a plan recognises a run's folder by the plan in it, and suggests --plan with that file.
 func TestTheFolderOfARunIsItsPlan(t *testing.T) {
 	dir := t.TempDir()
 	verb := &cobra.Command{Use: "simulate"}

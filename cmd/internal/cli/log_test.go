@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// logged returns records as a process with this environment writes them in a form.
+// logged writes some records as a process with this environment does, and returns the text.
 func logged(t *testing.T, form string, environment ...string) string {
 	t.Helper()
 	before, at, was := slog.Default(), step.Load(), Records()
@@ -35,7 +35,7 @@ func logged(t *testing.T, form string, environment ...string) string {
 	return out.String()
 }
 
-// third is the environment of a launcher that does not prefix lines.
+// third is the environment of rank 3 under a launcher that does not prefix lines with ranks.
 var third = []string{"RANK=3", "WORLD_SIZE=4", "MASTER_ADDR=job-master-0", "MASTER_PORT=23456"}
 
 func TestPeopleReadLines(t *testing.T) {
@@ -54,7 +54,8 @@ func TestPeopleReadLines(t *testing.T) {
 	}
 }
 
-// Each record has the rank and the host of its process, and the step if known: its own, or the process's.
+// Each JSON record has the rank and the host of its process. Its step is its own if it names one, otherwise the newest
+// step of its process. Before the first step, a record has none.
 func TestMachinesReadRecords(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(logged(t, asJSON, third...)), "\n")
 	steps := []any{nil, 7.0, 5.0, 7.0, 7.0, 7.0, 7.0, 7.0}

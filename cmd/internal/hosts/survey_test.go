@@ -84,7 +84,7 @@ func TestSharesOfCores(t *testing.T) {
 	}
 }
 
-// TestHostTypes: equal hosts are one type, which has the same name as on a single machine. Types differ exactly if
+// TestHostTypes: equal hosts are one type, named "cpu" like the type of a single machine. Types differ exactly if
 // something differs that a worker's speed depends on.
 func TestHostTypes(t *testing.T) {
 	alike := world(1, "a:01 b:01 c:01")
@@ -256,7 +256,7 @@ func TestSuits(t *testing.T) {
 		{world(1, "a:01 a:01"), world(1, "c:01 d:01"), "1 host of 2 devices; here are 1 worker on host c, 1 worker on "},
 		{world(1, "a:01 a:01"), world(2, "c:01"), ""},
 		{world(2, "a:01"), world(1, "c:01 c:01"), ""},
-		{world(1, "a:01 a:01 b:01 b:01"), world(1, "c:01 c:01 d:01"), ""}, // the plan uses three of them
+		{world(1, "a:01 a:01 b:01 b:01"), world(1, "c:01 c:01 d:01"), ""}, // the plan's fourth device is not compared
 		{world(1, "a:01 b:01"), world(1, "c:01 d:01 e:01"), ""},
 	} {
 		err := k.here.Suits(clusterOf(t, k.plan))

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// A plan in bf16 for groups of four is predicted as it was planned, and is refused on other devices.
+// A plan in bf16 for groups of four devices is read and gets the prediction that it was made with, whether a cluster is
+// named or not. Another precision, and other groups, are refused.
 func TestGivenPlansKeepTheirDevices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	prepared := func(cluster string, set func(j *job.Job)) (*Prepared, error) {

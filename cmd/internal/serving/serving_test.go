@@ -23,8 +23,8 @@ func tokenFile(t *testing.T, text string) string {
 	return path
 }
 
-// An address without a host is only reachable from this machine. An address that others reach is refused without a
-// token.
+// An address without a host is only reachable from this machine. An address that other machines can reach is refused
+// without a token.
 func TestServersAreForThisMachineUnlessATokenIsGiven(t *testing.T) {
 	short, token := tokenFile(t, "tiny"), tokenFile(t, secret)
 	for _, c := range []struct {

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// A process gives others an address at which they reach this host, whatever name its loopback has.
+// A process gives others an address at which they reach its host. It is the loopback only if all others are on this
+// host.
 func TestWhereAProcessIsOpen(t *testing.T) {
 	token := []byte("what all processes of the run know")
 	at := func(host string) rendezvous.Place {
@@ -24,7 +25,7 @@ func TestWhereAProcessIsOpen(t *testing.T) {
 		}
 		return rendezvous.Place{Host: "b", Address: text}
 	}
-	far := "" // an address on a network: any of this host's
+	far := "" // an IPv4 address of this host on a network, if it has one
 	all, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// An unknown name ends with an error that says which process, where and why; it does not wait forever.
+// If nobody knows the name of rank 0's host, a process does not wait forever. It fails with an error that says which
+// process, where and why.
 func TestANameThatNobodyKnows(t *testing.T) {
 	w := &launch.World{Rank: 1, Size: 2, Address: "no.such.invalid", Port: 1, Wait: 700 * time.Millisecond}
 	began := time.Now()
@@ -55,8 +56,8 @@ func TestAPortThatIsNotFree(t *testing.T) {
 	}
 }
 
-// localhost means the loopback on every host: processes that meet there listen on the loopback, whatever is known of
-// their hosts.
+// localhost means the loopback on every host: processes that meet there listen on the loopback, even if the number of
+// hosts is unknown.
 func TestLocalhostIsTheLoopback(t *testing.T) {
 	for _, name := range []string{"localhost", "127.0.0.1"} {
 		for rank := range 2 {
@@ -68,7 +69,8 @@ func TestLocalhostIsTheLoopback(t *testing.T) {
 	}
 }
 
-// The way to rank 0 decides the address of a process, whatever IP versions the name has.
+// The route to rank 0 decides on which own address a process listens, whatever IP versions rank 0's name has. An empty
+// address means all of them.
 func TestWaysToRank0(t *testing.T) {
 	for _, k := range []struct {
 		name   string
@@ -128,7 +130,7 @@ func TestMeetingByIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, i := range interfaces {
-		own, _ := i.Addrs() // an interface that has gone has none
+		own, _ := i.Addrs() // an interface that has disappeared has no addresses
 		for _, a := range own {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
 				addresses[p.Addr().WithZone(i.Name).String()] = 2

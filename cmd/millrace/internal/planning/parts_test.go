@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// plan --explain names what is lost to contention, with its part of the step, and leaves the line out where nothing is.
+// plan --explain shows the time lost to contention, and its share of the step. If nothing is lost, the line is left
+// out.
 func TestExplainNamesContention(t *testing.T) {
 	for lost, want := range map[float64]bool{0.5: true, 0: false} {
 		var out bytes.Buffer

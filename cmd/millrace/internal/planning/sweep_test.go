@@ -26,7 +26,7 @@ func TestSweepsRefuseFlagsOfTheSearch(t *testing.T) {
 	}
 }
 
-// On 80 columns a ranking leaves out its bars first, and says so. It does not leave out whether a shape fits.
+// On 80 columns a ranking leaves out its bars, but not whether a shape fits.
 func TestNarrowRankingsSayWhatFits(t *testing.T) {
 	s := shape.Shape{Replicas: 128, Stages: 8, Tensor: 1, MicroBatch: 4, Chunks: 1, Batch: 1536, Recompute: "selective",
 		Shard: "zero1"}
@@ -45,7 +45,7 @@ func TestNarrowRankingsSayWhatFits(t *testing.T) {
 	}
 }
 
-// A change that rounds to nothing has no minus.
+// A change that rounds to 0.0 % is printed with a plus.
 func TestChangesOfNothing(t *testing.T) {
 	for want, s := range map[string]float64{"+0.0 %": 0.99999, "-0.1 %": 0.999, "+10.0 %": 1.1} {
 		if got := change(s, 1); got != want {
@@ -54,7 +54,7 @@ func TestChangesOfNothing(t *testing.T) {
 	}
 }
 
-// A sweep of which nothing fits has no best shape: it fails, and names the shape that holds least.
+// If no shape of a sweep fits, the sweep has no best shape. It fails, and names the shape that needs least memory.
 func TestASweepOfWhichNothingFits(t *testing.T) {
 	c := PlanCommand()
 	c.SetArgs(strings.Fields("--sweep --model gpt --cluster dgx-a100 --batch 32 --stages 2 --tensor 1 --micro-batch 2 " +

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// The error file of an earlier start stays until a process of this run fails, or the run owns the folder. If several
-// processes fail, the first reason stays. That also holds before the first step, for example if a process is paused
-// during measurements and continues later.
+// The error file of an earlier start stays when a run begins, until a process of this start fails. Among the processes
+// of one start, the first reason stays. If a late process of the earlier start replaces it, the next error of this
+// start replaces that. This also holds before the first step.
 func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	earlier := &training{ending: ending{out: dir, start: "a"}}
@@ -39,7 +39,7 @@ func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 			t.Errorf("behind process %d it is %+v", i+1, f)
 		}
 	}
-	_ = earlier.leaveError(2, control.NewLost(0, "rank 0", errors.New("late"))) // rank 2 ends as the next start prepares
+	_ = earlier.leaveError(2, control.NewLost(0, "rank 0", errors.New("late"))) // rank 2 of the earlier start ends only now
 	if _ = all[0].leaveError(0, errors.New("no memory")); said().Cause != "no memory" {
 		t.Errorf("behind a late process of the start before it is %+v", said())
 	}

@@ -47,7 +47,7 @@ func TestMetricsHoldEveryStepOnce(t *testing.T) {
 	}
 }
 
-// The lines that are kept of any file are JSON about completed steps. Keeping them again changes nothing.
+// From any file, only lines that are JSON about completed steps are kept. Filtering them a second time changes nothing.
 func FuzzMetrics(f *testing.F) {
 	f.Add([]byte("{\"step\":1}\n{\"step\":2,\"lo"), 5)
 	f.Add([]byte("hello\n{\"step\":null}\n{\"step\":3}\n"), 3)

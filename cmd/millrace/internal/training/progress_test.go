@@ -45,7 +45,7 @@ func TestTheLiveLineGoesOnFromSavingToEvaluating(t *testing.T) {
 	}
 }
 
-// A log says that the evaluation at the end begins, because it may take long and no step follows.
+// A log says that the evaluation after the last step begins, because it may take long and no step follows.
 func TestALogSaysThatTheLastEvaluationBegins(t *testing.T) {
 	var said bytes.Buffer
 	before := slog.Default()
@@ -63,8 +63,8 @@ func TestALogSaysThatTheLastEvaluationBegins(t *testing.T) {
 	}
 }
 
-// The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn.
-// Either may take very long. A log has no such line; it gets the result.
+// The progress line shows an evaluation or a checkpoint as soon as it begins, even if the line was just drawn. Either
+// may take very long. A log does not say that an evaluation between steps begins; it gets the result.
 func TestTheLiveLineSaysWhatIsDoneBetweenSteps(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "screen")
 	screen, err := os.Create(at)
@@ -138,8 +138,8 @@ func TestTheTimeLeftOfTheRecordIsThatOfTheLine(t *testing.T) {
 	}
 }
 
-// The line shows rate and bubble as medians over the last steps, and says over how many steps. So an interrupted step
-// has little weight.
+// The line shows rate and bubble as medians over the last 64 steps, and says over how many steps. So an interrupted
+// step has little weight.
 func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	p := &progress{batch: 100}
 	for step := range 200 {
@@ -157,9 +157,9 @@ func TestTheStepLineIsOfTheLastSteps(t *testing.T) {
 	}
 }
 
-// The shown remaining time is right within a factor of 1.5, and is not shown at the start of a run. The runs have a
-// simulated clock. Steps are even, or for a while twice as slow, and the end has a save, an evaluation and a report
-// of unknown length.
+// The shown remaining time is right within a factor of 1.5, and is not shown in the first sixth of a run. A run of
+// three seconds shows none. The runs have a simulated clock. Their steps are even, or for a while twice as slow. At the
+// end come a save, an evaluation and a report, whose durations are not known before.
 func TestATrainingsTimeLeftIsHonest(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps                             int

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// The settings with the best predictions are tried in turn, and medians are compared. The choice is compared with
-// the fastest of them.
+// The schedules with the best predictions are measured in several rounds, each once in a round, and their medians are
+// compared. The planner's choice is compared with the fastest of them.
 func TestSchedulesAreTriedInTurn(t *testing.T) {
 	var all []anySchedule
 	for i := range triedSchedules + 2 {
@@ -34,7 +34,7 @@ func TestSchedulesAreTriedInTurn(t *testing.T) {
 			t.Errorf("%s for %d iterations; want %d", p.At, iterations, want)
 		}
 		order = append(order, m)
-		step := math.Abs(float64(m)-6) + 10 // the sixth is fastest
+		step := math.Abs(float64(m)-6) + 10 // six micro-batches are fastest
 		if len(order) < triedSchedules {
 			step *= 3 // a slow first round
 		}
