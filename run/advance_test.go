@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestAdvancingChangesNoBit: depths adapt during the run, with one pipeline and with two, within the given memory.
-// They settle, and the weights are those of a run that does not adapt.
+// TestAdvancingChangesNoBit: warm-up depths that adapt during a run settle, within the given memory, with one pipeline
+// and with two. The weights are those of a run whose depths do not adapt.
 func TestAdvancingChangesNoBit(t *testing.T) {
 	for _, pipelines := range []int{1, 2} {
 		c := small(t, 3, 40)

@@ -12,8 +12,8 @@ func (s statistics) note(links []link, all []*kept) {
 }
 
 // running returns the running means and variances of norms. Every forward of a replica moves the replica's own
-// statistics by a tenth towards the micro-batch's. Every update, and with apart only the end, sets all replicas to
-// their mean.
+// statistics by a tenth towards the micro-batch's. At every update and at the end, all replicas are set to their mean;
+// with a.apart only at the end.
 func (a *alone) running() values {
 	out := values{}
 	for i := range a.first {
@@ -27,7 +27,7 @@ func (a *alone) running() values {
 	return out
 }
 
-// moved returns a running statistic of a stage, which begins at start.
+// moved returns a running statistic of a stage. start is its first value.
 func (a *alone) moved(
 	stage int, seen []*kept, start float64, of func(k *kept, part int) []float64, width int,
 ) []float64 {
@@ -74,7 +74,7 @@ func (a *alone) moved(
 				forward(k, u*a.micros)
 			case a.flushes():
 				forward(k, u*((a.micros-k+r-1)/r))
-			default: // replicas run forwards before their backwards
+			default: // a replica's forwards are ahead of its backwards
 				forward(k, u-1+a.depth(stage))
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// tolerance is how much the weights of an engine may differ from those of plain arithmetic.
+// tolerance returns how much the weights of an engine may differ from those of plain arithmetic.
 func tolerance(e engine.Engine) float64 {
 	if e.Float() == engine.Float64 {
 		return 1e-12
@@ -101,8 +101,8 @@ func normChain() chain {
 	)
 }
 
-// Batch norm trains in a stream, under latest too. Under latest the backward of a norm reads the current gain, and
-// the mean and deviation kept by its forward. Under recompute all three come from the current weights.
+// Batch norm trains in a stream, under latest too. Under latest the backward of a norm reads the current gain, and the
+// mean and deviation kept by its forward. With recompute all three come from the current weights.
 func TestBatchNormTrainsInAStream(t *testing.T) {
 	e := torchEngine(t)
 	c := normChain()
@@ -166,7 +166,8 @@ func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	}
 }
 
-// Asynchronous data parallelism is w(t+1) = w(t) - lr grad f(w(t-1)) on one stage.
+// Asynchronous data parallelism is w(t+1) = w(t) - lr grad f(w(t-1)) on one stage, where w(t) are the weights after t
+// updates and f is the loss of a minibatch.
 func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)
@@ -184,8 +185,8 @@ func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 	}
 }
 
-// A saved stream resumes as one that drained there, under its own plan and under others. The checkpoint has the
-// optimizer's states and their numbers of updates, which differ between stages.
+// A stream resumed from a checkpoint equals one that drained at that step, under its own plan and under others. The
+// checkpoint has the optimizer's states and their numbers of updates, which differ between stages.
 func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	e := testEngine(t)
 	c := denseChain()

@@ -100,9 +100,9 @@ func (a *alone) group(stage int) int {
 	return a.replicas[stage]
 }
 
-// depth returns how many minibatches a replica of a stage runs forward before its first backward. It is the number
-// of workers from its stage on, divided by the replicas and rounded up. On the input stage that is NOAM (PipeDream
-// §3.2).
+// depth returns how many minibatches a replica of a stage runs forward before its first backward. It is the number of
+// workers from this stage to the last, divided by the stage's replicas and rounded up. On the input stage it is NOAM
+// (PipeDream §3.2).
 func (a *alone) depth(stage int) int {
 	workers := 0
 	for _, r := range a.replicas[stage:] {
@@ -112,8 +112,8 @@ func (a *alone) depth(stage int) int {
 }
 
 // reads returns the versions of a stage's weights for the forward and the backward of a minibatch. Replicas alternate
-// between one backward with its update and one forward. So the q-th minibatch of a replica, counted from 0, begins
-// after q - depth + 1 updates and goes back after q.
+// between one backward with its update and one forward. So the q-th minibatch of a replica, counted from 0, begins its
+// forward after q - depth + 1 updates, and its backward after q.
 func (a *alone) reads(stage, t int) (forward, backward int) {
 	begun := func(i int) int { return max(0, t/a.group(i)-a.depth(i)+1) }
 	switch a.policy {

@@ -153,7 +153,7 @@ func TestASPEqualsItsRecord(t *testing.T) {
 		if seed%4 == 0 {
 			c.Wire.Carriers = haste(g)
 		}
-		c.Keep.Steps = 1 + g.IntN(c.Train.Steps) // steps end in any order, and few are kept
+		c.Keep.Steps = 1 + g.IntN(c.Train.Steps) // the Timeline keeps few steps, and steps may end in any order
 		got := train(t, c)
 		order := got.Timeline.Applied
 		if err := stale(c, order, c.Train.Steps+1); err != nil {

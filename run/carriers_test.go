@@ -16,8 +16,8 @@ import (
 )
 
 // carrierVariable is an environment variable. It names a carrier for all runs of these tests that set none; make soak
-// uses it. Without it, each other carrier is used by about one run in ten, chosen by a digest of the plan and some
-// settings.
+// uses it. Without it, each carrier of `others` is used by about one run in ten, chosen by a digest of the plan and
+// some settings.
 const carrierVariable = "MILLRACE_CARRIER"
 
 var others = map[string]func(workers int) ([]wire.Carrier, error){

@@ -13,8 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// These are the least numbers of trained cases: a model, plan, order and policy. Each is compared, bit by bit, with
-// a sequential program. Tests record theirs in the ledger. If a run of all tests has fewer, the package fails.
+// These are the least numbers of trained cases. A case is a model with a plan, an order and a policy, whose weights are
+// compared, bit by bit, with those of a sequential program. Tests count their cases in the ledger. If a run of all
+// tests has fewer, the package fails.
 const (
 	leastCases      = 1000 // with the engine ref
 	leastTorchCases = 60   // with torch, where it is installed

@@ -15,7 +15,7 @@ import (
 )
 
 // rows is the part of a dense layer on one stage of the twin: rows from to to-1 of the weight. A stage sends the
-// layer's input, followed by all of its output until then. The last part's stage completes the output.
+// layer's input, followed by all outputs computed so far. The last part's stage applies the activation.
 type rows struct {
 	span
 	reads int // width of the layer's input
@@ -172,8 +172,8 @@ func joinRows(all map[string]process.Weight) {
 	}
 }
 
-// Stages that divide layers train in a stream as the stream's paper says. Each has its rows at its own versions of
-// the weights. That holds under every policy, with recompute, replicas and every element-wise optimizer.
+// Stages that divide layers train in a stream as the stream's paper says. Each stage has its rows of the weights at its
+// own versions. That holds under every policy, with recompute, replicas and every element-wise optimizer.
 func TestDividedLayersInAStream(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
@@ -203,7 +203,7 @@ func TestDividedLayersInAStream(t *testing.T) {
 					config.Plan.Stages[s].Recompute = x.again
 				}
 				if _, err := programs.Build(config.Plan, nil, false, config.Train.Steps); err != nil {
-					if policy != schedule.DoubleBuffered { // two versions do not suffice for these
+					if policy != schedule.DoubleBuffered { // its two versions do not suffice for all of these
 						t.Fatal(err)
 					}
 					continue

@@ -101,9 +101,9 @@ func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 	return n
 }
 
-// A layer that stages divide trains as the whole layer does, with the numbers of plain arithmetic. That holds under
-// every synchronous order, for any parts, also at both ends of a stage, and with every element-wise optimizer. It holds
-// with split backwards, recompute, clipping, later validation and evaluations.
+// A layer that is divided between stages trains like a whole one: it gets the numbers that the test computes by plain
+// arithmetic. That holds under every synchronous order, for any parts, also at both ends of a stage, and with every
+// element-wise optimizer. It holds with split backwards, recompute, clipping, later validation and evaluations.
 func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -179,8 +179,8 @@ func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 	}
 }
 
-// Parallel pipelines that divide layers are averaged like those with whole layers. With the reference beside them,
-// each stage's reference has its rows, and the record of what updates saw replays to the same bits.
+// Parallel pipelines that divide layers are averaged like those with whole layers. With the reference beside them, each
+// stage's reference has the stage's rows, and the record of what updates saw replays to the same bits.
 func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	e := testEngine(t)
 	m := denseChain().model(t)
@@ -203,7 +203,7 @@ func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	}
 }
 
-// Frozen parameters of a divided layer do not change. The others train as in the whole layer.
+// Frozen parameters of a divided layer do not change. Its other parameters train as in the whole layer.
 func TestFrozenPartsOfDividedLayers(t *testing.T) {
 	e, c := testEngine(t), denseChain()
 	for _, patterns := range [][]string{{"n0"}, {"n1.weight"}, {"n0", "n1"}, {"n1.bias", "n2"}} {

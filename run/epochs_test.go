@@ -154,8 +154,8 @@ func TestLateDevicesSaveWithoutADrain(t *testing.T) {
 	}
 }
 
-// A kill at any point between the saves of stages leaves the last epoch that all of them have. The test copies the
-// disk whenever a stage reads a tensor for a save, and resumes from the copy.
+// A kill at any point between the saves of stages leaves the checkpoint of the last epoch that all stages have saved.
+// The test copies the disk whenever a stage reads a tensor for a save, and resumes from the copy.
 func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 	g := rand.New(rand.NewPCG(5, 73))
 	var c Config

@@ -212,7 +212,7 @@ func overlapped(r *Result) bool {
 	return false
 }
 
-// slowEngine is an engine with random delays of backward passes and products.
+// slowEngine is an engine with random delays of backwards, linear operators and cross entropies.
 type slowEngine struct {
 	engine.Engine
 	seed uint64

@@ -51,7 +51,7 @@ func TestAGateThatNeverReleasesStartsNothing(t *testing.T) {
 	}
 }
 
-// badEngine fails or panics in a backward pass of one worker: the first after this many.
+// badEngine fails or panics in a backward pass of one worker, after `after` backward passes that succeed.
 type badEngine struct {
 	engine.Engine
 	worker int

@@ -49,8 +49,9 @@ func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	}
 }
 
-// The memory of a frozen embedding that the head shares is predicted, over two and three stages. The stages of both
-// have a copy. None has a gradient, a state or an older version, and no gradient of it is exchanged.
+// The memory of a frozen embedding that the head shares is predicted, over two and three stages. The stages of the
+// embedding and of the head each have a copy. No copy has a gradient, a state or an older version, and no gradient of
+// the embedding is exchanged.
 func TestMemoryOfAFrozenTie(t *testing.T) {
 	adam, err := optim.Default(optim.Adam)
 	if err != nil {

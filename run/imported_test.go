@@ -22,7 +22,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// recorded has the batches that PyTorch trained on: step s has the rows from (s mod batches) x batch on.
+// recorded has the batches that PyTorch trained on. Step s has batchSize rows from row (s mod n) * batchSize on, where
+// n is the number of whole batches.
 type recorded struct {
 	model   *model.Model
 	tensors map[string]torchtest.Tensor
@@ -255,7 +256,7 @@ func TestImportedDropoutIsAlikeOverReplicas(t *testing.T) {
 			})
 		}
 	}
-	// A replica's slice counts as a part of the whole: one step of two halves is near one of all rows.
+	// The gradient of a replica's slice is weighted by its rows: one step of two halves is near one step of all rows.
 	whole := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
 	halves := basic(t, e, m, planOf(m, nil, 6, 1, "afab"), 0, 1)
 	halves.Plan.Replication, halves.Plan.Stages[0].Devices = string(schedule.Split), []int{0, 1}

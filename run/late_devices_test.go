@@ -20,8 +20,7 @@ func lateness(seed uint64) ref.Lateness {
 }
 
 // late returns the engine of a test's run. One in ten of the runs on the engine in Go gets delayed devices; with
-// MILLRACE_LATE all of them do. What a test says of a run must hold with them too. Twins stay on the synchronous
-// engine.
+// MILLRACE_LATE all of them do. A run must pass its test on delayed devices too. Twins stay on the synchronous engine.
 func late(t testing.TB, c Config) Config {
 	if _, prompt := c.Engine.(*ref.Engine); !prompt {
 		return c

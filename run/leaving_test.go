@@ -69,7 +69,7 @@ func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	}
 }
 
-// closeLink reports when the leader has closed it, after everything else.
+// closeLink calls closed when the leader closes it, which is the last thing that the leader does.
 type closeLink struct {
 	control.Link
 	closed func()

@@ -41,7 +41,7 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	if err := out.errs[2]; err == nil || !strings.Contains(err.Error(), "the leader (rank 0 on host host0) is lost") {
 		t.Error("process 2: ", err)
 	}
-	for p, is := range []int{2, 2, 0} { // the process that each one's error names
+	for p, is := range []int{2, 2, 0} { // by process: the process that its error names
 		var lost *control.LostError
 		if err := out.errs[p]; !errors.As(err, &lost) || lost.Process != is || !strings.Contains(lost.Why, "closed") {
 			t.Errorf("process %d knows of %+v as lost; want process %d", p, lost, is)

@@ -69,8 +69,8 @@ func (s *sizedModel) measure(t *testing.T) {
 	}
 }
 
-// held trains some steps of a plan. It also simulates most, the most bytes that each worker holds in any timing.
-// transit is the most bytes of sent messages that a worker may hold in addition.
+// held trains some steps of a plan. It also returns most, the most bytes that each worker holds in any simulated
+// timing. transit is the most bytes of sent messages that a worker may hold in addition.
 func (s *sizedModel) held(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
 ) (got *Result, most []int64, transit int64, costs sim.Costs) {
@@ -193,8 +193,8 @@ func TestMemoryIsAsPredicted(t *testing.T) {
 	}
 }
 
-// With one micro-batch per step, evaluations can hold more than training, because several micro-batches are in
-// flight. That is so on a stage with only the loss.
+// With one micro-batch per step, evaluations can hold more than training, because several micro-batches are in flight.
+// This happens on a stage that has only the loss.
 func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 	more := 0
 	for _, sized := range sizedModels(t) {
@@ -235,7 +235,7 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				}
 				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family,
 					w, got, got-want, training[w], evaluation[w])
-				// Up to four messages of the window may wait at a worker, and some of them may not have had to.
+				// During an evaluation up to four messages may wait at a worker, and some of them may not have had to.
 				if got > want+want/1000+transit || got < want-want/10-4*costs.Stages[0][0].ActivationBytes {
 					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w,
 						got, training[w], evaluation[w])

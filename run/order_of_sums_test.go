@@ -33,7 +33,7 @@ func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	return halves, whole
 }
 
-// another reports whether this order of adding floats gives another sum than ascending order. The order of the first
+// another reports whether adding floats in this order gives another sum than in ascending order. Exchanging the first
 // two makes no difference.
 func another(order []int32) bool {
 	o := slices.Clone(order)

@@ -182,8 +182,8 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Synchronous pipelines have the bits of a program that sums in the stated order. Stages have any number of
-// replicas, split or in turn.
+// Synchronous pipelines have the bits of a sequential program that sums gradients in the same order. Stages have any
+// number of replicas, split or in turn.
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {

@@ -40,8 +40,8 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	}
 }
 
-// Torch's replicas have the bits of the sequential program. Dropout masks are slices of the whole micro-batch's; a
-// batch norm's statistics are those of slices with PerSlice.
+// Torch's replicas have the bits of the sequential program. Dropout masks are slices of the whole micro-batch's. With
+// PerSlice, a batch norm's statistics are those of slices.
 func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	e := torchEngine(t)
 	for _, net := range []struct {

@@ -21,8 +21,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// worlds is a run in several processes, simulated within the test binary. They share only connections with lines of
-// JSON for control, and carriers that copy bytes through pipes or over TCP.
+// worlds is a run in several processes, simulated within the test binary. The processes share only connections with
+// lines of JSON for control, and carriers that copy bytes through pipes or over TCP.
 type worlds struct {
 	of       []int // the process of each worker
 	idle     int   // number of further processes without a worker

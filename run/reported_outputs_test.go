@@ -17,8 +17,8 @@ func init() {
 	nn.Register("reporting", func(model.Layer) (nn.Layer, error) { return nn.Func(reporting), nil })
 }
 
-// reporting returns the loss, the mean target of the micro-batch, and a number that is not finite if it has four
-// rows.
+// reporting returns the loss, the mean target of the micro-batch, and a number that is not finite if the micro-batch
+// has four rows.
 func reporting(ctx *nn.Context, in nn.Bundle) (out nn.Bundle, err error) {
 	call := func(op string, args ...any) {
 		if err == nil {

@@ -17,10 +17,10 @@ import (
 )
 
 // twin is a plain sequential program for plans of any replication under any weight policy. One micro-batch after the
-// other goes through all stages and back at once. Before each pass, the version of the weights that the policy's
-// equation says is written into the parameters. It uses no Program, Gate, wire or stored version. The other references
-// of these tests consist of twins: one worker is a twin of a plan with one stage, and elastic averaging is several
-// twins and a rule between them.
+// other goes forward through all stages and then back. Before each forward and each backward, the twin writes the
+// version of the weights that the policy's equation says into the parameters. It uses no Program, Gate, wire or stored
+// version. The other references of these tests consist of twins: one worker is a twin of a plan with one stage, and
+// elastic averaging is several twins and a rule between them.
 type twin struct {
 	c        Config
 	dev      engine.Device
@@ -126,7 +126,7 @@ func (w *twin) open(dev engine.Device) error {
 	}
 	for i, p := range w.c.Plan.Stages {
 		w.stages = append(w.stages, nil)
-		segment := 0 // recomputation has the same bits, but uses the weights of that time
+		segment := 0 // recomputation keeps the bits, but under latest it uses newer weights
 		if schedule.Policy(w.c.Plan.Weights) == schedule.Latest {
 			segment = p.Recompute.Segment(p.LastLayer - p.FirstLayer + 1)
 		}
@@ -197,7 +197,7 @@ func (w *twin) weights() (map[string]process.Weight, error) {
 
 func (w *twin) latest(i int) [][]byte { return w.versions[i][len(w.versions[i])-1] }
 
-// bytes copies the parameters of a stage, load writes them.
+// bytes returns copies of a stage's parameters, and load writes such copies back.
 func (w *twin) bytes(s *stage.Stage) ([][]byte, error) {
 	var all [][]byte
 	for _, p := range s.Params.Learned {

@@ -111,7 +111,7 @@ func TestARunGoesOnWithFilesOfSeveralHosts(t *testing.T) {
 	want := train(t, small(t, 1, 7)).Weights
 	for name, c := range map[string]struct {
 		before, after []int // process of each worker
-		moved         []int // the disk that each process has then; -1 for a new host
+		moved         []int // the disk that each process has when it resumes; -1 for a new host
 	}{
 		"the same":                   {[]int{0, 1, 2}, []int{0, 1, 2}, []int{0, 1, 2}},
 		"changed places":             {[]int{0, 1, 2}, []int{0, 1, 2}, []int{2, 0, 1}},

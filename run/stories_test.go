@@ -33,10 +33,10 @@ var timed = regexp.MustCompile(`\d+(\.\d+)?(ms|µs|s)\b`)
 // Do implements storytest.World.
 //
 //	train stages=N steps=N [save=N resume]    trains a small network, which saves every so many steps
-//	    poison=STEP                           a sample of that step is no number
-//	    fails=WORKER panics=WORKER            its device fails, or its code, after 20 of its backwards
+//	    poison=STEP                           a sample of that step is NaN
+//	    fails=WORKER panics=WORKER            the worker's device fails, or its code panics, after 20 of its backwards
 //	    lost                                  activations are lost on their way
-//	compare stages=N steps=N                  whether a run that nothing happens to leaves the same weights
+//	compare stages=N steps=N                  whether an undisturbed run leaves the same weights
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	stages, steps, save, poison, worker := 1, 0, 0, -1, 0
 	d.ScanArgs(t, "stages", &stages)

@@ -113,7 +113,7 @@ const skips = "name: skips\n" + inputs + `
 - {name: loss, kind: cross_entropy, from: [g, target]}
 `
 
-// ties has one weight that four layers use. Where each of them has its own stage, each of these has a copy.
+// ties has one weight that four layers use. Each stage with one of these layers has a copy of the weight.
 const ties = "name: ties\n" + inputs + `
 - {name: a, kind: dense, from: [input], width: 4, activation: tanh}
 - {name: b, kind: dense, from: [a], width: 4, activation: tanh}

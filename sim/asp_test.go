@@ -168,7 +168,7 @@ func TestASPInAnyTiming(t *testing.T) {
 	}
 }
 
-// paced returns an error text where a trainer was farther ahead of an unfinished trainer than the bound.
+// paced returns an error text if a trainer was farther ahead of an unfinished trainer than the bound.
 func paced(order []schedule.Applied, trainers int, bound *int) string {
 	if bound == nil {
 		return ""
@@ -203,8 +203,8 @@ func TestASPMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A trainer holds its own 107 and 100 sent to it, later 107 and gradients of 100. The server holds 307 and either
-	// both gradients, or one gradient and a copy of the weights.
+	// Each trainer holds its own 107 and 100 of weights sent to it, later 107 and 100 of gradients. The server holds
+	// 307 and either two gradients of 100, or one gradient and a copy of the weights, 100 each.
 	if want := []int64{207, 207, 507}; !slices.Equal(sum.PeakBytes, want) {
 		t.Errorf("peaks %v; want %v", sum.PeakBytes, want)
 	}

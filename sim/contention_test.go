@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// ported returns ports of which every worker has one each way. A message takes all of two of them, and a sum takes a
-// part of those of its stage's replicas.
+// ported returns a port in each direction for every worker. A message takes the whole rate of its sender's and its
+// receiver's port. A sum takes a part of the rate of the ports of its stage's replicas.
 func ported(p *schedule.Program, part float64) *Ports {
 	out := &Ports{Message: func(from, to int, _ int64, _ float64) []cluster.Load {
 		return []cluster.Load{{Port: cluster.Port{Number: from}, Part: 1},
@@ -36,12 +36,14 @@ func ported(p *schedule.Program, part float64) *Ports {
 // workers 1 and 2, with one micro-batch of which each replica takes half. F = 1, B = 3; each message takes 4 s and the
 // all-reduce 6 s alone.
 //
-// The messages to both replicas leave worker 0's port at half of its rate each, from 1 to 9. Both backwards run from
-// 10 to 13. Then both messages back enter worker 0's port, and at the ports of workers 1 and 2 each meets the
-// all-reduce. All have half: the messages end at 21. By then 4 s of the all-reduce are done, and the rest takes 2 s.
+// The messages to both replicas leave worker 0's port at half of its rate each, from 1 to 9. Both backwards run from 10
+// to 13. Then both messages back enter worker 0's port, and at the ports of workers 1 and 2 each meets the all-reduce.
+// Each of the three has half of a port's rate, so the messages end at 21. By then 4 s of the all-reduce's 6 s are done,
+// and the rest takes 2 s.
 //
-// If the all-reduce takes only a quarter of a port, it has that beside a message, and takes its 6 s. If half of it is
-// ready after two thirds of the backward, it begins at 12, and is 1 s ahead when the messages come.
+// If the all-reduce takes only a quarter of a port's rate, it gets this quarter beside a message, and takes its 6 s. If
+// half of its gradients are ready after two thirds of the backward, it begins at 12, and is 1 s ahead when the messages
+// begin.
 func TestMessagesAndAnAllReduceAtOnePort(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{
 		Placement: [][]int{{0}, {1, 2}}, MicroBatches: 1, Replication: schedule.Split,

@@ -53,8 +53,9 @@ func TestMemoryOfADividedLayer(t *testing.T) {
 		{"inside a backward of stage 0", front.BackwardPeak, 30 + 30 + 2},
 		// Layer 0 saves 50 and layer 1 saves a quarter of 16. Layer 1 needs 32 besides its output.
 		{"inside a forward of stage 0", front.ForwardPeak, 50 + 4 + 32},
-		// Layer 2 needs 26, saved 20, and leaves a gradient of 16 for the whole output of layer 1. Then layer 1 needs
-		// 30, three quarters of 40, and 16 for a sum of parts.
+		// Layer 2 needs 26. Then the 20 that it saved are freed, and a gradient of 16 for the whole output of layer 1
+		// is there. On top of that, layer 1 needs 30 for the gradient of its input, 30 = 3/4 of 40, and 16 for a sum of
+		// parts.
 		{"inside a backward of stage 1", behind.BackwardPeak, 16 - 20 + 30 + 30 + 16},
 	} {
 		if k.got != k.want {

@@ -68,7 +68,7 @@ func TestAtMostBytesHoldsForAnyTiming(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			// About one instruction in ten takes very long.
+			// About one instruction in eleven takes very long.
 			seed := rapid.Uint64().Draw(t, "seed")
 			delays := func(w int, in schedule.Instruction) float64 {
 				x := mixed(seed ^ uint64(in.Key())<<4 ^ uint64(w))

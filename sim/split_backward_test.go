@@ -35,18 +35,18 @@ func TestWhatHalvesHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	split, whole := c.Stages[0][0], c.Stages[1][0]
-	// Layer 1's input half needs 40. It frees 150 and leaves 20 that are not layer 0's output, and the gradient of
-	// layer 0's output, 100. So layer 0's input half begins with -30, and needs 40 more. It frees 150 and the gradients
-	// of 200 from the readers after the cut. It leaves 120, and the 100 of layer 1.
+	// Layer 1's input half needs 40. Then its saved 150 are freed, 20 that are not layer 0's output are kept for its
+	// weight half, and the gradient of layer 0's output takes 100: -150 + 20 + 100 = -30. Layer 0's input half needs 40
+	// on top of this, which is less than the first 40. In the end both layers keep 120 for their weight halves.
 	if split.PendingBytes != 240 || split.InputPeak != 40 || split.FirstInputPeak != 40 || split.WholeBytes != 0 {
 		t.Errorf("first half: %+v", split)
 	}
-	// Layer 1's weight half makes 10 bytes, needs 35 at most, and frees 120.
+	// Layer 1's weight half needs 30, or 35 the first time. Then it frees its 120, so layer 0's weight half holds less.
 	if split.WeightPeak != 30 || split.FirstWeightPeak != 35 {
 		t.Errorf("second half holds %d, the first time %d; want 30 and 35", split.WeightPeak, split.FirstWeightPeak)
 	}
-	// Layer 3 needs 40, or 70 the first time. Then it frees 150 and leaves 200 and 16 of gradients. Layer 2 needs its
-	// bytes on top of that.
+	// Layer 3 needs 40, or 70 the first time. Then its saved 150 are freed, and two gradients of 100 are there: 50. The
+	// first time there are also 16 of parameters' gradients: 66. Layer 2 needs 40, or 70, on top of that.
 	if whole.InputPeak != 50+40 || whole.FirstInputPeak != 66+70 || whole.WholeBytes != 26 || whole.PendingBytes != 0 ||
 		whole.WeightPeak != 0 || whole.FirstWeightPeak != 0 {
 		t.Errorf("layers without halves: %+v", whole)

@@ -165,7 +165,7 @@ func resident(pid int) (n int64, err error) {
 type watched struct {
 	rate, pause     float64       // steps per second, and the longest time without the end of a step, in seconds
 	most            map[int]int64 // peak memory in bytes, by rank
-	asked, answered int           // permitted requests for metrics; not all are answered, because too many connections close the oldest
+	asked, answered int           // permitted requests for metrics, and those that were answered
 }
 
 // watch reads a run's metrics until over is closed and the metrics are answered again.

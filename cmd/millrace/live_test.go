@@ -175,7 +175,7 @@ func agreeAt(t *testing.T, url, dir string) {
 		document.querySelectorAll(".chart").length > 4`)
 	cards, reported := page.Texts(".card > *"), drawn.Texts(".card > *")
 	if len(reported) != 7*3 || fmt.Sprint(cards[:4*3]) != fmt.Sprint(reported[:4*3]) || cards[13] != reported[13] ||
-		cards[14] != "evaluation "+reported[16] || cards[16] != reported[19] { // [13] loss, [14] evaluation loss, [16] accuracy
+		cards[14] != "evaluation "+reported[16] || cards[16] != reported[19] { // loss, evaluation loss, accuracy
 		t.Errorf("the page says %q and the report %q", cards, reported)
 	}
 	over := drawn.Texts("#numbers + p")

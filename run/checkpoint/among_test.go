@@ -68,8 +68,8 @@ func TestTheNewestWholeCheckpointIsChosenAmongHosts(t *testing.T) {
 	}
 }
 
-// A file that has changed since it was written is reported, unless another host has an undamaged copy. Of a damaged
-// manifest the host is named too.
+// A file that has changed since it was written is reported, unless another host has an undamaged copy. If a manifest is
+// damaged, its host is named too.
 func TestDamageAmongHostsIsNamed(t *testing.T) {
 	h := &hosts{dirs: folders(t, 2)}
 	spread(t, h.dirs, 2, 0, 1)
@@ -86,7 +86,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 		damaged.Whole != filepath.Join(h.dirs[0], "step-00000002") {
 		t.Error(err)
 	}
-	// A run's folder can be used as path on a host that has it; the first host does not.
+	// The second host's path is the run's folder, which stands for the checkpoints in it. The first host has no files.
 	run := filepath.Join(t.TempDir(), "run")
 	joined := &hosts{dirs: []string{filepath.Join(t.TempDir(), "new"), run, h.dirs[0]}}
 	if err := os.MkdirAll(run, 0o755); err != nil {
@@ -125,7 +125,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	}
 }
 
-// Hosts with checkpoints of two trainings are refused, unless all hosts have checkpoints of one of the two.
+// Hosts with checkpoints of two trainings are refused, unless every host has a checkpoint of the same one.
 func TestHostsOfTwoTrainingsAreRefused(t *testing.T) {
 	h := &hosts{dirs: folders(t, 3)}
 	another := manifest(8)

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Bytes written to a long file count before the file is complete.
+// Moved counts the bytes written to a long file before the file is complete.
 func TestALongFileMoves(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "stage-0.safetensors")

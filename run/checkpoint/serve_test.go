@@ -159,7 +159,7 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A read over a connection that is closed meanwhile returns, and so does a later one.
+// If the run ends during a read, the read returns an error, and so does a later read.
 func TestAReadEndsWithTheRun(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()

@@ -165,7 +165,7 @@ func TestOnlyWhoIsNeededIsDialled(t *testing.T) {
 	}
 }
 
-// A run's folder can be used as path on a host that has it.
+// On a host that has the run's folder, its path stands for the checkpoints in it.
 func TestARunsFolderStandsForItsCheckpoints(t *testing.T) {
 	run := t.TempDir()
 	spread(t, []string{filepath.Join(run, "checkpoints")}, 2, 0)

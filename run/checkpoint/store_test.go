@@ -154,7 +154,7 @@ func TestWhatWasCutShortIsNotSeen(t *testing.T) {
 	if err := s.Mark(DraftName(7, 3), 0); err != nil { // a mark of a process that no longer exists
 		t.Fatal(err)
 	}
-	// The process dies here. Another one continues.
+	// The process ends here, and another one continues.
 	if steps, value, err := valueIn(s.Dir); steps != 1 || value != 1 || err != nil {
 		t.Error(steps, value, err)
 	}

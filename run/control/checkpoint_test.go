@@ -23,8 +23,8 @@ func orders(t *testing.T) (*Leader, func(process int, body Body) error) {
 	return l, hears
 }
 
-// An order is over once every process has sent Done, and then the next may be given. A process owes Done only while
-// nothing happens in it.
+// An order is over once every process has sent Done, and then the next may be given. The leader says that a process
+// owes Done only if nothing happens in that process.
 func TestAnOrderIsOverOnceAllHaveCarriedItOut(t *testing.T) {
 	l, hears := orders(t)
 	for _, body := range []Body{Mark{Draft: "d"}, Look{Draft: "d"}, Prune{}, Commit{Draft: "e"}} {

@@ -91,8 +91,8 @@ func TestAFollowerRefusesWhatIsOutOfOrder(t *testing.T) {
 	}
 }
 
-// A stall is when every process has been quiet for the given time and computes nothing, and not all lists have
-// ended.
+// A run has stalled if every process has been quiet for the given time and computes nothing, and not all lists have
+// ended. It has also stalled if a process reports that it is stuck.
 func TestStallsAreOfAllProcesses(t *testing.T) {
 	waits := []Wait{{Worker: 1}}
 	for _, c := range []struct {
@@ -202,7 +202,7 @@ func TestWhatProcessesOweTheLeader(t *testing.T) {
 		hears(p, Ready{})
 	}
 	l.Beat()
-	hears(1, Failed{Text: "it broke"}) // after which it does not answer a Beat
+	hears(1, Failed{Text: "it broke"}) // a failed process does not answer a Beat
 	owed("")
 	l.Leave(Leave{})
 	owed("left[0 1 2]")

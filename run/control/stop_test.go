@@ -62,7 +62,8 @@ func TestStopAtEveryInstruction(t *testing.T) {
 			for _, s := range w.process {
 				most = max(most, s.answered)
 			}
-			// The end is no later than the last minibatch begun when the processes were asked.
+			// The run ends after the group of the last minibatch that was begun when the processes were asked, or after
+			// all minibatches.
 			group := min((most+p.Period)/p.Period*p.Period, p.Minibatches())
 			if w.leader.Under() || refused != nil || n <= begun || n != group && n != p.Minibatches() {
 				t.Fatalf("%s, stopped at %d where minibatch %d was begun, processes %v: %d minibatches of %d in groups of %d; "+

@@ -94,7 +94,7 @@ func closeBoth(t *testing.T, a, b Link) {
 	both.Wait()
 }
 
-// An end that is cut off is lost within seconds at the other end. Closing the Link then takes no time.
+// If an end is cut off, the other end finds it lost within seconds. Closing the Link then takes no time.
 func TestASilentEndIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, cut := joined(patient)
@@ -116,7 +116,7 @@ func TestASilentEndIsLost(t *testing.T) {
 	})
 }
 
-// An end that takes long to handle a message goes on reading, and then handles what has come in order.
+// An end that takes long to handle a message goes on reading, and then handles the arrived messages in order.
 func TestWhoTakesLongOverAMessageHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, _ := joined(usual)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// steps returns the times of n steps: each worker's profile times pace.
+// steps returns the durations of n steps: for each worker its profileS, multiplied by pace.
 func steps(n int, profileS []float64, pace func(step, worker int) float64) [][]float64 {
 	all := make([][]float64, n)
 	for i := range all {
@@ -150,7 +150,7 @@ func isSlow(all [][]float64, profileS []float64, group, g, worker int) bool {
 				n++
 			}
 		}
-		if 4*n >= len(profileS) && times(k) < others { // at least a quarter of all are as fast or faster
+		if 4*n >= len(profileS) && times(k) < others { // at least a quarter of the workers are as fast as k or faster
 			others = times(k)
 		}
 	}

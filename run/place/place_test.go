@@ -14,7 +14,7 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 		bound                   bool
 	}{
 		{two, 2, 0, 1, true},
-		{two, 4, 2, 1, true}, // workers share them
+		{two, 4, 2, 1, true}, // four workers share two cores
 		{two, 2, 2, 1, true},
 		{two, 2, 4, 1, true},  // no more cores than workers
 		{two, 1, 0, 1, false}, // fewer workers, so the scheduler may choose
@@ -47,8 +47,8 @@ func TestPartsOfProcessors(t *testing.T) {
 	}
 }
 
-// Without a Policy or without processors, a worker is not bound. With its own processor it is bound for good.
-// Otherwise it is bound to the processor of each core that it is given.
+// Without processors, a worker is not bound. If it has its own processor, it is bound to it from the beginning. On
+// shared processors it is bound to the processor of each core that it is given.
 func TestSeats(t *testing.T) {
 	on := []int{1 << 30, 1<<30 + 1} // not on any machine: the kernel refuses to bind to them
 	for _, c := range []struct {

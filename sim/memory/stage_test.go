@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// TestFrozenBytesOfStages: a frozen parameter counts once in each stage that reads it, however many layers of the stage
-// do. It has no gradient and no state. By hand, with two states: layer 0 has 10 frozen bytes of its own and 100 that
-// layers 1 and 3 read too. Layers 2 and 3 read 1000 bytes of layer 2. Layer 1 learns 7 bytes.
+// TestFrozenBytesOfStages: a frozen parameter counts once in each stage that reads it, even if several layers of the
+// stage read it. It has no gradient and no state. By hand, with two states: layer 0 has 10 frozen bytes of its own and
+// 100 that layers 1 and 3 read too. Layers 2 and 3 read 1000 bytes of layer 2. Layer 1 learns 7 bytes.
 func TestFrozenBytesOfStages(t *testing.T) {
 	first, other := profile.Shared{Name: "first", Bytes: 100}, profile.Shared{Name: "other", Bytes: 1000}
 	p := &profile.Profile{OptimizerStates: 2}

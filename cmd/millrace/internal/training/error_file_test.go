@@ -39,7 +39,7 @@ func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 			t.Errorf("behind process %d it is %+v", i+1, f)
 		}
 	}
-	_ = earlier.leaveError(2, control.NewLost(0, "rank 0", errors.New("late"))) // rank 2 of the earlier start ends only now
+	_ = earlier.leaveError(2, control.NewLost(0, "rank 0", errors.New("late"))) // a late process of the earlier start
 	if _ = all[0].leaveError(0, errors.New("no memory")); said().Cause != "no memory" {
 		t.Errorf("behind a late process of the start before it is %+v", said())
 	}
