@@ -118,8 +118,8 @@ func (a *averaging) running(pipelines int) values {
 	return out
 }
 
-// Elastic averaging moves pipelines and reference as its equations say: in both orders, with every optimizer, and after
-// a change of the number of pipelines.
+// Elastic averaging moves pipelines and reference as its equations say. This holds in both orders, with every
+// optimizer, and after a change of the number of pipelines.
 func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)

@@ -129,7 +129,7 @@ func TestBatchNormTrainsInAStream(t *testing.T) {
 }
 
 // A stream updates as its paper says, with every optimizer, learning rate and number of replicas. Draining the pipeline
-// for evaluations does not change that. If all stages update together, clipping and shared weights are included.
+// for evaluations does not change that. If all stages update together, gradients are also clipped, and weights shared.
 func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	e := testEngine(t)
 	for _, x := range []struct {
@@ -166,8 +166,8 @@ func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	}
 }
 
-// Asynchronous data parallelism is w(t+1) = w(t) - lr grad f(w(t-1)) on one stage, where w(t) are the weights after t
-// updates and f is the loss of a minibatch.
+// Asynchronous data parallelism is w(t+1) = w(t) - lr grad f(w(t-1)) on one stage. Here w(t) are the weights after t
+// updates, and f is the loss of a minibatch.
 func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)

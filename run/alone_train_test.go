@@ -14,12 +14,12 @@ import (
 type alone struct {
 	chain
 	first      []int // first layer of each stage
-	replicas   []int // of each stage
+	replicas   []int // number of replicas of each stage
 	again      []bool
 	policy     schedule.Policy
 	split      bool
-	micros     int // per minibatch
-	rows       int // per micro-batch
+	micros     int // micro-batches per minibatch
+	rows       int // rows per micro-batch
 	clip       float64
 	rate       optim.Rate
 	optimizer  optim.Settings
@@ -212,7 +212,7 @@ func (a *alone) train(steps, every int) error {
 		}
 		return nil
 	}
-	for i := range a.first { // it begins with the newest weights
+	for i := range a.first { // each stream begins with the newest weights
 		a.versions[i] = a.versions[i][len(a.versions[i])-1:]
 	}
 	for t := range steps {

@@ -45,7 +45,8 @@ func haste(g *rand.Rand) func(workers int) ([]wire.Carrier, error) {
 }
 
 // applied trains sequentially with the recorded order of updates: w(k+1) = w(k) - lr * grad f_m(w(v)). Here k counts
-// the updates, and the record says of each the minibatch m and the version v.
+// the updates. The record has for each update its minibatch m, and the version v of the weights that this minibatch
+// used.
 func applied(t testing.TB, c Config, order []trace.Applied) map[string]process.Weight {
 	t.Helper()
 	p := *c.Plan
@@ -114,7 +115,7 @@ func stale(c Config, order []trace.Applied, every int) error {
 // staleBetween checks the updates between two drains. A worker's steps are in order, and the weights of each include
 // the worker's own last update. No worker is more steps ahead of another that has work left than the bound allows.
 func staleBetween(order []trace.Applied, r int, bound *int) error {
-	read, made := make([][]int, r), make([][]int, r) // by worker and own minibatch: version read, number of update
+	read, made := make([][]int, r), make([][]int, r) // by worker and minibatch: the version read, and the number of the update
 	for k, a := range order {
 		w := a.Step % r
 		if a.Step != len(made[w])*r+w {

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// If a process is lost, the other processes end with an error that names it, whatever work references still have.
+// If a process is lost, the other processes end with an error that names it, even if references still have work to do.
 func TestBesideWithoutAProcess(t *testing.T) {
 	for _, lost := range []int{1, 2} {
 		c := besideConfig(t, rand.New(rand.NewPCG(9, 77)))

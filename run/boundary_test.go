@@ -55,7 +55,7 @@ func crosses(p *plan.Plan) bool {
 }
 
 // Every family under every policy, in every format, has the bits of a sequential program that rounds at the same
-// boundaries. If nothing crosses a boundary, its bits are those of a program without rounding.
+// boundaries. If no tensor crosses to another worker, the bits are those of a program without rounding.
 func TestEveryFamilyRoundsAtItsBoundaries(t *testing.T) {
 	for i, f := range everyFamily(t, 4) {
 		p := f.config.Plan

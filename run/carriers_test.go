@@ -57,7 +57,7 @@ func init() {
 	}
 }
 
-// inTransit returns the bytes of sent messages that a worker may still hold. That is 0 if memory changes hands.
+// inTransit returns the bytes of sent messages that a worker may still hold; 0 if the receiver takes over the memory.
 func inTransit(c *Config, messages int, bytes int64) int64 {
 	if others[carrierOf(c)] == nil {
 		return 0

@@ -40,7 +40,7 @@ func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
 }
 
 // TestElasticGoesOnWithAnotherNumber: a run changes from N to N' pipelines, also from or to one, with every optimizer.
-// It has the bits of a sequential program that follows the same rule, also when it is resumed once more.
+// It has the bits of a sequential program that makes the same change, also when it is resumed once more.
 func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		for _, n := range [][2]int{{1, 3}, {3, 1}, {2, 3}, {4, 2}} {
@@ -76,7 +76,7 @@ func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 }
 
 // TestElasticCheckpointHoldsAllModels: a checkpoint has the pipelines' models with their optimizer states, and the
-// reference without any. It has one file for each stage of each model. The reference is the average.
+// reference without optimizer states. It has one file for each stage of each model. The reference is the average.
 func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		c := pipelinesConfig(t, 3, 2, o)

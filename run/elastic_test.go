@@ -131,7 +131,7 @@ func TestTorchElasticStagesAreBitEqual(t *testing.T) {
 }
 
 // TestAStoppedElasticRunIsAShorterOne: if a run of several pipelines is told to stop, all end with the same iteration.
-// It has the bits of a run of that length.
+// The run has the bits of a run of that length.
 func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	for seed := range cases(6, 12) {
 		g := rand.New(rand.NewPCG(seed, 21))
@@ -159,8 +159,8 @@ func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	}
 }
 
-// TestElasticReplicas: stages on several workers, in turn or on slices, are near the run without replicas, which
-// adds the same numbers in another order.
+// TestElasticReplicas: a run whose stages have replicas, in turn or on slices, ends near the run without replicas,
+// which adds the same numbers in another order.
 func TestElasticReplicas(t *testing.T) {
 	for _, how := range []string{"round_robin", "split"} {
 		c := small(t, 2, 6)

@@ -19,7 +19,7 @@ type averaged struct {
 	c     Config
 	dev   engine.Device
 	x     []*twin
-	z     [][]float64 // by parameter, then by buffer
+	z     [][]float64 // of each parameter, then of each buffer
 	batch int         // the next batch of the data
 	later []leg       // iterations after those of the Config
 	// sees returns which reference an update of a pipeline sees for a layer: the one after that many updates, from
@@ -115,8 +115,8 @@ func (a *averaged) open(pipelines, before int) error {
 	return nil
 }
 
-// regroup continues with another number of pipelines. They have the weights and buffers of the reference, and the
-// mean of the earlier pipelines' states.
+// regroup continues with another number of pipelines. The new pipelines have the weights and buffers of the reference,
+// and the mean of the earlier pipelines' states.
 func (a *averaged) regroup(pipelines, done int) error {
 	var sums [][]float64 // by parameter and state
 	before := a.x
@@ -166,7 +166,7 @@ func (a *averaged) regroup(pipelines, done int) error {
 	return nil
 }
 
-// iteration trains every pipeline on a batch, and then moves the reference. A single pipeline is plain training and
+// iteration trains every pipeline on a batch, and then moves the reference. A single pipeline trains plainly, and is
 // its own reference.
 func (a *averaged) iteration(t int, e *plan.Elastic) error {
 	n, alpha := len(a.x), e.Alpha
@@ -241,7 +241,7 @@ func (a *averaged) iteration(t int, e *plan.Elastic) error {
 	return nil
 }
 
-// buffers returns how many of a pipeline's tensors, the last ones, are buffers.
+// buffers returns the number of a pipeline's buffers, which are the last of its tensors.
 func (a *averaged) buffers() (n int) {
 	for _, s := range a.x[0].stages {
 		n += len(s[0].Statistics.Vectors())

@@ -41,7 +41,7 @@ func epochConfig(t testing.TB, g *rand.Rand, policy schedule.Policy) (c Config, 
 	return c, every, true
 }
 
-// saves returns the config with stages that save themselves in a folder.
+// saves returns the config, changed so that stages save by themselves in dir.
 func (c Config) saves(dir string, every int) Config {
 	c.Checkpoint = Checkpointing{Dir: dir, Every: every, ByStage: true}
 	return c
@@ -169,7 +169,7 @@ func TestAKillBetweenStagesLeavesTheLastWholeEpoch(t *testing.T) {
 		_, ends[at] = drained(t, c, at)
 	}
 	saving := c.saves(filepath.Join(t.TempDir(), "checkpoints"), every)
-	states := map[string]string{} // by the files that exist
+	states := map[string]string{} // copies of the folder, by the files that they have
 	var mu sync.Mutex
 	saving.Engine = savingEngine{c.Engine, saving.Checkpoint.Dir, func(int, []string) error {
 		mu.Lock()

@@ -185,7 +185,7 @@ func TestANaNLossOfAnEvaluationStops(t *testing.T) {
 	}
 }
 
-// With weights of 1e60 the loss of four layers is finite, but the squares of gradients are not.
+// With weights of 1e60 the loss of four layers is finite, but the squares of its gradients are not.
 func TestAGradientNormThatIsNotFiniteStops(t *testing.T) {
 	c := small(t, 2, 3)
 	c.Train.Optimizer, c.Train.Clip = optim.Settings{Kind: optim.SGD}, 1

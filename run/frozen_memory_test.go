@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// frozenModels are sizedModels with frozen parameters. Of the transformer the embedding, a block and all biases are
-// frozen, of the convnet the convolutions of the second width.
+// frozenModels are sizedModels with frozen parameters. In the transformer the embedding, a block and all biases are
+// frozen, and in the convnet the layers conv1.
 func frozenModels(t *testing.T) []sizedModel {
 	t.Helper()
 	return sizedModels(t, []string{"embed", "block0.*", "*.bias"}, []string{"conv1"})

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// freezeSome freezes parameters of a model: a whole beginning, single ones after it, or both.
+// freezeSome freezes parameters of a model: all of its first layers, single ones after them, or both.
 func freezeSome(g *rand.Rand, m *model.Model) {
 	var patterns []string
 	last := g.IntN(len(m.Layers) - 1) // the layer after the frozen beginning
@@ -53,8 +53,8 @@ func learnsOnly(t *testing.T, c Config, got *Result) error {
 	return nil
 }
 
-// Frozen beginnings and middles of random models, cut anywhere, leave the bits of one worker in a sequential
-// program. Frozen parameters keep their initial bits.
+// Random models with frozen layers at the beginning or in the middle, cut anywhere, have the bits of one worker in a
+// sequential program. Frozen parameters keep their initial bits.
 func TestFrozenPipelinesEqualOneWorker(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, 200, func(t *testing.T, seed uint64) {

@@ -324,7 +324,7 @@ func TestTheLeaderSaysWhatHangs(t *testing.T) {
 	}
 }
 
-// stubbornLink's other end reads nothing any more: a first Close waits until the second.
+// stubbornLink is a Link whose other end reads nothing any more: the first Close waits until the second.
 type stubbornLink struct {
 	control.Link
 	times *atomic.Int32

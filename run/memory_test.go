@@ -103,8 +103,8 @@ func (s *sizedModel) held(
 	return got, most, inTransit(&c, pipelines*pl.MicroBatches, costs.Stages[0][0].ActivationBytes), costs
 }
 
-// asPredicted trains and compares each worker's memory with the simulator's. It must not be more. It may be less only
-// by a few messages, which did not have to wait at the worker. A thousandth is allowed for temporary memory of an
+// asPredicted trains and compares each worker's memory with the simulator's. A worker must not hold more. It may hold
+// less by a few messages, which did not have to wait at the worker. A thousandth is allowed for temporary memory of an
 // operator.
 func (s *sizedModel) asPredicted(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,

@@ -43,8 +43,8 @@ func another(order []int32) bool {
 	return !slices.IsSorted(o)
 }
 
-// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted has the bits of one worker. One whose
-// sums do not ascend is refused before a step; with AnyOrder it has other bits.
+// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted has the bits of one worker. A Program
+// whose sums do not ascend is refused before a step; with AnyOrder it has other bits.
 func TestProgramsThatDoNotAscend(t *testing.T) {
 	e := testEngine(t)
 	accepted, refused := 0, 0
@@ -108,8 +108,8 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 	}
 }
 
-// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model with a batch norm, so
-// the Program is refused. For a model without one it is accepted, and has the bits of one worker.
+// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model with a batch norm, so the
+// Program is refused. For a model without a batch norm the Program is accepted, and has the bits of one worker.
 func TestForwardsOfBatchNormAscend(t *testing.T) {
 	const micros = 3
 	p := &schedule.Program{

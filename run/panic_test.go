@@ -58,8 +58,8 @@ func (g *brittleGate) Load(p *schedule.Program) error {
 	return g.Gate.Load(p)
 }
 
-// A panic on any goroutine of a run becomes the run's error, with its stack. One in the gate names the worker and the
-// instruction. No worker waits indefinitely.
+// A panic on any goroutine of a run becomes the run's error, with its stack. If the gate panics, the error names the
+// worker and the instruction. No worker waits indefinitely.
 func TestAPanicBetweenInstructionsEndsTheRun(t *testing.T) {
 	for _, method := range []string{"Poll", "Start", "Issued", "Arrive"} {
 		for _, after := range []int64{1, 30, 200} {

@@ -36,7 +36,7 @@ type twin struct {
 }
 
 // reads returns the version of the stage's weights with which a replica of the stage runs a micro-batch, forward or
-// back. The two differ under the policy latest.
+// back. Only under the policy latest does the backward read another version than the forward.
 type reads func(stage, micro, replica int, back bool) int
 
 // sequential runs a twin and returns its final weights.

@@ -60,7 +60,7 @@ func trainSharing(t testing.TB, ctx context.Context, c Config) (*Result, *sharin
 	t.Helper()
 	c.Machine.Cores = 2
 	if c.Watch.StallAfter == 0 {
-		c.Watch.StallAfter = 10 * time.Second // so that what a collective waits for is seen
+		c.Watch.StallAfter = 10 * time.Second // so that a run that hangs says what a collective waits for
 	}
 	o := &sharing{cores: c.Machine.Cores}
 	c.decide = func(p *schedule.Program, workers []int, with machine.Options) (process.Gate, error) {

@@ -19,9 +19,9 @@ import (
 // weights, and shapes that vary by micro-batch. Each model, at 1 to 4 stages, is bit-equal to one worker's loop
 // (with torch: to one stage).
 
-// The kinds test_fork and test_join are only for these tests. A fork returns three tensors of different shapes and
-// types. They are x W^T, tanh(x V^T) of 2 numbers, and the index of the largest of x W^T, a whole number without a
-// gradient. A join is linear(wide) + table[which] + x W^T.
+// The kinds test_fork and test_join are only for these tests. A fork of x returns three tensors of different shapes and
+// types. With its weights W and V they are x W^T, tanh(x V^T) of 2 numbers, and the index of the largest of x W^T, a
+// whole number without a gradient. A join is linear(wide) + table[which] + x W^T.
 func init() {
 	weight := func(name string, rows, columns int) model.Param {
 		return model.Param{Name: name, Shape: []int{rows, columns}, Init: model.Init{Kind: "uniform", High: 0.7}}

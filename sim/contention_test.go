@@ -121,7 +121,7 @@ func TestContention(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := func(from, to int, _ int64, _ float64) []cluster.Load { // of each link
+		own := func(from, to int, _ int64, _ float64) []cluster.Load { // each link has a port of its own
 			return []cluster.Load{{Port: cluster.Port{Level: from, Number: to}, Part: 1}}
 		}
 		c.Ports = &Ports{Sums: make([][]cluster.Load, p.Stages), Message: own}

@@ -33,12 +33,13 @@ func TestNoReasonHasANegativeTime(t *testing.T) {
 	if why := s.reasons.loses(of(12.316e-3, 12e-3, 12e-3), best); why != "busiest worker waits 0.316 ms" {
 		t.Errorf("it loses since its %s", why)
 	}
-	// The best computes 10 ms more than the next one, which waits 11 ms more: the wait alone would not explain 1 ms.
+	// The rival waits 11 ms more than the best plan, but computes 10 ms less. The wait alone would not explain why its
+	// step is only 1 ms longer.
 	if why := s.reasons.loses(of(121e-3, 100e-3, 100e-3), of(120e-3, 110e-3, 90e-3)); why !=
 		"busiest worker computes 100 ms, not 110 ms, but waits 21.0 ms, not 10.0 ms" {
 		t.Errorf("it loses since its %s", why)
 	}
-	// 0.04 % is shown as 0.0 %: then the rival is as fast.
+	// A difference of 0.04 % is shown as 0.0 %, so the rival is said to be as fast.
 	if why := s.reasons.loses(of(12.0048e-3, 12.0048e-3, 12e-3), of(12e-3, 12e-3, 12e-3)); why !=
 		"as fast, and holds as much" {
 		t.Errorf("it loses since its %s", why)
@@ -93,7 +94,7 @@ func TestAReasonNamesWhatIsComputedMore(t *testing.T) {
 	}
 }
 
-// The only plan that flags leave says that its bound covers more. Without flags there is no other plan.
+// If flags leave only one plan, its reason says that the bound also covers other splits.
 func TestTheOnlyPlanSaysWhatItsBoundCovers(t *testing.T) {
 	r := Request{Profile: plantest.Chain(4, 1), Cluster: cluster.Local("cpu", 2, 0, 0, 0, 1e9, 1e9), Batch: 4}
 	r.Fix = Overrides{Stages: 2, Split: []int{1}, Schedule: "1f1b", MicroBatch: 1}

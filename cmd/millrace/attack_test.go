@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// attackVar names a file for the measurements of an attack that found nothing.
+// attackVar is an environment variable. It names a file for the measurements of an attack that found nothing.
 const attackVar = "MILLRACE_ATTACK"
 
 // attack is an attacker without a token, at one address.

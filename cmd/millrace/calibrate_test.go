@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// docs/clusters.md shows calibrate's output for the examples. The file that it writes can be read, and hardly
-// changes when it is fitted to the same measurements again.
+// docs/clusters.md shows calibrate's output for the examples. The file that calibrate writes can be read, and hardly
+// changes in a second fit to the same measurements.
 func TestTheDocumentedCalibration(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: "none", Cache: t.TempDir()}
 	examples, err := filepath.Abs("../../examples")

@@ -191,8 +191,8 @@ func TestACheckpointIsExported(t *testing.T) {
 	}
 }
 
-// If a file of a checkpoint is damaged, missing, or something other than a file, verify and export say what is wrong,
-// and nothing is exported. ls still lists the checkpoint. show fails only if the manifest is bad.
+// If a file of a checkpoint is damaged, missing, or something other than a file, verify and export say what is wrong.
+// Nothing is exported. The verb ls still lists the checkpoint, and show fails only if the manifest is bad.
 func TestBadCheckpointsAreNamed(t *testing.T) {
 	const newest = "r/checkpoints/step-00000008/"
 	edit := func(name string, change func([]byte) []byte) func(dir string) error {

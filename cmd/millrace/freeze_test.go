@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// Frozen parameters keep their values and have no optimizer state, through checkpoints and two phases of
-// fine-tuning. What cannot be frozen is refused by name.
+// Frozen parameters keep their values and have no optimizer state, through checkpoints and two phases of fine-tuning. A
+// pattern that matches no parameter, or every parameter, is refused.
 func TestFrozenLayersDoNotLearn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -40,7 +40,7 @@ var inWords = map[string]string{
 	"weights": "weight policy", "cores-per-process": "cores", "workers-per-process": "workers",
 }
 
-// elsewhere lists errors that stop a verb of baseOf before it checks a correct flag.
+// elsewhere lists errors with which a verb of baseOf may end before it checks the tested flag.
 var elsewhere = []string{"native library", "no such file", "context canceled", "PyTorch does not load",
 	"give the verb to start"}
 

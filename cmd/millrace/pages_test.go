@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/report/pagetest"
 )
 
-// The pages of various trainings are consistent, and agree with the Timelines that they are drawn from. They also
-// agree with what `report` prints on a terminal, at both widths.
+// The pages of various trainings are consistent at both widths, and agree with the Timelines that they are drawn from.
+// They also agree with what `report` prints on a terminal.
 func TestThePagesOfRealTrainings(t *testing.T) {
 	const line = "train --model mlp --data digits --profile mlp.json --batch 16 --micro-batch 4 --stages 2 --workers 2 " +
 		"--steps 40 --eval-rows 64 --out run"
@@ -99,7 +99,8 @@ func sameOnATerminal(t *testing.T, b *browsertest.Page, said string) {
 	}
 }
 
-// weightsAreNamed checks that a page names the versions of weights that boxes use, and that a chosen box does too.
+// weightsAreNamed checks that a page names the versions of weights that boxes use, and names them again for a chosen
+// box.
 func weightsAreNamed(t *testing.T, b *browsertest.Page, policy string) {
 	t.Helper()
 	b.Click("#versions")

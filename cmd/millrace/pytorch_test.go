@@ -171,8 +171,8 @@ if __name__ == "__main__":
 `
 
 // A network learns from an .npz of its inputs. Its evaluation loss and reported values equal those that PyTorch
-// computes with the trained weights on the same rows. With a frozen beginning the head learns as in PyTorch, by
-// name, and batch statistics still change. A wrong name to freeze is refused with similar names.
+// computes with the trained weights on the same rows. If the first layers are frozen by name, the head learns as in
+// PyTorch, and batch statistics still change. A wrong name to freeze is refused with similar names.
 func TestAPyTorchNetworkLearnsFromArrays(t *testing.T) {
 	t.Parallel()
 	dir, sh := clone(t)

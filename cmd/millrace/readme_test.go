@@ -117,7 +117,7 @@ func TestAlike(t *testing.T) {
 }
 
 // The README's commands, run in order in a clone, do what it says and print what it shows. Output for described
-// hardware must be identical. The commands for PyTorch are checked further.
+// hardware must be identical. The commands for PyTorch get further checks.
 func TestTheReadmesTour(t *testing.T) {
 	_, sh := clone(t)
 	printed := map[string]string{}

@@ -45,7 +45,7 @@ func TestFigure8OfPipeDream(t *testing.T) {
 		staleness: -1, times: times{forward: []float64{2, 1}, backward: []float64{2, 1}}}
 	rows, _ := rowsOf(t, s)
 	for w, want := range []string{
-		" F0@0 F2@2 B0@4 F4@8 B2@10 F6@12 B4@14 B6@16", // a backward waits for no weights
+		" F0@0 F2@2 B0@4 F4@8 B2@10 F6@12 B4@14 B6@16", // a backward never waits for weights
 		" F1@0 F3@2 B1@6 F5@8 B3@10 F7@12 B5@14 B7@18",
 		" F0@2 B0@3 F1@4 B1@5 F2@6 B2@7 F3@8 B3@9 F4@10 B4@11 F5@12 B5@13 F6@14 B6@15 F7@16 B7@17",
 	} {

@@ -204,7 +204,7 @@ func TestARestartUnderOtherRanksGoesOn(t *testing.T) {
 		!strings.Contains(a, "step-00000004/stage-000") {
 		t.Errorf("host a has %s", a)
 	}
-	// This start fails, and leaves only a record that it was there.
+	// This start fails, and leaves nothing but its record.
 	end(t, hostsOf(t, p, []string{"a", "b"}, strings.Replace(line, "--micro-batch 4", "--micro-batch 3", 1)+
 		"2 --overwrite"), 2, 2)
 	end(t, hostsOf(t, p, []string{"a", "b"}, line+"2 --overwrite", again), 0, 0)

@@ -79,8 +79,9 @@ func TestGoingBackThroughALink(t *testing.T) {
 	}
 }
 
-// A run that resumes in its folder keeps the plan and the Timeline of earlier steps. Its report shows all losses.
-// `report` draws the same report again, and can draw the earlier part. Overwriting the folder removes both.
+// A run that resumes in its folder keeps the plan and the Timeline of earlier steps as a part. Its report shows all
+// losses. `report` draws the same report again, and can draw the earlier part. Overwriting the folder removes this
+// part.
 func TestARunThatGoesOnIsReportedWhole(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

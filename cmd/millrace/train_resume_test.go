@@ -299,7 +299,8 @@ func TestARateOfZeroIsZero(t *testing.T) {
 	sameTensors(t, p, "frozen/checkpoints/step-00000001", "frozen/checkpoints/step-00000002")
 }
 
-// The command that resumes from another checkpoint is the original one, quoted for a shell.
+// CommandFrom returns the original command with --resume set to another checkpoint, and quoted for a shell. It leaves
+// out --overwrite.
 func TestCommandFrom(t *testing.T) {
 	for given, want := range map[string]string{
 		"train|--resume|a|--out|b":                    "train --resume c/d --out b",

@@ -31,7 +31,7 @@ func tensor(name string, d engine.DType, shape ...int64) Tensor {
 	return Tensor{Name: name, DType: d, Shape: shape, Data: bytes.Repeat([]byte{7}, int(size))}
 }
 
-// Verify names every tensor that is missing, twice, unknown, or of another type or shape.
+// Verify names every tensor that is missing, duplicate, unknown, or of another type or shape.
 func TestVerifyHoldsTensorsAgainstTheModel(t *testing.T) {
 	f32 := engine.Float32
 	whole := []Tensor{tensor("layer0.weight", f32, 3), tensor("layer0.weight#momentum", f32, 3),

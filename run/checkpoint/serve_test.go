@@ -73,7 +73,7 @@ func TestBytesOfFilesAreServed(t *testing.T) {
 	}
 }
 
-// No part of a changed file is sent, not even an unchanged one.
+// No part of a changed file is sent, not even a part that has not changed.
 func TestADamagedFileIsNotServed(t *testing.T) {
 	s, dir := shelf(t)
 	flip(t, filepath.Join(dir, "step-00000002", "stage-0.safetensors"))

@@ -261,7 +261,7 @@ func TestAChangedByteIsNoticed(t *testing.T) {
 }
 
 // Other checkpoints in the store's directory, here later ones of an abandoned training, are neither counted nor
-// removed. Only one of the same step as a new checkpoint is replaced.
+// removed. A new checkpoint only replaces one of the same step.
 func TestAStoreDropsItsOwnAlone(t *testing.T) {
 	dir := t.TempDir()
 	abandoned := &Store{Dir: dir}

@@ -140,7 +140,8 @@ func owes(l *Leader) string {
 	return fmt.Sprint(what, processes)
 }
 
-// A process owes the leader answers, and after Leave only Left. It owes Ready only while nothing happens in it.
+// A process owes the leader answers, and after Leave only Left. The leader says that a process owes Ready only if
+// nothing happens in that process.
 func TestWhatProcessesOweTheLeader(t *testing.T) {
 	n := make([]uint64, 3)
 	var l *Leader
@@ -230,7 +231,8 @@ func TestWhatWouldCountTwiceIsRefused(t *testing.T) {
 	}
 }
 
-// Leave is the last message to a process. A failure that crosses it is the run's error, but only the leader knows.
+// Leave is the last message to a process. If a process reports a failure before it receives Leave, this is the run's
+// error, but only the leader knows it.
 func TestNothingIsSaidBehindLeave(t *testing.T) {
 	l := follows(t)
 	l.Leave(Leave{})

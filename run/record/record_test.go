@@ -41,8 +41,8 @@ func TestWhatComesTooLateIsDropped(t *testing.T) {
 	}
 }
 
-// A slow worker's step may begin when the records of later steps have already been dropped. It still becomes complete,
-// with what its worker has computed.
+// A slow worker's step may begin when the records of later steps have already been dropped. The record of the slow step
+// still becomes complete, with what its worker has computed.
 func TestAStepBehindLaterOnesIsWhole(t *testing.T) {
 	r := New(2, nil)
 	for step := 10; step < 20; step++ {

@@ -58,12 +58,12 @@ func TestAtEqualMemory(t *testing.T) {
 //
 //   - Data parallelism: both devices have both layers and two micro-batches, 12 s without a gap. They hold 400 B, and
 //     20 B for a sample.
-//   - GPipe: (M+K-1)(F+B) = 15 s, of which a device computes for 12 s. Gradients exist from the end of the first
-//     backward, when 3 of 4 samples are left.
-//   - DAPPLE: 15 s too. The stages hold K-i samples, 2 and 1.
-//   - PipeDream: a batch takes 12 s without a flush, as one micro-batch of 40 B. When a backward ends, the first stage
-//     still has one of two micro-batches in flight, and both versions of the parameters.
-//   - PipeDream-2BW: 12 s too. The stages hold as many samples as DAPPLE's, and one version more.
+//   - GPipe: (M+K-1)(F+B) = 15 s for M = 4 micro-batches on K = 2 stages, of which a device computes for 12 s. Gradients
+//     exist from the end of the first backward, when 3 of 4 samples are left.
+//   - DAPPLE: 15 s too. Stage i holds K-i samples: 2 on stage 0 and 1 on stage 1.
+//   - PipeDream: a batch is one micro-batch of 40 B, and takes 12 s without a flush. The first stage has two batches in
+//     flight. When a backward ends, it still holds one, and both versions of the parameters.
+//   - PipeDream-2BW: 12 s too. The stages hold as many samples as DAPPLE's, and one more version of the parameters.
 func TestBaselinesByHand(t *testing.T) {
 	p := plantest.Chain(2, 1, 2, 4)
 	for i := range p.Layers {

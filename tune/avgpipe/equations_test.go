@@ -26,8 +26,8 @@ func TestPredictByHand(t *testing.T) {
 		step float64
 		want []DevicePrediction
 	}{
-		// The curves rise fourfold: on device 0 to 2, on device 1 to 1.6 and 3.2. The areas above 1 are 4, and 1.2 +
-		// 4.4.
+		// The curves rise fourfold: on device 0 to 2, on device 1 to 1.6 and 3.2. The area above 1 is 4 on device 0,
+		// and 1.2 + 4.4 on device 1.
 		{"both degrees", Degrees{2, 2}, Printed, 7.2, []DevicePrediction{
 			{ComputeS: (4 + 4) / 4.0, CommunicationS: 4, BlockedS: 4/2.0 + (4-2)/2.0, UpS: 0, DownS: (2 + 2.4) / 2,
 				MemoryBytes: 2*100 + 4*40},
@@ -39,7 +39,7 @@ func TestPredictByHand(t *testing.T) {
 			{ComputeS: 8, CommunicationS: 2, BlockedS: 0.25, UpS: 0, DownS: 1.125, MemoryBytes: 100 + 20},
 			{ComputeS: 8, CommunicationS: 1, BlockedS: 0.125, UpS: 1.25, DownS: 0, MemoryBytes: 60 + 40},
 		}},
-		// One micro-batch hides nothing: equation 3 with m' = 1 gives C.
+		// One micro-batch hides nothing: equation 3 with m' = 1 gives the communication time C.
 		{"one micro-batch", Degrees{1, 1}, Printed, 7.4, []DevicePrediction{
 			{ComputeS: 2, CommunicationS: 2, BlockedS: 2, UpS: 0, DownS: 3.4, MemoryBytes: 100 + 160},
 			{ComputeS: 2.4, CommunicationS: 1, BlockedS: 1, UpS: 4, DownS: 0, MemoryBytes: 60 + 320},

@@ -29,8 +29,8 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// triedGrid returns settings of which those in the middle are fastest, as in AvgPipe's Fig. 19. So neither guideline
-// finds them.
+// triedGrid returns a grid of settings. Those in the middle are fastest, as in AvgPipe's Fig. 19, so neither guideline
+// finds the fastest.
 func triedGrid() []Scored {
 	var all []Scored
 	for m, s := range map[int]float64{1: 3, 4: 1, 16: 1.5} {

@@ -43,9 +43,10 @@ func updating(t *testing.T, bytes int64) *trace.Timeline {
 	return line
 }
 
-// TestObserveByHand: stage 0 warms up with 2. Stage 1 starts at 1.25 s and works 4 x 3 s. It waits 0.25 + 0.25 s in
-// all, because a gradient goes up and an activation comes down between two of its turns. Its last gradient arrives at
-// 14 s, and 0B3 and the update end at 16.5 s. Each stage computes for 12.5 s of that.
+// TestObserveByHand: stage 0 runs two forwards before its first backward. Stage 1 starts at 1.25 s and computes for 4 x
+// 3 s. It waits 0.25 + 0.25 s in all, because a gradient goes up and an activation comes down between two of its
+// micro-batches. Its last gradient arrives at 14 s, and 0B3 and the update end at 16.5 s. Each stage computes for 12.5
+// s of that.
 func TestObserveByHand(t *testing.T) {
 	line := simulated(t)
 	// Each stage has one layer with F = 1 and B = 2. Stage 0 computes at half of the peak, and stage 1 at a quarter.

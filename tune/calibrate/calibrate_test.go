@@ -127,7 +127,7 @@ func power(of map[string]float64, measured float64) calibrate.Observation {
 }
 
 // TestSpreads: the uncertainty of a number follows from least squares with a prior, by hand. Its precision is
-// 1/doubt^2, plus 1/noise^2 for each observation that is proportional to it.
+// 1/doubt^2, plus k^2/noise^2 for each observation that is proportional to the number's k-th power.
 func TestSpreads(t *testing.T) {
 	seen := []calibrate.Observation{power(map[string]float64{"launch": 1}, 1e-5),
 		power(map[string]float64{"launch": 1}, 1e-5),

@@ -140,8 +140,8 @@ func TestWideHasPublishedShapes(t *testing.T) {
 	}
 }
 
-// If no shape is possible, the error names what no other division of the batch would mend: words that no shape has,
-// devices of several types, and devices without kernels.
+// If no shape is possible, the error names a cause that holds for every division of the batch: an unknown word, devices
+// of several types, or devices without kernels.
 func TestWhyNoShapeIsPossible(t *testing.T) {
 	m := gpt(t, 8, 512, 8, 128, 1024)
 	for want, change := range map[string]func(c *cluster.Cluster, w *shape.Sweep){

@@ -64,7 +64,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					layer, outside = sbh*34/T, sbh/T
 				}
 				want := 0.0
-				flight := 1 + (P-1)/(P*float64(g.m)) // of all layers: p micro-batches hold L/p layers each; more with chunks
+				flight := 1 + (P-1)/(P*float64(g.m)) // times all layers: P micro-batches hold L/P layers each; more with chunks
 				if g.m == 1 {
 					flight = 1
 				}
@@ -80,7 +80,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 					}
 					want = flight*L*2*sbh/spread + layer + sbh*scores
 				}
-				if want += outside * P; g.m > 1 { // the first chunk holds them for almost two rounds
+				if want += outside * P; g.m > 1 { // the first chunk holds these bytes for almost two rounds
 					want += outside * (P - 1)
 				}
 				if g.p == 1 {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// An error has the same exit code whatever text is around it. An input error and a loss keep their codes in other
-// processes; the stop of another process has a code of its own, 143.
+// An error has the same exit code whatever text is around it. An input error, and the loss of a process, have the same
+// code in the other processes. In these, the stop of a process has code 143.
 func TestCodesOfErrors(t *testing.T) {
 	lost := control.NewLost(1, "process 1", errors.New("it is silent"))
 	for _, c := range []struct {

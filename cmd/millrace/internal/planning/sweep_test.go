@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// A sweep refuses by name flags that would have no effect. The command has all these flags.
+// A sweep refuses flags that would have no effect on it, and names the flag. The verb plan has all these flags.
 func TestSweepsRefuseFlagsOfTheSearch(t *testing.T) {
 	for _, name := range ofSearch {
 		c := PlanCommand()
