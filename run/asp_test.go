@@ -115,7 +115,7 @@ func stale(c Config, order []trace.Applied, every int) error {
 // staleBetween checks the updates between two drains. A worker's steps are in order, and the weights of each include
 // the worker's own last update. No worker is more steps ahead of another that has work left than the bound allows.
 func staleBetween(order []trace.Applied, r int, bound *int) error {
-	read, made := make([][]int, r), make([][]int, r) // by worker and minibatch: the version read, and the number of the update
+	read, made := make([][]int, r), make([][]int, r) // by worker and minibatch: version read, number of the update
 	for k, a := range order {
 		w := a.Step % r
 		if a.Step != len(made[w])*r+w {

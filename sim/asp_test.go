@@ -91,7 +91,7 @@ func TestASPByHand(t *testing.T) {
 		// At most two ahead: trainer 0 may begin its fourth minibatch, 6, when trainer 1's first has ended, at 5. It
 		// begins it at 6 anyway, so nothing changes.
 		{&two, 20, updates(0, 0, 2, 1, 1, 0, 4, 2, 6, 4, 3, 3, 5, 6, 7, 7)},
-		// In rounds: both trainers begin their minibatches at 0, 5, 10 and 15.
+		// With staleness 0 there are rounds: both trainers begin their minibatches at 0, 5, 10 and 15.
 		{new(0), 20, updates(0, 0, 1, 0, 2, 2, 3, 2, 4, 4, 5, 4, 6, 6, 7, 6)},
 		// At most one ahead: trainer 0 begins minibatch 0 at 0, 2 at 2, 4 at 5 after trainer 1's first update, and 6 at
 		// 10.
@@ -112,7 +112,7 @@ func TestASPByHand(t *testing.T) {
 }
 
 // TestASPInAnyTiming: whatever the times, no trainer is farther ahead than the bound. The recorded order of updates
-// gives a Program that makes the same updates at other times too.
+// gives a Program that makes the same updates even if instructions take other times.
 func TestASPInAnyTiming(t *testing.T) {
 	for seed := range uint64(300) {
 		g := rand.New(rand.NewPCG(seed, 81))

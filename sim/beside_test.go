@@ -120,7 +120,7 @@ func TestASlowReferenceBesideByHand(t *testing.T) {
 }
 
 // TestReferencesBesideInAnyTiming: an update sees at most the reference that earlier iterations left. The recorded
-// order gives a Program whose updates see the same versions at other times too.
+// order gives a Program whose updates see the same versions even if instructions take other times.
 func TestReferencesBesideInAnyTiming(t *testing.T) {
 	stale := 0
 	for seed := range uint64(200) {

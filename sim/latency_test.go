@@ -178,8 +178,8 @@ func TestStreamLatency(t *testing.T) {
 }
 
 // TestDeeperOrdersBeyondTheirRange repeats LANDSCAPE's independent simulation: 8 stages, 32 micro-batches, F = 1, B =
-// 2. BaPipe's SO formula (Table II) gives 145 with transfers of SR = 2 and 159 with SR = 3, but SO and P_B take 159 and
-// 201. GPipe takes exactly its own formula.
+// 2. BaPipe's SO formula (Table II) gives 145 with transfers of SR = 2 and 159 with SR = 3, but both SO and P_B take
+// 159 and 201. GPipe takes exactly its own formula.
 func TestDeeperOrdersBeyondTheirRange(t *testing.T) {
 	for SR, want := range map[float64]float64{2: 159, 3: 201} {
 		for _, name := range []string{"so", "pb"} {
@@ -215,10 +215,10 @@ func TestPBNeedsOneLess(t *testing.T) {
 
 // TestAdvanceForward varies AvgPipe's advance (§4.2) on 8 stages with 32 micro-batches, F = 1, B = 2 (LANDSCAPE §C.3).
 // It looks for the smallest advance over 1F1B that reaches AFAB's time, with transfers of SR. With the same advance on
-// every stage but the last, 11 are needed at SR = 0.1, and 21 at SR = 0.25. With 11, the first stage holds 19. Advances
-// that differ by stage are much smaller. If they fall evenly to the last stage, rounded up, 4 are enough; LANDSCAPE has
-// 6, for a grading that it does not describe. If stage i has P_B's advance of 7-i, but at most 3, the first stage holds
-// 11.
+// every stage but the last, an advance of 11 is needed at SR = 0.1, and of 21 at SR = 0.25. With 11, the first stage
+// holds 19 micro-batches. Advances that differ by stage are much smaller. If they fall evenly to the last stage,
+// rounded up, 4 on the first stage is enough; LANDSCAPE has 6, for a grading that it does not describe. If stage i has
+// P_B's advance of 7-i, but at most 3, the first stage holds 11 micro-batches.
 func TestAdvanceForward(t *testing.T) {
 	const p, M = 8, 32
 	least := func(SR float64, depth func(extra, i int) int) int {

@@ -89,8 +89,8 @@ func TestInterleavedSteps(t *testing.T) {
 }
 
 // TestInterleavedPaysForLatency: with transfers, BFS loses less than interleaving. For 16 micro-batches on 8 workers
-// with 4 chunks each, F = 1, B = 2 and transfers of 0.2, the bubbles are 8.05 and 17.65 time units. These numbers are
-// from LANDSCAPE's independent simulation.
+// with 4 chunks each, F = 1, B = 2 and transfers of 0.2, the bubble of BFS is 8.05 and that of interleaving 17.65 time
+// units. These numbers are from LANDSCAPE's independent simulation.
 func TestInterleavedPaysForLatency(t *testing.T) {
 	for name, bubble := range map[string]float64{"interleaved": 17.65, "bfs": 8.05} {
 		c := chunked(32, 4, 1, 1, 1)

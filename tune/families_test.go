@@ -26,8 +26,8 @@ func uneven(layers int, sizes ...int) *profile.Profile {
 	return p
 }
 
-// TestAFamilyThatIsFixedIsCutInTime: on many devices, the search has time left to simulate plans of a fixed family. The
-// search by depths does not find the stages of these plans.
+// TestAFamilyThatIsFixedIsCutInTime: on many devices, the search has time left to simulate plans of a fixed family.
+// Their stages come from cutAnew, because the search over depths has no plans that are similar to those of this family.
 func TestAFamilyThatIsFixedIsCutInTime(t *testing.T) {
 	t.Parallel()
 	found, err := Search(t.Context(), Request{Profile: uneven(64, 1, 2, 4), Batch: 128,

@@ -120,7 +120,7 @@ func sixProfile() *profile.Profile {
 }
 
 // TestMutatedFilesAreReadOrRefused: a changed plan, profile or cluster that can still be read is simulated or refused,
-// and causes no panic. A prediction is a number.
+// and causes no panic. A predicted step is neither negative nor longer than 1e15 s.
 func TestMutatedFilesAreReadOrRefused(t *testing.T) {
 	texts := [3][]byte{2: []byte(sixDevices)}
 	for i, v := range []any{

@@ -35,7 +35,7 @@ func TestFreeTransfersAndCostlySumsMakeAPipeline(t *testing.T) {
 	if len(r.Best.Stages) != 2 || r.Best.Stages[1].FirstLayer != 4 {
 		t.Errorf("chose %v", r.Best.Why)
 	}
-	// 17 slots of 12 s on each of two equal stages.
+	// 16 + 2 - 1 = 17 slots of 12 s on each of two equal stages.
 	if got, want := r.Best.Predicted.StepS, 17.0*12; got < want || got > want*1.001 {
 		t.Errorf("step %v, want %v", got, want)
 	}

@@ -58,8 +58,8 @@ func TestAtEqualMemory(t *testing.T) {
 //
 //   - Data parallelism: both devices have both layers and two micro-batches, 12 s without a gap. They hold 400 B, and
 //     20 B for a sample.
-//   - GPipe: (M+K-1)(F+B) = 15 s for M = 4 micro-batches on K = 2 stages, of which a device computes for 12 s. Gradients
-//     exist from the end of the first backward, when 3 of 4 samples are left.
+//   - GPipe: (M+K-1)(F+B) = 15 s for M = 4 micro-batches on K = 2 stages, of which a device computes for 12 s.
+//     Gradients exist from the end of the first backward, when 3 of 4 samples are left.
 //   - DAPPLE: 15 s too. Stage i holds K-i samples: 2 on stage 0 and 1 on stage 1.
 //   - PipeDream: a batch is one micro-batch of 40 B, and takes 12 s without a flush. The first stage has two batches in
 //     flight. When a backward ends, it still holds one, and both versions of the parameters.

@@ -34,8 +34,8 @@ func dearer() *profile.Profile {
 	return p
 }
 
-// crowded returns dearer() as it is next to another pipeline, whose parameters evict those of small micro-batches from
-// the cache. With one sample, forwards take 1.4 and backwards 1.6 times as long. With two samples half of that is
+// crowded returns dearer() as measured next to another pipeline, whose parameters evict those of small micro-batches
+// from the cache. With one sample, forwards take 1.4 and backwards 1.6 times as long. With two samples half of that is
 // added, and with four nothing.
 func crowded() *profile.Profile {
 	p := dearer()

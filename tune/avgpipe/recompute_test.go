@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/tune"
 )
 
-// again returns workload() with stages that recompute. A forward that keeps nothing takes 0.1 s, and 0.1 s for each
-// sample. Backwards with recompute take 0.5 s, and 0.3 s for each sample. Layer 0 takes 0.05 s for each sample to copy
+// again returns workload() with stages that recompute. A forward that keeps nothing takes 0.1 s plus 0.1 s for each
+// sample. Backwards with recompute take 0.5 s plus 0.3 s for each sample. Layer 0 takes 0.05 s for each sample to copy
 // its input.
 func again() *Workload {
 	w := workload()

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// TestStrainedProfile: a layer takes 0.2 s, and 0.1 s for each sample. The fixed 0.2 s take Strain times as long in a
+// TestStrainedProfile: a layer takes 0.2 s plus 0.1 s for each sample. The fixed 0.2 s take Strain times as long in a
 // bad moment. The profile itself is not changed.
 func TestStrainedProfile(t *testing.T) {
 	p := overheads()

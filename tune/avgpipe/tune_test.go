@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// overheads returns eight equal layers, whose forwards take 0.2 s, and 0.1 s for each sample. Small micro-batches
-// waste time, and large ones make bubbles, as on any device.
+// overheads returns eight equal layers, whose forwards take 0.2 s plus 0.1 s for each sample. Small micro-batches waste
+// time, and large ones make bubbles, as on any device.
 func overheads() *profile.Profile {
 	p := plantest.Chain(8, 1, 2, 4, 8, 16)
 	for i := range p.Layers {

@@ -59,7 +59,7 @@ func TestActivationsByThePublishedEquations(t *testing.T) {
 				T, P, L, sbh := float64(g.t), float64(g.p), float64(g.layers), float64(s*g.b*g.h)
 				scores := 5 * float64(g.a*s) / float64(g.h) / T
 				layer := sbh * (10 + 24/T)
-				outside := sbh // the mask after the embedding
+				outside := sbh // the dropout mask after the embedding
 				if sequence {
 					layer, outside = sbh*34/T, sbh/T
 				}

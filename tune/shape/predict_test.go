@@ -174,8 +174,8 @@ func TestSweepsOfASchedule(t *testing.T) {
 	}
 }
 
-// TestBlocksThatDiffer: if blocks differ, each has its own time. A stage's kernels are the sum over all its layers,
-// computed one by one.
+// TestBlocksThatDiffer: if blocks differ, each has its own time. The kernel time of a stage is the sum of its layers'
+// times, which are computed one by one.
 func TestBlocksThatDiffer(t *testing.T) {
 	m, err := model.Build("resnet50", nil)
 	if err != nil {
