@@ -17,7 +17,7 @@ type link struct {
 	out  int  // width of a dense layer
 	act  string
 	tied string // the layer whose weight it shares
-	add  string // an earlier layer that this one only adds to its input
+	add  string // an earlier layer; this layer only adds its output to its own input
 	in   int
 	rows *rows // the part of a dense layer that stages divide
 }

@@ -49,7 +49,7 @@ func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	}
 }
 
-// A run that is told to stop makes the updates of what it has begun, and has the bits of a shorter run.
+// A run that is told to stop makes the updates of the minibatches that it has begun, and has the bits of a shorter run.
 func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(8, 20) {

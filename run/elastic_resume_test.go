@@ -120,7 +120,7 @@ func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 }
 
 // TestTorchElasticGoesOn: on torch, with every optimizer and batch norm, a resumed run has the bits of one that was not
-// stopped. One with another number of pipelines begins at the checkpoint's reference.
+// stopped. A run resumed with another number of pipelines begins at the checkpoint's reference.
 func TestTorchElasticGoesOn(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},

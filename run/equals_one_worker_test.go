@@ -28,7 +28,7 @@ func randomModel(t testing.TB, g *rand.Rand) *model.Model {
 	fmt.Fprintf(&b, "name: random\ninputs:\n- {name: input, shape: [%d], dtype: float}\n- {name: target, shape: [], "+
 		"dtype: int}\nlayers:\n", width)
 	names := []string{"input"}
-	pick := func() string { // mostly a near layer
+	pick := func() string { // mostly one of the last layers
 		return names[max(0, len(names)-1-min(g.IntN(4), g.IntN(8)))]
 	}
 	dense := []string{}

@@ -161,8 +161,8 @@ func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 	}
 }
 
-// On each host with its own folder, checkpoints of an abandoned training are set aside. Those of a run that this one
-// replaces are removed once it has a checkpoint there.
+// On each host with its own folder, checkpoints of an abandoned training are set aside. Checkpoints of a run that a new
+// run replaces are removed once the new run has a checkpoint on the host.
 func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}

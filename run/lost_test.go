@@ -49,8 +49,8 @@ func TestALostProcessEndsTheOthers(t *testing.T) {
 	}
 }
 
-// If a process is lost, the others end even while their devices compute. So does the one that was cut off, which has
-// lost the leader.
+// If a process is lost, the others end even while their devices compute. The process that was cut off ends too, because
+// it has lost the leader.
 func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 	for _, hangs := range []int{1, 2} {
 		c, free := small(t, 3, 1000), make(chan struct{})
@@ -81,7 +81,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 }
 
 // breaking is a carrier whose worker loses its connection to another one at its n-th receive. From then on no transfer
-// arrives from there.
+// of that worker arrives.
 type breaking struct {
 	wire.Carrier
 	peer int

@@ -57,7 +57,7 @@ func TestProcessesLeaveWhatOneLeaves(t *testing.T) {
 				t.Fatalf("%s in processes %v: %v", f.name, w.of, err)
 			}
 		}
-		// Then resume from there, in other processes.
+		// Then resume from the checkpoint of step 2, in other processes.
 		c.Resume.At, c.Train.Steps, c.Checkpoint.Dir = filepath.Join(c.Checkpoint.Dir, "step-00000002"), steps, ""
 		resumed := in(g, workers, 2+g.IntN(workers-1)).train(t.Context(), t, c).whole(t)
 		if err := sameWeights(alone.Weights, resumed.Weights); err != nil {
@@ -212,8 +212,8 @@ func TestAnErrorInOneProcessEndsAll(t *testing.T) {
 	}
 }
 
-// A stall report covers all processes: each worker is followed by the one that it waits for, in whichever process that
-// one is.
+// A stall report covers all processes: each worker is followed by the worker that it waits for, whichever process has
+// it.
 func TestAStallIsToldAcrossProcesses(t *testing.T) {
 	c := small(t, 4, 2)
 	c.Plan.MicroBatches, c.Watch.StallAfter = 4, time.Second // StallAfter also bounds the start of a process

@@ -229,8 +229,8 @@ func (b cancelling) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b.noise.Batch(step, batch, first, rows)
 }
 
-// A run that is stopped anywhere has done whole steps, with the evaluations and checkpoints between them. Resumed
-// from there, it ends with the bits of one that was not stopped.
+// A run that is stopped anywhere has done whole steps, with the evaluations and checkpoints between them. When it is
+// resumed, it ends with the bits of one that was not stopped.
 func TestARunThatSharesCoresIsStoppedAndResumed(t *testing.T) {
 	var stopped atomic.Int64
 	seeds := cases(10, 200)

@@ -291,7 +291,7 @@ func TestASlowLinkIsNotLost(t *testing.T) {
 	}
 }
 
-// A process that cannot read a file from another one ends the run, and its error names the other one.
+// If a process cannot read a file from another process, the run ends, and its error names this other process.
 func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}

@@ -102,7 +102,7 @@ func TestAKilledProcessMeasuresNoMore(t *testing.T) {
 	// Measuring this takes longer than the test waits.
 	c := p.Command(t, strings.Fields("train --model mlp --set hidden=2048,2048 --data digits --batch 4096 "+
 		"--micro-batches 1 --workers 2 --steps 1 --out run"))
-	c.Env = append(c.Env, "TMPDIR="+t.TempDir()) // the folder for the measuring process's job
+	c.Env = append(c.Env, "TMPDIR="+t.TempDir()) // for the job file of the measuring process
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}

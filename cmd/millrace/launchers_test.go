@@ -138,8 +138,8 @@ var launchedRuns = []struct {
 	{"two, over TLS", 2, 1, "--split 2 --schedule 1f1b", false, []string{launch.TLSVar + "=on"}},
 }
 
-// replicas writes a plan of two replicas. The planner cannot be asked, because with slow measured links it would choose
-// one worker.
+// replicas writes a plan of two replicas. It plans for a described cluster with fast links, because with slow measured
+// links one worker would be planned.
 func replicas(t *testing.T, p *clitest.Program, batches ...string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(p.Dir, "fast.yaml"), []byte(`name: fast

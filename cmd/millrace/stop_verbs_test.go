@@ -74,7 +74,8 @@ func TestAStoppedSearchLeavesItsBest(t *testing.T) {
 	}
 }
 
-// A profile that is stopped keeps its measurements, and says of which sizes. The next profile continues from them.
+// A profile that is stopped keeps its measurements, and says which sizes it has measured. The next profile continues
+// from them.
 func TestAStoppedProfileKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

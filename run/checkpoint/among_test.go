@@ -86,7 +86,8 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 		damaged.Whole != filepath.Join(h.dirs[0], "step-00000002") {
 		t.Error(err)
 	}
-	// The second host's path is the run's folder, which stands for the checkpoints in it. The first host has no files.
+	// The second host's path is the run's folder, and is taken as the path of the checkpoints in it. The first host has
+	// no files.
 	run := filepath.Join(t.TempDir(), "run")
 	joined := &hosts{dirs: []string{filepath.Join(t.TempDir(), "new"), run, h.dirs[0]}}
 	if err := os.MkdirAll(run, 0o755); err != nil {

@@ -165,7 +165,7 @@ func TestOnlyWhoIsNeededIsDialled(t *testing.T) {
 	}
 }
 
-// On a host that has the run's folder, its path stands for the checkpoints in it.
+// On a host that has the run's folder, its path is taken as the path of the checkpoints in it.
 func TestARunsFolderStandsForItsCheckpoints(t *testing.T) {
 	run := t.TempDir()
 	spread(t, []string{filepath.Join(run, "checkpoints")}, 2, 0)

@@ -328,8 +328,8 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// The newest checkpoint is opened, or the error says what is wrong with it and names the newest complete one before
-// it.
+// The newest checkpoint is opened, or the error says what is wrong with it and names the newest complete checkpoint
+// before it.
 func TestADamagedNewestCheckpointIsNamed(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
 	for _, steps := range []int{2, 4, 6} {

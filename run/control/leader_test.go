@@ -285,8 +285,8 @@ func parts(g *rand.Rand, by [][]int, shift []float64, losses [][]float64) (queue
 }
 
 // A loss is the sum of its parts in their order. It has the same bits for any distribution over processes and any order
-// of arrival. A step lasts until its last end on the leader's clock: from its first start, or from the end of the step
-// before if that is later.
+// of arrival. On the leader's clock, a step lasts from its first start, or from the end of the step before if that is
+// later, to its last end.
 func TestStepsAreAddedUpInOrder(t *testing.T) {
 	const workers, slices_, steps = 5, 12, 20
 	g := rand.New(rand.NewPCG(1, 2))

@@ -21,7 +21,7 @@ import (
 type slow struct {
 	net.Conn
 	pause time.Duration // before each read
-	stop  atomic.Bool   // nothing is read any more
+	stop  atomic.Bool   // if set, nothing more is read
 	size  int
 }
 

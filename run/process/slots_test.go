@@ -61,7 +61,7 @@ type pipes struct {
 	*testing.T
 	ports    *wire.Ports
 	table    wire.Table
-	arrived  chan int // the receiving worker
+	arrived  chan int // the receiving worker of each message
 	credited chan struct{}
 }
 

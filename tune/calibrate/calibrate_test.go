@@ -255,8 +255,8 @@ func TestUntoldNumbersStay(t *testing.T) {
 }
 
 // TestHeldOutTellsNothing: held-out observations have no influence on the fits that predict them. The error is that of
-// separate fits to the others. Each fit decides by itself which numbers keep their first value. Only the first
-// observation depends on memory.
+// separate fits to the other observations. Each fit decides by itself which numbers keep their first value. Only the
+// first observation depends on memory.
 func TestHeldOutTellsNothing(t *testing.T) {
 	all := []calibrate.Observation{power(map[string]float64{"matmul.limit": 1, "memory.limit": 1}, 0.1),
 		power(map[string]float64{"matmul.limit": 1}, 0.4), power(map[string]float64{"matmul.limit": 1}, 0.5)}
