@@ -222,8 +222,8 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	}
 }
 
-// Stages that share a weight update together, whatever replicas other stages have. If their own numbers of replicas
-// differ, they are refused.
+// Stages that share a weight update together, whatever replicas other stages have. If the numbers of replicas of these
+// stages differ, they are refused.
 func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
 	e := testEngine(t)
 	c := newChain(4, false,

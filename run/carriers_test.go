@@ -65,7 +65,7 @@ func inTransit(c *Config, messages int, bytes int64) int64 {
 	return int64(messages) * bytes
 }
 
-// cut is a carrier that loses messages. Once lost selects a transfer on an edge, this one and all later messages on
+// cut is a carrier that loses messages. Once `lost` selects a transfer on an edge, this one and all later messages on
 // that edge are not sent.
 type cut struct {
 	wire.Carrier

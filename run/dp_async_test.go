@@ -49,7 +49,8 @@ func TestAsynchronousDataParallelismEqualsItsEquation(t *testing.T) {
 	}
 }
 
-// A run that is told to stop makes the updates of the minibatches that it has begun, and has the bits of a shorter run.
+// A run that is told to stop still makes the updates of the minibatches that it has begun. It has the bits of a shorter
+// run.
 func TestAStoppedAsynchronousRunIsAShorterOne(t *testing.T) {
 	e := testEngine(t)
 	for seed := range cases(8, 20) {

@@ -187,7 +187,7 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 		t.Errorf("host 1 has %v", got)
 	}
 
-	// Begin from the start.
+	// Begin a new run in the folders, without resuming.
 	w = worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}
 	w.train(t.Context(), t, small(t, 2, 2)).whole(t)
 	if got := lying(t, d[1]); len(got) != 2 || !strings.HasPrefix(got[0], "step-00000002/") {

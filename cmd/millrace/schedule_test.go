@@ -49,7 +49,8 @@ func ran(t *testing.T, args ...string) (out, errs string, code int) {
 //	1F1B-SNO         (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR
 //	1F1B-SO          (M+N-1)(F+B) + (N-1) 2 SR
 //
-// Stage i, counted from 1, holds N-i+1 micro-batches, or twice as many under FBP-AS, but no more than M.
+// Stage i, counted from 1, holds N-i+1 micro-batches under 1F1B-AS and 1F1B-SNO, and twice as many under FBP-AS, but no
+// more than M. What 1F1B-SO holds is not checked here.
 func TestScheduleDrawsBaPipesTables(t *testing.T) {
 	for _, c := range []struct {
 		family       string

@@ -75,7 +75,7 @@ func TestWaysToRank0(t *testing.T) {
 	for _, k := range []struct {
 		name   string
 		has    string // addresses of rank 0
-		ways   string // reachable addresses of rank 0, each with the own address on the route to it
+		ways   string // reachable addresses of rank 0, each with this process's address on the route to it
 		nodes  int
 		leader string // address that rank 0 listens on
 		other  string // address that another process listens on
