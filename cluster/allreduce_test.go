@@ -24,20 +24,21 @@ func TestAllReduceByHand(t *testing.T) {
 		},
 	}
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	// Inside: 2x3 messages of 80/4 bytes. Between: four rails, each with 2x1 messages of 20/2 bytes.
+	// Inside a server: 2*3 messages of 80/4 bytes. Between servers: each of four rails carries 2*1 messages of 20/2
+	// bytes.
 	close(t, "hierarchical", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+10.0/10))
-	// 14 steps of 10 bytes, each as slow as an edge between servers. Four rings share the bytes, so an edge carries a
-	// quarter.
+	// A ring of eight devices takes 14 steps of 80/8 bytes. Each step takes as long as its message between servers.
+	// Four rings share the bytes, so that message has a quarter of them.
 	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
 	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
-	c.Levels[1].Uplinks = true // one link out of each server: 2x1 messages of 80/2, or edges of 10 bytes
+	c.Levels[1].Uplinks = true // one link out of each server: 2*1 messages of 80/2 bytes, or steps of 10 bytes
 	close(t, "hierarchical over uplinks", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+40.0/10))
 	close(t, "ring over uplinks", c.RingAllReduceS(all, 80), 14*(2+10.0/10))
 	c.Levels[1].Uplinks = false
 	c.Levels[1].CollectiveBandwidthBytesPerSecond = 20 // the total over all rails
 	close(t, "ring at a measured bandwidth", c.RingAllReduceS(all, 80), 14*(2+10.0/20))
 	c.Levels[1].CollectiveBandwidthBytesPerSecond = 0
-	// Uneven: 3 in one server, 1 in the other.
+	// Uneven: three devices in one server, and one in the other.
 	close(t, "uneven ring", c.RingAllReduceS([]int{4, 0, 2, 1}, 80), 6*(2+20.0/10))
 	close(t, "uneven hierarchy", c.HierarchicalAllReduceS([]int{4, 0, 2, 1}, 80), 4*(1+80.0/3/100)+2*(2+40.0/10))
 	// With one level, both algorithms are one ring.
@@ -70,7 +71,7 @@ func TestEveryRailIsUsed(t *testing.T) {
 	one.Levels = append([]Level(nil), c.Levels...)
 	one.Levels[1].Uplinks, one.Levels[1].BandwidthBytesPerSecond = true, 400e9
 	close(t, "one uplink of 400 GB/s", one.AllReduceS(all, GB), c.AllReduceS(all, GB))
-	// Three GPUs of one server and one of the other: the other server's only rail carries everything.
+	// Three GPUs of one server and one GPU of the other: the rail of that one GPU carries all bytes.
 	close(t, "uneven", c.HierarchicalAllReduceS([]int{0, 1, 2, 9}, GB), 4*(5e-6+GB/3./450e9)+2*(10e-6+GB/2/50e9))
 }
 

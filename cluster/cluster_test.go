@@ -117,8 +117,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseBytes: a size that can be parsed is a number of bytes, and its printed form parses to nearly the same
-// number.
+// FuzzParseBytes: a size that can be parsed is not negative, and its printed form parses to nearly the same number.
 func FuzzParseBytes(f *testing.F) {
 	for _, text := range []string{"16GiB", "1.5 MB", "0B", "512", "-1GiB", "4096 TiB", "1e3KB", "..B"} {
 		f.Add(text)
@@ -149,7 +148,8 @@ func TestRatesOfBits(t *testing.T) {
 	}
 }
 
-// A time is the number nearest to what is written, so that --json prints it likewise.
+// TestTimesAreReadExactly: a time is read as the float64 nearest to the written number, so that --json prints that
+// number.
 func TestTimesAreReadExactly(t *testing.T) {
 	for text, want := range map[string]float64{"5us": 5e-6, "50us": 50e-6, "3us": 3e-6, "701ns": 701e-9, "2.5ms": 2.5e-3} {
 		if got, err := quantity(text, "latency", timeUnits); err != nil || got != want {

@@ -22,10 +22,10 @@ levels:
 	return c
 }
 
-// TestLoadsByHand checks what transfers take of the network's ports, by hand. A message of 20 bytes at 10 B/s takes all
-// of its two ports for 2 s; if it takes 4 s for another reason, half of them. An all-reduce of 40 bytes between two
-// servers moves 40 bytes each way out of a server: over one uplink in 4 s all of it, over two ports half of each, and
-// over the one link of a shared level all of it.
+// TestLoadsByHand checks, with numbers worked out by hand, which share of a port a transfer takes. A message of 20
+// bytes needs 2 s at 10 B/s. If it occupies its two ports for 2 s, it takes all of them; if for 4 s, half of them. In
+// an all-reduce of 40 bytes in 4 s, each of two servers sends 40 bytes and receives 40. It takes all of a server's
+// uplink, half of each of a server's two ports, or all of the only link of a shared level.
 func TestLoadsByHand(t *testing.T) {
 	port := func(number int, back bool) Port { return Port{Level: 1, Number: number, Back: back} }
 	for _, of := range []struct {
@@ -56,12 +56,12 @@ func TestLoadsByHand(t *testing.T) {
 		}
 		same(t, of.between+", inside a server", c.SumLoads([]int{0, 1}, 40, AllReduce, 4), nil)
 	}
-	// A gather moves half as much. One device of each server uses only its own port.
+	// A gather moves half as many bytes as an all-reduce. One device of each server uses only its own port.
 	c := pairOfServers(t, "contention: true")
 	same(t, "a gather of two", c.SumLoads([]int{1, 3}, 40, Gather, 4), []Load{{port(1, false), 0.5}, {port(1, true), 0.5},
 		{port(3, false), 0.5}, {port(3, true), 0.5}})
-	// Collectives now reach a higher rate than a message does. So a message takes only a part of a port.
-	c.Levels[1].CollectiveBandwidthBytesPerSecond = 80 // of both devices' ports
+	// With this bandwidth, collectives reach a higher rate than a message. So a message takes only a part of a port.
+	c.Levels[1].CollectiveBandwidthBytesPerSecond = 80 // of a server, which has two ports
 	same(t, "a message on a quarter of a port", c.MessageLoads(1, 2, 20, 2), []Load{{port(1, false), 0.25},
 		{port(2, true), 0.25}})
 }
@@ -73,7 +73,8 @@ func same(t *testing.T, what string, got, want []Load) {
 	}
 }
 
-// TestLoadsOfInnerUplinks: inner uplinks that a message passes are ports too, if their level has contention.
+// TestLoadsOfInnerUplinks: the uplinks of an inner level that a message crosses are ports too, if that level has
+// contention.
 func TestLoadsOfInnerUplinks(t *testing.T) {
 	c := pairOfServers(t, "contention: true, uplinks: true")
 	c.Levels = append(c.Levels, Level{Name: "hall", Size: 2, BandwidthBytesPerSecond: 10, FullDuplex: true})
@@ -106,10 +107,11 @@ func TestContentionInFiles(t *testing.T) {
 	}
 }
 
-// TestCollectivesOfSharedAndHalfDuplexLinks times collectives over one link for all and over half duplex links, by
-// hand. An all-reduce of 80 bytes among n members has each send 2 (n-1)/n of them. Over one link of 10 B/s, four
-// members send 4 x 120 bytes. A half duplex uplink carries the 80 bytes that one of two servers sends and the 80 that
-// it receives; so does the only link of a pair. In a ring of four each pair's link is used in one direction.
+// TestCollectivesOfSharedAndHalfDuplexLinks compares collectives over a shared link and over half-duplex links with
+// times worked out by hand. In an all-reduce of 80 bytes among n members, each member sends 80*2*(n-1)/n bytes. Four
+// members send 4*120 bytes over their shared link of 10 B/s. A half-duplex uplink carries the 80 bytes that one of two
+// servers sends and the 80 bytes that it receives. The only link of a half-duplex pair carries 160 bytes too. In a ring
+// of four, each link between two neighbours is used in one direction.
 func TestCollectivesOfSharedAndHalfDuplexLinks(t *testing.T) {
 	level := func(size int, change func(l *Level)) Level {
 		l := Level{Name: "net", Size: size, BandwidthBytesPerSecond: 10, FullDuplex: true}

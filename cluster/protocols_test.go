@@ -26,7 +26,7 @@ levels:
 	return c
 }
 
-// TestSmallMessagesReachLess: a message of a megabyte, which is the half size, reaches half of the bandwidth. One of
+// TestSmallMessagesReachLess: a message of the half size, one megabyte, reaches half of the bandwidth. A message of
 // nine megabytes reaches 0.9 of it. A message of no bytes takes only the latency.
 func TestSmallMessagesReachLess(t *testing.T) {
 	c := sized(t)
@@ -41,10 +41,10 @@ func TestSmallMessagesReachLess(t *testing.T) {
 	}
 }
 
-// TestTheFastestProtocolIsTaken: collectives use the fastest protocol for their number of bytes. In a ring by hand, two
-// devices of a box sum b bytes in two messages of b/2. Protocol quick takes 2 (1 us + b/2 / 2.5 GB/s). Protocol bulk
-// takes 6 us + 2 (3 us + b/2 / 10 GB/s). A gather takes one such message. Over both boxes, 3/4 of the bytes cross the
-// links of 4 GB/s, each way.
+// TestTheFastestProtocolIsTaken: collectives use the fastest protocol for their number of bytes. By hand, two devices
+// of a box sum b bytes in a ring, with two messages of b/2 bytes. Protocol quick takes 2*(1 us + b/2 / 2.5 GB/s).
+// Protocol bulk takes 6 us + 2*(3 us + b/2 / 10 GB/s). A gather takes only one message of b/2 bytes. In collectives of
+// both boxes, 3/4 of the bytes cross the links of 4 GB/s in each direction.
 func TestTheFastestProtocolIsTaken(t *testing.T) {
 	c := sized(t)
 	near := func(what string, got, want float64) {
@@ -59,10 +59,10 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	near("a small ring", c.CollectiveS(two, 1000, AllReduce), 2*(1e-6+500/2.5e9))
 	near("a small gather", c.CollectiveS(two, 1000, Gather), 1e-6+500/2.5e9)
 	near("a large gather", c.CollectiveS(two, 1e6, Gather), 6e-6+3e-6+5e5/1e10)
-	// With protocol bulk, a ring of four devices crosses two edges inside boxes and two between, each way. A tree
-	// crosses one of each, with the latencies of trees.
+	// With protocol bulk, a ring of four devices has two edges inside boxes and two between boxes; a sum goes round it
+	// twice. A tree has one edge of each kind, with the latencies of trees.
 	all := []int{0, 1, 2, 3}
-	// Here trees are faster than rings.
+	// With protocol quick, trees are faster than rings.
 	near("quick rings over boxes", c.CollectiveS(all, 1000, AllReduce), 2*(0.75*1000/2e9+4e-6+1e-6))
 	ring, tree := 8e-6+2*(0.75e8/4e9+2*3e-6+2*7e-6), 8e-6+2*(0.75e8/4e9+2e-6+20e-6)
 	near("bulk over boxes", c.CollectiveS(all, 1e8, AllReduce), min(ring, tree))

@@ -63,9 +63,10 @@ func TestOversubscribedRacksShareLinks(t *testing.T) {
 }
 
 // TestCollectivesOfOversubscribedRacks: an all-reduce uses rings or trees. Rings leave a server over its eight ports,
-// and a rack over all its ports. The times are by hand for 8 GB and 16 devices in each rack. Each way, 31/32 of the
-// bytes cross the narrowest links, which have 8 GB/s together, or 2 GB/s if a rack has only two ports. A ring has 28
-// edges inside servers and 4 of the hall. Trees over four servers cross 2 of the hall's edges and 7 of a server's.
+// and a rack over all its ports. The times are worked out by hand for 8 GB and 16 devices in each rack. In each
+// direction, 31/32 of the bytes cross the narrowest links. Together these links have 8 GB/s, or 2 GB/s if a rack has
+// only two ports. A ring has 28 edges inside servers and 4 edges of the hall. A tree over four servers has 2 edges of
+// the hall and 7 edges inside a server on its longest path.
 func TestCollectivesOfOversubscribedRacks(t *testing.T) {
 	all := make([]int, 32)
 	for i := range all {
@@ -117,9 +118,9 @@ func TestGroupsAndFilesKeepRails(t *testing.T) {
 	}
 }
 
-// TestCloudsHaveRails: a p4d server has four interfaces of 12.5 GB/s. The 16 GPUs of two servers sum 1 GB by moving 2 x
-// 15/16 of it over 50 GB/s. The latencies of two trees or rings are added. GPUs 0 and 1 share an interface; GPUs 0 and
-// 2 do not.
+// TestCloudsHaveRails: a p4d server has four interfaces of 12.5 GB/s. GPUs 0 and 1 share an interface; GPUs 0 and 2 do
+// not. To sum 1 GB, the 16 GPUs of two servers move 2*15/16 GB over 50 GB/s, with two passes over a tree or a ring,
+// each with its latencies. Among all presets, only those of clouds have prices.
 func TestCloudsHaveRails(t *testing.T) {
 	c, err := Preset("aws-p4d-24xlarge")
 	if err != nil {

@@ -76,7 +76,7 @@ func TestMeasuredFiguresAreShort(t *testing.T) {
 	}
 }
 
-// TestHosts: a level of one group is left out unless it is the only one. The workers of a process share its cores, and
+// TestHosts: a level of size 1 is left out unless it is the only level. The workers of a process share its cores, and
 // the processes of a host share its network link.
 func TestHosts(t *testing.T) {
 	h := func(hosts, processes, workers int) *Hosts {

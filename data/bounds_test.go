@@ -20,7 +20,8 @@ func writeFile(t *testing.T, name string, text []byte) string {
 	return path
 }
 
-// zipped returns a gzip file of text repeated to about a megabyte, and that file repeated several times.
+// zipped returns several copies of a gzip file, one after the other. The file unpacks to about a megabyte of repeated
+// text.
 func zipped(t *testing.T, text string, times int) []byte {
 	t.Helper()
 	var packed bytes.Buffer
@@ -74,9 +75,9 @@ func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	}
 }
 
-// TestEveryClassIsTrained: if classes repeat every five or ten rows, every fifth row would have only classes that
-// training lacks. Then every fifth row of each class tests. If training has all classes anyway, simply every fifth row
-// tests.
+// TestEveryClassIsTrained: if classes repeat every five or ten rows and every fifth row were a test row, training would
+// lack some classes. Then every fifth row of each class becomes a test row. If training has all classes anyway, simply
+// every fifth row is a test row.
 func TestEveryClassIsTrained(t *testing.T) {
 	for _, period := range []int{3, 5, 10} {
 		text := ""

@@ -29,7 +29,7 @@ func TestClassesOfACSVMayBeWords(t *testing.T) {
 	if want := []string{"age", "income", "bought"}; !slices.Equal(set.Heading, want) {
 		t.Errorf("the heading is %q, want %q", set.Heading, want)
 	}
-	// Every fifth row tests. These six rows have each of the three classes twice.
+	// Every fifth row is a test row. These six rows have each of the three classes twice.
 	first, err := set.Test.Batch(0, 6, 0, 6)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHead: Head returns the first samples of a split. Each comes once in an epoch, in a new order every epoch.
+// TestHead: Head returns the first samples of a split. Every epoch has each of these samples once, in a new order.
 func TestHead(t *testing.T) {
 	set, err := Open("digits", Options{Seed: 3})
 	if err != nil {

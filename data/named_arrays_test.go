@@ -120,7 +120,7 @@ func TestSyntheticArrays(t *testing.T) {
 }
 
 // TestATextOfTokens: with a tokenizer, the rows of a text are windows of tokens. The text "a b a b ..." becomes the
-// token of "a", and then those of " b" and " a" in turn.
+// token of "a", followed by the tokens of " b" and " a" alternately.
 func TestATextOfTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.txt")
 	if err := os.WriteFile(path, []byte(strings.TrimSuffix(strings.Repeat("a b ", 60), " ")), 0o644); err != nil {

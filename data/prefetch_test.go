@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// brittle panics on every batch after the first step, once let is closed.
+// brittle returns the batch of the first step. For every later batch it waits until let is closed, and then panics.
 type brittle struct {
 	Split
 	let chan struct{}

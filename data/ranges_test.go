@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/data/arrays"
 )
 
-// TestNumbersOutOfRange: a number that a model does not accept is refused. That happens at once if the array is read
-// beforehand, and otherwise in the number's batch. The error has the array, the row, the place in the row, the value,
-// and what would be right.
+// TestNumbersOutOfRange: a number that a model does not accept is refused. Open refuses the number if it checks the
+// whole array; otherwise the batch with the number is refused. The error has the array, the row, the place in the row,
+// the value, and what would be right.
 func TestNumbersOutOfRange(t *testing.T) {
 	skip := int64(-100)
 	ids := make([]int64, 40*6)
@@ -40,7 +40,7 @@ func TestNumbersOutOfRange(t *testing.T) {
 			t.Errorf("%d at %v in %v: %v, want %q", c.value, c.r.At, c.r, err, c.says)
 		}
 	}
-	// An array that is too long to be read beforehand is refused only in the batch that has the number.
+	// An array that is too long to be checked by Open is refused only in the batch that has the number.
 	ids[7*6+5] = 6
 	set, err := Open(tensorFile(t, tensor{"ids", "I64", []int64{40, 2, 3}, ids}), Options{Fields: fields(), TrainPart: 1})
 	if err != nil {
@@ -90,8 +90,8 @@ func TestTextsAndTablesOutOfRange(t *testing.T) {
 	}
 }
 
-// TestMadeUpNumbersAreInRange: synthetic numbers are within the ranges of every table that they index. Without a range,
-// or if the model also calculates with a number, it is the smallest allowed one or that plus 1.
+// TestMadeUpNumbersAreInRange: a synthetic number is within the ranges of all tables that it indexes. If it indexes no
+// table, or if the model also calculates with it, it is the smallest allowed number or that plus 1.
 func TestMadeUpNumbersAreInRange(t *testing.T) {
 	for _, c := range []struct {
 		name        string

@@ -28,7 +28,7 @@ func TestRateAndAlphaOfPipelines(t *testing.T) {
 		}
 	}
 	// Four pipelines split a batch. Plain SGD keeps its rate. Optimizers whose steps have the same length for any batch
-	// multiply the rate by the root of 4.
+	// multiply the rate by the square root of 4.
 	for _, c := range []struct {
 		kind string
 		clip float64

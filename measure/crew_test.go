@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// TestWhatAVisitTimes: if passes are short, every visit times many passes in halves and with recomputation. If they are
-// long, a visit has one pass in halves, and only one visit recomputes.
+// TestWhatAVisitTimes: if passes are short, a visit times many passes in halves, and passes with recomputation. If
+// passes are long, a visit times one pass in halves, and only one visit times recomputation.
 func TestWhatAVisitTimes(t *testing.T) {
 	m, err := model.Build("mlp", map[string]any{"inputs": 6, "hidden": []int{8}, "classes": 4})
 	if err != nil {

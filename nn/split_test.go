@@ -125,8 +125,8 @@ func (c layerCase) describe(t *testing.T) model.Layer {
 }
 
 // gradients runs two micro-batches through the layer. It returns the gradients of both inputs and those accumulated in
-// the parameters. own selects libtorch's operators. back runs one backward, and last does the work that remains after
-// both backwards.
+// the parameters. If own is true, the layer uses libtorch's operators. back runs one backward. last does the work that
+// remains after both backwards.
 func (c layerCase) gradients(t *testing.T, d engine.Device, own bool, back func(outputs, grads []engine.Tensor) error,
 	last func()) (names []string, all [][]float64) {
 	t.Helper()

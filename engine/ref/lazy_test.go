@@ -164,7 +164,8 @@ func TestLazyShowsUseAfterFree(t *testing.T) {
 	}
 }
 
-// A device that has awaited another device's event reads its result. Without the wait it reads no valid numbers.
+// A device that has awaited another device's event reads that device's result. Without the wait it reads no valid
+// numbers.
 func TestLazyDevicesAwaitEachOther(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		a, b := late(t, 0, 20*time.Millisecond), late(t, 1, time.Microsecond)
@@ -188,8 +189,8 @@ func TestLazyDevicesAwaitEachOther(t *testing.T) {
 	}
 }
 
-// FromHost copies the host's bytes back to the tensor when the device gets to that work. So the tensor is not changed
-// before FromHost, and only the tensor's own host memory is accepted.
+// FromHost issues work that copies the host's bytes back to the tensor. Until FromHost is called, writes to these bytes
+// do not change the tensor. FromHost accepts only the tensor's own host memory.
 func TestLazyFromHost(t *testing.T) {
 	d := late(t, 0, time.Millisecond)
 	m := d.Begin()
@@ -219,7 +220,7 @@ func TestLazyFromHost(t *testing.T) {
 	}
 }
 
-// An operator that fails late fails all work issued after it, and the error names the operator.
+// An operator that fails late makes all work issued after it fail, and the error names the operator.
 func TestLazyFailsLate(t *testing.T) {
 	d := late(t, 0, time.Microsecond)
 	defer d.Close()

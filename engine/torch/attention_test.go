@@ -37,8 +37,8 @@ func attentionMask(d engine.Device, rows, heads, t int64) engine.Tensor {
 	return f32(d, []int64{rows, heads, t, t}, xs...)
 }
 
-// The operator agrees with libtorch's own operators, forward and backward. The lengths are below, equal to and above
-// multiples of its block of 32 positions. Scores go up to 1,000, and there is dropout.
+// Millrace's causal attention agrees with libtorch's own operators, forward and backward. The lengths are below, equal
+// to and above multiples of its block of 32 positions. There are scores up to 1,000, and dropout.
 func TestCausalAttentionIsLibtorchs(t *testing.T) {
 	d := device(t, 0)
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestCausalAttentionIsLibtorchs(t *testing.T) {
 	}
 }
 
-// A row of a micro-batch has the same bits alone and among the other rows, forward and backward.
+// A row of a micro-batch gets the same bits alone as among the other rows, forward and backward.
 func TestCausalAttentionOfASliceHasTheSameBits(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -123,7 +123,8 @@ func TestCausalAttentionRefuses(t *testing.T) {
 	}
 }
 
-// In float64 the operator is composed of libtorch's operators. It agrees there with the float32 result.
+// In float64, millrace's causal attention is composed of libtorch's operators. Its float64 result agrees with the
+// float32 result.
 func TestCausalAttentionInDoublePrecision(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()
@@ -136,8 +137,8 @@ func TestCausalAttentionInDoublePrecision(t *testing.T) {
 	}
 }
 
-// BenchmarkAttention compares the operator with libtorch's own ones, forward and backward,
-// for one layer's heads of gpt and a micro-batch of two rows.
+// BenchmarkAttention compares millrace's causal attention with libtorch's own operators, forward and backward, for one
+// layer of gpt and a micro-batch of two rows.
 func BenchmarkAttention(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -126,7 +126,7 @@ func conv(batch, in, out, side int64) kernel {
 		float64(2 * batch * in * out * 9 * side * side)}
 }
 
-// kernels are most products of a GPT of width 256 with 4 x 128 tokens, and two convolutions of a small VGG.
+// kernels lists most matrix products of a GPT of width 256 with 4 x 128 tokens, and two convolutions of a small VGG.
 var kernels = []kernel{
 	linear(512, 1024, 256), linear(512, 256, 1024), linear(512, 768, 256),
 	bmm(32, 128, 128, 32), bmm(32, 128, 32, 128),

@@ -255,7 +255,8 @@ func TestBuildAgainstARelativeFolder(t *testing.T) {
 	}
 }
 
-// Folders that the compiler searches anyway are not passed to it, since they would come before its own.
+// Folders that the compiler searches anyway are not passed to it, because it would then search them before its own
+// folders.
 func TestBuildNamesNoFolderOfTheSystem(t *testing.T) {
 	root := t.TempDir()
 	if _, err := os.Stat("/usr/include/torch/csrc/api/include/torch/version.h"); err != nil {
@@ -276,7 +277,8 @@ func TestBuildNamesNoFolderOfTheSystem(t *testing.T) {
 	}
 }
 
-// Beside a libtorch with CUDA, the library loaded first is that of the libtorch that the shim was linked against.
+// globalDeps finds libtorch_global_deps.so beside the libtorch that the shim was linked against, if that libtorch has
+// CUDA.
 func TestGlobalDeps(t *testing.T) {
 	dir := t.TempDir()
 	shim := filepath.Join(dir, "shim.so")

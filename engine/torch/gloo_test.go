@@ -128,8 +128,8 @@ func TestGlooSums(t *testing.T) {
 	}
 }
 
-// A sum that one member does not join waits until the group is ended. A sum whose member leaves the group ends by
-// itself.
+// A sum that one member does not join waits until the group is ended. A sum ends by itself if a member leaves the
+// group.
 func TestGlooEnds(t *testing.T) {
 	why := errors.New("its host burns")
 	for name, leave := range map[string]func(members []*torch.Gloo){
@@ -165,14 +165,16 @@ func TestGlooEnds(t *testing.T) {
 	}
 }
 
-// A meeting that a member does not finish ends with its context, unless nothing more is needed from that member.
+// One of two members never finishes the meeting. When the context ends, that member returns the cause. The other member
+// returns the cause too, unless it has already received all that it needs.
 func TestGlooMeetingEnds(t *testing.T) {
 	e := load(t)
 	if err := e.CanGloo(); err != nil {
 		t.Skip(err)
 	}
 	waited := 0
-	// The kernel's ports decide who connects to whom, so in two meetings there may be no member that waits.
+	// The ports that the kernel chooses decide which member connects to the other. So it may happen that in the first
+	// two meetings the other member need not wait.
 	for meeting := 0; meeting < 2 || waited == 0 && meeting < 60; meeting++ {
 		absent := meeting % 2
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -135,7 +135,7 @@ func TestLSTMRefusals(t *testing.T) {
 	}
 }
 
-// Forward and backward of a layer of the language model: 16 rows of 128 positions, 256 units.
+// BenchmarkLSTM measures forward and backward of a layer of the language model: 16 rows of 128 positions, 256 units.
 func BenchmarkLSTM(b *testing.B) {
 	for _, theirs := range []bool{false, true} {
 		b.Run(map[bool]string{false: "ours", true: "libtorch's"}[theirs], func(b *testing.B) {

@@ -35,7 +35,7 @@ func TestLayerNormFarFromZero(t *testing.T) {
 	}
 }
 
-// A row has the same bits alone and among other rows.
+// A row gets the same bits alone as among other rows.
 func TestLayerNormOfASliceHasTheSameBits(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

@@ -9,14 +9,15 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Sizes around the limits of a tile's rows and columns, of a panel's terms and of a pass's rows.
+// productSizes has m, n and k of x (m by k) and w (n by k). They are below, at and above the limits of a tile's rows
+// and columns, of a panel's terms and of a pass's rows.
 var productSizes = [][3]int64{
 	{1, 1, 1}, {11, 31, 15}, {12, 32, 16}, {13, 33, 17}, {5, 70, 256}, {25, 64, 257}, {385, 40, 20}, {30, 20, 1024},
 	{7, 512, 600},
 }
 
-// A linear layer's output and both gradients agree with sums in float64. The three are products with different factors
-// transposed. Some sizes fill tiles, panels and passes exactly; others do not.
+// A linear layer's output and both its gradients agree with sums in float64. In each of these three products, other
+// factors are transposed. Some sizes fill tiles, panels and passes exactly; others do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)
 	for _, size := range productSizes {

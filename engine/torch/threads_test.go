@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Sizes at which these operators of the shim use a second thread.
+// threadCases lists operators of the shim, with sizes at which they use a second thread.
 var threadCases = []struct {
 	name   string
 	shapes [][]int64 // shapes of the leaves

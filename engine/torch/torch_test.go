@@ -69,8 +69,8 @@ func needsProducts(t *testing.T) {
 	}
 }
 
-// Without kernels libtorch's own operators compute the same formulas. The tests of operators hold for them too, except
-// those that needsKernels skips.
+// Without millrace's kernels, libtorch's own operators compute the same formulas. The operators' tests pass with them
+// too, except those that needsKernels skips.
 func TestWithoutKernels(t *testing.T) {
 	load(t)
 	if os.Getenv("MILLRACE_KERNELS") == "none" {

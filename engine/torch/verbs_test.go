@@ -17,8 +17,8 @@ func word(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// A mask follows its formula. It is tested with several first rows, and with shapes that do not fill a word. With
-// kernels it is made in one pass, and otherwise it is composed of whole-number operators.
+// A mask has the bits of its formula. It is tested with several first rows, and with shapes that do not fill a word.
+// With kernels it is made in one pass, and otherwise it is composed of whole-number operators.
 func TestMaskIsItsFormula(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

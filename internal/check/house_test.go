@@ -202,8 +202,8 @@ func isCaught(e ast.Expr) bool {
 	return ok && of.Name == "crash" && called.Sel.Name == "Caught"
 }
 
-// TestSimReadsNoClock greps sim, schedule and plan for uses of the clock. With a clock they could not give the same
-// bytes twice.
+// TestSimReadsNoClock greps sim, schedule and plan for uses of the clock. If these rooms read a clock, they could not
+// give the same bytes twice.
 func TestSimReadsNoClock(t *testing.T) {
 	for _, room := range []string{"sim", "schedule", "plan"} {
 		out, err := exec.Command("grep", "-rn", "--include=*.go", "--exclude=*_test.go", "time\\.Now\\|time\\.Since",

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// These are limits for the words of a doc comment's first sentence (firstSentence). DESIGN 10 asks for aimedWords, and
-// the packages in concise keep to that, apart from their tests. Add a package there once it does too.
+// These are limits for the words of a doc comment's first sentence (firstSentence). No comment may have more than
+// mostWords. The packages in concise keep to aimedWords, apart from their tests; other packages join them when they do
+// too.
 const (
 	mostWords  = 24
 	aimedWords = 20
@@ -18,8 +19,8 @@ const (
 
 var concise = []string{"data", "engine", "schedule", "trace"}
 
-// TestFirstSentencesAreShort: a reader who looks up a name reads the first sentence, and should understand it at
-// once.
+// TestFirstSentencesAreShort: a reader who looks up a name reads the first sentence of its doc comment, and should
+// understand the sentence at once.
 func TestFirstSentencesAreShort(t *testing.T) {
 	set := token.NewFileSet()
 	for _, file := range sources(t, ".go") {

@@ -101,7 +101,7 @@ func tooLong(lengths map[string]int, most int) (names []string) {
 	return names
 }
 
-// lengths returns the lines of statements of each function of a file, by the names of receiver and function.
+// lengths returns the number of lines of statements of each function of a file, by the names of receiver and function.
 func lengths(set *token.FileSet, file *ast.File) map[string]int {
 	all := map[string]int{}
 	for _, d := range file.Decls {
@@ -118,8 +118,8 @@ func lengths(set *token.FileSet, file *ast.File) map[string]int {
 	return all
 }
 
-// statements returns the lines of a function without those of its literals. It adds the functions within them to
-// all.
+// statements returns the number of lines of a function without those of its literals. It adds the functions within
+// these literals to all.
 func statements(set *token.FileSet, f ast.Node, all map[string]int, name string) int {
 	lines := func(n ast.Node) int { return set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1 }
 	total := lines(f)

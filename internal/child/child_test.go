@@ -44,7 +44,7 @@ func alive(t *testing.T, pid int) bool {
 	return behind[0] != 'Z' && behind[0] != 'X'
 }
 
-// ends fails the test unless a process ends soon; after a kill the system takes a moment.
+// ends fails the test unless a process ends soon. After a kill the system needs a moment.
 func ends(t *testing.T, pid int) {
 	t.Helper()
 	for began := time.Now(); alive(t, pid); time.Sleep(time.Millisecond) {

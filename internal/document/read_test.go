@@ -80,7 +80,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestGunzipRefusesBombs: a few bytes of gzip can unpack to very many, which no text does; Gunzip refuses them.
+// TestGunzipRefusesBombs: a gzip text that unpacks to far more bytes than any real text is refused.
 func TestGunzipRefusesBombs(t *testing.T) {
 	member := func(text []byte) []byte {
 		var packed bytes.Buffer

@@ -54,7 +54,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestUnknown: a recording of a later version may have letters of an unknown kind.
+// TestUnknown: a later version may record letters of an unknown kind; they are shown as they are.
 func TestUnknown(t *testing.T) {
 	if _, ok := kind.Parse("XY"); ok {
 		t.Error("XY is a kind")

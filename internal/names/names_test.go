@@ -79,7 +79,7 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// TestColours: a coloured Screen passes colours, but no other escape sequence.
+// TestColours: a coloured Screen leaves colours as they are, but no other escape sequence.
 func TestColours(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x1b[31mred\x1b[0m": "\x1b[31mred\x1b[0m", "\x1b[38;5;1": `\u001b[38;5;1`, "\x1b[2Jgone": `\u001b[2Jgone`,

@@ -12,9 +12,9 @@ type did struct {
 	took float64
 }
 
-// worst simulates the work and returns the largest factor by which a given time left was wrong. The Work knows the
-// pieces from the start. It is asked in the middle and at the end of each piece. An answer counts if at least a tenth
-// of the work is left.
+// worst simulates the work and returns the largest factor by which a given time left was wrong. The Work knows all
+// pieces from the start. It is asked in the middle and at the end of each piece. The factor counts only while more than
+// a tenth of the work is left. The test fails if a time is given within the first tenth of the work, or never.
 func worst(t *testing.T, all []did) float64 {
 	t.Helper()
 	var w Work
@@ -79,8 +79,8 @@ func TestATimeLeftOfAProfileIsHonest(t *testing.T) {
 }
 
 // TestATimeLeftOfTrialsIsHonest: trials' costs are known relative to each other, in a unit that is three times too
-// small. The estimate learns the unit in the first fifth of the trials. A prediction precedes them, with a cost that is
-// far too high.
+// small. The estimate learns the unit in the first fifth of the trials. Before the trials comes a prediction, whose
+// cost is far too high.
 func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	all := []did{{Piece{What: "predicting", Kind: "predicting", Group: "predictions", Cost: 9}, 1}}
 	for i := range 20 {
@@ -93,7 +93,8 @@ func TestATimeLeftOfTrialsIsHonest(t *testing.T) {
 	}
 }
 
-// TestASurePiece: a piece of fixed duration needs no experience, and one that overruns is never quite done.
+// TestASurePiece: the time left of a piece of fixed duration is known without earlier pieces. A piece that takes longer
+// than that is never shown as done.
 func TestASurePiece(t *testing.T) {
 	var w Work
 	at := time.Unix(0, 0)
@@ -145,7 +146,7 @@ func TestATailThatIsKnownWithinARange(t *testing.T) {
 	}
 }
 
-// TestTheLastSecondsAreNotCounted: the last seconds pass before they are of use, so they are not given.
+// TestTheLastSecondsAreNotCounted: no time left is given for the last seconds, because they pass before it is of use.
 func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	var w Work
 	at := time.Unix(0, 0)
@@ -157,8 +158,8 @@ func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	}
 }
 
-// TestAPieceThatFillsATime: a piece that fills a given time ends with it, however long the other pieces take. If these
-// take longer, they determine the time left.
+// TestAPieceThatFillsATime: a piece that fills a given time ends with that time, however long the other pieces take. If
+// the other pieces take longer, they determine the time left.
 func TestAPieceThatFillsATime(t *testing.T) {
 	at := time.Unix(0, 0)
 	on := func(s float64) time.Time { return at.Add(time.Duration(s * 1e9)) }
@@ -199,8 +200,8 @@ func TestAPaceThatChangesLeavesMuchOpen(t *testing.T) {
 	}
 }
 
-// TestWhatSaysHowFarItIsIsWaitedFor: a piece of a new kind that reports its own progress is not estimated from earlier
-// pieces.
+// TestWhatSaysHowFarItIsIsWaitedFor: if a piece of a new kind reports its own progress, its progress is not estimated
+// from earlier pieces.
 func TestWhatSaysHowFarItIsIsWaitedFor(t *testing.T) {
 	var w Work
 	at := func(s float64) time.Time { return time.Unix(0, 0).Add(time.Duration(s * float64(time.Second))) }

@@ -33,7 +33,7 @@ var bounds = map[string]float64{
 	"train-gpt-saves":       1.5, // twenty seconds, with a save every ten steps
 	"bench-mlp":             1.5, // four plans in four rounds
 	"profile-gpt-thorough":  1.5,
-	// The other programs end in the middle: the rest is twice as fast as before.
+	// In the middle of this recording the other programs end, and the rest of the work is twice as fast.
 	"profile-gpt-halved": 1.5,
 }
 

@@ -65,8 +65,8 @@ func TestIntervalRefuses(t *testing.T) {
 	}
 }
 
-// TestRanksAreTheNarrowest compares with a simple count for every k. n values can lie below or above the median in 2^n
-// ways. The test counts those in which the median lies within the ranks.
+// TestRanksAreTheNarrowest compares MedianInterval's ranks with a simple count for every rank k. n values can lie below
+// or above the median in 2^n ways. The test counts those ways in which the median lies between ranks k and n + 1 - k.
 func TestRanksAreTheNarrowest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 14).Draw(t, "n")

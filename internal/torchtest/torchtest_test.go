@@ -39,7 +39,8 @@ func TestPyTorchTrainsTheNetworks(t *testing.T) {
 			if len(c) != 50 {
 				t.Fatalf("%s: %s has %d steps", a.Name, curve, len(c))
 			}
-			// Compare means: single steps, of two rows each, vary much, even with the last bits of a BLAS.
+			// Means are compared, because single steps vary much: each has only two rows, and depends on the last bits
+			// of a BLAS.
 			head, tail := stats.Mean(c[:10]), stats.Mean(c[40:])
 			if math.IsNaN(tail) || tail > 0.95*head {
 				t.Errorf("%s: %s of %d steps goes from %g to %g", a.Name, curve, len(c), head, tail)

@@ -137,8 +137,8 @@ func TestAWrongNumberIsRefused(t *testing.T) {
 	}
 }
 
-// A new measurement replaces a number that was carried over, and its number has no mark. If two files have the same
-// rival, the later file counts.
+// A new measurement replaces a number that was carried over, and the page shows the new number without a mark. If two
+// files have the same rival, the file with the later date counts.
 func TestANewResultTakesThePlace(t *testing.T) {
 	dir := copied(t, map[string]func(map[string]any){"peers-ddp.json": func(v map[string]any) {
 		delete(v, "carried_over")

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Pipelines with whole batches, pipelines that split a batch and a single pipeline are all planned. The setting
-// compared with a rival needs no more memory than the rival. For each way with several pipelines, the fastest setting
-// without a memory limit is added. An iteration counts as Batches() batches.
+// Times.Contend plans pipelines with whole batches and pipelines that split a batch. The setting compared with a rival
+// needs no more memory than the rival. Contend also adds, for each way with several pipelines, the fastest setting
+// without a memory limit. An iteration of a setting trains on Batches() batches.
 func TestAveragingsContend(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

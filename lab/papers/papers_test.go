@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-// The list has exactly the tables and figures of each paper, as counted in its text, each once.
+// The list has every table and figure of each paper once, as counted in the paper's text. Other entries are sections.
 func TestAllTablesAndFiguresAreListed(t *testing.T) {
 	figures, err := Figures()
 	if err != nil {
@@ -59,7 +59,7 @@ func TestAllTablesAndFiguresAreListed(t *testing.T) {
 	}
 }
 
-// Refused are an experiment that no figure names, a figure with an unknown experiment, and a figure without content.
+// An experiment that no figure names, a figure with an unknown experiment, and a figure without content are refused.
 func TestWhatIsNotListedIsRefused(t *testing.T) {
 	figures := []Figure{{Paper: "P", Name: "Figure 1", Experiments: []string{"p-fig1"}},
 		{Paper: "P", Name: "Figure 2", Draws: "millrace schedule 1f1b"}}

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// shell returns a further process of a rival.
+// shell returns a Command that runs a shell script.
 func shell(script string, args ...string) Command {
 	return Command{Path: "/bin/sh", Args: append([]string{"-c", script}, args...)}
 }
 
-// together starts a fake rival with further processes. It deletes a file when it ends.
+// together starts a fake rival with further processes. When the rival's first process ends, it deletes a file.
 func together(t *testing.T, file string, beside ...Command) (*Rival, error) {
 	t.Helper()
 	self, err := os.Executable()

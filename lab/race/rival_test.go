@@ -37,7 +37,7 @@ func act(manner string) {
 		fmt.Print(strings.Repeat("x", longestLine+1))
 		select {}
 	}
-	if manner == "ranks" { // the first line that is read describes it
+	if manner == "ranks" { // this line is read as the description, in place of the one below
 		rank := exec.Command("sleep", "1000")
 		if err := rank.Start(); err != nil {
 			panic(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// opened is a fake session. Its name ends in its rates, in samples per second, for the first and the second opening.
+// opened is a fake session. It records the name of each session that is closed.
 type opened struct {
 	fake
 	closed *[]string

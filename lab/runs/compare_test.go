@@ -34,7 +34,7 @@ func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 		{"x", failed, failed, failsBoth, false},
 		{"within", close, one(1), differs, true},
 		{"within", far, one(1), differs, false},
-		{"within", one(1), one(1), same, true}, // with a remark
+		{"within", one(1), one(1), same, true}, // the remark says that a difference was expected
 		{"within", failed, one(1), failsHere, false},
 		{"any", far, one(1), differs, true},
 		{"any", one(1), failed, failsThere, false},

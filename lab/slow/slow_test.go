@@ -194,8 +194,9 @@ func TestCellsThatLackSomethingAreRefused(t *testing.T) {
 	}
 }
 
-// The published shares, by hand. Cluster A moves 2 x 3/4 of 553 MB over each server's 10 Gbit/s, and as much between
-// the four GPUs of a server over PCIe. A minibatch of 64 computes for 336 ms.
+// The published shares are worked out by hand for 553 MB of weights and a minibatch of 64, which computes for 336 ms.
+// Cluster A moves 2*(3/4) of the weights over each server's 10 Gbit/s, and as much between a server's four GPUs over
+// PCIe. Cluster B moves 2*(1/2) of them over each of two servers' 25 Gbit/s, and 2*(7/8) between a server's eight GPUs.
 func TestPublishedShares(t *testing.T) {
 	published, err := PipeDream()
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// Section 7.1.1 on BERT: PipeDream runs out of memory, but with shorter inputs it fits. Within each baseline's memory,
-// AvgPipe is faster than that baseline. With PipeDream-2BW's memory it has 2 pipelines of 32 micro-batches.
+// As in section 7.1.1, PipeDream runs out of memory on BERT, but fits with inputs of 384 positions. Within each
+// baseline's memory, AvgPipe is faster than that baseline. With PipeDream-2BW's memory, AvgPipe has 2 pipelines of 32
+// micro-batches.
 func TestBERTAtEqualMemory(t *testing.T) {
 	c := comparedIn(t.Context(), t, "bert", world{})
 	for _, r := range c.rows {
@@ -52,9 +53,10 @@ func TestBERTAtEqualMemory(t *testing.T) {
 	}
 }
 
-// For GNMT, several pipelines win in the paper, but one wins here at the baselines' memory. GNMT's weights outweigh its
-// activations, so several models do not fit. Without that limit, several pipelines win both comparisons whose degrees
-// the text prints. Then every speedup is above 1, as in the paper.
+// For GNMT, AvgPipe is fastest with several pipelines in the paper. Here it is fastest with one pipeline if it may need
+// only a baseline's memory: GNMT's weights outweigh its activations, so several copies do not fit. If only the GPUs'
+// memory is the limit, several pipelines are fastest in both comparisons for which the text prints degrees. Then every
+// speedup is above 1, as in the paper.
 func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	tabletest.Long(t)
 	c := comparedIn(t.Context(), t, "gnmt", world{})
@@ -78,7 +80,7 @@ func TestSeveralPipelinesWinWhereTheyFit(t *testing.T) {
 	if got := slowest(c.rows); got != "data parallelism" {
 		t.Errorf("%s is the slowest", got)
 	}
-	// If messages block both GPUs, the fastest baseline pipeline is the text's.
+	// If messages block both GPUs, GPipe is the fastest pipeline among the baselines, as in the text.
 	if got := fastest(comparedIn(t.Context(), t, "gnmt", world{blocking: true}).rows); got != "GPipe" {
 		t.Errorf("where messages block both GPUs, %s is the fastest pipeline of the baselines; the text has GPipe", got)
 	}
@@ -97,9 +99,9 @@ func TestUtilisationInThePapersOrder(t *testing.T) {
 	}
 }
 
-// Figure 12 and the text next to it. Data parallelism needs the most memory for GNMT, as in the text, but PipeDream-2BW
-// does not need the least for BERT. AvgPipe needs at most a baseline's memory. With the largest micro-batches, data
-// parallelism needs more than the text's 50 GB.
+// TestMemoryAsTheTextHasIt compares with Figure 12 and the text next to it. Data parallelism needs the most memory for
+// GNMT, as in the text, but PipeDream-2BW does not need the least for BERT. AvgPipe needs at most as much memory as the
+// baseline that it is compared with. With the largest micro-batches, data parallelism needs more than the text's 50 GB.
 func TestMemoryAsTheTextHasIt(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "avgpipe-fig12")

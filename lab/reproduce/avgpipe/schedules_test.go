@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
 )
 
-// Section 7.2: AFAB and advance are faster than 1F1B and leave the last GPU less idle. With one micro-batch in a
-// batch, all schedules are the same. The memory that the text prints comes out within 15 %.
+// As in section 7.2, AFAB and advance are faster than 1F1B, and the last GPU idles more under 1F1B than under AFAB.
+// With one micro-batch in a batch, all schedules are the same. The memory is within 15 % of what the text prints.
 func TestSchedulesAsTheTextHasThem(t *testing.T) {
 	found := tabletest.Run(t, "avgpipe-fig17")
 	compared := 0

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// A server's port is shared. For 15-1 on four servers of four devices, 12 of 15 minibatches reach the last replica from
-// other servers. They use its server's port of 1.25 GB/s both ways, which takes 2 x 12/15 of a byte's time. For
-// 4-4-4-4, each boundary takes twice its bytes' time at a port, and the port of a server in the middle carries two
-// boundaries.
+// The devices of a server share its port of 1.25 GB/s. For 15-1 on four servers of four devices, 12 of 15 minibatches
+// reach the last replica from other servers. They cross the port of its server in both directions, so a byte takes
+// 2*(12/15)/1.25e9 s. For 4-4-4-4, a byte of each boundary takes 2/1.25e9 s at a port. The port of a server in the
+// middle carries two boundaries, so it takes 4/1.25e9 s.
 func TestPortsAreShared(t *testing.T) {
 	b, err := New(table.Options{}, "alexnet", nil, "pipedream-a:4x4")
 	if err != nil {

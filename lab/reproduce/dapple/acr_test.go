@@ -42,7 +42,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// printed splits a plan where the paper says, in the paper's own count of layers.
+// printed splits a plan where the paper says. The paper counts only convolutions and fully connected layers.
 func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	b, err := bench.New(table.Options{}, "vgg19", nil, "dapple-c")
 	if err != nil {
@@ -66,9 +66,9 @@ func TestPrintedPlansSplitWhereThePaperSays(t *testing.T) {
 	}
 }
 
-// If clusters differ only in bandwidth, the ratio changes with the bandwidth. A straight pipeline's ratio on 10 Gbit/s
-// (Config-C) is nearly 2.5 times that on 25 Gbit/s (Config-B); latencies are the same on both. Table 4 has 2.5 times
-// (BERT-48: 1.25 and 0.50).
+// The activation communication ratio depends on the bandwidth. The latencies of 10 Gbit/s (Config-C) and of 25 Gbit/s
+// (Config-B) are the same. So a straight pipeline's ratio on Config-C is nearly 2.5 times that on Config-B. In Table 4
+// it is 2.5 times (BERT-48: 1.25 and 0.50).
 func TestRatioOfBandwidths(t *testing.T) {
 	var ratio [2]float64
 	for i, preset := range []string{"dapple-b", "dapple-c"} {

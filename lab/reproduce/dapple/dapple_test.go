@@ -33,8 +33,8 @@ func TestTable4OnAnalyticCosts(t *testing.T) {
 	}
 }
 
-// How many layers of BERT fit on one V100 of 16 GiB, by hand: with Adam, a parameter takes 16 bytes. So 17.2e9 / (16 x
-// 12.6e6) = 85 layers are too many, and DAPPLE's 48 must fit.
+// With Adam, a parameter takes 16 bytes, and a layer of BERT has 12.6e6 parameters. So 17.2e9 / (16 * 12.6e6) = 85
+// layers fill a V100 of 16 GiB with parameters alone, and do not fit. DAPPLE's 48 layers must fit.
 func TestBERTFitsWhereItMust(t *testing.T) {
 	for layers, want := range map[int]bool{48: true, 85: false} {
 		b, err := bench.New(table.Options{}, "bert-48", map[string]any{"layers": layers}, "dapple-a:1x8")
@@ -48,8 +48,8 @@ func TestBERTFitsWhereItMust(t *testing.T) {
 	}
 }
 
-// The paper's equations give a plan for every row of Table 6, on published profiles too. A chain has a state after each
-// layer, so the planner's layers are the table's states.
+// The paper's equations give a plan for every row of Table 6, on published profiles too. In a chain there is one state
+// after each layer, so the planner numbers layers as the table numbers states.
 func TestTable6ByThePapersEquations(t *testing.T) {
 	o := table.Options{Profiles: t.TempDir(), Formula: "paper"}
 	for _, name := range []string{
@@ -108,9 +108,10 @@ func TestPublishedProfiles(t *testing.T) {
 	}
 }
 
-// Two layers on 16 devices of 25 Gbit/s, by hand: a micro-batch of 32 takes 45 ms. The sum of the second layer's 1
-// GB takes 2 x 15/16 / 3.125 = 600 ms. A device has two micro-batches, so a step without overlap takes 90 + 600 ms.
-// With overlap, the sum begins after the second layer's backward of the last micro-batch, 45 + 25 ms from the start.
+// The times of two layers on 16 devices of 25 Gbit/s are worked out by hand. A micro-batch of 32 takes 45 ms. The sum
+// of the second layer's 1 GB takes 2*(15/16)/3.125 s = 600 ms. A device has two micro-batches, so a step without
+// overlap takes 2*45 + 600 = 690 ms. With overlap, the sum begins after the second layer's backward in the last
+// micro-batch, at 45 + 25 = 70 ms. Then a step takes 70 + 600 = 670 ms.
 func TestThreeWaysByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
@@ -136,16 +137,16 @@ func TestThreeWaysByHand(t *testing.T) {
 	}
 }
 
-// On two stages, P_B saves the transfers that BaPipe's Table II counts for 1F1B-SNO. There are 32 micro-batches of 3 s,
-// and transfers of 0.15 s. P_A takes 99 + (32 - 16) 0.3 = 103.8 s, and P_B takes 99.3 s.
+// Two stages have 32 micro-batches of 3 s, and a transfer takes 0.15 s. P_A takes 33*3 + (32 - 16)*0.3 = 103.8 s, and
+// P_B takes 33*3 + 2*0.15 = 99.3 s. P_B saves the transfers that BaPipe's Table II counts for 1F1B-SNO.
 func TestByRatio(t *testing.T) {
 	if got, err := byRatio(.1, 32); err != nil || math.Abs(got-103.8/99.3) > 1e-9 {
 		t.Errorf("%v, %v; want %v", got, err, 103.8/99.3)
 	}
 }
 
-// This test checks how many signs, orders, crossovers, values and words agree with the paper, and under which
-// assumptions.
+// At least the listed numbers of values, signs, orders, crossovers and words agree with the paper. They agree as
+// computed, or under the listed assumption.
 func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	ran := map[string]*table.Table{}
 	for _, c := range []struct {
@@ -194,8 +195,8 @@ func TestDAPPLEsTablesAsThePaperHasThem(t *testing.T) {
 	}
 }
 
-// All of Table 7 comes out within 10 % if TensorFlow itself takes a certain memory. It takes so much on one device that
-// 48 layers are the most that fit there.
+// All of Table 7 is within 10 % of the paper if TensorFlow itself takes a certain amount of memory. This amount is such
+// that at most 48 layers fit on one device.
 func TestTable7WithOneReserve(t *testing.T) {
 	tabletest.Long(t)
 	found := tabletest.Run(t, "dapple-table7")
@@ -205,8 +206,9 @@ func TestTable7WithOneReserve(t *testing.T) {
 	}
 }
 
-// A batch's time besides its micro-batches, by hand. M micro-batches of 2 samples take 0.1 + (M + 1) 0.2 s in system a.
-// In system b they take 0.3 + (M + 1) 0.5 s. So the mean is 0.2 s. A system with only one known M does not count.
+// besides returns the time that a batch takes besides its micro-batches, as the mean of several systems. By hand: M
+// micro-batches of 2 samples take 0.1 + (M + 1)*0.2 s in system a, and 0.3 + (M + 1)*0.5 s in system b. So the mean is
+// (0.1 + 0.3)/2 = 0.2 s. A system with only one known M does not count.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}

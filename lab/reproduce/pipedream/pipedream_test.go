@@ -24,8 +24,8 @@ func TestStatementsOfThePapers(t *testing.T) {
 	if a := bytes.Agreement(); a.Bounds != (table.Count{Same: 4, Of: 4}) || a.Signs != (table.Count{Same: 2, Of: 2}) {
 		t.Errorf("Figure 17: %v", a)
 	}
-	// Under the assumption that the batch of 80 is for four GPUs together. The paper has 88 and 85 % fewer bytes than
-	// data parallelism.
+	// This assumes that the batch of 80 is for four GPUs together. In the paper, the pipelines of awd-lm and s2vt send
+	// 88 % and 85 % fewer bytes than data parallelism.
 	for model, most := range map[string]float64{"awd-lm": .12, "s2vt": .25} {
 		r := tabletest.Find(t, bytes, model+", pipeline over data parallelism")
 		if got := r.Ablations[0].Value; got > most {
@@ -34,8 +34,8 @@ func TestStatementsOfThePapers(t *testing.T) {
 	}
 }
 
-// Configurations keep their order if everything takes a hundred thousand times as long, and all rates are below one
-// sample a second.
+// Configurations keep their order even if everything takes a hundred thousand times as long, so that all rates are
+// below one sample a second.
 func TestSlowConfigurationsAreToldApart(t *testing.T) {
 	order := func(times float64) (names []string) {
 		folder := t.TempDir()
@@ -65,10 +65,11 @@ func TestPublishedProfiles(t *testing.T) {
 	}
 }
 
-// A speedup over data parallelism, by hand, for two layers on four GPUs of 12 GB/s. Data parallelism takes 15 ms
-// forward and 10 ms for the second layer's backward. Then the sum of that layer's 480 MB takes 2 x 3/4 x 480 MB / 12
-// GB/s = 60 ms. So a step of four minibatches takes 85 ms. For 3-1, three GPUs share 30 ms, one takes 15 ms, and
-// transfers take 2 x 4 MB / 12 GB/s. So a minibatch takes 15 ms.
+// The speedup over data parallelism is worked out by hand, for two layers on four GPUs of 12 GB/s. Data parallelism
+// takes 15 ms for the forward and 10 ms for the second layer's backward. Then the sum of that layer's 480 MB takes
+// 2*(3/4)*480 MB / 12 GB/s = 60 ms. So a step of four minibatches takes 85 ms. With 3-1, three GPUs share 30 ms of a
+// minibatch, one GPU takes 15 ms, and transfers take 2*4 MB / 12 GB/s = 0.7 ms. The slowest takes 15 ms for each
+// minibatch.
 func TestOverDataParallelismByHand(t *testing.T) {
 	folder := t.TempDir()
 	const node = "node%d -- Layer -- forward_compute_time=%g, backward_compute_time=%g, activation_size=%.1f, " +
@@ -92,10 +93,10 @@ func TestOverDataParallelismByHand(t *testing.T) {
 	}
 }
 
-// At the wires' whole rate, some speedups of Table 1 are below 1. Under three assumptions together they are above 1, as
-// in the paper, and all other signs and orders are the paper's too. First, small matrices are slower, except in
-// convolutions. Second, a batch of 80 is for all GPUs together. Third, all-reduces and messages between servers reach a
-// quarter of the wires' rate.
+// At the wires' whole rate, some speedups of Table 1 are below 1. They are above 1, as in the paper, under three
+// assumptions together. Then all other signs and orders are the paper's too. First, small matrices are slower, except
+// in convolutions. Second, a batch of 80 is for all GPUs together. Third, all-reduces and messages between servers
+// reach a quarter of the wires' rate.
 func TestTable1HasThePapersSigns(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-table1")
 	a := found.Agreement()
@@ -137,7 +138,7 @@ func TestTable1Plans(t *testing.T) {
 	}
 }
 
-// GPipe on S equal stages waits for (S-1)/(M+S-1) of the time, with M micro-batches.
+// With M micro-batches, GPipe on S equal stages waits for (S-1)/(M+S-1) of the time.
 func TestEqualStages(t *testing.T) {
 	for _, c := range [][2]int{{2, 2}, {4, 4}, {16, 16}, {16, 30}} {
 		want := 100 * float64(c[0]-1) / float64(c[0]+c[1]-1)
@@ -147,8 +148,8 @@ func TestEqualStages(t *testing.T) {
 	}
 }
 
-// This test checks how many orders and statements agree in Figures 1, 14 to 16, 18 and section 5.4. It counts those
-// that agree as computed, and those that agree under the best assumption.
+// At least the listed numbers of orders and statements agree with Figures 1, 14 to 16, 18 and section 5.4. For orders,
+// order counts those that agree as computed, and restored those that agree under the best assumption.
 func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -162,7 +163,7 @@ func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 			t.Errorf("%s: %v; %v", c.name, found.Agreement(), v)
 		}
 	}
-	// on Cluster-A, equal stages are slower by the paper's percentage at the largest depth, within 10 %
+	// On Cluster-A, at the largest depth, equal stages are slower by the paper's percentage, within 10 %.
 	r := tabletest.Find(t, tabletest.Run(t, "pipedream-gpipe"), "pipedream-a:4x4, % slower at the largest depth, 30")
 	if got := r.Ablations[0].Value; math.Abs(got/r.Values.Paper-1) > .1 {
 		t.Errorf("%v: %v if %s", r.What, got, r.Ablations[0].Assumption)
@@ -170,9 +171,9 @@ func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 }
 
 // ASP is bound by the link of the server with the weights. By hand: 24 of the 31 GPUs that train are in other servers.
-// Each minibatch of 64 sends VGG-16's 138,357,544 parameters over a link of 25 Gbit/s, in both directions at once.
-// Nothing else takes as long. The text's factor of 7.4, divided by the ratio of the rates, is what statistical
-// efficiency would have to explain. No row is compared with the 7.4.
+// Each of their minibatches of 64 sends VGG-16's 138,357,544 parameters over a link of 25 Gbit/s, in both directions at
+// once. Everything else takes less time. The text says that ASP takes 7.4 times as long. The rates explain only a part
+// of this; the rest would be statistical efficiency. No row is compared with the 7.4.
 func TestASPIsBoundByTheLinkOfTheWeights(t *testing.T) {
 	found := tabletest.Run(t, "pipedream-asp")
 	number := func(what string) float64 {

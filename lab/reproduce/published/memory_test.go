@@ -7,8 +7,8 @@ import (
 )
 
 // Under Qi et al.'s schedules, a device's memory is within a tenth of the peak that they measured (Table 4). ZB-2p has
-// room for twice as many micro-batches as 1F1B. Backward halves that wait for their weight gradients do not take twice
-// as much again.
+// room for twice as many micro-batches as 1F1B. That room includes backwards whose weight gradients are still to be
+// computed.
 func TestZeroBubblesHoldWhatWasMeasured(t *testing.T) {
 	entries, err := Entries()
 	if err != nil {

@@ -31,8 +31,9 @@ func predicted(t *testing.T) (*lab, []Result) {
 }
 
 // At least 350 judged rows have predictions. A source's step times are within 10 % on average if it has calibration
-// rows, otherwise within 15 %. nanotron may be off by 15 % too, because its only calibration row is of one node. In 95
-// % of pairs, runs of one model are in the measured order. Every row that is off by more than 20 % has ablations.
+// rows, otherwise within 15 %. nanotron may be off by 15 % too, because its only calibration row is of one node. At
+// least 95 % of the pairs of runs of one model are in the measured order. Every row that is off by more than 20 % has
+// ablations.
 func TestPublishedRuns(t *testing.T) {
 	b, all := predicted(t)
 	var got table.Table
@@ -102,13 +103,13 @@ func TestJudgedRowsSetNothing(t *testing.T) {
 	}
 }
 
-// For each judged run, a sweep chooses a layout that is predicted to be at least as fast. The run's software can
-// express the layout. It uses as many devices and fits their memory. Its matrix products reach at least half of their
-// rate with a micro-batch's rows. Two published layouts exceed a GB200's memory by our count, so the layouts chosen
-// instead of them may need as much.
+// For a quarter of the judged runs, a sweep chooses a layout that is predicted to be at least as fast. The run's
+// software can express the layout, which uses as many devices and fits their memory. With a micro-batch's rows, its
+// matrix products reach at least half of their highest rate. By our count, two published layouts exceed a GB200's
+// memory, so the layouts chosen instead of them may need as much.
 func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	b, all := predicted(t)
-	share, i := 4, 0 // one row in four is tried; make papers tries all
+	share, i := 4, 0 // one row in four is tried; with MILLRACE_SOAK set, all rows are
 	if os.Getenv("MILLRACE_SOAK") != "" {
 		share = 1
 	}
@@ -143,9 +144,9 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	}
 }
 
-// Zero-bubble schedules that gain 5 % or more over 1F1B or interleaved 1F1B gain here too. Schedules of one model that
-// differ by as much are in the measured order. Each gain that is off by more than 3 points has ablations. For all such
-// gains except at most eight, one ablation brings the gain within 3 points.
+// If a zero-bubble schedule gains 5 % or more over 1F1B or interleaved 1F1B, it gains here too. Schedules of one model
+// that differ by 5 % or more are in the measured order. Each gain that is off by more than 3 points has ablations. For
+// all such gains except at most eight, one ablation brings the gain within 3 points.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)

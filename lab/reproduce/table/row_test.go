@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// Agreement by hand. The paper's ratios are 2, 1 and 0.5, and ours 2.1, 1.2 and 0.9. Only 2.1 is near the paper's. The
-// ratios for 2 and 0.5 are on the paper's side of 1, and 1 has no side. All three pairs are in the paper's order. One
-// of two words is the same.
+// Agreement is counted by hand. The paper's ratios are 2, 1 and 0.5, and ours 2.1, 1.2 and 0.9. Only 2.1 is near the
+// paper's ratio. Our 2.1 and 0.9 are on the same side of 1 as the paper's 2 and 0.5; the paper's 1 has no side. All
+// three pairs are in the paper's order. One of two words is the same.
 func TestAgreementByHand(t *testing.T) {
 	var table Table
 	for i, paper := range []float64{2, 1, .5} {
@@ -24,13 +24,13 @@ func TestAgreementByHand(t *testing.T) {
 	if got := a.String(); got != "values 1 of 3 within 10 %, signs 2 of 2, orders 3 of 3, words 1 of 2" {
 		t.Error(got)
 	}
-	table.Number("y", 3, 1, "%.0f", "").In("g") // the greatest in the paper; less than two of the three in ours
+	table.Number("y", 3, 1, "%.0f", "").In("g") // 3 is the paper's largest; our 1 is larger than only one of the three
 	if a := table.Agreement(); a.Orders != (Count{4, 6}) {
 		t.Errorf("%+v: 3 is before 2, 1 and 0.5 in the paper; 1 is before 0.9 alone here", a.Orders)
 	}
 }
 
-// Under another assumption, our word may become the paper's. A value that the paper does not print is not counted.
+// Under another assumption, our word may become the paper's word. A value that the paper does not print is not counted.
 func TestUnderCountsWhatIsPrinted(t *testing.T) {
 	var table Table
 	table.Word("w", "16", "15-1", "").Ablations = []Ablation{{Assumption: "x", Ours: "16"}}
@@ -67,8 +67,9 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// Three systems are in the opposite order. Assumption "a" corrects one pair, "b" none, and both together correct all.
-// Pairs in the wrong order are listed with their numbers. Larger combinations that agree no better are only counted.
+// The three systems are in the order opposite to the paper's. Assumption "a" corrects one pair, "b" none, and both
+// together correct all. Pairs in the wrong order are listed with their numbers. Larger combinations that agree no
+// better are only counted.
 func TestSmallestCombination(t *testing.T) {
 	var table Table
 	for i, v := range [][4]float64{{3, 1, 2.5, 1}, {2, 2, 2, .9}, {1, 3, 3, .8}} { // paper; as computed; a; a and b

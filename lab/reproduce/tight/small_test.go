@@ -15,8 +15,8 @@ import (
 )
 
 // TestNoPlanBeatsTheBestOfEvery compares every with bestOfAll, which simulates all plans. Random models run on two
-// servers of two devices, and on four equal devices. bestOfAll lists plans in another way: each device gets any stage,
-// and a stage any depth.
+// servers of two devices, and on four equal devices. bestOfAll lists plans in another way: it tries every stage on
+// every device, and every depth for every stage.
 func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 21))
 	servers := &cluster.Cluster{Name: "servers", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
@@ -50,9 +50,9 @@ func TestNoPlanBeatsTheBestOfEvery(t *testing.T) {
 	}
 }
 
-// With 32 samples, a pipeline of three stages has too many depths to try them all. Depths that were not tried may be
-// faster than the best plan. So the floor may be below the best plan's step, at the lower bound of such a layout. It is
-// never above the best plan's step.
+// With 32 samples, a pipeline of three stages has too many depths to try them all. Plans with untried depths may be
+// faster than the best plan that was tried. So the floor is the lower bound of their steps if that is below the best
+// plan's step. It is never above the best plan's step.
 func TestTheFloorCountsDepthsThatAreNotTried(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 5))
 	c := &cluster.Cluster{Name: "alike", DeviceTypes: map[string]cluster.DeviceType{"x": {}},
@@ -152,8 +152,8 @@ func bestOfAll(t *testing.T, p *profile.Profile, c *cluster.Cluster, batch int) 
 }
 
 // TestAShrunkenCaseKeepsProportions halves the number of devices. Then layers take half as long, a batch has half as
-// many samples, and the model half as many parameters. Runs end where stages do. Layers that are tied across runs stay
-// tied.
+// many samples, and the model half as many parameters. Layers are merged in runs, and a run begins wherever a stage
+// begins. Layers that are tied across runs stay tied.
 func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 	c, err := cluster.Preset("pipedream-a")
 	if err != nil {
@@ -200,7 +200,7 @@ func TestAShrunkenCaseKeepsProportions(t *testing.T) {
 }
 
 // TestJudged checks the verdict, which depends on where the best plan is between the bound and auto's plan, on a
-// logarithmic scale. It is undecided if the gap is too small, or if what was not tried could decide it.
+// logarithmic scale. The verdict is undecided if the gap is too small, or if untried plans could change it.
 func TestJudged(t *testing.T) {
 	for _, c := range []struct {
 		bound, floor, best, auto, gap float64
