@@ -33,8 +33,8 @@ SLURM_LOCALID=0 SLURM_NODEID=0
 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1 SLURM_NTASKS=8 SLURM_NODELIST=GPU71E4 SLURM_JOB_NODELIST=GPU71E4`
 )
 
-// torchrun has torchrun's variables of rank 5, which is local rank 1 of 4 on the second of two hosts. torchrun itself
-// listens on MASTER_PORT.
+// torchrun has torchrun's variables of rank 5, which is local rank 1 of 4 on the second of two hosts. MASTER_PORT is
+// the port on which torchrun itself listens.
 const torchrun = `LOCAL_RANK=1 RANK=5 GROUP_RANK=1 ROLE_RANK=5 ROLE_NAME=default LOCAL_WORLD_SIZE=4 WORLD_SIZE=8
 GROUP_WORLD_SIZE=2
 ROLE_WORLD_SIZE=8 MASTER_ADDR=node-a MASTER_PORT=29500 TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_MAX_RESTARTS=3
@@ -66,7 +66,7 @@ MILLRACE_MASTER_ADDR=127.0.0.1 MILLRACE_MASTER_PORT=40123 MILLRACE_RUN_ID=ab12 M
 MILLRACE_TOKEN=0123456789abcdef`
 )
 
-// derived stands for the port that is derived from the run's identity.
+// derived, as the port of a case, means the port that is derived from the run's identity.
 const derived = -2
 
 func TestWhatLaunchersSay(t *testing.T) {

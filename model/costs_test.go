@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// FLOPs of a transformer by hand, for a sample with T positions, width C and V words. In the forward, products with
-// weights take 2 FLOPs for each weight and position, 24 T C^2 in a block. The scores and their use take 4 T^2 C, and
-// the head 2 T C V. The backward takes twice as many.
+// The FLOPs of a transformer are worked out by hand, for a sample with T positions, width C and V words. In the
+// forward, products with weights take 2 FLOPs for each weight and position: 24*T*C^2 in a block. The scores and their
+// use take 4*T^2*C, and the head 2*T*C*V. The backward takes twice as many.
 func TestTransformerFLOPs(t *testing.T) {
 	const C, V, T, L = 64, 100, 32, 3
 	m, err := Build("gpt", map[string]any{"layers": L, "width": C, "heads": 4, "context": T, "vocabulary": V})
@@ -35,7 +35,7 @@ func TestTransformerFLOPs(t *testing.T) {
 
 // Llama 2 7B and Llama 3 8B have 6,738,415,616 and 8,030,261,248 parameters (their model cards). T is the number of
 // positions, and C the width. By hand, the forward takes 2 FLOPs for each weight of a product and each position. The
-// scores and their use take 4 T^2 C. The backward takes twice as many.
+// scores and their use take 4*T^2*C FLOPs in a block. The backward takes twice as many as the forward.
 func TestLlamas(t *testing.T) {
 	for _, c := range []struct {
 		hidden, groups, vocabulary int
@@ -65,7 +65,8 @@ func TestLlamas(t *testing.T) {
 }
 
 // VGG-16 at 224x224 (Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015, table 1, configuration D) has
-// 138,357,544 parameters. Its 15,470,264,320 multiply-adds are one for each use of a weight at a place.
+// 138,357,544 parameters. It needs 15,470,264,320 multiply-adds: one for each weight at each output position that uses
+// it.
 func TestVGG16(t *testing.T) {
 	c := chain{last: "input"}
 	names := "abcdefghijklmnopqrstuvwxyz"
@@ -108,7 +109,7 @@ func TestVGG16(t *testing.T) {
 	}
 }
 
-// The bytes that cross a cut, by hand: each live tensor counts once, however many later layers read it.
+// The bytes that cross a cut are worked out by hand: each live tensor counts once, however many later layers read it.
 func TestATensorReadTwiceCrossesOnce(t *testing.T) {
 	in := []Tensor{{Name: "input", Shape: []int{6}, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}
 	m, err := assemble("twice", in, []node{

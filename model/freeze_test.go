@@ -55,8 +55,8 @@ func TestPatternsFreeze(t *testing.T) {
 	}
 }
 
-// What a backward costs with frozen parameters, by hand. In the head only a norm learns, 16 numbers of 176. In
-// attention 8 x 24 + 24 numbers learn, of 8 x 24 + 24 + 8 x 8 + 8 + 16. No earlier parameter learns, so attention
+// The costs of a backward with frozen parameters are worked out by hand. In the head only a norm learns: 16 numbers of
+// 176. In attention 8*24 + 24 numbers learn, of 8*24 + 24 + 8*8 + 8 + 16. No earlier parameter learns, so attention
 // computes no gradient of its input.
 func TestFrozenLayersCostLess(t *testing.T) {
 	m, before := tiedGPT(t), tiedGPT(t)
@@ -81,8 +81,8 @@ func TestFrozenLayersCostLess(t *testing.T) {
 	}
 }
 
-// Impossible freezes are refused, and the error names the pattern. Such patterns match nothing, only statistics, or
-// everything that the loss depends on, or they are invalid.
+// Freezes that are impossible are refused, and the error names the pattern: one that matches nothing, only statistics,
+// or everything that the loss depends on, or one that is invalid.
 func TestWhatCannotBeFrozenIsNamed(t *testing.T) {
 	convnet, err := Build("convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4}, "batch_norm": true})
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Parameter counts of a GPT by hand, with L blocks, width C, V words and T positions. A block has 12 C^2 + 13 C, the
-// embeddings have (V + T) C, the last norm has 2 C, and an untied head has V C.
+// The parameters of a GPT are counted by hand, with L blocks, width C, V words and T positions. A block has 12*C^2 +
+// 13*C parameters, the embeddings have (V + T)*C, the last norm has 2*C, and an untied head has V*C.
 func TestParameterCounts(t *testing.T) {
 	const C, V, T, L = 256, 256, 128, 8
 	want := int64(L*(12*C*C+13*C) + (V+T)*C + 2*C + V*C)
@@ -35,7 +35,7 @@ func TestParameterCounts(t *testing.T) {
 	}
 }
 
-// FLOPs by hand: VGG-16's first 3x3 convolution at 224x224 takes 2*64*224*224*27.
+// By hand, VGG-16's first 3x3 convolution at 224x224 takes 2*64*224*224*27 FLOPs.
 func TestConvolutionFLOPs(t *testing.T) {
 	m, err := Build("convnet", map[string]any{"image": []int{3, 224, 224}, "widths": []int{64}, "convs": 1})
 	if err != nil {

@@ -103,7 +103,7 @@ func TestFamiliesRefuse(t *testing.T) {
 	}
 }
 
-// Settings may come as numbers from YAML and as text from flags. Both have the same meaning.
+// Settings may be numbers from YAML or text from flags. Both have the same meaning.
 func TestWordsAreNumbers(t *testing.T) {
 	a, err := Build("mlp", map[string]any{"hidden": []any{uint64(8), uint64(4)}, "dropout": 0.25})
 	if err != nil {

@@ -100,16 +100,16 @@ func TestLSTMByHand(t *testing.T) {
 		t.Errorf("%d FLOPs, want %d", l.ForwardFLOPs, want)
 	}
 	// The saved bytes at each of 5 positions: the joined inputs; four gates, cell and state for each direction; and
-	// both states joined after the dropout.
+	// both states, joined after the dropout.
 	if want := int64(4 * 5 * (6 + 2*6*3 + 6)); l.SavedBytes != want {
 		t.Errorf("%d bytes held, want %d", l.SavedBytes, want)
 	}
 }
 
-// A language model's parameters by hand, with a separate and with a tied softmax. With a tied softmax, the last layer
-// is as wide as the embedding. With AWD-LSTM's sizes there are 24 million, as in its paper's Table 1 (Merity, Keskar
-// and Socher, 2018). The sizes are 400, 1150, and 10,000 words of Penn Treebank (section 5). The count leaves out the
-// softmax's bias, which this model does not have.
+// The parameters of a language model are counted by hand, with a separate and with a tied softmax. With a tied softmax,
+// the last layer is as wide as the embedding. With AWD-LSTM's sizes there are 24 million parameters, as in its paper's
+// Table 1 (Merity, Keskar and Socher, 2018). These sizes are 400, 1150, and 10,000 words of Penn Treebank (section 5).
+// The count leaves out the softmax's bias, which this model does not have.
 func TestLSTMLanguageModel(t *testing.T) {
 	layer := func(width, h int64) int64 { return 4*h*(width+h) + 8*h }
 	for _, c := range []struct {

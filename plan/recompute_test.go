@@ -44,8 +44,8 @@ func TestRecomputeSegments(t *testing.T) {
 	}
 }
 
-// TestRecomputedRuns: Blocks makes a run of layers for each block, found by names like block7.mlp. It makes none for an
-// embedding or a head.
+// TestRecomputedRuns: Blocks makes one run of the layers of each block, found by names like block7.mlp. It makes no run
+// for an embedding or a head.
 func TestRecomputedRuns(t *testing.T) {
 	names := []string{"embed", "block0.attention", "block0.mlp", "block1.attention", "block1.mlp", "norm", "head"}
 	name := func(at int) string { return names[at] }

@@ -45,8 +45,8 @@ func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 	return dag(from, seconds, parameters, outputs)
 }
 
-// literal is the published enumeration, set by set. Names stand for closures. Its methods have the names of the
-// authors' functions (augment, next, construct, de-augment).
+// literal enumerates the antichains one by one, as the published code does. augment is the authors' function of that
+// name.
 type literal struct {
 	pred, succ map[int]map[int]bool // transitive
 	edges      map[int][]int

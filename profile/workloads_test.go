@@ -10,9 +10,9 @@ import (
 )
 
 // TestAnalyticAgainstPublishedProfiles compares the analytic profile with published measurements on a V100, for a whole
-// batch, forward and backward. All models share the constants, so these cannot fit each model. VGG's 3x3 convolutions
-// come out too slow and ResNet's 1x1 convolutions too fast. DAPPLE's VGG-19 takes less time per operation than
-// PipeDream's VGG-16 on the same GPU.
+// batch, forward and backward. All models share the constants, so the constants cannot fit each model. VGG's 3x3
+// convolutions are predicted too slow and ResNet's 1x1 convolutions too fast. DAPPLE's VGG-19 takes less time for each
+// operation than PipeDream's VGG-16 on the same GPU.
 func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
 	c, err := cluster.Preset("dapple-a")
 	if err != nil {

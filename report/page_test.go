@@ -104,8 +104,8 @@ func TestScriptsWriteNumbersAsGoDoes(t *testing.T) {
 	}
 }
 
-// A box of a step beside the drawn one has the number of a micro-batch within its step. Steps of one micro-batch, as in
-// a stream, are numbered on.
+// In a step next to the drawn one, a box has the number of its micro-batch within that step. If steps have one
+// micro-batch, as in a stream, a box has the micro-batch's number in the run.
 func TestBoxesOfOtherStepsHaveTheirMicroBatch(t *testing.T) {
 	script, err := web.ReadFile("web/model.js")
 	if err != nil {

@@ -67,8 +67,8 @@ func TestStaleness(t *testing.T) {
 }
 
 // TestVersionsHeld: under stashing, stage i of n, counted from 1, holds n-i+1 versions, one for each minibatch in
-// flight (PipeDream §3.3). 2BW holds two and latest one. Vertical sync keeps the versions that the oldest minibatch to
-// come may still use, n at most.
+// flight (PipeDream §3.3). 2BW holds two versions, and latest holds one. Vertical sync holds the versions that
+// minibatches still to come may use, at most n.
 func TestVersionsHeld(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 8} {
 		for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest,
@@ -126,7 +126,7 @@ func inTurn(replicas []int) (placement [][]int) {
 }
 
 // TestStreamsOfAnyReplicas: PipeDream's start-up works for random numbers of replicas. A stage of r replicas updates
-// once for r minibatches, and at the end once for the rest.
+// once for r minibatches, and at the end once for the remaining ones.
 func TestStreamsOfAnyReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		replicas := rapid.SliceOfN(rapid.IntRange(1, 5), 1, 4).Draw(t, "replicas")
@@ -229,8 +229,8 @@ func TestPoliciesRefused(t *testing.T) {
 	}
 }
 
-// TestStreamingPeaks: FBP-AS holds 2(S-i) micro-batches on stage i of S, and 1F1B-AS S-i (BaPipe Table I), or all if
-// there are fewer.
+// TestStreamingPeaks: on stage i of S, FBP-AS holds 2(S-i) micro-batches and 1F1B-AS holds S-i (BaPipe Table I). If
+// there are fewer micro-batches, a stage holds all of them.
 func TestStreamingPeaks(t *testing.T) {
 	for _, S := range []int{1, 2, 3, 4, 8} {
 		for _, M := range []int{1, S, 2 * S, 4 * S, 2*S + 1} {

@@ -26,10 +26,11 @@ func deep(t *testing.T) *model.Model {
 	return m
 }
 
-// TestWhatSegmentsHold checks what is kept between forward and backward of 10 rows. It is always the input (240 bytes)
-// and the targets (80). Under recompute it is also one tensor for each segment except the first: 320 bytes, or 240 for
-// a segment that reads the classes. Without recompute it is also every layer's output, and the softmax's probabilities
-// with the loss. The peak of the backward is lower with segments of 3 layers than with 1, with 8, or without recompute.
+// TestWhatSegmentsHold checks what is kept between forward and backward of 10 rows. The input (240 bytes) and the
+// targets (80) are always kept. Under recompute, one tensor is also kept for each segment except the first: 320 bytes,
+// or 240 for a segment that reads the classes. Without recompute, every layer's output is also kept, and the softmax's
+// probabilities with the loss. The peak of the backward is lower with segments of 3 layers than with 1, with 8, or
+// without recompute.
 func TestWhatSegmentsHold(t *testing.T) {
 	e := doubles(t)
 	const in, out, head = 240 + 80, 320, 240

@@ -35,7 +35,7 @@ func TestBehind(t *testing.T) {
 }
 
 // Two trainers take 3 s a step, and one starts a second after the other. From 7 s to 20 s, between their second and
-// third rounds, neither trains. On average each further step adds 1.5 s.
+// third rounds, neither trains. In each of the two stretches the ends of steps are 1, 2 and 1 s apart.
 func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 	tl := trace.Timeline{Workers: 3, Stream: true, Applied: make([]trace.Applied, 8)}
 	for k, start := range []float64{0, 1, 3, 4, 20, 21, 23, 24} {
@@ -45,8 +45,8 @@ func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 		tl.Computed = append(tl.Computed, trace.Computed{Step: k, BusyS: busy})
 	}
 	for k, want := range []float64{1.5, 1, 1.5, 1.5, 1, 1, 1.5, 1.5} {
-		// The first step of a stretch has no known distance to an end before it. If it is the first of all, it takes
-		// half of its own 3 s, otherwise the distance of the step before it.
+		// Took is the mean distance from the end before, over the last two steps that have one. The first step of a
+		// stretch has none, so only the step before it counts. The first step of all takes half of its own 3 s.
 		if got := tl.Took(0)[k]; got != want {
 			t.Errorf("step %d took %v; want %v", k, got, want)
 		}

@@ -78,7 +78,7 @@ func TestPlacesThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// On another clock, whatever its pace, no event ends before it starts.
+// If events are moved to another clock, whatever its pace, no event ends before it starts.
 func TestOrderStaysOnAnotherClock(t *testing.T) {
 	for _, drift := range []float64{0, 1e-4, -1e-4, 0.3, -0.3} {
 		tl := tracetest.FourStages().Timeline()

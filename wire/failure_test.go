@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// TestGone: some errors of a connection mean that its other end is gone; others are problems of this process.
+// TestGone: some errors of a connection mean that its other end is gone; other errors are problems of this process.
 func TestGone(t *testing.T) {
 	on := func(op string, err error) error {
 		return fmt.Errorf("to worker 1: %w", &net.OpError{Op: op, Net: "tcp", Err: err})

@@ -193,7 +193,7 @@ func TestJobSetIsAJobSet(t *testing.T) {
 }
 
 // checkFailurePolicy checks that a JobSet fails if a Job ended because of an exit code or its time limit. After any
-// other end the set must start the Job again.
+// other end of a Job, the set must start the Job again.
 func checkFailurePolicy(t *testing.T, s jobSetSpec) {
 	t.Helper()
 	p := s.FailurePolicy
@@ -259,7 +259,7 @@ func TestPodsKnowTheirPlace(t *testing.T) {
 	for kind, c := range map[string]struct {
 		launcher launch.Launcher
 		address  string
-		// set by Kubernetes' controllers: further variables, and fields
+		// further variables and fields of a pod that Kubernetes' controllers set
 		env    func(i int) []string
 		fields map[string]string
 	}{

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// These are fakes of srun, scontrol, mpirun and mpiexec.hydra, with the options that the scripts use. They start tasks
-// in parallel, each with its rank in the environment. srun returns the greatest exit code, mpirun that of the first
-// failure, Hydra the bitwise OR of all.
+// srun, scontrol and mpirunFake are fakes of launchers, with the options that the scripts use. mpirunFake is used for
+// mpirun and for mpiexec.hydra. They start tasks in parallel, each with its rank in the environment. srun returns the
+// greatest exit code, mpirun that of the first failure, Hydra the bitwise OR of all.
 const srun = `#!/bin/bash
 arbitrary=
 while [[ $1 == --* ]]; do
@@ -188,7 +188,7 @@ func TestHydraIsToldToEnd(t *testing.T) {
 	}
 }
 
-// A run does not start again after its time limit, even if mpirun does not end then.
+// A run does not start again after its time limit, even if mpirun does not end by itself at that limit.
 func TestMpirunIsKilledBehindItsTime(t *testing.T) {
 	defer func(was time.Duration) { graceOfMPI = was }(graceOfMPI)
 	graceOfMPI = 0
@@ -306,8 +306,8 @@ func TestRanksAreWhereTheyShouldBe(t *testing.T) {
 	}
 }
 
-// A run that its user stops, or whose time limit is over, is not started again. If one process is stopped and another
-// one has lost it, the run is started again.
+// A run that its user stops, or whose time limit is over, is not started again. If only one process is stopped, and
+// another process fails because it has lost that one, the run is started again.
 func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for command, c := range map[string]struct {

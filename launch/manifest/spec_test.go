@@ -104,7 +104,7 @@ func TestWhatNoFileSays(t *testing.T) {
 	}
 }
 
-// Place puts processes on the hosts of the plan's workers.
+// Place puts the processes of a run on the hosts of the plan's workers.
 func TestPlace(t *testing.T) {
 	two, err := cluster.Parse(strings.NewReader(`
 name: two

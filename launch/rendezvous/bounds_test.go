@@ -73,7 +73,7 @@ func TestPromisesTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A process that comes after all have met is told so at once. The others do not wait for it.
+// A process that comes after all processes have met is told so at once. The others do not wait for that process.
 func TestWhoComesBehindTheMeeting(t *testing.T) {
 	r := newRoll(rank(0, 2).Own, time.Second)
 	if entered, err := r.add(rank(1, 2).Own); !entered || err != nil {

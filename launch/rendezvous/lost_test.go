@@ -57,7 +57,8 @@ func TestWhoIsLostEndsTheMeeting(t *testing.T) {
 	}
 }
 
-// A process that no longer hears from rank 0 reports that in time, even though the connection exists.
+// A process that no longer hears from rank 0 reports within wordWait that it has lost rank 0, although the connection
+// is still open.
 func TestASilentLeaderIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own, other := net.Pipe()
@@ -78,7 +79,7 @@ func TestASilentLeaderIsLost(t *testing.T) {
 	})
 }
 
-// At the end of the time the missing processes are named: those that have not come, those that came but do not answer,
+// When the time is over, the missing processes are named: those that have not come, those that came but do not answer,
 // and those that have not taken the table.
 func TestWhoWasWaitedForIsNamed(t *testing.T) {
 	hello := func(r int) Hello { c := rank(r, 3); return c.Own }
@@ -108,8 +109,8 @@ func TestWhoWasWaitedForIsNamed(t *testing.T) {
 	}
 }
 
-// Without rank 0 the others report, at the end of their time, what went wrong. If rank 0 refuses the token, they report
-// it at the first try.
+// If nobody listens in place of rank 0, the others report that when their time is over. If rank 0 refuses the token,
+// they report that after the first try.
 func TestWithoutRank0(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet()

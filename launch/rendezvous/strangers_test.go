@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Processes of another run, or of another start of this one, do not end a meeting, and keep trying.
+// Processes of another run, or of another start of this run, do not end a meeting. They are refused.
 func TestStrangersOfAnotherRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := rank(1, 2)

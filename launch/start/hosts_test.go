@@ -219,8 +219,8 @@ func TestAnotherStartWithoutALostHost(t *testing.T) {
 	}
 }
 
-// A host that is lost between its hello and the start of its processes is also left out. If none is left, the first
-// cause is the outcome.
+// A host that is lost between its hello and the start of its processes is also left out. If no host is left, the
+// outcome is the first cause of the start before.
 func TestAnotherStartWithoutAHostThatCannotStart(t *testing.T) {
 	for hosts, want := range map[string]struct {
 		code int

@@ -224,7 +224,7 @@ func dead(pid int) bool {
 	return strings.HasPrefix(behind, "Z") || strings.HasPrefix(behind, "X")
 }
 
-// A signal reaches all processes, which may end with code 0; the run's code still says that it was stopped.
+// A signal reaches all processes. Even if they end with code 0, the run's code says that the run was stopped.
 func TestASignalStopsAll(t *testing.T) {
 	for signal, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130, syscall.SIGHUP: 129} {
 		if ossignal.Ignored(signal) {
@@ -376,8 +376,8 @@ func TestTheLastOutputIsPrinted(t *testing.T) {
 	}
 }
 
-// Launch does not wait for processes that a rank leaves behind, whether they print or not. It goes on when the rank
-// ends.
+// Launch does not wait for processes that a rank leaves behind, whether they print or not. It stops waiting when the
+// rank itself ends.
 func TestNobodyWaitsForWhatIsLeftBehind(t *testing.T) {
 	for _, leaves := range []string{"exec sleep 20", "while echo on; do sleep 0.05; done"} {
 		there := filepath.Join(t.TempDir(), "there")

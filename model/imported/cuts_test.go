@@ -257,8 +257,7 @@ func device(t *testing.T) engine.Device {
 	return dev
 }
 
-// apart returns the norm of the difference of two lists, divided by the norm of want. It divides by least if least is
-// larger than that norm.
+// apart returns the norm of the difference of two lists, divided by the norm of want or by least, whichever is larger.
 func apart(got, want []byte, least float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
@@ -305,7 +304,7 @@ func opened(t *testing.T, file, fuse string) *imported.Network {
 }
 
 // everyCut compares a model with PyTorch, and each of its cuts with the uncut model. least is a fraction of the norm of
-// all gradients. If a gradient's norm is smaller than that, its difference is divided by that fraction instead. A
+// all gradients. The difference of a gradient is divided by its norm, or by that fraction if the norm is smaller. A
 // gradient that should cancel out is only rounding error, in PyTorch too.
 func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, within, least float64) {
 	t.Helper()
@@ -365,8 +364,8 @@ func compare(t *testing.T, dev engine.Device, m *model.Model, want map[string]to
 	return loss, found
 }
 
-// equalBits compares a step of several stages with one of the whole model. It leaves out parameters that are tied over
-// several stages, because each stage has only a part of their gradient. Tests of runs cover these.
+// equalBits compares a step of several stages with a step of the whole model. It leaves out parameters that are tied
+// over several stages, because each stage has only a part of their gradient. Tests of runs cover these parameters.
 func equalBits(t *testing.T, what string, dev engine.Device, m *model.Model, batch map[string]torchtest.Tensor,
 	loss float64, whole map[string][]byte, segment int, cuts ...int) {
 	t.Helper()

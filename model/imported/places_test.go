@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/model/imported"
 )
 
-// places returns the values that are the only one to cross some boundary between two nodes, and that have a gradient
-// there. Cheap results of only inputs and sizes do not cross, because each reader recomputes them.
+// places returns each value that alone crosses some boundary between two nodes, and that has a gradient there. Results
+// that need only sizes do not cross, because each reader recomputes them.
 func places(n *rules.Network) map[int]bool {
 	maker := map[int]int{}
 	for i, node := range n.Nodes {
@@ -68,7 +68,7 @@ func origin(n *rules.Network, v int) int {
 	return v
 }
 
-// offered returns the values that are the only one to cross from one layer to later ones.
+// offered returns each value that alone crosses from one layer to later ones.
 func offered(n *rules.Network) map[int]bool {
 	all := map[int]bool{}
 	for k := range n.Layers {

@@ -15,9 +15,8 @@ import (
 
 const page = "../../docs/pytorch.md"
 
-// Networks in other people's styles work, with PyTorch's loss and gradients, and with the same bits at every cut.
-// Otherwise they are refused with a message that says what to change. The documentation's list shows the result of each
-// network.
+// Networks in other people's styles have PyTorch's loss and gradients, and the same bits at every cut. Otherwise they
+// are refused with a message that says what to change. The documentation's list shows the result of each network.
 func TestStylesAreWhatThePageSays(t *testing.T) {
 	var table strings.Builder
 	through := 0

@@ -248,7 +248,7 @@ func TestReachesT(t *testing.T) {
 // compute. So the plan cuts only where features are small (§3.3.3), and divides no layer.
 func TestCutsWhereFeaturesAreSmall(t *testing.T) {
 	r := plantest.EvenChain(6, 2, 1)
-	r.Profile.Layers[1].Costs[0].OutputBytes = 2 // the other cuts take 10 s each way, a stage 9 s
+	r.Profile.Layers[1].Costs[0].OutputBytes = 2 // every other cut takes 10 s each way, and a stage takes 9 s
 	p, err := find(context.Background(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -288,8 +288,8 @@ func TestChoosesSchedules(t *testing.T) {
 	}
 }
 
-// TestDeviceOrder: a device that is faster in the first layer gets the first stage, although it is the second in the
-// list of devices. With order=given it stays second.
+// TestDeviceOrder: a device that is faster in the first layer gets the first stage, although it is the second device in
+// the list. With order=given it gets the second stage.
 func TestDeviceOrder(t *testing.T) {
 	r := plantest.EvenChain(3, 2, 1e12)
 	for i := range r.Profile.Layers {

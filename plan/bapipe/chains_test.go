@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestChainsSideBySide has four layers of 3 s on four devices, and 8 micro-batches. One chain takes (8+4-1) 3 = 33
-// s. Two chains of two stages, with 4 micro-batches each, take (4+2-1) 6 = 30 s, and then sum each stage's gradients
-// over both chains. A stage of two layers has 100 bytes of weights. Their sum over two devices takes 2 s on links of
-// 50 B/s. On links of 20 B/s it takes 5 s, and one chain is better.
+// TestChainsSideBySide has four layers of 3 s on four devices, and 8 micro-batches. One chain takes (8+4-1)*3 = 33 s.
+// Two chains of two stages, with 4 micro-batches each, take (4+2-1)*6 = 30 s, and then sum each stage's gradients over
+// both chains. A stage of two layers has 100 bytes of gradients. Their sum over two devices takes 2 s on links of 50
+// B/s. On links of 20 B/s it takes 5 s, so that one chain is faster.
 func TestChainsSideBySide(t *testing.T) {
 	for _, c := range []struct {
 		collective float64
@@ -53,8 +53,9 @@ func TestChainsSideBySide(t *testing.T) {
 	}
 }
 
-// TestChainsOfMixedDevices: with two fast and two slow devices, each chain has one of each type, in the same order.
-// With one device of one type and three of the other, three chains of one stage each use the three.
+// TestChainsOfMixedDevices: with two fast and two slow devices, each chain has one device of each type, in the same
+// order. With one device of one type and three of the other, there are three chains of one stage on the three equal
+// devices.
 func TestChainsOfMixedDevices(t *testing.T) {
 	r := plantest.EvenChain(3, 4, 1e12)
 	r.Cluster.Levels[0].CollectiveBandwidthBytesPerSecond = 1e12
@@ -89,10 +90,9 @@ func TestChainsOfMixedDevices(t *testing.T) {
 
 // TestDataParallelismWhereItIsBest: BaPipe's Table III uses data parallelism for ResNet-50, "as the communication
 // consumption for activation between GPUs in the pipeline is larger than the amount of communication for weights
-// gradient" (§4.2.1). Here four layers of 3 s run on two devices, with 8 micro-batches. Data parallelism takes 4 x
-// 12 s, and 4 s more to sum 400 bytes of gradients at 100 B/s. A pipeline of two stages of 6 s takes (8+2-1) 6 = 54
-// s if transfers cost nothing. If features of 10 B cross at 1 B/s, it takes 54 + (2+8-2-ceil(7/2)) 2 x 10 = 134 s by
-// 1F1B-SNO.
+// gradient" (§4.2.1). Here four layers of 3 s run on two devices, with 8 micro-batches. Data parallelism takes 4*12 s,
+// and 4 s more to sum 400 bytes of gradients at 100 B/s. A pipeline of two stages of 6 s takes (8+2-1)*6 = 54 s if
+// transfers take no time. If features of 10 B cross at 1 B/s, it takes 54 + (2+8-2-ceil(7/2))*2*10 = 134 s by 1F1B-SNO.
 func TestDataParallelismWhereItIsBest(t *testing.T) {
 	for _, c := range []struct {
 		link, collective float64

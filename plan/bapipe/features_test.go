@@ -50,8 +50,8 @@ func TestDividesByFeatures(t *testing.T) {
 	})
 }
 
-// TestWhatIsExecutedIsDividedByFeatures: a third of a layer of 10 features becomes 3 features if the plan will be
-// executed, and otherwise stays exactly a third. The setting fractions overrides this.
+// TestWhatIsExecutedIsDividedByFeatures: if the plan will be executed, a third of a layer of 10 features becomes 3
+// features. Otherwise it stays exactly a third. The setting fractions overrides both.
 func TestWhatIsExecutedIsDividedByFeatures(t *testing.T) {
 	for _, x := range []struct {
 		runnable bool

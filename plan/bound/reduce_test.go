@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// TestNoDevicesSumFasterThanTheBound tries every set of devices of random clusters with up to three levels. If all
-// links of a level are the same, the best set meets the bound in at least four of five cases.
+// TestNoDevicesSumFasterThanTheBound tries every set of devices of random clusters with up to three levels. If no level
+// is shared and all links of a level are the same, the best set meets the bound in at least four of five cases.
 func TestNoDevicesSumFasterThanTheBound(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 1))
 	met, alike := 0, 0

@@ -14,8 +14,8 @@ import (
 )
 
 // TestNoArgumentRulesOutASimulatedPlan takes random plans on random clusters of one or two levels, with or without
-// uplinks. A plan's stages must be a path that every argument allows within the simulated step. A comparison of the
-// bound with only the best plan would miss arguments that are wrong about other plans.
+// uplinks. No argument may exclude any of a plan's stages within the simulated step. A comparison of the bound with
+// only the best plan would miss arguments that are wrong about other plans.
 func TestNoArgumentRulesOutASimulatedPlan(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 14))
 	plans, ways := 0, map[bool]int{}

@@ -82,9 +82,10 @@ func TestMemoryBoundsTheDepth(t *testing.T) {
 	}
 }
 
-// Section 6.2: data parallelism competes with pipelines. Eight micro-batches of 60 ms on two devices take 240 ms
-// plus the all-reduce of W bytes, 2 x 1/2 x W / 1e9. Two stages take (8 + 1) x 30 = 270 ms. Without weights data
-// parallelism wins. With 100 MB, which is 200 ms for two layers, the pipeline wins, because it has no sum.
+// Section 6.2: data parallelism competes with pipelines. Eight micro-batches of 60 ms on two devices take 240 ms, and
+// the all-reduce of W bytes takes 2*(1/2)*W/1e9 s more. Two stages take (8 + 1)*30 = 270 ms. Without weights, data
+// parallelism is faster. With 100 MB in each of two layers, its all-reduce takes 200 ms, and the pipeline is faster,
+// because it has no all-reduce.
 func TestDataParallelismIsReturnedWhereItWins(t *testing.T) {
 	for _, c := range []struct {
 		parameters int64

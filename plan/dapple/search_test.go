@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/plan/plantest"
 )
 
-// equation2 returns L, with Q, Tw, Ts and Te computed as printed.
+// equation2 returns L, with Q, Tw, Ts and Te computed as the paper prints them.
 func equation2(stages []stage, M int) float64 {
 	Q := len(stages) - 1
 	for s := Q - 1; s >= 0; s-- {

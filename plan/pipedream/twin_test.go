@@ -193,8 +193,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayOfWhichPlans: a refusal that examined only some of a model's cuts says to which plans its least limit
-// applies.
+// TestRefusalsSayOfWhichPlans: if a search examined only some of a model's cuts, its refusal says to which plans the
+// least memory limit that it names applies.
 func TestRefusalsSayOfWhichPlans(t *testing.T) {
 	for _, c := range []struct {
 		planner string

@@ -22,22 +22,23 @@ func of(slices int) cluster.DeviceType {
 		FLOPsPerSlice: 2, OnChipBytes: 100}}
 }
 
-// TestPassesByHand has a clock of 1 Hz, so seconds are cycles: 25 ceil(b 288 / s) for b samples on s slices. With 864
-// slices, a forward alone uses all slices from three samples on. Together with the two halves of the backward, it has a
-// third of the slices, and uses all of these from one sample on.
+// TestPassesByHand has a clock of 1 Hz, so seconds are cycles. With lanes Weights, a forward of b samples takes
+// 25*ceil(b*288/s) cycles on s slices. With 864 slices, a forward alone uses all slices from three samples on. If it
+// runs together with the two halves of the backward, it has a third of the slices, and uses all of these from one
+// sample on.
 func TestPassesByHand(t *testing.T) {
 	for _, c := range []struct {
 		slices, samples           int
 		lanes                     string
 		forward, backward, paired float64
 	}{
-		{864, 1, Weights, 25, 25, 25},     // 288 of 864; 288 of 432; 288 of 288
-		{864, 2, Weights, 25, 50, 50},     // 576 of 864; 576 of 432
-		{864, 3, Weights, 25, 50, 75},     // 864 of 864; 864 of 432
+		{864, 1, Weights, 25, 25, 25},     // forward: 288 of 864 slices; backward: 288 of 432; paired: 288 of 288
+		{864, 2, Weights, 25, 50, 50},     // forward: 576 of 864; backward: 576 of 432
+		{864, 3, Weights, 25, 50, 75},     // forward: 864 of 864; backward: 864 of 432
 		{864, 6, Weights, 50, 100, 150},   // all passes use all slices
-		{864, 1, Channels, 225, 225, 225}, // 32 of 864 at each of 25 x 9
+		{864, 1, Channels, 225, 225, 225}, // 32 of 864 slices in each of 25 x 9 cycles
 		{864, 1, All, 25. / 3, 50. / 3, 25},
-		{300, 1, Weights, 25, 50, 75}, // 288 of 300; of 150; of 100
+		{300, 1, Weights, 25, 50, 75}, // forward: 288 of 300; backward: of 150; paired: of 100
 	} {
 		forward, backward, cost := Settings{Lanes: c.lanes}.Of(conv(), of(c.slices), int64(c.samples), false)
 		for _, x := range []struct {
@@ -52,9 +53,9 @@ func TestPassesByHand(t *testing.T) {
 	}
 }
 
-// TestSmallerMicroBatchesFillFBP finds the smallest micro-batch that reaches a board's peak. By hand it is 3 samples
-// for a forward and 3 for a backward, which has two engines of 432 slices and 288 products a sample. It is 1 sample for
-// both at once (BaPipe §3.2.1).
+// TestSmallerMicroBatchesFillFBP finds the smallest micro-batch that reaches a board's peak. By hand, a forward alone
+// needs 3 samples: 3*288 = 864 slices. A backward has two engines of 432 slices, and needs 3 samples too: 2*432 =
+// 3*288. Both at once need 1 sample (BaPipe §3.2.1).
 func TestSmallerMicroBatchesFillFBP(t *testing.T) {
 	least := func(full func(forward, backward, paired float64, b int64) bool) int64 {
 		for b := int64(1); b < 100; b++ {
@@ -74,10 +75,10 @@ func TestSmallerMicroBatchesFillFBP(t *testing.T) {
 	}
 }
 
-// TestMemoryBesideSlices: two layers of 288 weights and 4 biases, 1152 + 16 bytes each, on a chip of 100 bytes with
-// a memory of 1 B/s. With weights in memory, reading takes 2336 s forward and twice that backward, which is longer
-// than the computing. With weights on the chip, only those beyond its 100 bytes are read. Features in memory add
-// 2000 s each way.
+// TestMemoryBesideSlices has two layers on a chip of 100 bytes, and a memory of 1 B/s. Each layer has 288 weights and 4
+// biases: 1152 + 16 bytes. With weights in memory, reading them takes 2*1168 = 2336 s forward and twice that backward,
+// which is longer than the computing. With weights on the chip, only those beyond its 100 bytes are read. Features in
+// memory take 2000 s more in each direction.
 func TestMemoryBesideSlices(t *testing.T) {
 	for _, c := range []struct {
 		onChip                    bool

@@ -30,8 +30,8 @@ func build(t *testing.T, name string, settings map[string]any) *model.Model {
 func bare(rates map[string]cluster.Rate) *cluster.Kernels { return &cluster.Kernels{Rates: rates} }
 
 // TestAnMLPByHand checks an MLP of width 64 and 256 over 8 positions of 2 samples. Its products are 16 x 64 by 64 x 256
-// and 16 x 256 by 256 x 64, 2*16*64*256 operations each. The rate is 64/(64+64) for the width times 16/(16+48) for the
-// rows, an eighth of the peak.
+// and 16 x 256 by 256 x 64: 2*16*64*256 operations each. The rate is 64/(64+64) for the width times 16/(16+48) for the
+// rows, which is an eighth of the peak.
 func TestAnMLPByHand(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{PeakFLOPS: 1e9, MemoryBandwidthBytesPerSecond: 1e18, Kernels: bare(map[string]cluster.Rate{
@@ -100,10 +100,10 @@ func TestSavedBytesOfALayer(t *testing.T) {
 	}
 }
 
-// TestProductsKeepWhatTheyReadNarrow: in fp8 the saved inputs of products inside a block take 8 bits. The example has 3
+// TestProductsKeepWhatTheyReadNarrow: in fp8, products inside a block keep their inputs in 8 bits. The example has 3
 // samples of 8 positions of width 64. The norms have two outputs of 24 x 64 elements, and the second product of the MLP
-// reads 24 x 256. The input of attention's output product takes a byte less per element if scores are kept. With one
-// attention kernel it takes a byte more, because that kernel also keeps its own output.
+// reads 24 x 256. If scores are kept, the input of attention's output product takes a byte less for each element. With
+// one attention kernel it takes a byte more, because that kernel also keeps its own output.
 func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e12, "fp8": 2e12}, MemoryBandwidthBytesPerSecond: 1e12,
@@ -126,8 +126,8 @@ func TestProductsKeepWhatTheyReadNarrow(t *testing.T) {
 	}
 }
 
-// TestSumsOfAGroup: sums in a group of t devices are rings, with 2 (t-1) messages of 1/t of the bytes. Attention and
-// MLP have one sum in each direction, an embedding one forward and a head one backward.
+// TestSumsOfAGroup: sums in a group of t devices are rings, with 2*(t-1) messages of 1/t of the bytes. Attention and
+// MLP have one sum in each direction, an embedding has one forward, and a head has one backward.
 func TestSumsOfAGroup(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e30}, MemoryBandwidthBytesPerSecond: 1e24,
@@ -174,8 +174,9 @@ func TestSelectiveComputesScoresAgain(t *testing.T) {
 	near(t, "and backward", plain.InputS-flash.InputS, 2*core-2.5*core/2, 1e-6)
 }
 
-// TestUpdates: an update reads 16-bit gradients and writes 16-bit weights. It reads and writes the 32-bit weights and
-// both states of Adam: 28 bytes for each parameter.
+// TestUpdates: in f16, an update reads 16-bit gradients, writes 16-bit weights, and reads and writes the 32-bit weights
+// and both states of Adam: 2 + 2 + 3*8 = 28 bytes for each parameter. In f32 it reads 32-bit gradients, and reads and
+// writes the weights and both states: 4 + 3*8 = 28 bytes.
 func TestUpdates(t *testing.T) {
 	d := cluster.DeviceType{PeakFLOPS: 1, Peaks: map[string]float64{"f16": 1}, MemoryBandwidthBytesPerSecond: 1000,
 		Kernels: bare(map[string]cluster.Rate{"memory": {Limit: 1}})}

@@ -62,8 +62,8 @@ func TestPassSpreadIsAgainstTheMiddleOfTheSize(t *testing.T) {
 	}
 }
 
-// TestSittingsCompareByWhatTheyHaveInCommon: a sitting on a machine that has become twice as slow is scaled by the size
-// that both sittings have. The sitting with more rounds sets the usual pace.
+// TestSittingsCompareByWhatTheyHaveInCommon: if a machine has become twice as slow, the times of a sitting are scaled
+// by the size that both sittings have measured. The sitting with more rounds sets the usual pace.
 func TestSittingsCompareByWhatTheyHaveInCommon(t *testing.T) {
 	visit := func(size int, s float64) Visit {
 		return Visit{MicroBatch: size, Layers: []LayerVisit{{ForwardS: s, BackwardS: 2 * s, Bytes: &LayerBytes{}}}}

@@ -75,7 +75,7 @@ func said(t *testing.T, dir string) (parts, losses string) {
 }
 
 // A training takes 3 steps. A second part resumes from the checkpoint of step 2, takes 2 more steps, and is killed, so
-// that only their metrics remain. A third part resumes after the first of these.
+// that only the metrics of these steps remain. A third part resumes after the first of these 2 steps.
 func TestPartsAreKeptAndReadAsOneRun(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, 0, "")
@@ -104,8 +104,8 @@ not of a run
 	if r.Shown().First != 3 || len(r.Parts[0].Measured.Steps) != 2 || r.Parts[1].Measured != nil {
 		t.Errorf("%+v", r.Parts)
 	}
-	// The evaluation after the third step is from the metrics. That of the first part is left out: its step was
-	// repeated.
+	// The evaluation after the third step is from the metrics. The evaluation of the first part is left out, because
+	// its step was repeated.
 	var got []string
 	for _, e := range r.Evaluations() {
 		got = append(got, fmt.Sprintf("%d: %v, %d of %d", e.Step, e.Loss, e.Correct, e.Samples))
@@ -174,7 +174,7 @@ func TestFoldersFromBeforeAreRead(t *testing.T) {
 	}
 }
 
-// An interrupted move of files can be repeated, because the Start moves last.
+// If a move of files is interrupted, it can be repeated, because the Start moves last.
 func TestAMoveIsTakenUpAgain(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 3, .1, true)

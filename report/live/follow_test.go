@@ -281,7 +281,7 @@ func TestBadFilesAreSaid(t *testing.T) {
 	}
 }
 
-// The newest step is shown. In a running run it is the traced step, even if an earlier part has left its Timeline.
+// The newest step is shown. While a run goes on, that is the traced step, even if an earlier part has left a Timeline.
 func TestTheNewestStepIsShown(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	one, whole := tracetest.TwoStages().Timeline(), tracetest.FourStages().Timeline()

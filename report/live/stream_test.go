@@ -40,7 +40,7 @@ type listener struct {
 	end   func()
 }
 
-// listen opens a stream for a page that has what the ID says.
+// listen opens a stream for a page that has already received the parts that the ID of the last event names.
 func listen(t *testing.T, at, draw, show, id string) *listener {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())

@@ -22,7 +22,7 @@ type storyWorld struct{ t *trace.Timeline }
 // Do implements storytest.World.
 //
 //	timeline                                what each worker computes, one a line: instructions with their start and end
-//	boxes columns=N [from=S to=S most=N]    drawn with names; of more workers than most the first and last
+//	boxes columns=N [from=S to=S most=N]    drawn with names; if workers are more than most, the first and last of them
 //	letters columns=N [from=S to=S most=N]  drawn with a letter for each kind
 func (w *storyWorld) Do(t *testing.T, d *datadriven.TestData) (string, error) {
 	if d.Cmd == "timeline" {

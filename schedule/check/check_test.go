@@ -209,8 +209,8 @@ body
 	}
 }
 
-// TestUpdatesOfPartOfAGroup: a stage with two replicas in turn updates once for two minibatches. An update after the
-// first of the two is refused, and so is an update without gradients.
+// TestUpdatesOfPartOfAGroup: a stage whose two replicas take minibatches in turn updates once for two minibatches. An
+// update after the first of the two is refused, and so is an update without gradients.
 func TestUpdatesOfPartOfAGroup(t *testing.T) {
 	const text = schedule.TextHeader + `
 name part

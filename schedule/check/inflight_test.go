@@ -17,7 +17,7 @@ import (
 )
 
 // lazily drives the Program with a Machine and returns the most messages in flight on each edge. In each round one
-// receiver is lazy: it moves only when no other worker can. So when a message is sent to it, it has taken as few
+// receiver is lazy: it moves only when no other worker can. So when a message is sent to it, it has received as few
 // messages as possible.
 func lazily(t *testing.T, p *schedule.Program) map[check.Edge]int {
 	t.Helper()
@@ -284,9 +284,9 @@ func TestInFlightOfGroups(t *testing.T) {
 	}
 }
 
-// TestInFlightOfDepths: in 1F1B with depths K, the most messages in flight between stages i and i+1 are K_i, in each
-// direction. Stage i sends K_i forwards before it takes a gradient. When stage i+1 takes the last forward of a step,
-// all its gradients except the last K_i have been taken. Thousands of steps cost no more time than a few.
+// TestInFlightOfDepths: in 1F1B with depths K, at most K_i messages are in flight between stages i and i+1, in each
+// direction. Stage i sends K_i forwards before it receives a gradient. When stage i+1 receives the last forward of a
+// step, stage i has received all its gradients except the last K_i. Thousands of steps cost no more time than a few.
 func TestInFlightOfDepths(t *testing.T) {
 	for seed := range uint64(100) {
 		g := rand.New(rand.NewPCG(seed, 17))

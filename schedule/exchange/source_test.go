@@ -15,7 +15,7 @@ import (
 )
 
 // TestLinesOfWhatIsWrong changes files in many ways. If the result cannot run, the error names the file and the reason,
-// and where it can the worker and the line.
+// and where possible the worker and the line.
 func TestLinesOfWhatIsWrong(t *testing.T) {
 	p, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3})
 	if err != nil {

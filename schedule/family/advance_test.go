@@ -15,8 +15,8 @@ func TestAdvanceDepths(t *testing.T) {
 		want    []int
 	}{
 		{4, 8, 0, Graded, []int{4, 3, 2, 1}},
-		{4, 8, 1, Graded, []int{5, 4, 3, 1}}, // ceil(3/3), ceil(2/3), ceil(1/3), 0
-		{4, 8, 2, Graded, []int{6, 5, 3, 1}}, // 2, ceil(4/3), ceil(2/3), 0
+		{4, 8, 1, Graded, []int{5, 4, 3, 1}}, // 4, 3, 2, 1 plus ceil(3/3), ceil(2/3), ceil(1/3), 0
+		{4, 8, 2, Graded, []int{6, 5, 3, 1}}, // 4, 3, 2, 1 plus 2, ceil(4/3), ceil(2/3), 0
 		{4, 8, 3, Graded, []int{7, 5, 3, 1}}, // DAPPLE's P_B depths
 		{4, 8, 1, Printed, []int{5, 4, 3, 2}},
 		{4, 8, 7, Printed, []int{8, 8, 8, 8}}, // AFAB
@@ -74,7 +74,7 @@ func TestAdvanceDegenerates(t *testing.T) {
 }
 
 // TestAdvanceSettles uses a curve of step times over the advance. The controller settles where steps stop getting
-// faster, or where memory ends. With patience it goes on over a bump.
+// faster, or where memory ends. With patience it also tries advances after one with slower steps.
 func TestAdvanceSettles(t *testing.T) {
 	for _, c := range []struct {
 		name     string

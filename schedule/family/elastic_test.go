@@ -26,8 +26,8 @@ func elastic(t testing.TB, placement [][]int, n, m, iterations int, warmup []int
 }
 
 // TestElasticByHand: two pipelines of one micro-batch on two stages; a backward takes twice as long as a forward. In
-// the cycle the second stage has no gap: six of its six slots are busy. There, pipeline 0 is one iteration ahead of
-// pipeline 1, never two.
+// the cycle the second stage has no gap: six of its six slots are busy. On the second stage, pipeline 0 is one
+// iteration ahead of pipeline 1, never two.
 func TestElasticByHand(t *testing.T) {
 	p := elastic(t, schedule.Replicated(2, 1), 2, 1, 10, nil)
 	var got strings.Builder
@@ -202,8 +202,8 @@ func TestElasticPrograms(t *testing.T) {
 	})
 }
 
-// sees walks every list and counts the updates before each update. Before iteration t's update of a pipeline come t
-// updates of the reference. Before the reference's update t come t+1 updates of every pipeline.
+// sees walks every list and counts the updates before each update. Iteration t's update of a pipeline must come after t
+// updates of the reference. The reference's update t must come after t+1 updates of every pipeline.
 func sees(t *rapid.T, p *schedule.Program) {
 	n := p.Elastic.Pipelines
 	for w := range p.Workers {

@@ -101,7 +101,7 @@ func TestSettingsRefused(t *testing.T) {
 			"2 micro-batches for 3 replicas of stage 0"},
 		{"fbp-as", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 3, Warmup: []int{2, 2}},
 			"depths must fall from stage to stage"},
-		// Stage 0 runs micro-batches 0 and 1 ahead; replica 0 of stage 1 needs 0 and 2 before a backward.
+		// Stage 0 runs micro-batches 0 and 1 first; replica 0 of stage 1 needs micro-batches 0 and 2 before a backward.
 		{"1f1b", schedule.Settings{Placement: [][]int{{0}, {1, 2}}, MicroBatches: 4, Warmup: []int{2, 2}},
 			"unequal replicas"},
 	} {

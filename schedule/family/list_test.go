@@ -98,8 +98,9 @@ func definedZeroBubble(stage, M, K, late int) schedule.List {
 	return out
 }
 
-// definedChunks returns Megatron-LM's interleaving, with 2(p-i-1) + (v-1)p forwards before the first pair, or the
-// looped breadth-first order.
+// definedChunks returns the looped breadth-first order for name bfs, or else Megatron-LM's interleaving. There are p
+// workers, v chunks on each, and M micro-batches. In the interleaving, worker i runs 2*(p-i-1) + (v-1)*p forwards
+// before its first pair.
 func definedChunks(name string, p, v, M int) schedule.Part {
 	out := make(schedule.Part, p)
 	for i := range p {

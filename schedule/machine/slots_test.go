@@ -13,9 +13,9 @@ import (
 )
 
 // TestLeastSlotsOfDepths: 1F1B with depths K needs half of the largest difference of neighbouring depths, rounded up.
-// Stage i sends K_i forwards before it takes a gradient. By then stage i+1 has sent K_(i+1) - 1 of them on. It goes on
-// as long as the edge back has room for its gradients. With n slots it can send n gradients, and takes one more forward
-// with each. Another n forwards are in flight.
+// Stage i sends K_i forwards before it receives a gradient. Stage i+1 has then sent K_(i+1) - 1 of them on. It
+// continues as long as the edge back to stage i has room for its gradients. With n slots it can send n gradients, and
+// receives one more forward with each. Another n forwards are in flight.
 func TestLeastSlotsOfDepths(t *testing.T) {
 	most := 0
 	for seed := range uint64(500) {
@@ -43,10 +43,10 @@ func TestLeastSlotsOfDepths(t *testing.T) {
 	}
 }
 
-// TestLeastSlotsOfFamilies: one slot is enough for most orders, and two are for interleaved, zb-v and elastic. With one
-// slot less, the error names the worker that waits for a slot. Looped BFS sends all M micro-batches of a chunk round W
-// workers before it takes the first one. So n messages are in flight on each of W edges, and each worker except the
-// first holds one.
+// TestLeastSlotsOfFamilies: one slot is enough for most orders, and two are enough for interleaved, zb-v and elastic.
+// With one slot less, the error names the worker that waits for a slot. In looped BFS, the first worker sends all M
+// micro-batches of a chunk round W workers before it receives the first one again. So n messages are in flight on each
+// of W edges, and each worker except the first holds one.
 func TestLeastSlotsOfFamilies(t *testing.T) {
 	twice := map[string]bool{"interleaved": true, "zb-v": true, "elastic": true}
 	tried := map[int]int{}

@@ -195,7 +195,7 @@ func (b *bench) gathered(model int) numbers {
 	return b.numbers(all)
 }
 
-// backward gathers the gradients of a micro-batch and returns them.
+// backward adds a micro-batch's gradients to those gathered so far, and returns the sums.
 func (b *bench) backward(model, id int) numbers {
 	b.Helper()
 	b.back(model, id)

@@ -48,7 +48,7 @@ func TestPlainStepsByWhatIsGathered(t *testing.T) {
 }
 
 // A minibatch's gradients update the weights during the next minibatch or right after it. The update may come anywhere
-// among the micro-batches. Each micro-batch's gradients are those at the weights of its forward.
+// among the micro-batches. Each micro-batch's gradients are computed with the weights of its forward.
 func TestDeferredStepsByTheMinibatchBefore(t *testing.T) {
 	b, apart := newBench(t, update.Deferred, nil, 1), newBench(t, update.Plain, nil, 1)
 	u, s := b.made[0], b.models[0]

@@ -74,7 +74,8 @@ func add(dst, src []byte, _ wire.DType) error {
 	return nil
 }
 
-// TestRankOrderIsSeenInTheBits: the sum 1e20 + 1 - 1e20 is 0 in rank order, and would be 1 in another order.
+// TestRankOrderIsSeenInTheBits: the sum 1e20 + 1 - 1e20 is 0 in rank order. It would be 1 if 1e20 and -1e20 were added
+// first.
 func TestRankOrderIsSeenInTheBits(t *testing.T) {
 	ports, groups := open(t, 3)
 	defer ports.Close()

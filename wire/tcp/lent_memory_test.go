@@ -201,8 +201,8 @@ func TestMembersThatLendWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsNotThere: a frame that is not at the announced address comes over another stream, whatever else
-// waits.
+// TestMemoryThatIsNotThere: if a frame is not at the announced address, it comes over another stream, even if other
+// frames wait.
 func TestMemoryThatIsNotThere(t *testing.T) {
 	lends(t)
 	a, _ := listen(t, Config{Process: 0, limits: quick()})

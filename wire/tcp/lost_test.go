@@ -26,8 +26,8 @@ func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
 	return c, member(t, a, b, hello{service: frames, from: 0, to: 1, session: 1, streams: 1}), said
 }
 
-// TestAConnectionThatBreaks: a connection that breaks ends everything with its worker, but only after some time in
-// which Fail may give the reason.
+// TestAConnectionThatBreaks: if a connection to a worker breaks, the receives from this worker end, but only after some
+// time. If Fail is called within that time, they end with its reason.
 func TestAConnectionThatBreaks(t *testing.T) {
 	for name, breaks := range map[string]func(*Conn){
 		"end":   func(m *Conn) { m.raw.Close() },

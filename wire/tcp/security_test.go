@@ -212,8 +212,8 @@ func TestReplay(t *testing.T) {
 	log.says(t, "its token is not this run's")
 }
 
-// TestSlowStrangers: diallers that send a byte now and then, or nothing at all, are dropped in time. Many of them hold
-// up neither the run nor valid connections, and use little memory.
+// TestSlowStrangers: diallers that send a byte now and then, or nothing at all, are dropped in time. Many such diallers
+// delay neither the run nor valid connections, and use little memory.
 func TestSlowStrangers(t *testing.T) {
 	for name, of := range map[string]*TLS{"plain": nil, "tls": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -312,7 +312,7 @@ func TestAllMembersShakeHandsAtOnce(t *testing.T) {
 }
 
 // TestAllMembersHaveTimeEnough: all members of a session can shake hands at once. Together they get more time than a
-// single one. The single one's time here is half of what all of them need.
+// single member. In this test, a single member's time is half of what all of them need.
 func TestAllMembersHaveTimeEnough(t *testing.T) {
 	const workers = 400
 	shake := func(each time.Duration) (took time.Duration, failed error) {

@@ -46,7 +46,7 @@ func TestItIsACarrierOverTLSWithCertificatesOfBoth(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 2, Config{TLS: both}) })
 }
 
-// TestItIsACarrierBesideMemory: within a process memory changes hands, and between processes messages go over TCP, as
+// TestItIsACarrierBesideMemory: workers of one process hand memory over, and messages between processes go over TCP, as
 // in every run with several processes.
 func TestItIsACarrierBesideMemory(t *testing.T) {
 	for name, c := range map[string]Config{"plain": {}, "TLS": {TLS: &TLS{}}} {
@@ -159,8 +159,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestSessions: connections for a later session wait for its carriers. Connections to closed carriers count as leaving
-// in good order.
+// TestSessions: connections for a later session wait for its carriers. If a worker has closed its carrier before
+// another worker dials, it has left in good order.
 func TestSessions(t *testing.T) {
 	a, _ := listen(t, Config{Process: 0})
 	b, _ := listen(t, Config{Process: 1})

@@ -178,7 +178,8 @@ func TestFalseListeners(t *testing.T) {
 	}
 }
 
-// TestWhatIsFinal: a wrong token is final. A refusal by another start of the run is not, since that start may end soon.
+// TestWhatIsFinal: a wrong token is a final refusal. A refusal by another start of the run is not final, since that
+// start may end soon.
 func TestWhatIsFinal(t *testing.T) {
 	l, _ := listen(t, Config{Run: "run 1"})
 	for _, c := range []struct {
@@ -205,8 +206,8 @@ func TestWhatIsFinal(t *testing.T) {
 	}
 }
 
-// TestAnotherStartIsThere: a worker whose address another start of the run has taken is gone. That is not a failure of
-// its senders.
+// TestAnotherStartIsThere: if another start of the run has taken a worker's address, sends to this worker end with a
+// PeerError: the worker is lost, and the sender has not failed.
 func TestAnotherStartIsThere(t *testing.T) {
 	gone, _ := listen(t, Config{Run: "run 0", Process: 1})
 	at := gone.Address()

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestAPolicyIsARow adds a weight policy by putting one row into a copy of one source file, and its name into a copy of
-// another, and builds with these copies. The rows are those that the documentation shows. Under the new policy a
-// gradient is two updates late, so every stage holds three versions.
+// TestAPolicyIsARow adds a weight policy in copies of two source files, and builds with these copies. One copy gets a
+// row, and the other gets the policy's name. The documentation shows the same row. Under the new policy a gradient is
+// two updates late, so every stage holds three versions.
 func TestAPolicyIsARow(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it compiles packages anew")

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// In Figures 15 and 16, at the smallest batch, AvgPipe with GPipe's memory is as many times as fast as GPipe as in the
-// text, within 10 %. AvgPipe's peak utilisation is above the baselines' only if GPUs are not full and run the kernels
-// of several pipelines side by side.
+// At the smallest batch of Figures 15 and 16, AvgPipe with GPipe's memory is faster than GPipe. The ratio is within 10
+// % of the text's. AvgPipe's peak utilisation is above the baselines' only if GPUs are not full and run the kernels of
+// several pipelines side by side.
 func TestOneBatchAsTheTextHasIt(t *testing.T) {
 	var paper batches
 	if err := table.Read(files, "fig15", &paper); err != nil {

@@ -23,7 +23,7 @@ func TestBaPipesFormulasHold(t *testing.T) {
 
 // TestBoards checks that the presets match Table V's boards to the last digit. The signs, orders and schedules of Table
 // VI are the paper's, and its values are within Near. The paper explains BaPipe's gain by weights that data parallelism
-// reads from memory (§4.3). If data parallelism runs in micro-batches of 32, it reads them less often, and BaPipe is at
+// reads from memory (section 4.3). In micro-batches of 32, data parallelism reads them less often, and BaPipe is at
 // most 2 % faster.
 func TestBoards(t *testing.T) {
 	for _, r := range tabletest.Run(t, "bapipe-table5").Rows {

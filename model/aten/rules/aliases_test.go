@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// array is a tensor in the test's own interpreter. It has elements, which several arrays may share, and the positions
-// of its own ones.
+// array is a tensor in the test's own interpreter. Several arrays may share data, and at has the positions in data of
+// this array's own elements.
 type array struct {
 	data  []float64
 	at    []int
@@ -55,7 +55,7 @@ func (a array) picked(shape []int64, f func([]int64) []int64) array {
 	return b
 }
 
-// seen returns a view as PyTorch defines it.
+// seen returns the view of an array that PyTorch defines for an operator.
 func seen(op string, a array, in []int64, shape []int64) array {
 	switch op {
 	case "aten::select.int", "aten::select_scatter":
@@ -228,7 +228,7 @@ func run(n *Network, values map[int]array, parameter array) (map[int]array, erro
 			}).clone()
 		case "aten::expand":
 			made = x.picked(ints(node.In[1].List), func(c []int64) []int64 { return c[1:] }).clone()
-		case "aten::mean.dim": // over equal rows
+		case "aten::mean.dim": // the rows are equal, so the first one is their mean
 			made = x.picked(x.shape[1:], func(c []int64) []int64 { return append([]int64{1}, c...) }).clone()
 		case "aten::expand_as", "aten::clone", "aten::contiguous":
 		case "aten::select_scatter", "aten::slice_scatter":

@@ -15,8 +15,8 @@ func normalised(t *testing.T, model string) *Network {
 	return n
 }
 
-// checkLayers checks that each layer reads only what it has. It also checks that every node that must not run twice
-// runs once.
+// checkLayers checks that each layer reads only inputs of the model and results of earlier layers. It also checks that
+// every node that must not run twice runs once.
 func checkLayers(t *testing.T, n *Network) {
 	t.Helper()
 	yielded, runs := map[int]bool{}, map[int]int{}
@@ -156,7 +156,7 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 }
 
 // In nn.TransformerEncoder the first dimension is 5 positions, and the second the rows. Its heads combine rows with
-// heads in one dimension, and its projections combine positions with rows. It is cut at these places too.
+// heads in one dimension, and its projections combine positions with rows. The network is cut at these places too.
 func TestAnEncoderIsCutWhereverItsRowsLie(t *testing.T) {
 	n := normalised(t, "encoder")
 	if len(n.Layers) != 32 {

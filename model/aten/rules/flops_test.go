@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// TestFLOPsAreThoseOfAPencil compares the operations of heavy operators with counts by hand, for 2 rows. A
-// multiplication with its addition counts as two.
+// TestFLOPsAreThoseOfAPencil compares the operations of heavy operators with counts by hand, for one of 2 rows. A
+// multiplication with its addition counts as two operations.
 func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	word := func(s string) Arg { return Arg{Kind: Literal, Literal: word(s)} }
 	for _, c := range []struct {
@@ -52,8 +52,8 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 		{op: "layer_norm", own: true, shapes: [][]int64{{2, 5}, {5}, {5}}, out: []int64{2, 5}},
 		{op: "lstm", own: true, shapes: [][]int64{{2, 5, 3}, {16, 3}, {16, 4}, {16}}, out: []int64{2, 5, 4},
 			want: [3]int64{1120, 1120, 1120}}, // four gates of width 4, from 3 inputs and 4 states, at 5 positions
-		// The same attention as above, but with queries, keys and values of width 32 in one tensor. The number of heads
-		// does not matter.
+		// The same attention, but with queries, keys and values of width 32 in one tensor. The number of heads does not
+		// matter.
 		{op: "causal_attention", own: true, shapes: [][]int64{{2, 6, 96}}, out: []int64{2, 6, 32},
 			want: [3]int64{4608, 9216, 0}},
 	} {

@@ -23,7 +23,7 @@ func TestRecordedShapes(t *testing.T) {
 		{grows, []int64{12, 4, 13}, 12, false},
 		{groups, []int64{4, 3}, 64, true},
 		{groups, []int64{4, 2}, 64, false},
-		{grows, []int64{2, 1, 3}, 2, true}, // a size that is a limit may be smaller
+		{grows, []int64{2, 1, 3}, 2, true}, // a recorded size that is a limit may also be smaller
 	} {
 		if got := c.of.Agrees(c.shape, c.rows, 4); got != c.want {
 			t.Errorf("%v with %d rows, of %v: %v", c.shape, c.rows, c.of, got)

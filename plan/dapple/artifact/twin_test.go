@@ -25,8 +25,8 @@ type literalCell struct {
 	mp      int
 }
 
-// literalPlanFor is plan_for(i, straight) as published, for every split of devices, written again without its
-// shortcuts. It keeps one entry for each occupancy, over all placements.
+// literalPlanFor is plan_for(i, straight) as published, written again without its shortcuts: it tries every split of
+// devices. It keeps one entry for each occupancy, over all placements.
 func literalPlanFor(a *input, i int, straight bool) (Candidate, bool) {
 	G, N := len(a.at.Of), len(a.compute)
 	rp := G / i

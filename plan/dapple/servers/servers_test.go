@@ -22,8 +22,8 @@ func TestOneServerOfAllDevices(t *testing.T) {
 	}
 }
 
-// TestScatterFirst compares with placements worked out by hand, from the sentence in §4.2.2 and from the published
-// code.
+// TestScatterFirst compares Place with placements worked out by hand, from the sentence in §4.2.2 and from the
+// published code.
 func TestScatterFirst(t *testing.T) {
 	for _, c := range []struct {
 		before Taken

@@ -60,8 +60,8 @@ func TestMemoryThatIsFreed(t *testing.T) {
 	}
 }
 
-// TestWhoIsLetIn: the processes of a launcher may read memory, but not those of process 1, from which all processes
-// descend.
+// TestWhoIsLetIn: the descendants of a launcher may read this process's memory. Nobody may if the launcher is unknown,
+// or is process 1, from which all processes descend.
 func TestWhoIsLetIn(t *testing.T) {
 	kernel := setTracer
 	defer func() { setTracer = kernel }()
