@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAPairGoesByTheModelsNames: data with one input and its targets takes a model's names and shapes, with the same
-// numbers in the same order.
+// TestAPairGoesByTheModelsNames: data with one input and its targets gets a model's names and shapes. The numbers and
+// their order stay the same.
 func TestAPairGoesByTheModelsNames(t *testing.T) {
 	plain, err := Open("digits", Options{Seed: 3})
 	if err != nil {

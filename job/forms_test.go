@@ -138,8 +138,8 @@ func TestEverySettingHasOnePlace(t *testing.T) {
 	}
 }
 
-// A setting of the other form is refused, and so is one that is unknown, repeated or out of range. The error names its
-// line, its right place or its path.
+// A setting of the other form is refused, and so is one that is unknown, repeated or out of range. The error names the
+// setting's line, its right place or its path.
 func TestAFileHasOneForm(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: {name: gpt}\nbatch: 3\n": "[2:1] batch is of the flat form of a job file, and model in line 1 of " +

@@ -27,8 +27,8 @@ func FuzzFromEnv(f *testing.F) {
 	})
 }
 
-// Any text is refused or gives a list of 1 to maxHosts hosts. The first and the last host have names, and there is none
-// after the last.
+// Any text is refused or gives a list of 1 to maxHosts hosts. The first and the last host have names, and there is no
+// host after the last.
 func FuzzHosts(f *testing.F) {
 	f.Add("gnode[10,20-23],login1")
 	f.Add("r[1-2]n[07-08]-ib,x")

@@ -15,7 +15,8 @@ import (
 
 const probability = 0.25
 
-// masked returns the output of a dropout layer for ones, for rows [first, first+rows) of 8. change changes the Context.
+// masked passes ones through a dropout layer, and returns rows [first, first+rows) of 8. The function change changes
+// the Context.
 func masked(t *testing.T, change func(*nn.Context), first, rows int) []float64 {
 	t.Helper()
 	return maskedBy(t, probability, change, first, rows)

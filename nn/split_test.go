@@ -57,7 +57,8 @@ func (d libtorchs) lstm(x engine.Tensor, input any, state engine.Tensor, bias an
 	return y
 }
 
-// attention computes softmax(q k^T / sqrt d) v of qkv [rows, positions, 3 x heads x d], without later positions.
+// attention computes softmax(q k^T / sqrt d) v of qkv [rows, positions, 3 x heads x d]. No position attends to a later
+// one.
 func (d libtorchs) attention(qkv engine.Tensor, heads int64, mask any) engine.Tensor {
 	rows, t, width := qkv.Shape()[0], qkv.Shape()[1], qkv.Shape()[2]/3
 	apart := d.one("aten::permute", d.one("aten::view", qkv, []int64{rows, t, 3, heads, width / heads}),

@@ -64,8 +64,8 @@ func joined(t *testing.T, parts ...*profile.Profile) *profile.Profile {
 	return out
 }
 
-// TestJoinLosesNothing: for each device type, a joined profile has the same values as the part, even after it is
-// written and read. Its text has every number of each part.
+// TestJoinLosesNothing: for each device type, a joined profile has the same values as the part of that type, even after
+// it is written and read. Its text has every number of each part.
 func TestJoinLosesNothing(t *testing.T) {
 	for seed := range uint64(20) {
 		g := rand.New(rand.NewPCG(seed, 1))

@@ -64,7 +64,7 @@ func TestAScheduleFitsEveryScreen(t *testing.T) {
 	})
 }
 
-// The page of a study, with its plots and tables, in every view. A bar shows the number of its table.
+// The page of a study, with its plots and tables, is checked in every view. A bar shows the number of its table.
 func TestAStudyInEveryView(t *testing.T) {
 	table := &Table{Head: []string{"plan", " step"}}
 	table.Add("one", UnitSeconds.Format(.0125))

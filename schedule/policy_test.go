@@ -261,9 +261,9 @@ func ExamplePolicy() {
 	// Output: stash [3 2 1]
 }
 
-// TestStopUnit: at a multiple of StopUnit, a stream with replicas in turn can stop without splitting an update. A stage
-// of r replicas updates once for r minibatches. So the unit is a common multiple of all stages' r and of the
-// minibatches of the body.
+// TestStopUnit: at a multiple of StopUnit, a stream whose replicas take minibatches in turn can stop without splitting
+// an update. A stage of r replicas updates once for r minibatches. So the unit is a common multiple of all stages' r
+// and of the minibatches of the body.
 func TestStopUnit(t *testing.T) {
 	for _, c := range []struct {
 		p    schedule.Program

@@ -45,8 +45,9 @@ func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 		tl.Computed = append(tl.Computed, trace.Computed{Step: k, BusyS: busy})
 	}
 	for k, want := range []float64{1.5, 1, 1.5, 1.5, 1, 1, 1.5, 1.5} {
-		// Took is the mean distance from the end before, over the last two steps that have one. The first step of a
-		// stretch has none, so only the step before it counts. The first step of all takes half of its own 3 s.
+		// Took is the mean, over the last two steps, of the distance from the end of the step before. The first step of
+		// a stretch has no such distance, so only that of the step before it counts. The first step of all takes half
+		// of its own 3 s.
 		if got := tl.Took(0)[k]; got != want {
 			t.Errorf("step %d took %v; want %v", k, got, want)
 		}

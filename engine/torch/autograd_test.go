@@ -262,7 +262,7 @@ func TestStageBoundaryIsTransparent(t *testing.T) {
 	}
 }
 
-// Four threads each train a stage at the same time, and get the same as a single thread.
+// Four threads each train a stage at the same time, and get the same gradients as a single thread.
 func TestFourThreadsAtOnce(t *testing.T) {
 	e := load(t)
 	train := func(d engine.Device) [][]float32 {

@@ -15,7 +15,7 @@ type recurrence struct {
 	apart                      bool // its biases are two tensors
 }
 
-// forward returns the states for x; with theirs it uses libtorch's own operator.
+// forward returns the states for x. If theirs is true, it uses libtorch's own operator.
 func (r recurrence) forward(d engine.Device, theirs bool, x engine.Tensor, of []engine.Tensor) engine.Tensor {
 	if !theirs {
 		args := []any{x, of[0], of[1], of[2], r.reverse}

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// A mean about a thousand times the spread does not spoil the result: it is within 1e-4 of a float64 evaluation.
+// If the mean is about a thousand times the spread, the result is still within 1e-4 of a float64 evaluation.
 func TestLayerNormFarFromZero(t *testing.T) {
 	d := device(t, 0)
 	m := d.Begin()

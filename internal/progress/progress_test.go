@@ -146,7 +146,7 @@ func TestATailThatIsKnownWithinARange(t *testing.T) {
 	}
 }
 
-// TestTheLastSecondsAreNotCounted: no time left is given for the last seconds, because they pass before it is of use.
+// TestTheLastSecondsAreNotCounted: below 3 s no time left is given, because it would be over before it is of use.
 func TestTheLastSecondsAreNotCounted(t *testing.T) {
 	var w Work
 	at := time.Unix(0, 0)

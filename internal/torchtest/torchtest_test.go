@@ -26,7 +26,7 @@ func floats(t *testing.T, x Tensor) []float64 {
 	return all
 }
 
-// TestPyTorchTrainsTheNetworks checks the files that tests of other packages rely on.
+// TestPyTorchTrainsTheNetworks checks PyTorch's results for all networks, because tests of other packages rely on them.
 func TestPyTorchTrainsTheNetworks(t *testing.T) {
 	for _, a := range Run(t, Main()...) {
 		if a.Code != 0 || !a.Oracle {

@@ -112,7 +112,7 @@ func TestSpeedupToTheTarget(t *testing.T) {
 	if got := TimeTo(2, 1000, 10, 0.05); math.Abs(got-10) > 1e-12 {
 		t.Errorf("%g s; want 10", got)
 	}
-	// Twice as fast, but a quarter more epochs: 1.6 times to the target.
+	// Twice as fast, with a quarter more epochs: 2/1.25 = 1.6 times as fast to the target.
 	s, err := SpeedupOf([]float64{1, 1, 1, 1, 1, 2}, []float64{2, 2, 2, 2, 2, 4}, 2.5, 2)
 	if err != nil || s.Batch != 2 || s.Epochs != 0.8 || s.Target != 1.6 || s.Interval.Lo != 2 || s.Interval.Hi != 2 {
 		t.Errorf("%+v, %v", s, err)

@@ -41,7 +41,8 @@ func own(name, way string, sums bool) Player {
 		Steps: 1}, sums}
 }
 
-// Both ways in Go can be measured, and one of them twice. The results are written, read and printed.
+// Raw TCP and millrace can be measured, and millrace a second time under another name. The results are the same after
+// they are written and read, and they are printed.
 func TestPlayersAreMeasured(t *testing.T) {
 	players := []Player{own(RawTCP, "raw", false), own(Millrace, "millrace", true), own("again", "millrace", true)}
 	s := Settings{Sizes: []int{4096, 300_000}, Sums: []int{40_000}, Arrives: 1 << 20, Computes: 5 * time.Millisecond,

@@ -17,8 +17,8 @@ import (
 )
 
 // srun, scontrol and mpirunFake are fakes of launchers, with the options that the scripts use. mpirunFake is used for
-// mpirun and for mpiexec.hydra. They start tasks in parallel, each with its rank in the environment. srun returns the
-// greatest exit code, mpirun that of the first failure, Hydra the bitwise OR of all.
+// mpirun and for mpiexec.hydra. srun and mpirunFake start tasks in parallel, each with its rank in the environment.
+// srun returns the greatest exit code, mpirun that of the first failure, and Hydra the bitwise OR of all.
 const srun = `#!/bin/bash
 arbitrary=
 while [[ $1 == --* ]]; do

@@ -25,8 +25,8 @@ const (
 	styles   = "testdata/styles.py"
 )
 
-// driver exports many modules in one process. For each module it prints the content of its state_dict, which it reads
-// only with PyTorch.
+// driver exports many modules in one process. For each module it prints the content of its state_dict, read with
+// PyTorch alone.
 const driver = `
 import contextlib, hashlib, io, json, os, sys
 sys.path[:0] = [os.path.dirname(sys.argv[1]), os.path.dirname(sys.argv[2])]

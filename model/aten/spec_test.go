@@ -25,7 +25,7 @@ func TestKeysNameTheirNumbers(t *testing.T) {
 	}
 }
 
-// If the spec names no function, or one that does not exist, the error lists the functions of its file.
+// If the spec names no function, or one that does not exist, the error lists the functions of the spec's file.
 func TestAFunctionIsNamed(t *testing.T) {
 	const text = `
 from torch import zeros, randn

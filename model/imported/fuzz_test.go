@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/nn"
 )
 
-// FuzzGraph changes the graph of an exported network. It must be refused in one line, or give a model that can be
-// built.
+// FuzzGraph changes the graph of an exported network. The changed graph must be refused in one line, or give a model
+// that can be built.
 func FuzzGraph(f *testing.F) {
 	requests := torchtest.Main()
 	var graphs, weights []string

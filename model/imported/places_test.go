@@ -58,7 +58,7 @@ func eachValue(args []rules.Arg, f func(int)) {
 	}
 }
 
-// origin follows a value back through the nodes that were inserted only so that it can cross.
+// origin follows a value back through the nodes that were inserted only so that the value can cross.
 func origin(n *rules.Network, v int) int {
 	for _, node := range slices.Backward(n.Nodes) {
 		if node.Site < 0 && node.Out[0] == v {

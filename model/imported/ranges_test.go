@@ -63,7 +63,7 @@ func within(ranges []model.Range, at int, value int64) bool {
 	})
 }
 
-// calculated runs the network with a number from which it calculates an index out of range.
+// calculated checks the error for a number from which the network calculates an index out of range.
 func calculated(t *testing.T, m *model.Model) {
 	l := newLine(t, device(t), m, 0)
 	defer l.close()

@@ -16,7 +16,8 @@ import (
 )
 
 // TestTables checks times, bubbles, features and warm-ups against BaPipe's Tables I and II, evaluated by hand. N = 3
-// stages and M = 8 micro-batches are those of the paper's Figs. 5 and 6. F = 1, B = 2 and SR = 0.5.
+// stages and M = 8 micro-batches are those of the paper's Figs. 5 and 6. A forward takes F = 1, a backward B = 2, and a
+// transfer SR = 0.5.
 func TestTables(t *testing.T) {
 	for _, c := range []struct {
 		family   string

@@ -9,8 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDividesByFeatures: a boundary within a layer moves by at most half a feature. In a layer without features, it
-// moves by at most half the layer. No two stages compute parts of the same feature, and no stage becomes empty.
+// TestDividesByFeatures: rounding moves a boundary within a layer by at most half a feature. In a layer without
+// features, it moves the boundary by at most half the layer. No two stages compute parts of the same feature, and no
+// stage becomes empty.
 func TestDividesByFeatures(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, given := mixedCase(t, 1e12)

@@ -41,9 +41,9 @@ func depths(t *testing.T, r plan.Request) (k []int) {
 	return k
 }
 
-// Section 5.3 chooses the policy by a ratio: the time between stages divided by the time in a stage. A micro-batch's
-// activations and gradients take 2a/1e9 s between stages, and a stage computes the micro-batch in 30 ms. From 0.1 on
-// the policy is P_B, with K = 2(S-i)-1 = 3, 1; below 0.1 it is P_A, with K = S-i = 2, 1.
+// Section 5.3 chooses the policy by a ratio: the time between stages divided by the time in a stage. A micro-batch has
+// a bytes of activations and a of gradients, which take 2a/1e9 s between stages. A stage computes the micro-batch in 30
+// ms. From 0.1 on the policy is P_B, with K = 2(S-i)-1 = 3, 1; below 0.1 it is P_A, with K = S-i = 2, 1.
 func TestThePolicyFollowsTheRatio(t *testing.T) {
 	for _, c := range []struct {
 		output    int64
@@ -63,9 +63,9 @@ func TestThePolicyFollowsTheRatio(t *testing.T) {
 	}
 }
 
-// Section 5.3: K_i is at most D, the number of micro-batches that memory holds. A stage has 1000 bytes of weights,
-// 1000 of gradients, and 4000 for each micro-batch. So 6000 bytes hold one micro-batch, 10000 two, and 14000 three,
-// which is the number that P_B needs.
+// Section 5.3: K_i is at most D, the number of micro-batches that memory holds. A stage has 1000 bytes of weights, 1000
+// of gradients, and 4000 for each micro-batch. So 6000 bytes are enough for one micro-batch, 10000 for two, and 14000
+// for three, which is the number that P_B needs.
 func TestMemoryBoundsTheDepth(t *testing.T) {
 	for _, c := range []struct {
 		memory int64
@@ -106,11 +106,11 @@ func TestDataParallelismIsReturnedWhereItWins(t *testing.T) {
 	}
 }
 
-// If the limit is two stages, a plan has two, though three are faster. Layers of 10 + 20, 10 + 20 and 12 + 24 ms run
-// on three devices with M = 8, by equations (1) to (3). With three stages the pivot is the last one. A step then
-// takes (10 + 10 + 12) + 7 x 36 + (20 + 20 + 24) = 348 ms. The best plan of two stages replicates the last two
-// layers on two devices, 11 + 22 ms each. They sum 100 MB of gradients in 2 x 1/2 x 100 MB / (1 GB/s) = 100 ms. A
-// step then takes (10 + 11) + 7 x 33 + (22 + 100) = 374 ms.
+// If the limit is two stages, a plan has two stages, although three are faster. Layers of 10 + 20, 10 + 20 and 12 + 24
+// ms (forward + backward) run on three devices with M = 8, by equations (1) to (3). With three stages the pivot is the
+// last one. A step then takes (10 + 10 + 12) + 7*36 + (20 + 20 + 24) = 348 ms. The best plan of two stages replicates
+// the last two layers on two devices, 11 + 22 ms each. They sum 100 MB of gradients in 2*(1/2)*100 MB / (1 GB/s) = 100
+// ms. A step then takes (10 + 11) + 7*33 + (22 + 100) = 374 ms.
 func TestMostStages(t *testing.T) {
 	r := two(0, 50_000_000, 1, 1<<30)
 	third := r.Profile.Layers[1]

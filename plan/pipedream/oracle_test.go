@@ -57,7 +57,7 @@ func levels(sizes []int, bandwidths []float64, types ...string) *cluster.Cluster
 	return c
 }
 
-// TestAnswersAsPublished compares with every published run, including those that use max in place of sum.
+// TestAnswersAsPublished compares the planner with every published run, including those that use max in place of sum.
 func TestAnswersAsPublished(t *testing.T) {
 	planner, err := plan.LookupPlanner("pipedream")
 	if err != nil {

@@ -132,7 +132,7 @@ func TestSumsOfAGroup(t *testing.T) {
 	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
 	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e30}, MemoryBandwidthBytesPerSecond: 1e24,
 		Kernels: bare(nil), Group: &cluster.Group{Size: 4, BandwidthBytesPerSecond: 1e6, LatencyS: 1e-3}}
-	one := 6 * (3*8*64*2/4/1e6 + 1e-3) // 3 samples
+	one := 6 * (3*8*64*2/4/1e6 + 1e-3) // 6 messages of a quarter of the bytes of 3 samples
 	for name, want := range map[string][2]float64{"block0.attention": {one, one}, "block0.mlp": {one, one},
 		"embed": {one, 0}, "head": {0, one}} {
 		c, err := kernels.Of(m, m.Index(name), 3, "d", d, kernels.Options{Precision: "bf16"})

@@ -163,7 +163,7 @@ func TestNumbersOfAResumedRunAreOfItsLastPart(t *testing.T) {
 	})
 	add(t, filepath.Join(dir, "metrics.jsonl"), stepLine(4, 3604))
 	f.Poll(true)
-	// It is resumed once more, and the first line is of an evaluation.
+	// The run is resumed once more, and its first new line is that of an evaluation.
 	add(t, filepath.Join(dir, "events.jsonl"), eventLine(metrics.Begun, 5, 7200))
 	f.Poll(true)
 	add(t, filepath.Join(dir, "metrics.jsonl"), `{"time":"2026-03-01T14:00:01Z","step":5,"evaluation_loss":1}`+"\n")

@@ -16,7 +16,7 @@ import (
 
 // The page shows the remaining time that the run reports, which includes evaluations and saves, minus the time since
 // the report. It shows none if the run reports none or is late, or after the last step. It also shows none below 3 s,
-// or if a bound differs from the geometric mean of both by more than a factor of 1.5.
+// or if the bounds differ from their geometric mean by more than a factor of 1.5.
 func TestThePageSaysTheRunsOwnTimeLeft(t *testing.T) {
 	root := t.TempDir()
 	dir := trained(t, root, "run", false)

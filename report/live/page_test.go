@@ -195,7 +195,7 @@ func TestRunsSideBySide(t *testing.T) {
 	if got := p.Texts(".differences tbody tr"); fmt.Sprint(got) != "[seed132]" {
 		t.Errorf("the settings differ in %q", got)
 	}
-	// All three have the same values in seven of nine columns; rates and step times differ.
+	// All three runs have the same values in seven of nine columns; rates and step times differ.
 	p.Wait(`document.querySelector("#overview .chart .same").textContent === "a and bcd lie under ef"`)
 	said := p.Texts("#overview .chart .same:not([hidden])")
 	if slices.ContainsFunc(said, func(s string) bool { return !strings.HasSuffix(s, "lie under ef") }) || len(said) != 7 {

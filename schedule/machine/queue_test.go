@@ -261,7 +261,7 @@ func (q *literalQueue) start(w int) {
 	q.later = append(q.later, happening{q.now + takes(in, 0), "end", w, in})
 }
 
-// playWithTokens plays the same Program with a Machine.
+// playWithTokens plays a Program with a Machine, as literalQueue does, and returns the same kind of log.
 func playWithTokens(t *testing.T, p *schedule.Program, cores machine.Pools) (log []string) {
 	m, err := machine.New(p, machine.Options{Cores: cores})
 	if err != nil {

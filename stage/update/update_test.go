@@ -251,7 +251,7 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// apart checks the distance that the reference of n pipelines reports from their average.
+// apart checks the reported distance between the reference and the average of n pipelines.
 func (b *bench) apart(n int) {
 	b.Helper()
 	var difference, scale float64

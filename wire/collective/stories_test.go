@@ -20,8 +20,8 @@ func TestStories(t *testing.T) {
 	storytest.Tell(t, "testdata/stories", func() storytest.World { return storytest.WorldFunc(allReduce) })
 }
 
-// allReduce runs a member for each line "value value ...", or, with "|", for each line with several vectors. It
-// prints the additions of each member, in order, and the final values.
+// allReduce runs one member for each line of input. A line has the member's values, and "|" separates several vectors.
+// It prints the additions of each member, in order, and the final values.
 func allReduce(t *testing.T, d *datadriven.TestData) (string, error) {
 	if d.Cmd != "all-reduce" {
 		return "", fmt.Errorf("no command %q", d.Cmd)

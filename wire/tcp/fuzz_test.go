@@ -142,8 +142,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// FuzzAnswers: a dialler detects a listener that does not know the token, whatever it answers, and reads no more than
-// it may.
+// FuzzAnswers: a dialler detects a listener that does not know the token, whatever the listener answers. The dialler
+// reads no more than it may.
 func FuzzAnswers(f *testing.F) {
 	var right bytes.Buffer
 	if answer(&right, challenge, 0, make([]byte, 32)) != nil || answer(&right, welcome, 0, make([]byte, 32)) != nil {

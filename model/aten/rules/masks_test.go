@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// Indices behind a mask in x[mask, i], where x has the shape [2 2 9]. i indexes the last dimension if mask has two
-// dimensions, and the second if it has one.
+// In x[mask, i], the index i is behind a mask, and x has the shape [2 2 9]. If mask has two dimensions, i indexes the
+// last dimension of x, and if it has one, the second.
 func TestIndicesBehindMasks(t *testing.T) {
 	for _, c := range []struct {
 		mask []int64

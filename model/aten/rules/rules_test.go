@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// graph has an input x of 4 rows and 3 columns, a target, and nodes. The loss is computed from the last node with a
+// graph has an input x of 4 rows and 3 columns, a target, and nodes. The loss is computed from the last node and a
 // parameter.
 type graph struct{ g *aten.Graph }
 

@@ -184,8 +184,8 @@ func literalBipartition(a *input, G int) float64 {
 	return best
 }
 
-// TestArtifactOnPerturbedProfiles compares with the literal twins on published profiles whose times vary by up to a
-// tenth, so that nothing ties. It covers straight plans over sixteen devices and plans cut in two.
+// TestArtifactOnPerturbedProfiles compares the search with the literal twins on published profiles whose times vary by
+// up to a tenth, so that nothing ties. It covers straight plans over sixteen devices and plans cut in two.
 func TestArtifactOnPerturbedProfiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for file, size := range map[string]int{
