@@ -82,7 +82,8 @@ func TestAMaskSlicedIsTheMask(t *testing.T) {
 }
 
 // TestMasksAreCounted: a mask's bits come from counters. A chain of SplitMix64's finalizer runs over the seed, the
-// layer, the mask's site in it, the step, the micro-batch, the row, and the group of four elements.
+// letter d for dropout, the layer, the mask's site in it, the step, the micro-batch, the row, and the group of four
+// elements.
 func TestMasksAreCounted(t *testing.T) {
 	mix := func(z uint64) uint64 {
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9

@@ -120,8 +120,8 @@ func TestNoWorkerIsBusyForLongerThanAStep(t *testing.T) {
 	}
 }
 
-// Without a Timeline the numbers cover the reported steps of the run's last part. The report says why no measured
-// step is drawn.
+// Without a Timeline the numbers cover the reported steps of the run's last part, except its first ones. The report
+// says why no measured step is drawn.
 func TestAKilledRunsNumbersAreOfItsMetrics(t *testing.T) {
 	in := sample(tracetest.TwoStages())
 	in.Measured, in.Resumed, in.Unmeasured = nil, []int{40}, "It was killed."

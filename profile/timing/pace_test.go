@@ -6,7 +6,7 @@ import (
 )
 
 // TestPaceSpreadIsOfTheMiddleVisit: the pace spread is that of the median visit, whichever worker is slow in each
-// visit. It is 0 if there are too few visits or only one worker.
+// visit. It is 0 if the visits are too few and too short in all, or if there is only one worker.
 func TestPaceSpreadIsOfTheMiddleVisit(t *testing.T) {
 	at := func(layers ...[]float64) *float64 {
 		var v []LayerTiming

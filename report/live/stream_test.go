@@ -107,8 +107,8 @@ func stepsOf(t *testing.T, n news) (s sentSeries) {
 
 func drew(n news) bool { return len(n.Drawn) > 0 && n.Drawn[0].Steps != nil }
 
-// A stream continues with what is new since another stream ended. If the files were replaced, or the cursor is of
-// another process, everything is sent again.
+// A stream continues with what is new since another stream ended. If the files were replaced, or the cursor is invalid
+// or of another process, everything is sent again.
 func TestAStreamGoesOnWhereItWas(t *testing.T) {
 	dir, _ := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1) + stepLine(1, 2), "job.yaml": "steps: 9"})
 	path := filepath.Join(dir, "metrics.jsonl")

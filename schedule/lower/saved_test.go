@@ -52,7 +52,7 @@ func stream(t *testing.T, placement [][]int, minibatches int) *schedule.Program 
 }
 
 // Replicated stages save once, and only after whole groups of minibatches. Check accepts what Saved writes. Check
-// refuses a Program in which a save is moved or left out.
+// refuses a Program in which a save is left out, or moved before its update.
 func TestSavedProgramsPassCheck(t *testing.T) {
 	p := stream(t, [][]int{{0, 1, 2}, {3}, {4, 5}}, 24)
 	saved, err := lower.Saved(p, []int{6, 12, 24})

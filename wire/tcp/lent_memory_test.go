@@ -152,8 +152,8 @@ func TestOffersThatCannotBeTaken(t *testing.T) {
 	}
 }
 
-// TestMembersThatLendWhatIsWrong: if a member lends memory that it has not offered, or that does not exist, only sends
-// and receives with this member end.
+// TestMembersThatLendWhatIsWrong: a member lends memory that it has not offered, offers memory twice, lends a frame
+// twice or with a wrong length, or answers unasked. Then only sends and receives with this member end.
 func TestMembersThatLendWhatIsWrong(t *testing.T) {
 	lends(t)
 	frame := chunk{tag: wire.TagOf(1, 5, 0), total: 8, at: memory.At(loan.data[:])}

@@ -285,7 +285,8 @@ func TestReceivesEndInOrder(t *testing.T) {
 	}
 }
 
-// TestWhatGoesFirst: credits go before long frames. Streams other than the first take only long frames, in order.
+// TestWhatGoesFirst: the first stream takes credits first, then short frames, then long ones. The other streams take
+// only long frames, in order.
 func TestWhatGoesFirst(t *testing.T) {
 	t1 := newTarget(usual.lent)
 	all := t1.begin(2)

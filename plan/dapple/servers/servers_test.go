@@ -32,9 +32,9 @@ func TestScatterFirst(t *testing.T) {
 		left   string // Left, the published code's rule
 	}{
 		{Taken{0, 0, 0}, 6, "[[4 2 0] [2 2 2]]", "[[4 2 0] [2 2 2]]"},                 // all servers are fresh
-		{Taken{2, 1, 0}, 2, "[[2 1 2] [4 1 0] [3 2 0]]", "[[2 1 2] [4 1 0] [3 2 0]]"}, // five places are left on used servers
-		{Taken{2, 1, 0}, 4, "[[2 1 4] [4 3 0]]", "[[2 1 4] [4 3 0] [4 2 1]]"},         // five places are left on used servers
-		{Taken{3, 3, 0}, 3, "[[3 3 3]]", "[[3 3 3] [4 4 1]]"},                         // two places are left on used servers
+		{Taken{2, 1, 0}, 2, "[[2 1 2] [4 1 0] [3 2 0]]", "[[2 1 2] [4 1 0] [3 2 0]]"}, // five places left on used servers
+		{Taken{2, 1, 0}, 4, "[[2 1 4] [4 3 0]]", "[[2 1 4] [4 3 0] [4 2 1]]"},         // five places left on used servers
+		{Taken{3, 3, 0}, 3, "[[3 3 3]]", "[[3 3 3] [4 4 1]]"},                         // two places left on used servers
 		{Taken{4, 0, 0}, 4, "[[4 4 0]]", "[[4 4 0] [4 2 2]]"},                         // the used server is full
 		{Taken{1, 0, 0}, 3, "[[1 3 0] [4 0 0]]", "[[1 3 0] [4 0 0] [2 1 1]]"},         // one server is used
 		{Taken{1, 1, 1}, 6, "[[4 4 1] [3 3 3]]", "[[4 4 1] [3 3 3]]"},                 // no server is fresh
