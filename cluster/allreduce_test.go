@@ -31,7 +31,7 @@ func TestAllReduceByHand(t *testing.T) {
 	// Four rings share the bytes, so that message has a quarter of them.
 	close(t, "ring", c.RingAllReduceS(all, 80), 14*(2+2.5/10))
 	close(t, "the faster", c.AllReduceS(all, 80), 6*1.2+6)
-	c.Levels[1].Uplinks = true // one link out of each server: 2*1 messages of 80/2 bytes, or steps of 10 bytes in a ring
+	c.Levels[1].Uplinks = true // one link out of each server: 2*1 messages of 80/2 bytes; a ring has 14 steps of 80/8
 	close(t, "hierarchical over uplinks", c.HierarchicalAllReduceS(all, 80), 6*(1+20.0/100)+2*(2+40.0/10))
 	close(t, "ring over uplinks", c.RingAllReduceS(all, 80), 14*(2+10.0/10))
 	c.Levels[1].Uplinks = false

@@ -28,7 +28,7 @@ func TestWhatAVisitTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// times returns, for each visit, how many times of a half and of recomputation were recorded.
+	// times returns, for each visit, how many backwards in halves and how many backwards that compute again were timed.
 	times := func(atLeastS float64) (halves, again []int) {
 		r := timing.Request{Model: m, MicroBatch: 2, Passes: 1, AtLeastS: atLeastS, Again: true, Concurrency: 1, Threads: 1}
 		c, err := timer.Crew(t.Context(), r)

@@ -1,12 +1,14 @@
 package check
 
-// rule says what a package may import from this module, and what it must not import from the standard library. It
-// may exclude single packages, and why explains a failure. A name is one package; with /... it means all packages
-// below it. If several rules match a package, the one with its own name applies, or else the one with the longest
-// name.
+// rule says what a package may import. Field may lists the rules whose packages are allowed, and "..." allows all
+// packages of this module. Field not lists packages that are never allowed, of this module or of the standard library.
+// Field why explains a failure.
 //
-// The table has the packages from the lowest to the highest. A rule may allow only packages with an earlier rule, so
-// that there are no cycles. Every package may import internal, and the packages of its own rule.
+// A name means one package. With /... it means that package and all packages below it. If several rules match a
+// package, the one with its own name applies, or else the one with the longest name.
+//
+// The table has the packages from the lowest to the highest. Apart from "...", a rule may allow only packages with an
+// earlier rule, so that there are no cycles. Every package may import internal, and the packages of its own rule.
 type rule struct {
 	room string
 	may  []string

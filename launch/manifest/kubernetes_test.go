@@ -129,7 +129,7 @@ func checkPod(t *testing.T, template *corev1.PodTemplateSpec) {
 }
 
 // checkRules checks the exit codes of a pod failure policy. A code after which another start does not help, such as
-// a crash, must fail the Job; other codes must not.
+// that of a crash, must fail the Job; other codes must not.
 func checkRules(t *testing.T, policy *batchv1.PodFailurePolicy, container string) {
 	t.Helper()
 	first := policy.Rules[0]

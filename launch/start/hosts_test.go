@@ -220,7 +220,7 @@ func TestAnotherStartWithoutALostHost(t *testing.T) {
 }
 
 // A host that is lost between its hello and the start of its processes is also left out. If no host is left, the
-// outcome is the first cause of the start before.
+// outcome is the first failure of the previous start.
 func TestAnotherStartWithoutAHostThatCannotStart(t *testing.T) {
 	for hosts, want := range map[string]struct {
 		code int
