@@ -98,7 +98,7 @@ func (c *Cursor) read() {
 	}
 }
 
-// Walk calls yield for every instruction of a worker with absolute ids, until it returns false.
+// Walk calls yield for every instruction of a worker with absolute ids, until yield returns false.
 func (p *Program) Walk(worker int, yield func(Instruction) bool) {
 	for c := NewCursor(p, worker); ; c.Advance() {
 		in, ok := c.Head()

@@ -24,8 +24,8 @@ func (p *Program) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// maxLists is more lists than any Program has. A list has the instructions of a worker in a part, the workers of a
-// stage in a pipeline, or tied stages.
+// maxLists is more than the number of lists in any Program's JSON. A list holds a worker's instructions in a part, the
+// workers of a stage in a pipeline, or tied stages.
 const maxLists = 3*MaxWorkers + (MaxPipeline+1)*(MaxStage+2)
 
 // ReadJSON reads what WriteJSON wrote. Unknown fields, other versions and anything after the Program are refused. An

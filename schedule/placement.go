@@ -19,8 +19,8 @@ func Replicas(workers []int) [][]int {
 	return on
 }
 
-// Wrap places v chunks on each of n workers in turn: virtual stage s on worker s mod n
-// (interleaved 1F1B, looped BFS).
+// Wrap places v chunks on each of n workers, round robin: virtual stage s on worker s mod n (interleaved 1F1B, looped
+// BFS).
 func Wrap(n, v int) [][]int {
 	on := make([][]int, n*v)
 	for s := range on {

@@ -37,7 +37,7 @@ type Part []List
 //
 // Its fields are those of a Program's file. Its methods answer questions about it; the package comment lists them.
 type Program struct {
-	Name         string      `json:"name"`   // the family that wrote it: "1f1b", "afab", "dp"
+	Name         string      `json:"name"`   // usually the family that wrote it: "1f1b", "afab", "dp"
 	Stages       int         `json:"stages"` // virtual stages of each pipeline
 	Workers      int         `json:"workers"`
 	Placement    [][][]int   `json:"placement"`     // [pipeline][stage] -> workers, by replica
@@ -46,7 +46,8 @@ type Program struct {
 	Period       int         `json:"period"`        // minibatches (updates) in one repetition
 	Repeat       int         `json:"repeat"`        // repetitions of the body
 	Weights      Policy      `json:"weights"`
-	// for weight policy elastic; if there are several pipelines, the last one is the reference
+	// Elastic has the settings of weight policy elastic. If it has several pipelines, the last one in Placement is the
+	// reference.
 	Elastic   *plan.Elastic    `json:"elastic,omitempty"`
 	Recompute []plan.Recompute `json:"recompute"`      // by stage: what it keeps until its backward
 	Tied      [][]int          `json:"tied,omitempty"` // groups of stages that share a parameter

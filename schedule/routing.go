@@ -34,7 +34,7 @@ func (p *Program) ReplicaOf(micro int32, r int) int {
 	return int(micro) % r
 }
 
-// Peers appends to dst the replicas of stage other that share rows of in's micro-batch.
+// Peers appends to dst the replicas of stage other that share rows of in's micro-batch with in's replica.
 func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	stages := p.Placement[in.Pipeline]
 	if other < 0 || int(other) >= len(stages) {

@@ -74,7 +74,7 @@ func (p *Program) UpdateCost(in Instruction) UpdateCost {
 		if in.Kind == PV {
 			return UpdateCost{Whole: -1}
 		}
-		// It needs copies of all that it changes, and of a layer's gradients, which a step uses up.
+		// A tentative update needs copies of all that it changes, and of a layer's gradients, which a step uses up.
 		return UpdateCost{Work: StepWork, Times: 1, PeakWhole: 1, PeakLayer: 1, PeakStep: 1, Whole: 1, KeepsGradients: true}
 	case DeferredUpdate:
 		plain.SetAside = true
@@ -83,7 +83,8 @@ func (p *Program) UpdateCost(in Instruction) UpdateCost {
 		if p.IsReference(int(in.Pipeline)) { // the work is the same if it runs beside the worker
 			return UpdateCost{Work: TakeWork, Times: n, Models: -int64(n)}
 		}
-		// It needs a copy of the layer before the step. It leaves the step in the queue, with the buffers.
+		// A pipeline's update needs a copy of the layer before the step. It leaves the step in the queue, with the
+		// buffers.
 		return UpdateCost{Work: PullWork, Times: 1, PeakLayer: 1, PeakStep: 1, Models: 1}
 	}
 	return plain

@@ -8,9 +8,9 @@
 // the number of stages and M the number of micro-batches. T_n is the time of the whole model on device n.
 //
 // Balanced partition (Fig. 2, §3.3): first, each device gets layers that take about T = 1/sum(1/T_n). If a transfer
-// forth and back takes longer than the longest stage computes, cuts are allowed only where the features are smaller
-// than a threshold a_th. Otherwise boundary layers are divided between neighbours. Stages must always fit their
-// weights, gradients and features in memory.
+// forth and back takes longer than the longest stage computes, cuts are allowed only where the features are at most a
+// threshold a_th. Otherwise boundary layers are divided between neighbours. Stages must always fit their weights,
+// gradients and features in memory.
 //
 // The paper leaves some details open. Here the partition of the first step is the one whose longest stage is shortest,
 // found by dynamic programming. a_th is the bytes that the chain's slowest link carries there and back within T, raised
@@ -20,11 +20,11 @@
 // sends the layer's input and a part of its output. Plain data parallelism is compared with all of these plans (Table
 // III's ResNet-50), unless dp=off.
 //
-// The paper's chain is "orthogonal to data parallelism" (§2.3). So d chains of N/d devices are compared, for every d up
-// to N/2 that divides the number of devices of each type. If the number of stages is set, every d is compared that
-// leaves each chain enough devices. Each chain has its share of the micro-batches, and the same types in the same
-// order. After a chain's mini-batch, the gradients of each stage are summed over its d devices. The time of the longest
-// such sum is added.
+// The paper's chain is "orthogonal to data parallelism" (§2.3). So d chains side by side are compared, for every d up
+// to half the devices that divides the number of devices of each type. If the number of stages is set, every d is
+// compared that leaves each chain enough devices. Each chain has its share of the micro-batches, and the same types in
+// the same order. After a chain's mini-batch, the gradients of each stage are summed over its d devices. The time of
+// the longest such sum is added.
 //
 // On boards, F and B are a stage's times when each runs separately. FBP-AS's pace is the time of both at once (package
 // profile/board). There are M-1 such pairs, after N forwards and before N backwards. If a pair takes F + B, that is

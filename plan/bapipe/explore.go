@@ -179,7 +179,8 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	N := len(h.places)
 	switch family {
 	case "1f1b-as":
-		// A feature map must cross within a forward, and an error within a backward. This is Table I's bandwidth a/F.
+		// A feature map must cross within the time of a forward, and its gradient within that of a backward. For
+		// feature maps, that is the bandwidth a/F which Table I requires.
 		from := boundary{}
 		for i := range bounds {
 			f := h.forward[i][bounds[i].layer] - h.forward[i][from.layer] + borders(h.forward[i], from, bounds[i])

@@ -31,42 +31,43 @@ func (k Kind) Same(as Kind) bool {
 		slices.Equal(k.Sizes, as.Sizes)
 }
 
-// Step returns a lower bound, in seconds, on the step time of any synchronous plan over these devices. It covers
-// every split, replication, placement, schedule, depth and recompute. It holds if the profile is right and no
-// transfer or all-reduce is faster than the fastest that the cluster has.
+// Step returns a lower bound, in seconds, on the step time of any synchronous plan over these devices. It covers every
+// split, replication, placement, schedule, depth and recompute. It holds if the profile is right and no transfer or
+// all-reduce is faster than the fastest that the cluster has.
 //
-// Notation: m is the number of samples in a micro-batch and M the number of micro-batches. f_k(q) and b_k(q) are
-// layer k's forward and backward on q rows, on the device type that is fastest for it, and c = f + b. All
-// micro-batches of a plan have one size, so the bound is the minimum over sizes. Replicas either take micro-batches
-// in turn or each take a slice of every micro-batch (split), so the bound is the minimum over both.
+// Notation: m is the number of samples in a micro-batch and M the number of micro-batches. f_k(q) and b_k(q) are layer
+// k's forward and backward on q rows, on the device type that is fastest for it, and c = f + b. All micro-batches of a
+// plan have one size, so the bound is the minimum over sizes. Replicas either take micro-batches in turn or each take a
+// slice of every micro-batch (split), so the bound is the minimum over both.
 //
-// Work. In turn, layer k costs M c_k(m) in all. Split over r devices, each has ceil(m/r) rows of every micro-batch,
-// so layer k costs M r c_k(ceil(m/r)). Take the minimum over r for each layer, sum over layers, and add every
-// layer's update once: a plan on C cores or devices takes at least that / C. If device types differ, weight each
-// type's devices by l >= 0, with the sum of l over devices = 1. Then step = sum_d l_d step >= sum_d l_d busy_d >=
-// sum_k min over types of l c_k, for any l. The code uses l proportional to 1/(whole model's time on the type).
+// Work. If replicas take micro-batches in turn, layer k costs M c_k(m) in all. If r devices split them, every device is
+// counted with ceil(m/r) rows of each micro-batch, so layer k costs M r c_k(ceil(m/r)). Take the minimum over r for
+// each layer, sum over layers, and add every layer's update once: a plan on C cores or devices takes at least that / C.
+// If device types differ, weight each type's devices by l >= 0, with the sum of l over devices = 1. Then step = sum_d
+// l_d step >= sum_d l_d busy_d >= sum_k min over types of l c_k, for any l. The code uses l proportional to 1/(whole
+// model's time on the type).
 //
 // Chains. Let a stage of layers a..z be on r devices, each of which holds one stage only. At least one of them has
-// ceil(M/r) micro-batches of c(m) in turn, or M of c(ceil(m/r)) if split. Call this work(a, z, r). Its next step
-// begins after its last backward, the sum of its gradients if r > 1, and its update, so
+// ceil(M/r) micro-batches of c(m) in turn, or M of c(ceil(m/r)) if split. Call this work(a, z, r). Its next step begins
+// after its last backward, the sum of its gradients if r > 1, and its update, so
 //
 //	step >= work(a, z, r) + sum(a..z, r) + update(a..z)
 //
 // If the workers' own cores do the summing, sum is the all-reduce's full time. Otherwise the all-reduce may begin
 // during the last backward, so sum is max(0, the all-reduce's time - c(a..z)).
 //
-// Stage 0 begins a step after its update in the previous step. That update comes after the last gradient has come
-// back through all stages in between. In every step, one micro-batch of the device goes forward through those stages
-// first, and one goes backward through them last. Those stages hold all layers before a, on at most W-r devices. Let
-// A(a) be the sum of c over these layers, on m rows or, if split, on ceil(m/(W-r)). Then
+// Stage 0 begins a step after its update in the previous step. That update comes after the last gradient has come back
+// through all stages in between. In every step, one micro-batch of the device goes forward through those stages first,
+// and one goes backward through them last. Those stages hold all layers before a, on at most W-r devices. Let A(a) be
+// the sum of c over these layers, on m rows or, if split, on ceil(m/(W-r)). Then
 //
 //	step >= A(a) + 2 t(a) + work(a, z, r)   for a > 0
 //
-// t(a) is the time of the data that crosses the cut before a (divided by W if split) over the fastest link. With
-// split backwards only the first of the two inequalities is proven. reduce.go bounds the sum over r devices. Warm-up
-// only adds work. Recompute adds work too, except where a recomputed layer was measured to be faster; cheapest
-// handles that. serverBound decides which stages fit within a step and what crosses between servers. fillBound
-// follows a micro-batch stage by stage.
+// t(a) is the time of the data that crosses the cut before a (divided by W if split) over the fastest link. With split
+// backwards only the first of the two inequalities is proven. reduce.go bounds the sum over r devices. Warm-up only
+// adds work. Recompute adds work too, except where a recomputed layer was measured to be faster; cheapest handles that.
+// serverBound decides which stages fit within a step and what crosses between servers. fillBound follows a micro-batch
+// stage by stage.
 //
 // Only the work bound applies to a Loose kind, or if layers times the square of the devices exceeds maxServerStates.
 // The same goes for boards that stream their results, because the next stage can start on the first result before the
@@ -151,7 +152,7 @@ func cheapest(costs []profile.Cost, halves bool) []profile.Cost {
 	return out
 }
 
-// rows returns the rows of a micro-batch that each of r replicas has.
+// rows returns the most rows of a micro-batch that one of r replicas has.
 func (b *bounder) rows(r int) int {
 	if b.split {
 		return (b.m + r - 1) / r

@@ -6,19 +6,19 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// fillBound extends serverBound: it follows a micro-batch through the stages of a path one by one. serverBound uses
-// the least time that any stages could take instead.
+// fillBound extends serverBound: it follows a micro-batch through the stages of a path one by one. serverBound uses the
+// least time that any stages could take instead.
 //
 // Fill. Take stages b..i with b before i. Stage b begins a step after its own update in the previous step. Then the
-// first micro-batch for a device of stage i goes forward through b..i-1 and over the cuts between. The device does
-// its work. Its last micro-batch goes back the same way, and then b sums its gradients and updates. Let c be the
-// forward and backward of a stage on its replicas' rows and t the transfer over a cut. Let e be the update plus the
-// part of the gradient sum that is left after the backward (left). Then
+// first micro-batch for a device of stage i goes forward through b..i-1 and over the cuts between. The device does its
+// work. Its last micro-batch goes back the same way, and then b sums its gradients and updates. Let c be the forward
+// and backward of a stage on its replicas' rows and t the transfer over a cut. Let e be the update plus the part of the
+// gradient sum that is left after the backward (left). Then
 //
 //	step >= sum of c over b..i-1 + e of b + 2 sum of t over the cuts from b to i + work of i
 //
-// for every b. fill is the maximum over b of the left side up to the last cut, without that cut and the work. One
-// more stage gives
+// for every b. fill is the maximum over b of the left side up to the last cut, without that cut and the work. One more
+// stage gives
 //
 //	fill' = c + max(fill + 2 t, e)
 //
@@ -36,31 +36,31 @@ import (
 // rate.
 //
 // Return. Before its first backward, a device waits until a micro-batch has gone from its stage to the last one and
-// back. This time is rear. The device's backwards follow. In addition, its last backward comes after all its
-// forwards and after rear. With X micro-batches
+// back. This time is rear. The device's backwards follow. In addition, its last backward comes after all its forwards
+// and after rear. With X micro-batches
 //
 //	step >= fill + 2 t + max(f + rear + X b, X f + rear + b)
 //
-// The same holds with e in place of fill and the cuts. tail is the first of these, without rear and the cut after
-// the stage. rear is a minimum over all ways to divide the later layers into stages on the devices that are left,
-// where each device does its own work within T.
+// The same holds with e in place of fill and the cuts. tail is the first of these, without rear and the cut after the
+// stage. rear is a minimum over all ways to divide the later layers into stages on the devices that are left, where
+// each device does its own work within T, the step time that is tested.
 //
-// If micro-batches are split, a device in a stage of q gets its slice from the r devices before it in at most
-// ceil(r/q) + 1 pieces. So the largest piece is at least 1 / (q (ceil(r/q) + 1)) of the micro-batch. The device
-// sends the gradient of that piece back to its sender.
+// If micro-batches are split, a device in a stage of q gets its slice from the r devices before it in at most ceil(r/q)
+// + 1 pieces. So the largest piece is at least 1 / (q (ceil(r/q) + 1)) of the micro-batch. The device sends the
+// gradient of that piece back to its sender.
 //
-// Cuts. A link first carries data of a cut after fill. The last of the X micro-batches that cross it then goes
-// through all later layers and back:
+// Cuts. A link first carries data of a cut after fill. The last of the X micro-batches that cross it then goes through
+// all later layers and back:
 //
 //	T >= fill + (X+1) a / rate + rear
 //
 // This holds for the link of a group. If each pair of devices has its own link, it holds for the pair that carries
-// most: X / (r q) between a stage of r and one of q, in whole micro-batches if these are not split. With split the
-// last slice comes back without others, which makes it X instead of X+1. If the size of the last stage is known
-// (place.last), a pair carries more (see pair). In turn that is every lcm(q, r)-th micro-batch. With split, the
-// first devices of both stages share as many rows as the smaller slice has. A path may be within one group, then in
-// several, and then within another. It has sent everything over the first group's link at some cut; exit keeps the
-// fewest bytes of those cuts.
+// most: X / (r q) between a stage of r and one of q, in whole micro-batches if these are not split. With split the last
+// slice comes back without others, which makes it X instead of X+1. If the size of the last stage is known
+// (place.last), a pair carries more (see pair). In turn that is every lcm(q, r)-th micro-batch. With split, the first
+// devices of both stages share as many rows as the smaller slice has. A path may be within one group, then in several,
+// and then within another. It has sent everything over the first group's link at some cut; exit keeps the fewest bytes
+// of those cuts.
 //
 // Slices. With split there are three kinds of fill, each from a device of one stage to a device of the next. First,
 // every device waits for all of its slice; over a group's single link that takes the time of all its bytes there and

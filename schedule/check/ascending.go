@@ -6,18 +6,18 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// OutOfOrder returns the first place where the sums of a Program do not ascend, or nil if all do. The result of a
-// floating-point sum depends on its order. A stage adds the gradients of its micro-batches in the order of its list. So
-// the result equals that of one worker bit by bit only if each replica takes its micro-batches in ascending order in
-// every sum. There are up to three sums:
+// OutOfOrder returns the first computation that adds to a sum out of the ascending order of micro-batches, or nil. The
+// result of a floating-point sum depends on its order. A stage adds the gradients of its micro-batches in the order of
+// its list. So the result equals that of one worker bit by bit only if each replica takes its micro-batches in
+// ascending order in every sum. There are up to three sums:
 //
 //	B and W  what B, or the second half of a split backward, adds to the weights' gradients
 //	B and I  what the first half adds for layers that have no halves
 //	F        the running statistics of a batch norm, if the model has one (statistics)
 //
 // Each use of a tied parameter, and each pipeline, is a sum of its own. Every repetition has the same order, so only
-// two are checked. Without a flush, the result has the bits of the policy's equation with ascending sums. The Program
-// must pass Check.
+// two are checked. Without a flush, the result equals, bit by bit, the weight policy's equation computed with ascending
+// sums. The Program must pass Check.
 func OutOfOrder(p *schedule.Program, statistics bool) *Error {
 	short := *p
 	short.Repeat = min(p.Repeat, 2)

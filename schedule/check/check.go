@@ -25,11 +25,12 @@ const checkRepeats = 4
 
 // Check proves, before anything runs, that a Program can run to its end. Fields are in range, and every instruction is
 // on a worker that holds its stage. Everything that an instruction needs is made before it. Each stage computes each
-// micro-batch's forward and backward exactly once (B, or I and then W). Each stage has one update for each minibatch,
-// after all its gradients. Every message is received, none across a drain, and there is no deadlock. Without a flush
-// every forward must also find the version of the weights that the policy gives it, and the report says how many are
-// kept. A compute-only Program is lowered first. If the body is repeated often, only four repetitions are checked, and
-// as many more as the prologue has micro-batches for.
+// micro-batch's forward and backward exactly once (B, or I and then W). Each stage has one update for each group of
+// micro-batches (UpdateSpan), after all its gradients. Every message is received, on the same side of each drain as it
+// is sent, and there is no deadlock. Without a flush every forward must also find the version of the weights that the
+// policy gives it, and the report says how many versions are kept. A compute-only Program is lowered first. If the body
+// is repeated often, only checkRepeats repetitions are checked, and enough more to contain the prologue's
+// micro-batches.
 func Check(p *schedule.Program) (Report, error) {
 	if err := Validate(p); err != nil {
 		return Report{}, err

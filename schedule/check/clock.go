@@ -17,7 +17,7 @@ type traffic struct {
 	taken []int32 // positions in the receiver's list of receives that the sender does not know about yet
 	known int     // messages that the sender knows to be received
 	most  int     // the most messages that may be in flight or waiting on the edge
-	peaks []int   // the same, for the sends of each repetition of the body
+	peaks []int   // most, but only for the sends of each repetition of the body
 }
 
 // carried is a message's clock, kept until all receivers have taken it.

@@ -13,7 +13,7 @@ import (
 type Error struct {
 	Program     string
 	Worker      int // -1: no single worker
-	Position    int // in the lowered list over all parts, or from Validate in one part as given; -1: no single place
+	Position    int // in the lowered list of all parts; from Validate, in one part as given; -1: no single place
 	Instruction schedule.Instruction
 	Why         string
 	Waits       []machine.Need // for a deadlock: what each worker waits for

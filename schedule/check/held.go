@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Held refuses a Program in which a worker holds more than most micro-batches between their forward and their last
-// gradient. The micro-batches of all the worker's stages count. The error names the first forward that exceeds the
-// limit. The Program must pass Check.
+// Held refuses a Program in which a worker has too many micro-batches between their forward and their last gradient.
+// The limit, most, is for all the worker's stages together. The error names the first forward that exceeds the limit.
+// The Program must pass Check.
 func Held(p *schedule.Program, most int) error {
 	short := *p
 	short.Repeat = checkedRepeats(p) // each later repetition equals the one before it

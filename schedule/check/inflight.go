@@ -10,8 +10,8 @@ import (
 // Edge is a directed pair of workers.
 type Edge struct{ From, To int }
 
-// InFlight returns the most messages that may be in flight or waiting on each edge of a lowered Program. It holds for
-// any timing: with that many slots no worker ever waits for one.
+// InFlight returns the most messages that may be in flight or waiting on each edge of a lowered Program. The numbers
+// hold for any timing: with that many slots, no worker ever waits for a slot.
 //
 // When a worker starts the n-th send of an edge, some messages must already have been received. They are those whose
 // receives the send waits for, directly or through other instructions: by the order of lists, messages, collectives and
@@ -59,7 +59,7 @@ type follower struct {
 	waits   bool             // it waits at a drain
 	body    int32            // instructions in one repetition
 	end     int32            // instructions before the epilogue
-	clear   int              // repetitions that it ends before it knows that a worker has begun its epilogue
+	clear   int              // repetitions that this worker ends before it knows that any worker has begun its epilogue
 	print   uint64
 	prints  []uint64 // by repetition: hash of the clocks at its sends and its end, with the repetition's shift removed
 }
@@ -174,7 +174,7 @@ func (f *following) sees(a *follower) bool {
 func (f *following) behind(repeat, other int) { f.span = max(f.span, repeat-other, other-repeat) }
 
 // mark adds a worker's clock to the worker's hash. For each worker it adds how far that worker's list is known to be,
-// less the body instructions so far. A worker about which nothing is known adds nothing.
+// minus the instructions of the repetitions before this one. A worker about which nothing is known adds nothing.
 func (f *following) mark(a *follower) {
 	for v, n := range a.clock {
 		if n > 0 {

@@ -88,7 +88,8 @@ func (l *list) forward(in schedule.Instruction) error {
 	return nil
 }
 
-// backward checks that a B or I has its forward and the gradient from which it starts.
+// backward checks that a B or I has its forward and the gradient from which it starts, and is the first of its
+// micro-batch. It also checks that the previous step's update is validated, if updates are validated later.
 func (l *list) backward(in schedule.Instruction) error {
 	if missing, ok := l.unvalidated(in); ok {
 		return fmt.Errorf("an update that is taken back is made again from the gradients that this would add to: "+
@@ -163,7 +164,7 @@ func (l *list) updateReference(in schedule.Instruction) error {
 	return nil
 }
 
-// validate checks that a PV has its update.
+// validate checks that a PV has its update, in a Program that validates updates later.
 func (l *list) validate(in schedule.Instruction) error {
 	if !l.p.ValidatesLater() {
 		return errors.New("updates of this program wait for their norm, and are not validated later")
@@ -269,8 +270,9 @@ func (l *list) gathered(in schedule.Instruction) error {
 	return nil
 }
 
-// summed checks that every micro-batch of this replica in the update's group has its gradient. The last group of a
-// stream without a flush may be shorter.
+// summed checks that this replica's sum is that of the update's group: no gradient of the group is missing, and none of
+// a later group is included. The last group of a stream may be shorter. If updates are deferred, only an AR must come
+// before later gradients.
 func (l *list) summed(u schedule.Instruction) error {
 	if l.p.Served() {
 		return nil // the gradients of one minibatch, received from a trainer

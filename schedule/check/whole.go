@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// whole checks counts over all workers. Every stage must have computed every micro-batch that any stage has, updated
-// once for each minibatch, and saved whenever another stage saves.
+// whole checks counts over all workers. Every stage must have computed every micro-batch that any stage has computed,
+// updated once for each group of micro-batches (UpdateSpan), and saved whenever another stage saves.
 func (t *tally) whole() error {
 	if err := t.everyMicro(); err != nil {
 		return err

@@ -18,11 +18,11 @@ import (
 // PyTorch's runtime derives them, as Lower does here.
 
 // WriteTorchCSV writes one step of a Program in PyTorch's form. It leaves out empty cells for waiting, which would not
-// change the order. What the form cannot express is refused with the reason. This is a schedule that does not end with
-// the step, weights other than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal
-// replicas, evaluations, drains and checkpoints. Equal replicas that split each micro-batch are a mesh of data-parallel
-// pipelines in PyTorch. The file is that of one of these pipelines, and its ranks are numbered by the stages' first
-// replicas in ascending order. Recomputation belongs to the model in PyTorch and is refused here.
+// change the order. What the form cannot express is refused with the reason: minibatches that overlap, weights other
+// than synchronous, several pipelines, replicas that take whole micro-batches in turn, unequal replicas, workers
+// without a computation, evaluations, drains and checkpoints. Equal replicas that split each micro-batch are a mesh of
+// data-parallel pipelines in PyTorch. The file is that of one of these pipelines. Its ranks are the workers of the
+// stages' first replicas, in ascending order. Recomputation belongs to the model in PyTorch and is refused here.
 func WriteTorchCSV(w io.Writer, p *schedule.Program) error {
 	if err := check.Validate(p); err != nil {
 		return err

@@ -60,8 +60,8 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 }
 
 // Advance adapts the depths during training (Algorithm 1). After each iteration, or each few with the same depths, it
-// adds one advance while steps get faster and memory lasts. Then it keeps the depths. It knows no clock and no Program;
-// a run calls it at a boundary between Programs.
+// adds one advance while steps get faster and memory lasts. Then it keeps the fastest depths. It knows no clock and no
+// Program; a run calls it at a boundary between Programs.
 //
 // It differs from the printed algorithm in four ways. It drains the last backwards (the order for which it sets depths
 // does so). It never goes beyond the number of micro-batches. When it stops, it returns to the fastest depths so far.
@@ -89,8 +89,7 @@ func (a *Advance) Depths() ([]int, error) {
 	return AdvanceDepths(a.Stages, a.MicroBatches, a.now, a.Rule)
 }
 
-// Deeper returns the depths K_i with one more advance, so that a caller can check the memory. It returns nil if nothing
-// deeper exists.
+// Deeper returns the next greater depths K_i, so that a caller can check the memory. It returns nil if there are none.
 func (a *Advance) Deeper() []int {
 	k, err := AdvanceDepths(a.Stages, a.MicroBatches, a.now, a.Rule)
 	if err != nil {
@@ -106,7 +105,8 @@ func (a *Advance) Deeper() []int {
 }
 
 // Next takes the time of a step with the present depths, in seconds, and returns the next depths. If steps vary, pass
-// their median. memoryFits says whether Deeper fits in memory. settled is true once the depths are final.
+// their median. memoryFits says whether Deeper fits in memory. settled is true once the depths are final. With invalid
+// settings, Next returns nil and true.
 func (a *Advance) Next(stepSeconds float64, memoryFits bool) (k []int, settled bool) {
 	if !a.settled {
 		a.observe(stepSeconds, memoryFits)

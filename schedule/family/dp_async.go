@@ -24,9 +24,9 @@ import (
 //	max(ceil(M/r)(F+B) + U, R)
 //
 // The price is a second copy of the gradients, since one is summed while the next is made. Each replica gathers its own
-// batch-norm statistics. They are averaged when nothing follows. That is correct because statistics are linear in their
-// inputs and training does not read them. One copy of the weights is enough, since an update comes only when no
-// computation needs the version before it.
+// batch-norm statistics, and only the average after the last minibatch is used. That is correct because statistics are
+// linear in their inputs and training does not read them. One copy of the weights is enough, since an update comes only
+// when no computation needs the version before it.
 func init() {
 	Register(Family{
 		Name: "dp-async", Doc: "data parallelism that sums gradients beside the next minibatch, one update late " +
@@ -69,13 +69,13 @@ func tooFew(s schedule.Settings, stage int) error {
 //
 //	w(k+1) = w(k) - lr grad f_m(w(v(m)))
 //
-// Which minibatch is the k-th, and v(m), depend on timing. Minibatch m belongs to trainer m mod r, as in every other
-// order, so each trainer's data do not depend on timing. Settings.Staleness limits how many minibatches a trainer may
-// be ahead of the slowest. schedule/server.go explains how the Program expresses this.
+// Which minibatch is the k-th, and v(m), depend on timing. Minibatch m belongs to trainer m mod r, with r trainers, so
+// each trainer's data do not depend on timing. Settings.Staleness limits how many minibatches a trainer may be ahead of
+// the slowest. schedule/server.go explains how the Program expresses this.
 //
 // Let F and B be a trainer's times of a forward and a backward, and G and W those to transfer gradients and weights.
 // Let U be the server's time of an update. A trainer takes F+B+G+U+W per minibatch as long as the server is free when
-// asked, and r trainers do r minibatches in that time. If r U is more, the server is the bottleneck.
+// asked, and r trainers do r minibatches in that time. If r*U is longer than that, the server is the bottleneck.
 func init() {
 	Register(Family{
 		Name: "asp", Doc: "asynchronous data parallelism: the last worker holds the weights, each other one takes " +

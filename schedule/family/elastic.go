@@ -15,31 +15,31 @@ import (
 //
 // Pipelines 0 to N-1 train. Micro-batch m of iteration t of pipeline p is the m-th of minibatch tN + p of the data.
 // Pipeline N of the Program is the reference. It has only updates, one for each stage and iteration, on the workers
-// that hold the stage: pN/2U7. On one stage let x_p be the weights of a pipeline and z those of the reference. Let
-// u_p be the step that the pipeline's own optimizer makes from the gradient at x_p. Then
+// that hold the stage: pN/2U7 is that of stage 2 in iteration 7. On one stage let x_p be the weights of a pipeline and
+// z those of the reference. Let u_p be the step that the pipeline's own optimizer makes from the gradient at x_p. Then
 //
 //	p/2U7    x_p = (1-alpha) x_p + alpha z + u_p, and u_p goes into the worker's queue
 //	pN/2U7   z = z + (u_0 + ... + u_(N-1))/N, in ascending order, and the queue is empty again
 //
-// The update of iteration t of every pipeline, on every stage, sees the reference z after exactly t updates. The
-// lists guarantee this: on each worker pN/sU(t) comes after the N updates of iteration t and before all those of
-// iteration t+1. Check refuses lists that do otherwise. So z stays the average of the x_p up to rounding, runs are
-// bit-equal, and the queue never holds more than N steps. A pipeline is at most one iteration ahead of another. N =
-// 1 is plain training without a reference.
+// The update of iteration t of every pipeline, on every stage, sees the reference z after exactly t updates. The lists
+// guarantee this: on each worker pN/sU(t) comes after the N updates of iteration t and before all those of iteration
+// t+1. Check refuses lists that do otherwise. So z stays the average of the x_p up to rounding, runs are bit-equal, and
+// the queue never holds more than N steps. A pipeline is at most one iteration ahead of another. N = 1 is plain
+// training without a reference.
 //
 // The paper's reference is a process of its own that applies whatever has arrived, and guarantees none of this.
-// plan.Beside does the same. After the last pipeline's update of iteration t a worker has pN/2UR7. It hands the
-// queue's oldest N steps to a separate thread, and no instruction waits for it. Each update sees the reference after
-// as many updates as that thread has made by then, at most t (machine.Local counts them). A run's record, written as
-// pN/2U7 at these places of the lists, is again a Program (lower.Averaged).
+// plan.Beside does the same. After the last pipeline's update of iteration 7 a worker of stage 2 has pN/2UR7. That
+// instruction hands the queue's oldest N steps to a separate thread, and no instruction waits for it. Each update sees
+// the reference after as many updates as that thread has made by then, at most t (machine.Local counts them). A run's
+// record, written as pN/2U7 at these places of the lists, is again a Program (lower.Averaged).
 //
-// The order: each pipeline has the list of 1F1B(K_i), with depths from Settings.Warmup (advance forward propagation)
-// or S-i. The lists are simulated on stages with a forward of one slot, a backward of two and no transfers. A free
-// worker takes the computation that has been ready longest among those of all pipelines; ties go to a backward, then
-// to the lower pipeline. So one pipeline fills the bubbles of another, also across iterations. If another preference
-// (the earlier iteration, backwards) gives a shorter cycle, it is used (elasticRules). A pipeline's update waits for
-// its first stage's last backward, which the gradient norm and tied stages need. The updates of iteration t+1 wait
-// for those of iteration t in all pipelines. The cycle that these orders reach is the body of the Program.
+// The order: each pipeline has the list of 1F1B(K_i), with depths from Settings.Warmup (advance forward propagation) or
+// S-i. The lists are simulated on stages with a forward of one slot, a backward of two and no transfers. A free worker
+// takes the computation that has been ready longest among those of all pipelines; ties go to a backward, then to the
+// lower pipeline. So one pipeline fills the bubbles of another, also across iterations. If another preference (the
+// earlier iteration, backwards) gives a shorter cycle, it is used (elasticRules). A pipeline's update waits for its
+// first stage's last backward, which the gradient norm and tied stages need. The updates of iteration t+1 wait for
+// those of iteration t in all pipelines. The cycle that these orders reach is the body of the Program.
 func init() {
 	Register(Family{
 		Name: "elastic", Doc: "pipelines with weights of their own, held together by a reference model (AvgPipe)",
@@ -85,8 +85,9 @@ func elasticOf(s schedule.Settings) *plan.Elastic {
 }
 
 // elasticProgram finds the cycle of the pipelines' order and writes a Program that repeats it. The prologue holds the
-// iterations before the cycle, and the body is the cycle. The epilogue is the last iteration, after which nothing
-// follows. If no cycle is found, the iterations are written out if they are few; otherwise each runs separately.
+// iterations before the cycle, and the body is the cycle. If the cycle begins computations of the next iteration, the
+// epilogue is the last iteration without them. Without a cycle, the iterations are written out if they are few;
+// otherwise each runs separately.
 func elasticProgram(s schedule.Settings) (*schedule.Program, error) {
 	p := s.Program()
 	p.Elastic = s.Elastic
@@ -195,8 +196,8 @@ func (o *record) segment(w, t int) []started {
 	return out
 }
 
-// cycle returns the first iteration that the next two repeat, in order and time. It ignores the last iterations that
-// were simulated, which end differently.
+// cycle returns the first iteration that the next two repeat, in order and time. It ignores the last simulated
+// iteration, which ends differently.
 func (o *record) cycle() (start int, found bool) {
 	same := func(t int) bool {
 		if o.cut(t)-o.cut(t-1) != o.cut(t+1)-o.cut(t) {

@@ -32,16 +32,16 @@ type elasticRule func(a, b waiting) bool
 
 // elasticRules are tried in turn. The fastest cycle wins; among equally fast ones, that of the earlier rule.
 var elasticRules = []elasticRule{
-	func(a, b waiting) bool { // the computation that has been ready longest first, then backwards
+	func(a, b waiting) bool { // what has been ready longest; if equal, a backward before a forward
 		return a.since < b.since || a.since == b.since && a.backward && !b.backward
 	},
-	func(a, b waiting) bool { // the earlier iteration first, then what has been ready longest
+	func(a, b waiting) bool { // the earlier iteration; if equal, what has been ready longest
 		return a.iteration < b.iteration || a.iteration == b.iteration && a.since < b.since
 	},
-	func(a, b waiting) bool { // the earlier iteration first, then backwards
+	func(a, b waiting) bool { // the earlier iteration; if equal, a backward before a forward
 		return a.iteration < b.iteration || a.iteration == b.iteration && a.backward && !b.backward
 	},
-	func(a, b waiting) bool { return a.iteration < b.iteration }, // the earlier iteration first, then the lower pipeline
+	func(a, b waiting) bool { return a.iteration < b.iteration }, // the earlier iteration; if equal, the lower pipeline
 	func(a, b waiting) bool { return a.backward && !b.backward },
 }
 
@@ -166,8 +166,8 @@ func (u *uniform) play(rule elasticRule, iterations int) *record {
 	return &out
 }
 
-// soonest finds the worker that starts first. If several start at once, it finds the lowest. It is a tree: each node
-// holds the first of the workers below it.
+// soonest finds the worker that starts first. If several start at once, it finds the one with the lowest number. It is
+// a tree: each node holds the first of the workers below it.
 type soonest struct {
 	starts []int // by worker, padded with MaxInt up to a power of two
 	firsts []int // by node: 1 is the root; the children of node k are 2k and 2k+1

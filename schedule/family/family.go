@@ -186,7 +186,7 @@ func inWords[T ~string](all []T) string {
 }
 
 // admits refuses policies and replications that the family does not list, and settings that its Admits refuses. It also
-// refuses staleness and pipelines under other policies than those that have them.
+// refuses a staleness or elastic pipelines under a policy that has none.
 func (f Family) admits(s schedule.Settings) error {
 	if err := f.Keeps(s.Weights); err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Orders with v chunks on each of p workers, placed in turn (Wrap). F and B are the times of a forward and a backward
-// through all chunks of a worker, and M is the number of micro-batches:
+// Orders with v chunks on each of p workers, placed round robin (Wrap). F and B are the times of a forward and a
+// backward through all chunks of a worker, and M is the number of micro-batches:
 //
 //	interleaved   1F1B over chunks (Narayanan et al., SC 2021): worker i runs
 //	              2(p-i-1) + (v-1)p forwards before its first pair of a forward and a backward;

@@ -31,7 +31,7 @@ type listPlace struct {
 func depth(at listPlace) int { return at.s.Warmup[at.stage] }
 
 // list writes the body of a Program by a rule. Either each stage has its own workers, and each replica has its share of
-// the micro-batches. Or stages are placed over all workers in turn (Wrap).
+// the micro-batches. Or stages are placed round robin over all workers (Wrap).
 func list(s schedule.Settings, rule listRule) *schedule.Program {
 	p := s.Program()
 	chunks := 1

@@ -11,9 +11,9 @@ import (
 )
 
 // RegisterProgram registers a Program from outside as a family under its own name. It can then be planned for,
-// simulated and run like any other. The family has the Program's placement, micro-batches and weights. A Program with
-// only a body is repeated once for each step. A stream runs only for certain numbers of minibatches: its prologue,
-// whole repetitions of its body, and its epilogue.
+// simulated and run like any other. The family has the Program's placement, micro-batches and weights. The body of a
+// Program that has no other part is repeated until all steps are done. A stream runs only for certain numbers of
+// minibatches: those of its prologue, whole repetitions of its body, and its epilogue.
 //
 // Transfers, collectives and updates may be left out, or be where Lower would put them. A Program that has them
 // elsewhere is refused. RegisterProgram also refuses a Program that does not pass Check, has several pipelines, or has

@@ -43,8 +43,8 @@ func init() {
 	})
 }
 
-// NOAM returns the depths of PipeDream's start-up by stage: how many minibatches each replica runs forward before
-// its first backward.
+// NOAM returns the depths of PipeDream's start-up by stage: how many micro-batches each replica runs forward before its
+// first backward. In PipeDream, a micro-batch is a minibatch.
 func NOAM(placement [][]int) []int {
 	k := make([]int, len(placement))
 	behind := 0

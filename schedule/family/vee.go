@@ -14,10 +14,11 @@ import (
 //	v-half   floor((p+2)/2) a, at most half of 1F1B's bubble
 //	v-min    floor((p+4)/3) a, about two thirds of 1F1B's bubble
 //
-// zb-v follows the pattern of its authors. Worker i runs 2(p-i)-1 forwards down, i pairs of forwards up and down, and
-// p-i times forward up and backward. Then it alternates between F and B of the first chunk, and F and B of the second.
-// The other two orders repeat a building block every six slots, and fill gaps with weight gradients. Among the blocks
-// listed here, the one that takes the fewest slots within the memory is used.
+// zb-v follows the pattern of its authors. The first chunk's forwards go down the workers, the second chunk's go up.
+// Worker i runs 2(p-i)-1 forwards down, i pairs of a forward up and a forward down, and p-i pairs of a forward up and
+// its backward. Then it alternates between F and B of the first chunk, and F and B of the second. The other two orders
+// repeat a building block every six slots, and fill gaps with weight gradients. Among the blocks of steps that fit in
+// the memory, the one that takes the fewest slots is used.
 func init() {
 	onVee := func(workers, _ int) [][]int { return schedule.Vee(workers) }
 	admit := func(s schedule.Settings) error {
@@ -54,7 +55,8 @@ var steps = [][4]int{
 	{1, 4, 1, 3}, {1, 4, 2, 3}, {2, 4, 2, 4}, {4, 2, 4, 2},
 }
 
-// blocks returns the shortest listing of a building block that fits in this many micro-batches' activations.
+// blocks lists the building block that takes the fewest slots in a trial. memory is the limit, in micro-batches'
+// activations.
 func blocks(s schedule.Settings, memory func(workers int) int) (*schedule.Program, error) {
 	prog := s.Program()
 	p := prog.Workers

@@ -80,8 +80,8 @@ func beforeGradients(list schedule.List, of schedule.Instruction) int {
 }
 
 // seeInTime moves a worker's first validation before the first receive whose message is sent after the sender's
-// validation. If the update is taken back there, that message is never sent. One move can make another worker's
-// messages late, so it repeats until none is. In the worst case all validations end up at the beginning of the step.
+// validation. If the sender takes the update back, that message is never sent. One move can make other messages late,
+// so seeInTime repeats until no message is late. In the worst case all validations end up at the beginning of the step.
 func seeInTime(p *schedule.Program, step schedule.Part) {
 	isPV := func(in schedule.Instruction) bool { return in.Kind == schedule.PV }
 	for moved := true; moved; {

@@ -10,7 +10,7 @@ import (
 // Options say what workers have in addition to a Program.
 type Options struct {
 	Cores Pools // processors that workers share
-	Ahead int   // how many computations may be issued and not done when the next is issued; 0 with Cores
+	Ahead int   // how many computations may be issued and not done when the next one starts; 0 with Cores
 	Slots int   // the most untaken messages on an edge; 0 means no limit
 }
 

@@ -38,8 +38,8 @@ func (l *Local) Dropping() bool {
 	return l.head.more && l.head.in.Kind.IsReceive() && l.passing.drops(l.head.in)
 }
 
-// Messages calls yield for every message that the head, a receive, takes. It passes the sender's instruction and the
-// sender.
+// Messages calls yield for every message that the head, a receive, takes. yield gets the send instruction and the
+// sending worker.
 func (l *Local) Messages(yield func(sent schedule.Instruction, from int) bool) {
 	for _, m := range l.head.takes {
 		if !yield(m.key.Instruction(), m.from) {

@@ -14,8 +14,8 @@ import (
 const EvaluationWindow = 4
 
 // Evaluation returns a lowered Program that passes n micro-batches forward through the stages and updates nothing.
-// Replicas take them in turn. All workers drain at both ends, and each time the widest stage's replicas have had
-// EvaluationWindow micro-batches each.
+// Replicas take them in turn. All workers drain at both ends, and whenever each replica of the widest stage has had
+// EvaluationWindow more micro-batches.
 func Evaluation(placement [][]int, n int) (*schedule.Program, error) {
 	s, err := schedule.Settings{Placement: placement, MicroBatches: n, Idle: true}.Checked()
 	if err != nil {

@@ -104,8 +104,8 @@ func attempt(choose Choose, o Options) *schedule.Program {
 	return p
 }
 
-// place puts stages on workers so that every worker has one: first a stage for each worker in a
-// random order, then more of them anywhere.
+// place puts stages on workers. It places stages on workers in a random order until every worker has one, and then more
+// stages anywhere.
 func place(choose Choose, p *schedule.Program, o Options) {
 	order := make([]int, p.Workers)
 	for i := range order {

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Replay runs a lowered Program of one pipeline in a slow and simple way. It returns what is wrong with it, or nil. It
-// uses only the meaning of each instruction. It walks whole lists for every rule, and shares nothing with check.Check
-// or the Machine except the Program's fields and who sends to whom. Every instruction is executed as soon as it can be.
-// Since lists never wait for the absence of a message, every order of execution has the same result.
+// Replay runs a lowered Program of one pipeline in a slow and simple way. It returns what is wrong with the Program, or
+// nil. It uses only the meaning of each instruction. It walks whole lists for every rule, and shares nothing with
+// check.Check or the Machine except the Program's fields and who sends to whom. Every instruction is executed as soon
+// as it can be. Since lists never wait for the absence of a message, every order of execution has the same result.
 func Replay(p *schedule.Program) error {
 	r := &replay{p: p, stages: p.Placement[0], per: max(1, p.MicroBatches/max(1, p.Period))}
 	for w := range p.Workers {
