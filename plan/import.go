@@ -14,7 +14,8 @@ import (
 // The functions here that begin with Read read where other runtimes' stages begin. Each returns the first layers of
 // stages 1, 2, ..., as --split and FromCuts take them. layers has the name of each layer of the model.
 
-// maxLayoutStages limits the length of a layout with its repetitions written out, beyond twice the model's symbols.
+// maxLayoutStages plus twice the number of the model's symbols limits the length of a layout whose repetitions are
+// written out.
 const maxLayoutStages = 1 << 16
 
 // FromCuts returns the synchronous plan whose stages begin at layer 0 and at the cuts, each on its own device. Cuts

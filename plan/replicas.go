@@ -127,8 +127,8 @@ func (g *Gradients) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// checkReplicas refuses unknown texts of shard and gradients. It also refuses settings of theirs that need one sum over
-// all replicas, for plans whose updates are not synchronous.
+// checkReplicas refuses unknown texts of shard and gradients, and combinations that Sums refuses. If updates are not
+// synchronous, it also refuses every shard, and every setting of gradients except the default.
 func (p *Plan) checkReplicas() error {
 	if _, err := ParseShard(string(p.Shard)); err != nil {
 		return err
@@ -149,8 +149,7 @@ func (p *Plan) checkReplicas() error {
 	return nil
 }
 
-// Sums refuses any setting of when to sum gradients except overlapped if gradients are sharded. Each backward then
-// scatters them.
+// Sums refuses all but overlapped sums of gradients if gradients are sharded, since each backward then scatters them.
 func (s Shard) Sums(when Gradients) error {
 	if s.Gradients() && when != GradientsOverlapped {
 		return fmt.Errorf("%s for shard %s, whose replicas scatter gradients beside each backward: leave one of the two out",

@@ -153,8 +153,8 @@ func (p *Plan) checkOrder(layers int) error {
 	return nil
 }
 
-// checkNumbers refuses objectives, bounds and predictions that are not finite, and negative predictions. It also
-// refuses predictions that do not have one value for each device.
+// checkNumbers refuses objectives, bounds and predictions that are not finite, and negative predictions and step
+// bounds. It also refuses predictions that do not have one value for each device.
 func (p *Plan) checkNumbers() error {
 	if v := p.Objective.Value; math.IsNaN(v) || math.IsInf(v, 0) {
 		return fmt.Errorf("plan: objective: value is %v; it must be a number", v)

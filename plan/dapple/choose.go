@@ -68,7 +68,7 @@ func choose(ctx context.Context, r plan.Request, s *plan.SettingsReader) (*plan.
 		searches = append(searches, s)
 	}
 	// A search over a few cuts for every size finds a nearly best pipeline. The full searches then skip what cannot be
-	// better, and begin with its size.
+	// better, and begin with that pipeline's micro-batch size.
 	for _, s := range searches {
 		if err := run(s.look()); err != nil {
 			return nil, err
@@ -126,7 +126,7 @@ func microBatches(r plan.Request) []int {
 	if len(sizes) == 0 {
 		return []int{r.Batch} // the profile then refuses this size, with an error that says why
 	}
-	for len(sizes) > maxSizes { // drop every other one but keep the extremes
+	for len(sizes) > maxSizes { // keep maxSizes of them, evenly spread, with both extremes
 		var fewer []int
 		for i := range maxSizes {
 			fewer = append(fewer, sizes[i*(len(sizes)-1)/(maxSizes-1)])

@@ -164,8 +164,9 @@ func (d *places) newGroup(devices []int) group {
 	return g
 }
 
-// reduce returns the hierarchical and the flat all-reduce of a group. Unless nodes differ, they depend only on the
-// number of devices in each server and, with at most two levels of links, not on which servers these are.
+// reduce returns the hierarchical and the flat all-reduce of a group. Unless nodes differ, both depend only on the list
+// of the numbers of devices in each server. With at most two levels of links, the order of that list does not matter
+// either.
 func (d *places) reduce(g *group) (lines [2]cluster.Line) {
 	each := slices.Clone(g.in[min(1, len(g.in)-1)])
 	if len(d.c.Levels) < 3 {

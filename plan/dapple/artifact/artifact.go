@@ -3,8 +3,8 @@
 // Unlike the paper's algorithm, it has no pivot, no phases and no K, and checks memory only for data parallelism
 // (oracles README §3). Input: a profile, a cluster, a batch and the published code's constants. Output: the plans that
 // it compares, with its estimates (Search), and the best as a plan (Plan). Length is the published script that computes
-// the length of a pipeline. Errors: more than maxStates states, models for which the profile has no costs, and batches
-// that make no micro-batch.
+// the length of a pipeline. Errors: more than maxStates states, models for which the profile has no costs or whose
+// layers take no time, and batches that make no micro-batch.
 package artifact
 
 import (
@@ -35,7 +35,7 @@ type Stage struct {
 type DP struct {
 	NoOverlap        float64
 	P3InfiniteMemory float64 // backward and next forward hide all-reduces
-	P3               float64 // the same, but only in the last accumulation step
+	P3               float64 // like P3InfiniteMemory, but only in the last accumulation step
 	NormalOverlap    float64 // the last accumulation step's backward hides all-reduces
 	MaxBatch         int     // samples that fit one device
 	AccumulationSize int     // samples of one accumulation step; 0 means that not even one sample fits

@@ -4,13 +4,13 @@ import "fmt"
 
 // Length returns when the last backward of one synchronous iteration ends in a strict 1F1B order. It is the double
 // recursion of DAPPLE's published planner (oracles' HPGO script; §3.2's schedule). Stage x has warmup[x] forwards
-// before its first backward; network stages count as stages. Forward i waits for forward i of the previous stage,
-// and for its own forward i-1 and backward i-warmup[x]. Backward i waits for backward i of the next stage, and for
-// its own backward i-1 and forward i+warmup[x]-1.
+// before its first backward; network stages count as stages. Forward i waits for forward i of the previous stage, and
+// for its own forward i-1 and backward i-warmup[x]. Backward i waits for backward i of the next stage, and for its own
+// backward i-1 and forward i+warmup[x]-1.
 //
-// forward and backward have the seconds of one micro-batch by stage. The result is in seconds, without all-reduces.
-// It returns an error if warm-ups rise from one stage to the next, because forwards and backwards would then wait
-// for each other. Lengths that differ and counts below 1 are errors too. Time: O(stages x microBatches).
+// forward and backward have the seconds of one micro-batch by stage. The result is in seconds, without all-reduces. It
+// returns an error if warm-ups rise from one stage to the next, because forwards and backwards would then wait for each
+// other. Lists of different lengths and counts below 1 are errors too. Time: O(stages x microBatches).
 func Length(forward, backward []float64, microBatches int, warmup []int) (float64, error) {
 	if len(forward) == 0 || len(backward) != len(forward) || len(warmup) != len(forward) || microBatches < 1 {
 		return 0, fmt.Errorf("plan: pipeline of %d forwards, %d backwards and %d warm-ups with %d micro-batches; it "+

@@ -129,7 +129,7 @@ func (g *antichains) explore() []int {
 	return queue
 }
 
-// deaugment removes from a list the layers that come before others in it.
+// deaugment removes from a list duplicates, and layers that are ancestors of others in it.
 func (g *antichains) deaugment(list []int) []int {
 	var out []int
 	for _, a := range list {

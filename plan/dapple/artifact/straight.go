@@ -46,13 +46,13 @@ type move struct {
 	rate float64 // seconds per byte sent to it
 }
 
-// cell is one entry of the search's table: a pipeline of states 0..j on m devices. Among the pipelines that take the
-// same devices, it is the one whose slowest part is fastest.
+// cell is one entry of the search's table: a pipeline of states 0..j in a number of stages. Among the pipelines that
+// take the same devices, it is the one whose slowest part is fastest.
 type cell struct {
 	*place
 	block float64
 	state int // last state of the previous stage; -1 means none
-	from  int // index of the previous cell, in the table of that state with one device fewer
+	from  int // index of the previous cell, in the table's entry of that state with one stage fewer
 }
 
 // straight is plan_for(i, true). With the devices in order, it first tries only a few of the states, if there are many,
@@ -114,7 +114,7 @@ func (a *input) straightWithin(ctx context.Context, stages int, limit float64, s
 	}
 	last := table[stages-1][N-1]
 	if len(last) == 0 {
-		return best, false, nil // fewer states than stages
+		return best, false, nil // no pipeline is within the limit
 	}
 	at := 0
 	for i, c := range last {
