@@ -107,7 +107,7 @@ type traffic struct {
 	waiting []*addition                                   // sums whose next part waits for a worker, in order
 }
 
-// flow is a transfer under way, or a delay. left is the time that it still needed alone at the time since.
+// flow is a transfer under way, or a delay. left is the time that the flow, alone, still needed at the time in since.
 type flow struct {
 	number, version   int32
 	loads             []cluster.Load

@@ -228,7 +228,7 @@ const (
 )
 
 // late returns a LateError for a plan whose simulation would not end before the deadline. It returns nil for small
-// plans, and while the search has no answer yet.
+// plans, without a deadline, and while the search has no answer yet.
 func (all *candidates) late(pl *plan.Plan) error {
 	n := int64(predict.StepsPlayed(all.Cluster, pl)) * predict.StepInstructions(pl)
 	if n <= surelySimulated || all.top.plan == nil || all.deadline.IsZero() {

@@ -106,8 +106,9 @@ func (s *search) minimiseMemory(ctx context.Context) {
 // start from, but at least 20 plans.
 const instructionsOfRefining = 3_000_000
 
-// refine applies moves to the best plan of each kind that is not much slower than the best of all. The simulator judges
-// them, because estimates count contention for links and cores only roughly.
+// refine applies moves to the best plan of each kind, except plans that fit and are much slower than the best of all.
+// It does nothing if split and schedule are both fixed. The simulator judges the moves, because estimates count
+// contention for links and cores only roughly.
 func (s *search) refine(ctx context.Context) {
 	if s.brief {
 		return

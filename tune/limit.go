@@ -96,7 +96,7 @@ func limitedTo(c *cluster.Cluster, bytes int64) *cluster.Cluster {
 
 // MemoryError says that nothing in a search fits.
 type MemoryError struct {
-	LimitBytes    int64 // of the device that exceeds it most
+	LimitBytes    int64 // the limit of the device that exceeds its limit most
 	Device        int
 	OverBytes     int64
 	SmallestBytes int64  // least limit for every device that a tried plan would meet

@@ -59,9 +59,9 @@ func (s relaxation) deepen(ctx context.Context, h *shape) {
 // mostDeeper limits how much deeper a path's first stage is tried.
 const mostDeeper = 4
 
-// deeper returns a shape whose first stage has more micro-batches in flight than before, up to all. The increase
-// shrinks towards the last stage. Estimates ignore waits at links that several pairs of devices share; deeper stages
-// can hide such waits.
+// deeper returns a shape whose first stage has `more` additional micro-batches in flight, up to a total of `all`. The
+// increase shrinks towards the last stage. Estimates ignore waits at links that several pairs of devices share; deeper
+// stages can hide such waits.
 func deeper(h *shape, more, all int, family string) *shape {
 	n := h.clone()
 	if more == 0 || n.stages() == 1 {

@@ -77,7 +77,7 @@ type Request struct {
 
 // Rival is the best plan of its kind.
 type Rival struct {
-	// Kind says what kind of plan the rival is: a family, followed by its weight policy if that has no flush;
+	// Kind says what kind of plan the rival is: a family, followed by its weight policy if that is not synchronous;
 	// "replicated " plus a family for stages on several devices; "data parallelism", "data parallelism, overlapped",
 	// "one worker", "straight pipeline", "model parallel", "hybrid parallelism", "equal split"; or a planner's name,
 	// followed by " async" for a stream.
@@ -306,8 +306,8 @@ func (r *Request) settleStaleness() error {
 	return nil
 }
 
-// settleWeights checks the requested weight policy. If the policy has no flush and no schedule is named, it fills in
-// the family for that policy.
+// settleWeights checks the requested weight policy. If the policy is not synchronous and no schedule is named, it fills
+// in the family for that policy.
 func (r *Request) settleWeights() error {
 	if e := r.Fix.Elastic; e != nil {
 		if err := e.Check(); err != nil {

@@ -245,8 +245,8 @@ func plainly(n int, one, many string) string {
 	return many
 }
 
-// costlier says why a plan computes more than another one, if the reason is clear: its updates, or its compute per
-// sample.
+// costlier says why a plan computes more than another one, if the reason is clear: its updates, recompute, a size of
+// micro-batch that takes longer per sample, or split backwards.
 func (s reasons) costlier(c, best candidate) string {
 	pl, than := c.plan, best.plan
 	own, other := s.updatesS(pl), s.updatesS(than)
@@ -331,7 +331,8 @@ func nameOf(pl *plan.Plan) string {
 }
 
 // Warmups returns the warm-up of a plan's stages, and the warm-up that their schedule has by itself. It returns nil if
-// both are equal, or if the schedule has no depths to choose.
+// both are equal, if the plan has one stage or leaves its depths to the schedule, or if the schedule has no depths to
+// choose.
 func Warmups(pl *plan.Plan) (have, own []int) {
 	f, err := family.Lookup(pl.Schedule)
 	if err != nil || f.Warmup == nil || roles.SeveralStages(f) || len(pl.Stages) < 2 {

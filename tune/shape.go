@@ -30,7 +30,7 @@ func (h *shape) used() int {
 	return n
 }
 
-// rows returns the most samples of a micro-batch that each replica computes.
+// rows returns the most samples of a micro-batch that a replica computes.
 func (h *shape) rows(replicas int) int {
 	if h.split {
 		return (h.size + replicas - 1) / replicas

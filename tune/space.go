@@ -78,8 +78,9 @@ func newSpace(r Request) (*space, error) {
 // maxSizes limits the micro-batch sizes that are tried.
 const maxSizes = 10
 
-// microBatches lists the sizes to try, ascending: divisors of the batch that are profiled for every device type. If
-// there are fewer than three, it adds other divisors for which the profile has a cost. A fixed size is the only one.
+// microBatches lists the sizes to try, ascending: divisors of the batch that are profiled for the first device and have
+// costs on the others. If there are fewer than three, it adds other divisors for which the profile has a cost. A fixed
+// size is the only one.
 func (r *Request) microBatches() ([]int, error) {
 	p, device := r.Profile, r.Cluster.Devices[0]
 	knows := func(size int) bool {
@@ -180,11 +181,11 @@ func (s *space) same(a, b int) bool {
 	return s.Cluster.Devices[a] == s.Cluster.Devices[b] && s.Cluster.MemoryBytes(a) == s.Cluster.MemoryBytes(b)
 }
 
-// policies returns the policies to try a family under: the fixed one, or all that train as intended. Policies without a
-// flush are tried only with Request.Async, or if the family is the fixed schedule. Naive updates, a negative control,
-// are tried only if their policy is fixed. Two kinds need more than Request.Async. Pipelines side by side train on
-// several batches a step, and tune/avgpipe compares them. Workers that run independently produce different weights each
-// time.
+// policies returns the policies to try a family under: the fixed one, or all that train as intended. Policies that are
+// not synchronous are tried only with Request.Async, or if the family is the fixed schedule. Naive updates, a negative
+// control, are tried only if their policy is fixed. Two kinds need more than Request.Async. Pipelines side by side
+// train on several batches a step, and tune/avgpipe compares them. Workers that run independently produce different
+// weights each time.
 func (s *space) policies(f family.Family) []schedule.Policy {
 	all := roles.PoliciesOf(f)
 	if s.Fix.Weights != "" {

@@ -7,7 +7,8 @@
 // Families without a flush are tried on request. For this machine it tries only plans that package run executes
 // (Request.Runnable).
 //
-// The code asks families and weight policies for properties and never compares their names.
+// The code asks families and weight policies for properties. It contains no family's name, and only one policy's:
+// schedule.Sync.
 //
 //	tune/predict   the simulator's prediction for one plan, and how much work it is
 //	tune/avgpipe   AvgPipe's two degrees, micro-batches and parallel pipelines
@@ -44,9 +45,9 @@ const shortest = time.Second
 //
 // When the time or ctx is over, the best plan so far is the answer, so more time never gives a worse one. Planners'
 // plans that arrived in time are simulated too, so the answer is never worse than those. A plan of millions of
-// instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, a search without that
-// setting comes first, and its best plan with that schedule is one of the candidates. If ctx is cancelled, the error is
-// its cause, together with the best plan so far if there is one.
+// instructions (predict.OftenPlayed) is simulated only if there is time. If a schedule is fixed, without a split and
+// for synchronous weights, a search without that setting comes first. Its best plan with that schedule is one of the
+// candidates. If ctx is cancelled, the error is its cause, together with the best plan so far if there is one.
 func Search(ctx context.Context, r Request) (*Result, error) {
 	s, err := newSearch(r)
 	if err != nil {
@@ -209,8 +210,9 @@ func (s *search) simulated(kind string, pl *plan.Plan) (candidate, bool, error) 
 // mostAgain limits how often a search continues from its own answer.
 const mostAgain = 3
 
-// searchAgain runs brief searches that start from the answer, until they find nothing better. What-if questions for
-// other hardware run such searches later. Without searchAgain, they would then find a better plan for this hardware.
+// searchAgain runs up to mostAgain brief searches that start from the answer, until they find nothing better. What-if
+// questions for other hardware run such searches later. Without searchAgain, they would then find a better plan for
+// this hardware.
 func (s *search) searchAgain(ctx context.Context) {
 	if s.brief || s.exhausted || s.Fix.Split != nil || s.top.plan == nil {
 		return

@@ -12,9 +12,10 @@ import (
 	"github.com/millrace-ml/millrace/sim"
 )
 
-// A profile of several settings runs fewer than twenty batches. anchoredBatches of them are at the profiled setting, in
-// two visits. The settings at the ends of the grid run only three iterations, of which the first is cold. With several
-// pipelines and many micro-batches (manyMicros) they run one, in which half of the micro-batches are warm.
+// A profile of several settings runs about as many batches as a profile of one setting (ProfileBatches), or fewer.
+// anchoredBatches of them are at the profiled setting, in two visits. The settings at the ends of the grid run only
+// three iterations, of which the first is cold. With several pipelines and many micro-batches (manyMicros) they run
+// one, in which half of the micro-batches are warm.
 const (
 	anchoredBatches  = 6
 	anchorIterations = fewest
@@ -67,8 +68,8 @@ func (t *tuning) profile(ctx context.Context) error {
 
 // anchor runs one setting, or ends of the grid with that setting in between, and scales the layers' profile. Most
 // predictions depend on the setting at, so it is visited twice: after the first end, when the process is warm, and
-// after the last, because a machine is sometimes slow for a second. anchor returns the run of one pipeline with most
-// micro-batches, for the equations; see profileAt.
+// after the last, because a machine is sometimes slow for a second. For the equations, anchor returns the run of one
+// pipeline with the most micro-batches; see profileAt. If no run had one pipeline, it returns a run of the setting at.
 func (t *tuning) anchor(ctx context.Context, at Degrees) (observed anchor, err error) {
 	var anchors []anchor
 	ends := t.ends(at)
@@ -159,8 +160,10 @@ func (t *tuning) profiling(at Degrees, iterations int, batchS float64) progress.
 }
 
 // ends returns the settings with the fewest and with the most micro-batches, other than the profiled one. With the
-// fewest, two pipelines run if they fit. They show the cost of sharing devices, and keep the devices as busy as in
-// training. With the most, both one and two run, because another pipeline slows the smallest micro-batches most.
+// fewest micro-batches, it returns a setting with two pipelines or, if two do not fit, with one. Two pipelines show the
+// cost of sharing devices, and keep the devices as busy as in training. With the most micro-batches, which are the
+// smallest, it returns settings with one and with two pipelines, as far as they fit, because a second pipeline slows
+// small micro-batches most.
 func (t *tuning) ends(profiled Degrees) []Degrees {
 	grid := t.out.Grid
 	fewest, most := grid[0].At.MicroBatches, grid[len(grid)-1].At.MicroBatches

@@ -57,7 +57,8 @@ type Method string
 
 // The methods: millrace's own, AvgPipe's equations in two forms, and the three that the paper compares them with.
 const (
-	// millrace's: every setting simulated from the layers' profile, scaled to the profiled setting
+	// millrace's: every setting simulated from the layers' profile, which an Anchored request scales to the profiled
+	// settings
 	BySimulator Method = "simulator"
 	ByPrinted   Method = "equations, as printed" // AvgPipe's: equations 1 to 8 on the profiled setting
 	ByAdjusted  Method = "equations, adjusted"   // equations 1 to 8 as in Adjusted
@@ -73,14 +74,14 @@ const ByTrial Method = "one trial"
 type Choice struct {
 	Method Method  `json:"method"`
 	At     Degrees `json:"at"`
-	// TuningS is the machine's time for the choice, in seconds: the layers' profile and the profiled setting, or the
-	// trials. PredictionS is the wall-clock time of the prediction.
+	// TuningS is the machine's time for the choice, in seconds: the layers' profile and the profiled settings that the
+	// method uses, or the trials; 0 for the guidelines. PredictionS is the wall-clock time of the prediction.
 	TuningS     float64 `json:"tuning_s"`
 	PredictionS float64 `json:"prediction_s"`
 	Tried       int     `json:"tried"` // number of settings run
 	Predicted   Scored  `json:"predicted"`
-	// Measured is the setting's own trial, if it was run. For an Anchored request, it is the median of several rounds,
-	// which run together with the other choices or over the whole grid.
+	// Measured is the setting's own trial, if it was run; of several rounds, it is the median trial. An Anchored
+	// request runs all choices for several rounds, or the whole grid.
 	Measured *Scored `json:"measured,omitempty"`
 	// Refused says why the method chose nothing.
 	Refused string `json:"refused,omitempty"`
@@ -135,8 +136,9 @@ type Result struct {
 // Tune chooses M and N as AvgPipe does (section 5), and also by simulation. It profiles one setting for ProfileBatches,
 // or several settings (Request.Settings), and predicts every setting of the grid. The answer is the best setting within
 // the limit. Among settings that simulation cannot rank, it is the one with the least memory, or for an Anchored
-// request the steadiest. Both predictors use the layers' profile and the profiled setting's Timeline; see Anchored.
-// With Rivals the paper's other methods choose too, and all predictions are compared with the traversal's measurements.
+// request the steadiest. Both predictors use the layers' profile. The equations also use the profiled setting's
+// Timeline; the simulator does so only for an Anchored request. With Rivals the paper's other methods choose too, and
+// all predictions are compared with the traversal's measurements.
 func Tune(ctx context.Context, r Request) (*Result, error) {
 	grid, err := Grid(r.Workload.Batch, r.Sizes, r.Pipelines)
 	if err != nil {

@@ -47,8 +47,8 @@ func (f *fitting) rounded(i int, theta float64) float64 {
 	return v
 }
 
-// holding returns a copy of the fitting. In it, numbers are fixed of whose uncertainty the observations removed less
-// than the part least. It returns nil if there are none.
+// holding returns a copy of the fitting in which some numbers are fixed. The observations removed less than the part
+// `least` of those numbers' uncertainty. It returns nil if there are none.
 func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	out := *f
 	out.held = map[int]bool{}

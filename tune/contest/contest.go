@@ -253,7 +253,7 @@ func rank(all []Entry) {
 		return cmp.Or(cmp.Compare(most(&a), most(&b)), cmp.Compare(a.Schedule, b.Schedule))
 	})
 	if len(all) == 0 || all[0].Verdict != Slower {
-		return // nothing fits
+		return // nothing fits, or only controls do
 	}
 	best := &all[0]
 	best.Verdict, best.Why = Won, "the fastest that fits"

@@ -97,7 +97,7 @@ func Steady(p *schedule.Program, costs sim.Costs) (stepS float64, lost Losses, e
 
 // lossesOf measures the middle of a Timeline of several steps: a step's time, from end to end, and the causes of gaps
 // in the workers' time. Each gap has one cause. If a worker waits for a stage and then for its message, the longer of
-// the two counts. An order without a flush has no fill and no drain.
+// the two counts. An order that is not synchronous has no fill and no drain.
 func lossesOf(t *trace.Timeline, p *schedule.Program) (stepS float64, lost Losses) {
 	flushes := p.Weights.Synchronous()
 	n := len(t.Steps)

@@ -24,7 +24,7 @@ func Steps(costs sim.Costs) int {
 // fewestSteps is the number of simulated steps if all take the same time.
 const fewestSteps = 3
 
-// Settling is the number of simulated iterations for pipelines that share devices. They begin together and then
+// Settling is the least number of simulated iterations for pipelines that share devices. They begin together and then
 // shift into each other's bubbles.
 const Settling = 6
 

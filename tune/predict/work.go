@@ -64,8 +64,8 @@ func CheckWork(pl *plan.Plan, steps int) error {
 	return nil
 }
 
-// StepsPlayed returns how many steps of a plan Plan simulates if times do not vary. These are the steps of the
-// prediction and, if memory bounds are computed, the steps with each worker after all others.
+// StepsPlayed returns how many steps of a plan with a flush Plan simulates if times do not vary. These are the steps of
+// the prediction and, if memory bounds are computed, the steps with each worker after all others.
 func StepsPlayed(c *cluster.Cluster, pl *plan.Plan) int {
 	steps := fewestSteps
 	if boundsPeaks(c, pl) {

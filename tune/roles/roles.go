@@ -1,7 +1,7 @@
 // Package roles finds families of schedules and weight policies by their abilities.
 //
-// Input: the registry of package schedule. Output: the family for a role in a search. tune and its packages use roles,
-// so none of them contains the name of a family or a policy.
+// Input: the registry of package schedule. Output: the family for a role in a search. tune and its packages use roles.
+// So their code contains no family's name, and only one policy's: schedule.Sync.
 //
 // There are no errors. A role without a family is a bug of the registry, and panics.
 package roles

@@ -42,7 +42,7 @@ func (a assumption) made(c *cluster.Cluster) *cluster.Cluster {
 	return other
 }
 
-// assumptions lists the assumptions that a plan for used devices may depend on.
+// assumptions lists the assumptions that a plan for `used` devices may depend on.
 func assumptions(c *cluster.Cluster, used int) []assumption {
 	all := ofKernels()
 	if c.DeviceTypes[c.Devices[0]].Kernels == nil {

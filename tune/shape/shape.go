@@ -41,8 +41,9 @@ type Shape struct {
 	NoFlush bool `json:"no_flush,omitempty"`
 	// AsyncTensor overlaps the sums in a group with its matrix products, by the devices' fraction Overlap.
 	AsyncTensor bool `json:"async_tensor,omitempty"`
-	// Blocks is the number of blocks of each virtual stage; nil divides them evenly. If that is not possible, stages in
-	// the middle get one more, because those at both ends have embedding and loss.
+	// Blocks is the number of blocks of each virtual stage; nil divides them evenly. If that is not possible, the
+	// stages at both ends get one less, or those in the middle get one more, because those at both ends have embedding
+	// and loss.
 	Blocks []int `json:"blocks,omitempty"`
 }
 

@@ -52,8 +52,8 @@ type timedList struct {
 	lists                     schedule.Part
 }
 
-// run writes the lists. Stages may have up to more forwards beyond the depth by times. run also returns the longest
-// time of a worker from its first computation to its last.
+// run writes the lists. Stages may have up to `more` forwards beyond the depth that follows from the times. run also
+// returns the longest time of a worker from its first computation to its last.
 func (t *timedList) run(more int) (schedule.Part, float64) {
 	p := len(t.stages)
 	t.free, t.depths = make([]float64, p), make([]int, p)
@@ -126,8 +126,8 @@ func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) 
 	return schedule.I, t.inputEnds[w+1][i] + t.transferS, true
 }
 
-// fill runs weight gradients before the next computation, whose input is there at ready. It runs them while they fit
-// into the wait, and until a forward has room. It reports whether there is room.
+// fill runs weight gradients before the next computation, whose input is there at the time ready. It runs them while
+// they fit into the wait, and until a forward has room. It reports whether there is room.
 func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	pending := t.stages[w].pending
 	for t.weights[w] < t.inputs[w] && ready-t.free[w] > t.wait*t.stages[w].weight {
