@@ -42,7 +42,7 @@ func quantity(text, what string, units []unit) (float64, error) {
 	suffix := strings.Replace(strings.TrimSpace(text[cut:]), "bit/s", "bps", 1) // Gbit/s is Gbps
 	i := slices.IndexFunc(units, func(u unit) bool { return u.suffix == suffix })
 	if err == nil && i < 0 {
-		for _, rest := range []string{"/s", "ps"} { // 300GB is 300GB/s, 100Gb is 100Gbps
+		for _, rest := range []string{"/s", "ps"} { // the error suggests 300GB/s for 300GB, 100Gbps for 100Gb
 			if slices.Contains(names, suffix+rest) {
 				return 0, fmt.Errorf("%s %q is a size, and not a size per second; did you mean %s%s?", what, text, text[:cut],
 					suffix+rest)
@@ -65,8 +65,8 @@ func quantity(text, what string, units []unit) (float64, error) {
 	return v, nil
 }
 
-// These limit a quantity over 0, in its base unit, so that every time that is computed from several quantities is
-// finite.
+// These are the limits of a quantity above 0, in its base unit. They keep all durations that are computed from several
+// quantities finite.
 const leastQuantity, mostQuantity = 1e-12, 1e24
 
 // ParseBytes reads a size such as "16GiB".

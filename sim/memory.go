@@ -120,8 +120,8 @@ func (m *held) makeGradients(w int, in schedule.Instruction, c *StageCost, g gat
 
 // settle changes what a worker holds after an instruction has ended. A tensor that crosses a cut counts for the sender
 // from the computation that makes it. From its arrival it counts for the receiver, even before the receive. In one
-// memory (Costs.OneMemory) it already does so from its send. Between two stages of one worker the tensor is handed over
-// without a copy.
+// memory (Costs.OneMemory) it counts for the receiver from its send on. Between two stages of one worker the tensor is
+// handed over without a copy.
 func (m *held) settle(w int, in schedule.Instruction) {
 	a := &m.accounts[w]
 	c := m.terms.of(in)

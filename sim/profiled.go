@@ -96,7 +96,8 @@ func CostsOf(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan) (Costs, erro
 	return out, nil
 }
 
-// Pools returns the cores that workers share, one pool for each node. Worker w runs on devices[w].
+// Pools returns the cores that workers share, with a pool for each of the cluster's core pools (usually a node). Worker
+// w runs on devices[w].
 func Pools(c *cluster.Cluster, devices []int) machine.Pools {
 	var pools machine.Pools
 	of := map[int]int{} // index in pools, by core pool number
