@@ -45,13 +45,14 @@ type Level struct {
 	// Uplinks says that each member of the group (a server in a rack, for example) has one link to the other members.
 	// All devices inside the member share it. Without Uplinks, Rails and Shared every pair of devices has its own link.
 	Uplinks bool
-	// Rails is the number of links that each member has to the others. Consecutive devices share a rail, the same
-	// number on each. 0 means that Uplinks applies.
+	// Rails is the number of links that each member has to the others. Each rail is shared by the same number of
+	// consecutive devices. 0 means that Uplinks applies.
 	Rails int
 	// HalfBytes is the size of a message that reaches half of BandwidthBytesPerSecond; 0: every message reaches all of
 	// it.
 	HalfBytes float64
-	// Protocols are those from which a collective chooses, sorted by name; nil: it has LatencyS and the full bandwidth.
+	// Protocols lists the protocols from which a collective chooses, sorted by name. If nil, a collective has LatencyS
+	// and the full bandwidth.
 	Protocols []Protocol
 	// Contention says that messages and sums of gradients share the rate of a port of this level. Without it messages
 	// wait for each other on a link, and collectives and messages do not slow each other down.

@@ -6,7 +6,7 @@
 //
 // # The packages below schedule
 //
-// Each imports only packages above it in this list, and no other package below schedule:
+// Of these packages, each imports only those that stand above it in this list:
 //
 //	schedule              Program, Instruction, Kind, Key, Cursor, text, policies, placements, Settings
 //	schedule/machine      who may start its next instruction; sim, run and check drive it

@@ -29,7 +29,7 @@ const (
 	EV = kind.EV // forward of an evaluation micro-batch
 	DR = kind.DR // drain: no worker goes on until all have reached it
 	SG = kind.SG // send the gradients of a minibatch to the worker that holds the weights
-	RG = kind.RG // receive those gradients on the worker that holds the weights
+	RG = kind.RG // receive a minibatch's gradients on the worker that holds the weights
 	SW = kind.SW // send the newest weights to a worker, for its next minibatch
 	RW = kind.RW // receive the newest weights
 	UR = kind.UR // update of a reference model, beside the worker

@@ -9,7 +9,7 @@ package schedule
 type Key uint64
 
 const (
-	microBits, stageBits, replicaBits, pipelineBits = 28, 15, 10, 6 // the kind has the rest
+	microBits, stageBits, replicaBits, pipelineBits = 28, 15, 10, 6 // the kind has the remaining bits
 
 	stageAt    = microBits
 	replicaAt  = stageAt + stageBits

@@ -56,7 +56,7 @@ func (k *StageCost) replicated(p *profile.Profile, c *cluster.Cluster, costs []p
 	bucket := pl.Gradients.BucketBytes()
 	if k.whole, k.halves = summedBeside(p, c, costs, st, workers); bucket > 0 {
 		k.Shares, k.WeightShares = k.whole.buckets(bucket), k.halves.buckets(bucket)
-		k.whole, k.halves = layerwise{}, layerwise{} // the plan gives the bytes
+		k.whole, k.halves = layerwise{}, layerwise{} // the plan's bucket size stays, whatever Options.BucketBytes says
 		return
 	}
 	k.Shares, k.WeightShares = k.whole.buckets(schedule.BucketBytes), k.halves.buckets(schedule.BucketBytes)

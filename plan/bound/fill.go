@@ -86,8 +86,8 @@ type fillBound struct {
 	parts
 	lines
 
-	work  []float64     // least work of the layers from this one on, summed over devices
-	rear  [][]float64   // least time through the layers from this one on and back, by most devices and first layer
+	work  []float64     // by first layer: least work of that layer and all later ones, summed over devices
+	rear  [][]float64   // least time through the layers from the first one on and back, by most devices and first layer
 	front [][][]float64 // rear plus the cut before it, by the size of the stage before (see lasts)
 
 	rows [][][]float64 // results of left, by set of devices and first layer

@@ -168,7 +168,7 @@ func (s *serverBound) farthest(k, r int, T float64, reduce []leastReduce) int {
 		work, sums := times*(sum[j]-sum[k]), 0.0
 		if r > 1 {
 			sums = reduce[r].of(s.params[j] - s.params[k])
-			if !s.c.Crowded(2) { // Crowded is false if each worker has its own core
+			if !s.c.Crowded(2) { // the sum may begin during the last backward
 				sums = max(0, sums-(sum[j]-sum[k]))
 			}
 		}

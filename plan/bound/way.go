@@ -168,7 +168,7 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 		if a.far { // the slices come one after the other, so some device gets the last of them
 			before[2] = max(before[2], fill[0]+a.latency+a.micro+a.micro/float64(r))
 		}
-		if m.elsewhere && f.oneLink { // all of a slice has passed that link, at some cut
+		if m.elsewhere && f.oneLink { // at some cut, the whole slice has passed the link of the group that the path was in last
 			before[0] = max(before[0], out.fill+a.latency+out.bytes*f.perByte/float64(r))
 		}
 	}

@@ -11,8 +11,8 @@ import (
 type rests struct {
 	devices, steps int
 	of             []behind // by index of the cut (the start of the model first), and devices
-	// next is indexed like the field of, and also by the next stage's number of devices (its index in steps). That
-	// stage is the first of several, and the network before it is left out.
+	// next is indexed like `of`, and also by the next stage's number of devices (its index in steps). That stage is the
+	// first of several, and the network before it is left out.
 	next []behind
 }
 

@@ -12,7 +12,7 @@ import (
 // ascending order in every sum. There are up to three sums:
 //
 //	B and W  what B, or the second half of a split backward, adds to the weights' gradients
-//	B and I  what the first half adds for layers that have no halves
+//	B and I  what B, or the first half, adds to the gradients of layers that have no halves
 //	F        the running statistics of a batch norm, if the model has one (statistics)
 //
 // Each use of a tied parameter, and each pipeline, is a sum of its own. Every repetition has the same order, so only

@@ -2,7 +2,7 @@ package check
 
 import "github.com/millrace-ml/millrace/schedule"
 
-// clock holds, for each worker's list, how many instructions are known to have been issued.
+// clock is what a worker knows about all lists: by worker, how many instructions have certainly been issued.
 type clock []int32
 
 func (c clock) learn(other clock) {

@@ -69,7 +69,7 @@ func (l *list) averaged(u schedule.Instruction) error {
 		return nil
 	}
 	if l.p.Elastic.Besides() {
-		return nil // the update sees the newest version, or the one that was recorded
+		return nil // the update sees the newest reference, or the recorded one
 	}
 	reference := u
 	reference.Pipeline, reference.Micro = int16(n), u.Micro-1

@@ -117,7 +117,7 @@ func checkNumber(p *schedule.Program, part int, in schedule.Instruction) error {
 	step, what, most := int64(p.MicroBatches), "micro-batch", int64(schedule.MaxMicro)
 	if in.Kind.OfMinibatch() {
 		step, what = int64(p.Period), "minibatch"
-		if in.Kind != schedule.DR { // a DR's number stands for no micro-batches
+		if in.Kind != schedule.DR { // a DR's number says nothing about micro-batches
 			most /= int64(p.PerMinibatch())
 		}
 	}

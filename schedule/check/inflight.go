@@ -55,8 +55,8 @@ type follower struct {
 	clock   clock
 	joined  []joining
 	out     map[int]*traffic // by receiver
-	drained bool             // all workers have met at the drain at which it waited
-	waits   bool             // it waits at a drain
+	drained bool             // all workers have reached the drain where this worker waited
+	waits   bool             // the worker waits at a drain
 	body    int32            // instructions in one repetition
 	end     int32            // instructions before the epilogue
 	clear   int              // repetitions that this worker ends before it knows that any worker has begun its epilogue
@@ -346,7 +346,7 @@ func (f *following) steady() bool {
 		}
 		for _, t := range a.out {
 			if n := min(len(t.peaks), clear); n > 1 && t.peaks[n-1] != t.peaks[n-2] {
-				return false // the sender learns nothing about this receiver, so its prints do not show a change
+				return false // the sender learns nothing about this receiver, so the sender's hashes do not show a change
 			}
 		}
 	}

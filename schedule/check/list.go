@@ -11,8 +11,8 @@ import (
 type list struct {
 	*tally
 	have       map[schedule.Instruction]bool  // the instructions so far, as seen by this worker
-	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (an update with number 0)
-	settled    map[schedule.Instruction]int32 // minibatch of the last instruction that settles an update, by stage
+	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (see ofStage)
+	settled    map[schedule.Instruction]int32 // minibatch of the last instruction that settles an update, by stage (see ofStage)
 	held, peak int                            // micro-batches whose activations are held now, and the most so far
 }
 
@@ -88,8 +88,8 @@ func (l *list) forward(in schedule.Instruction) error {
 	return nil
 }
 
-// backward checks that a B or I has its forward and the gradient from which it starts, and is the first of its
-// micro-batch. It also checks that the previous step's update is validated, if updates are validated later.
+// backward checks that a B or I has its forward and the gradient from which it starts, and that its result is not there
+// already. It also checks that the previous step's update is validated, if updates are validated later.
 func (l *list) backward(in schedule.Instruction) error {
 	if missing, ok := l.unvalidated(in); ok {
 		return fmt.Errorf("an update that is taken back is made again from the gradients that this would add to: "+
@@ -220,8 +220,8 @@ func (l *list) unanswered(w int) string {
 	return why
 }
 
-// lacks returns what a computation still needs from the neighbouring stage. If a message comes from another worker, it
-// is the receive. If the neighbour is on this worker, it is the neighbour's computation.
+// lacks returns an instruction that a computation still needs, and whether there is one. If the message comes from
+// another worker, that is the receive. If the neighbouring stage is on this worker, that is its computation.
 func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (schedule.Instruction, bool) {
 	r := in.As(receive)
 	other := schedule.OtherEnd(r)
@@ -247,9 +247,9 @@ func (l *list) lacks(in schedule.Instruction, receive, made schedule.Kind) (sche
 	return schedule.Instruction{}, false
 }
 
-// stale reports whether a forward comes before an update that it needs, and returns that update. Under Sync it is the
-// update of the minibatch before the forward's own, under 2BW of the one before that. What Vertical needs depends on
-// all lists and is checked elsewhere.
+// stale reports whether a forward comes before an update that it needs, and returns that update. Under Sync, that is
+// the update of the minibatch before the forward's own; under 2BW, it is the update of two minibatches before. What
+// Vertical needs depends on all lists and is checked elsewhere.
 func (l *list) stale(f schedule.Instruction) (schedule.Instruction, bool) {
 	u, needs := l.p.Needs(f)
 	return u, needs && !l.have[u]
@@ -275,7 +275,7 @@ func (l *list) gathered(in schedule.Instruction) error {
 // before later gradients.
 func (l *list) summed(u schedule.Instruction) error {
 	if l.p.Served() {
-		return nil // the gradients of one minibatch, received from a trainer
+		return nil // a server's update uses the gradients of one minibatch, which a trainer has sent
 	}
 	g := l.p.UpdateSpan(int(u.Pipeline), int(u.Stage))
 	end := (int(u.Micro) + 1) * l.p.PerMinibatch()

@@ -16,7 +16,7 @@ type tally struct {
 	updates   map[schedule.Instruction]int
 	validated map[schedule.Instruction]int // how often each PV is done
 	saves     map[schedule.Instruction]int // how often each CK is done
-	// latest holds the gradient of the highest micro-batch so far, by stage (as a B with number 0).
+	// latest holds the gradient of the highest micro-batch so far, by stage (see ofStage).
 	latest map[schedule.Instruction]schedule.Instruction
 	end    int32                 // one more than the last micro-batch trained on
 	hand   *schedule.Instruction // the RG whose gradients the server holds
@@ -76,7 +76,7 @@ func (t *tally) gradient(in schedule.Instruction) {
 	}
 }
 
-// versions checks that the version that each forward must use exists by then.
+// versions checks that, when a forward begins, the version of the weights that it must use exists.
 func (t *tally) versions(w int) error {
 	current := map[[2]int32]int{}
 	for _, u := range t.p.Uses(w) {
@@ -98,13 +98,13 @@ func (t *tally) mine(in schedule.Instruction, micro int) int {
 	if t.p.Replication == schedule.Split || n == 1 {
 		return micro
 	}
-	at := micro % all // its index in the repetition
+	at := micro % all // the micro-batch's index in the repetition
 	turn := at + ((int(in.Replica)-at)%n+n)%n
 	if turn < all {
 		return micro - at + turn
 	}
 	if int(in.Replica) >= all {
-		return math.MaxInt // the replica has none
+		return math.MaxInt // this replica computes no micro-batch
 	}
 	return micro - at + all + int(in.Replica)
 }

@@ -29,7 +29,7 @@ func ReadSource(file string, text []byte) (*Source, error) {
 	s := &Source{Program: p, File: file}
 	switch {
 	case bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")):
-		// A list of a JSON file has no line of its own; it is named by its part.
+		// A list of a JSON file has no line of its own. Errors name the part instead.
 	case bytes.HasPrefix(text, []byte(schedule.TextHeader)):
 		s.textLines(string(text))
 	default:

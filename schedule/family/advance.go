@@ -63,8 +63,8 @@ func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, 
 // adds one advance while steps get faster and memory lasts. Then it keeps the fastest depths. It knows no clock and no
 // Program; a run calls it at a boundary between Programs.
 //
-// It differs from the printed algorithm in four ways. It drains the last backwards (the order for which it sets depths
-// does so). It never goes beyond the number of micro-batches. When it stops, it returns to the fastest depths so far.
+// It differs from the printed algorithm in four ways. The last backwards are drained, as in the order whose depths it
+// sets. It never goes beyond the number of micro-batches. When it stops, it returns to the fastest depths so far.
 // Before it stops it tries Patience more advances, since one message that just misses its turn can make a single step
 // slower.
 type Advance struct {

@@ -170,7 +170,7 @@ type record struct {
 	of         *uniform
 	iterations int
 	begun      [][]started // by worker, in order
-	done       [][]int     // by pipeline and iteration: when it had ended on all workers; unknown before
+	done       [][]int     // by pipeline and iteration: when the iteration ended on all workers; unknown until then
 }
 
 // cut returns the slot in which iteration t has ended for all pipelines; 0 for iteration -1.
@@ -221,8 +221,8 @@ func (o *record) cycle() (start int, found bool) {
 	return 0, false
 }
 
-// lists writes iterations from first to before end, with the updates. A pipeline's update comes where its iteration has
-// ended on all workers. The reference's update comes after those of all pipelines.
+// lists writes iterations `first` to `end`-1, with the updates. A pipeline's update comes where its iteration has ended
+// on all workers. The reference's update comes after those of all pipelines.
 func (o *record) lists(first, end int) schedule.Part {
 	part := make(schedule.Part, o.of.p.Workers)
 	for w := range part {

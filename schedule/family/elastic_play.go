@@ -13,7 +13,7 @@ type uniform struct {
 	p         *schedule.Program
 	pipelines int
 	base      schedule.Part // one iteration of one pipeline
-	needs     [][][]spot    // by worker and position in base: what it needs from its own pipeline
+	needs     [][][]spot    // by worker and position in base: the computations of the same pipeline that must end first
 	feeds     [][]int       // by worker: the workers that wait for its computations
 }
 
@@ -23,7 +23,7 @@ type spot struct{ worker, at int }
 // waiting is the next computation of a pipeline on a worker, which waits for a turn.
 type waiting struct {
 	pipeline, iteration int
-	since               int // when everything it needs was ready
+	since               int // when everything that the computation needs was ready
 	backward            bool
 }
 
@@ -110,9 +110,10 @@ type player struct {
 	free       []int     // by worker: when it becomes free
 	next       [][]int   // by worker and pipeline: position in the pipeline's endless list
 	ends       [][][]int // by worker and pipeline: when each computation of that list ended
-	// by worker and pipeline: when everything that its next computation needs was ready; unknown before
+	// since has, by worker and pipeline, the time when everything that the next computation needs was ready; unknown
+	// until then.
 	since [][]int
-	left  [][]int // by pipeline and iteration: workers whose lists have not ended
+	left  [][]int // by pipeline and iteration: the number of workers that have not ended it
 	record
 }
 

@@ -10,7 +10,7 @@ type listRule struct {
 	// ahead returns how many forwards, over all its chunks, a worker runs before its first backward.
 	ahead func(at listPlace) int
 	// breadth runs all micro-batches of a chunk before the next chunk. Otherwise chunks take turns, with a group of
-	// micro-batches at a time, one per worker. With one chunk both are the same.
+	// micro-batches at a time, one per worker. With one chunk, both orders are the same.
 	breadth bool
 	// late returns by how many backwards a worker delays its weight gradients, if backwards are split. nil means whole
 	// backwards.
@@ -20,7 +20,7 @@ type listRule struct {
 // listPlace describes a worker to a rule: its position and its work.
 type listPlace struct {
 	s       schedule.Settings
-	workers int // number of workers over which the chunks are placed in turn
+	workers int // number of workers over which the chunks are placed round robin
 	worker  int // its index from 0, in the order of the workers' first stages
 	stage   int // its first stage
 	chunks  int // how many stages it holds

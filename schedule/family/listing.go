@@ -9,9 +9,9 @@ import (
 )
 
 // listing is a list scheduler for orders with split backwards. Forwards and input gradients of each worker have a fixed
-// order. A weight gradient fills a slot in which the next of these cannot start. That happens if its input does not
-// exist yet, or if the worker already holds as many chunks' activations as it may. Every instruction takes one slot,
-// and messages take none.
+// order. A weight gradient fills a slot in which the next of these cannot start, because its input does not exist yet,
+// or because the worker already holds as many chunks' activations as it may. Every instruction takes one slot, and
+// messages take none.
 type listing struct {
 	p     *schedule.Program
 	order []schedule.List // by worker: F and I

@@ -10,9 +10,9 @@ import (
 // with Controllable Memory, 2024). Each needs memory for this many activations, where a is the activations of one
 // micro-batch in both of a worker's chunks:
 //
-//	zb-v     p a, the same on every worker; no bubble inside a worker's span if F, I and W take equally long
-//	v-half   floor((p+2)/2) a, at most half of 1F1B's bubble
-//	v-min    floor((p+4)/3) a, about two thirds of 1F1B's bubble
+//	zb-v     p*a, the same on every worker; no bubble inside a worker's span if F, I and W take equally long
+//	v-half   floor((p+2)/2)*a, at most half of 1F1B's bubble
+//	v-min    floor((p+4)/3)*a, about two thirds of 1F1B's bubble
 //
 // zb-v follows the pattern of its authors. The first chunk's forwards go down the workers, the second chunk's go up.
 // Worker i runs 2(p-i)-1 forwards down, i pairs of a forward up and a forward down, and p-i pairs of a forward up and

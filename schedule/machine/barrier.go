@@ -2,8 +2,8 @@ package machine
 
 import "fmt"
 
-// Barrier counts workers at a drain and releases the drain when all have reached it. The leader of several processes
-// has one and needs only the counts.
+// Barrier counts workers at a drain and releases the drain when all have reached it. In a run of several processes,
+// only the leader has a Barrier, which needs no more than the counts.
 type Barrier struct {
 	workers int
 	drain   int // the next drain to release
@@ -13,8 +13,8 @@ type Barrier struct {
 // NewBarrier makes a barrier for this many workers.
 func NewBarrier(workers int) *Barrier { return &Barrier{workers: workers} }
 
-// Reach adds workers that have reached a drain, and reports whether that releases it. Drains of a Program count from
-// 0.
+// Reach adds workers that have reached a drain, and reports whether that releases the drain. Drains of a Program count
+// from 0.
 func (b *Barrier) Reach(drain, workers int) (released bool, err error) {
 	switch {
 	case drain != b.drain:

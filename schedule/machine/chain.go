@@ -70,9 +70,9 @@ func byWorker(waits []Need) map[int]Need {
 	return by
 }
 
-// waitedFor returns the Need of a worker that n waits for. For a collective it is that of a member that may not have
-// joined it. A member that waits for something else, or for a sum of another kind, is preferred. For a drain it is that
-// of a worker that is not at one.
+// waitedFor returns the Need of a worker that n waits for. For a collective, that is a member that may not have joined
+// it. A member that waits for something else, or for a sum of another kind, is preferred. For a drain, that is a worker
+// that does not wait at a drain.
 func waitedFor(p *schedule.Program, waits map[int]Need, n Need) (Need, bool) {
 	switch n.Lack {
 	case Message, Slot, Ahead:

@@ -61,7 +61,7 @@ type CorePool struct {
 
 // tenure says whether a worker has a token, and the processor of its last one.
 type tenure struct {
-	holds, held bool // it has a token now; it has ever had one
+	holds, held bool // whether the worker has a token now, and whether it ever had one
 	processor   int
 }
 

@@ -56,7 +56,7 @@ type head struct {
 	at    schedule.Cursor
 	in    schedule.Instruction
 	more  bool      // false at the end of the list
-	takes []message // the messages that it takes, if it is a receive
+	takes []message // if the head is a receive: the messages that it takes
 }
 
 // begun holds the greatest minibatch and micro-batch that a worker has begun; -1 means none.
@@ -82,7 +82,7 @@ type drains struct {
 // token is a worker's token for a core, or its place in the queue for one. A worker never has both.
 type token struct {
 	core   int  // the token's processor, or none
-	used   bool // its computation has started
+	used   bool // the token's computation has started
 	stands bool // the worker is in the queue: it lacks only a core
 }
 

@@ -27,7 +27,7 @@ const (
 // Need is what keeps a worker from starting its next instruction.
 type Need struct {
 	Worker int
-	At     schedule.Instruction // the instruction it would start
+	At     schedule.Instruction // the instruction that the worker would start
 	Lack   Lack
 	For    schedule.Instruction // the message, collective or computation that is lacking
 	Peer   int                  // the worker that sends the message, has no free slot, or is too far behind

@@ -135,7 +135,7 @@ func (t *tuning) likely() []*Cell {
 	return append(all, &t.out.Grid[len(t.out.Grid)/2])
 }
 
-// choicesAgain returns the trials that again makes of some settings.
+// choicesAgain returns the trials of some settings that t.again will run.
 func (t *tuning) choicesAgain(of []*Cell) (all []progress.Piece) {
 	for _, c := range of {
 		p := t.trial(c)

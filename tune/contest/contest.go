@@ -271,7 +271,8 @@ func rank(all []Entry) {
 	}
 }
 
-// noticedWork is the ratio of compute per worker to the best's above which a reason mentions it.
+// noticedWork is a threshold. A reason mentions an entry's compute per worker if it exceeds the best entry's by this
+// factor.
 const noticedWork = 1.02
 
 // slower says why an entry that fits loses to the best.
