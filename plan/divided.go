@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Fraction returns how much of one of its layers a stage computes: 1, or less if the layer is divided at the stage's
-// border.
+// Fraction returns how much of a layer the stage computes: 1, or less if the layer is divided at the stage's border.
+// The layer must be one of the stage's.
 func (s *Stage) Fraction(layer int) float64 {
 	switch {
 	case layer == s.FirstLayer && s.FirstFraction > 0:
@@ -33,8 +33,8 @@ func (s *Stage) Parts() string {
 	return strings.Join(parts, ", ")
 }
 
-// Layers lists a stage's layers for people: "0-1". If it computes only a part of one, that is added: "0-1 (37.5 % of
-// 1)".
+// Layers lists a stage's layers for people: "0-1". If the stage computes only a part of a layer, that part is added:
+// "0-1 (37.5 % of 1)".
 func (s *Stage) Layers() string {
 	text := fmt.Sprintf("%d-%d", s.FirstLayer, s.LastLayer)
 	if parts := s.Parts(); parts != "" {

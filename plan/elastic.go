@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// AveragingOrder is the order of a pipeline's own step and its pull towards the reference. x is the pipeline's
-// weights and z the reference it sees. u is the optimizer's step from the gradient at x.
+// AveragingOrder is the order of a pipeline's own step and its pull towards the reference. x is the pipeline's weights,
+// z the reference that the pipeline sees, and u the optimizer's step from the gradient at x.
 type AveragingOrder string
 
 const (

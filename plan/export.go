@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The functions here write a plan's cut points for other runtimes. A plan with anything else that a runtime cannot
-// express is refused with the reason. Otherwise the runtime would run a different plan under the same name.
+// The functions here write a plan's cut points for other runtimes. They refuse a plan with a setting that the runtime
+// cannot express, because the runtime would run a different plan under the same name. The error says which setting.
 
 // exportable refuses plans that the target runtime cannot run.
 func (p *Plan) exportable(target string) error {

@@ -11,8 +11,8 @@ import (
 var ErrMemory = errors.New("plan: no plan fits the memory of the devices")
 
 // MemoryError says that none of a planner's plans fits the devices, by the planner's own count of memory. It matches
-// ErrMemory. It describes the plan that needs the least memory. It names the device whose limit that plan exceeds most,
-// and by how much.
+// ErrMemory. It describes the plan that needs the least memory, names the device whose limit that plan exceeds most,
+// and says by how much.
 type MemoryError struct {
 	Planner       string
 	Counts        string // what the planner counts as memory

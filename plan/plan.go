@@ -1,13 +1,13 @@
 // Package plan says what runs where: stages, replicas, devices, micro-batches.
 //
-// It holds the types Plan and Request with their checks and file format, and the registry of planners. It also has
-// the settings and errors that planners share. A planner is a package below this one that registers itself. Code
-// that looks up planners by name imports plan/planners.
+// It holds the types Plan and Request with their checks and file format, and the registry of planners. It also has the
+// settings and errors that planners share. A planner is a package below this one that registers itself. Code that looks
+// up planners by name imports plan/planners.
 //
-// Input: a profile, a cluster, limits. Output: a Plan with the value of the planner's own objective. Errors: plans
-// that contradict themselves, batches that CheckBatch refuses, settings that a planner does not have, and requests
-// that fit no plan (with the least memory that would). The package knows neither the order of instructions nor the
-// simulator. Planners use closed forms; package tune compares candidates by simulation.
+// Input: a profile, a cluster, limits. Output: a Plan with the value of the planner's own objective. Errors: plans that
+// contradict themselves, batches that CheckBatch refuses, settings that a planner does not have, and requests for which
+// no plan fits the memory (with the least memory with which one fits). The package knows neither the order of
+// instructions nor the simulator. Planners use closed forms; package tune compares candidates by simulation.
 package plan
 
 import (
@@ -105,7 +105,8 @@ type Plan struct {
 	// Asked says how to build the model again; nil if its name is enough.
 	Asked   *Asked `json:"asked,omitempty"`
 	Cluster string `json:"cluster"`
-	// Precision is the number format of the prediction, one of cluster.Precisions; "" means f32. Only f32 is trained.
+	// Precision is the number format of the prediction, one of cluster.Precisions; "" means f32. Package run executes
+	// only f32.
 	Precision string `json:"precision,omitempty"`
 	// Tensor makes each device of the plan a tensor-parallel group; such plans are not trained here.
 	Tensor *Tensor `json:"tensor,omitempty"`
@@ -121,7 +122,7 @@ type Plan struct {
 	Schedule     string  `json:"schedule"` // a family in package schedule: "1f1b", "afab", "dp", ...
 	Weights      string  `json:"weights"`  // the weight policy: "sync", "stash", "asp", ...
 	// Elastic describes the pipelines that train side by side under the weight policy elastic. Each pipeline's step has
-	// MicroBatches.
+	// MicroBatches micro-batches.
 	Elastic *Elastic `json:"elastic,omitempty"`
 	// Staleness, for the weight policy asp, is how many minibatches a worker may be ahead of the slowest; absent means
 	// any number.

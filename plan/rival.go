@@ -52,7 +52,7 @@ func (p *Plan) Reasons(rivals int) []string {
 }
 
 // Summary describes a plan by its schedule, stages and micro-batches: "1f1b, 3 stages of 1, 3 and 4 workers, 64
-// micro-batches of 1". It leaves out the cuts.
+// micro-batches of 1". Summary leaves out the cuts.
 func (p *Plan) Summary() string { return p.Layout() + ", " + p.Micros() }
 
 // Micros describes how a step's batch is divided: "64 micro-batches of 1".

@@ -49,8 +49,8 @@ type rule struct {
 	// minibatch's own update will change. tag is the version that the input stage had for the minibatch.
 	forward func(newest, own, tag int) int
 	tagged  bool // forward reads tag
-	// needs says which update must come before a forward: 1 means that of the minibatch before its own, 2 that of the
-	// one before that. 0 means none.
+	// needs says which update must come before a forward: 1 means the update of the minibatch before its own, 2 the
+	// update of the second minibatch before its own. 0 means none.
 	needs int
 	// mismatches: a backward reads the newest version, not that of its forward.
 	mismatches bool

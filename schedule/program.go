@@ -49,7 +49,7 @@ type Program struct {
 	// Elastic has the settings of weight policy elastic. If it has several pipelines, the last one in Placement is the
 	// reference.
 	Elastic   *plan.Elastic    `json:"elastic,omitempty"`
-	Recompute []plan.Recompute `json:"recompute"`      // by stage: what it keeps until its backward
+	Recompute []plan.Recompute `json:"recompute"`      // by stage: what a forward keeps until its backward
 	Tied      [][]int          `json:"tied,omitempty"` // groups of stages that share a parameter
 	Clip      bool             `json:"clip,omitempty"` // updates need the global gradient norm
 	// Paired: a backward and the forward right after it run together and end together (BaPipe's FBP-AS, §3.2.1). When

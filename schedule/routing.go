@@ -54,8 +54,8 @@ func (p *Program) Peers(dst []int, in Instruction, other int32) []int {
 	return dst
 }
 
-// Share reports whether two replicas of different stages share rows of some micro-batch. They are replica k of a stage
-// with here replicas and replica j of a stage with there replicas.
+// Share reports whether two replicas of different stages share rows of some micro-batch. One is replica k of a stage
+// with `here` replicas, the other is replica j of a stage with `there` replicas.
 func (p *Program) Share(k, here, j, there int) bool {
 	if p.Replication == Split {
 		// Replica k of n holds the rows from k/n to (k+1)/n. The result says whether the two ranges overlap.
@@ -163,9 +163,9 @@ func (p *Program) Expected(receive Instruction, yield func(sent Instruction, fro
 }
 
 // Recipients calls yield for every message of a send, with the receiving worker and the part that it gets. The sender's
-// rows of the micro-batch are divided into n equal parts, and the message carries those from lo to before hi. With
-// round robin lo is 0, and hi and n are 1: it carries everything. Under Split it carries the rows that both sender and
-// receiver hold. Recipients does not allocate.
+// rows of the micro-batch are divided into n equal parts, and the message carries parts lo to hi-1. With round robin,
+// lo is 0 and hi and n are 1, so the message carries all rows. Under Split, the message carries the rows that both
+// sender and receiver hold. Recipients does not allocate.
 func (p *Program) Recipients(send Instruction, yield func(to, lo, hi, n int) bool) {
 	if ofServer(send.Kind) {
 		_, to := p.otherSide(send)

@@ -63,8 +63,8 @@ func (p *Program) otherSide(in Instruction) (other Instruction, worker int) {
 	return other, p.WorkerOf(int(other.Pipeline), int(other.Stage), int(other.Replica))
 }
 
-// Settled reports whether an instruction makes its replica's part of a minibatch final. It is the update, or the
-// instruction that validates it. For a trainer it is the backward, since the update is on the server.
+// Settled reports whether an instruction makes its replica's part of a minibatch final. That instruction is the update,
+// or the validation of the update. On a trainer it is the backward, since the update is on the server.
 func (p *Program) Settled(in Instruction) bool {
 	if p.Served() && !p.IsServer(int(in.Pipeline)) {
 		return in.Kind == B

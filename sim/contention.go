@@ -100,7 +100,7 @@ type traffic struct {
 	on    map[cluster.Port][]*flow
 	lines map[[2]int][]*message // by link: messages in the order in which they came
 
-	ending  map[schedule.Instruction]schedule.Instruction // by a stage's last backward, or that backward's second half: the sum that follows
+	ending  map[schedule.Instruction]schedule.Instruction // by last backward or second half: the sum after it
 	closing map[schedule.Instruction]schedule.Instruction // sums that wait for a worker, in order
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker

@@ -96,8 +96,8 @@ func (h *chain) compute(i, from, to int) float64 {
 	return h.work(i, boundary{layer: from}, boundary{layer: to})
 }
 
-// transfer returns SR into stage i: the time of one feature map, or of one error the other way. If there are several
-// chains, it is the slowest chain's time.
+// transfer returns SR into stage i: the time to send one feature map to the stage, or one gradient back. If there are
+// several chains, it is the slowest chain's time.
 func (h *chain) transfer(i int, bytes int64) float64 {
 	if i == 0 {
 		return 0

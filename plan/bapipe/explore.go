@@ -82,8 +82,8 @@ func whole(cuts []int) []boundary {
 	return out
 }
 
-// communicates says whether communication is the bottleneck: over some boundary, features forth and errors back take
-// longer than the longest stage computes.
+// communicates says whether communication is the bottleneck: at some boundary, sending the features forth and the
+// gradients back takes longer than the longest stage computes.
 func (h *chain) communicates(bounds []boundary) bool {
 	pace, sr := h.pace(bounds)
 	return 2*sr > pace
@@ -106,8 +106,8 @@ func (h *chain) pace(bounds []boundary) (pace, sr float64) {
 	return pace, sr
 }
 
-// coarse returns the partition that cuts only where features are at most the threshold a_th (§3.3.3). If there is none,
-// a_th is raised until there is. It returns nil if no threshold gives one.
+// coarse returns the partition that cuts only where features are at most the threshold a_th (§3.3.3). If no such
+// partition fits, a_th is raised until one does. coarse returns nil if no threshold gives a partition that fits.
 func (x *exploration) coarse(h *chain, fits func(i, from, to int) bool) []boundary {
 	n := len(h.p.Layers)
 	threshold := x.o.threshold

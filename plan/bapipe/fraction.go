@@ -105,8 +105,8 @@ func (h *chain) fill(limit float64) []boundary {
 	return out
 }
 
-// crossing returns the bytes that cross a boundary forward: the input of layer `layer` and of the layers after it.
-// If that layer is divided, it adds the part of its output that earlier stages made.
+// crossing returns the bytes that cross a boundary forward: the input of layer `layer` and of the layers after it. If
+// that layer is divided, the part of its output that earlier stages made is added.
 func (h *chain) crossing(b boundary) int64 {
 	if b.part == 0 {
 		return h.cut[b.layer]
@@ -140,7 +140,8 @@ func (h *chain) onBoard(i int, from, to boundary) (forward, backward, paired flo
 }
 
 // borders returns how much the divided layers at a stage's two boundaries change a sum over whole layers. sums has the
-// prefix sums. The part before the first boundary belongs to another stage; the part before the second to this one.
+// prefix sums. The part of the layer before the first boundary belongs to an earlier stage, so it is subtracted. The
+// part before the second boundary belongs to this stage, so it is added.
 func borders[T int64 | float64](sums []T, from, to boundary) (change T) {
 	if from.part > 0 {
 		change -= T(from.part * float64(sums[from.layer+1]-sums[from.layer]))

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// sizesOf returns the micro-batch sizes to try, ascending. If the request has one, it is the only one. Otherwise they
-// are the divisors of the batch that the profile has for every type in the cluster.
+// sizesOf returns the micro-batch sizes to try, ascending. If the request has a size, only that size is tried.
+// Otherwise the sizes are the divisors of the batch that the profile has for every type in the cluster.
 func sizesOf(r plan.Request) ([]int, error) {
 	if m := r.MicroBatch; m > 0 {
 		if r.Batch%m != 0 {
@@ -41,8 +41,8 @@ const maxOrders = 720
 var errTooMany = errors.New("too many orders")
 
 // chainsOf lists the numbers of chains to try side by side. Every chain has the same number of devices of each type.
-// Several chains must use all devices, unless the number of stages is set. If the setting chains has a number, it is
-// the only one.
+// Several chains must use all devices, unless the number of stages is set. If the setting `chains` is a number, only
+// that number is tried.
 func chainsOf(c *cluster.Cluster, o options) []int {
 	if o.chains > 0 {
 		return []int{o.chains}

@@ -8,8 +8,8 @@ type Row struct {
 	Bubble float64 // of each accelerator; transfers do not count as work
 	// BandwidthBytesPerSecond is the bandwidth that a link needs for a feature of one byte.
 	BandwidthBytesPerSecond float64
-	// InRange says whether the formula matches a simulation. 1F1B-SO's matches while 2 SR <= F + B, which the paper
-	// does not say; the others always match.
+	// InRange says whether the formula matches a simulation. The formula of 1F1B-SO matches only if 2 SR <= F + B,
+	// which the paper does not say. The other formulas always match.
 	InRange bool
 }
 
@@ -17,8 +17,8 @@ type Row struct {
 var families = map[string]string{"1F1B-AS": "1f1b-as", "FBP-AS": "fbp-as", "1F1B-SNO": "1f1b", "1F1B-SO": "so"}
 
 // Table evaluates BaPipe's Table I (families 1f1b-as, fbp-as) or Table II (so, and 1f1b for SNO). n is the number of
-// stages and m of micro-batches. f and b are the times of a forward and a backward. sr is the time to send and
-// receive one feature map or error. All times are in seconds.
+// stages and m of micro-batches. f and b are the times of a forward and a backward. sr is the time to send and receive
+// one feature map or its gradient. All times are in seconds.
 func Table(family string, m, n int, f, b, sr float64) (Row, error) {
 	M, N := float64(m), float64(n)
 	compute := (M + N - 1) * (f + b)

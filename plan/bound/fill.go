@@ -24,15 +24,15 @@ import (
 //
 // With split backwards, c and work leave out the second halves, which can be postponed.
 //
-// In turn. Let w devices take micro-batches in turn. The last of them to begin gets its first micro-batch after w
-// different ones have come through an earlier stage of q devices. By then one of these q has done ceil(w/q) of them,
-// which adds ceil(w/q) - 1 forwards. The same holds, with backwards, for the device that ends first. fill(w) is fill
-// for such a device, so
+// Round robin. Let w devices take micro-batches round robin. The last of the w devices to begin gets its first
+// micro-batch after w micro-batches have passed an earlier stage of q devices. By then one of the q devices has done
+// ceil(w/q) micro-batches, which adds ceil(w/q) - 1 forwards. The same holds, with backwards, for the device that ends
+// first. fill(w) is fill for such a device, so
 //
 //	fill'(w) = c + max(fill(w) + 2 t, max(fill(1) + 2 t, e) + (ceil(w/q) - 1) max(f, b))
 //
-// Here work is the work of floor(M/r) micro-batches. M mod r devices have one micro-batch more, and for the last of
-// those work counts it. If a group has one link, w micro-batches pass it one after the other, which adds (w-1) a /
+// Here work is the work of floor(M/r) micro-batches. M mod r devices have one micro-batch more; for the last of these
+// devices, work includes it. If a group has one link, w micro-batches pass it one after the other, which adds (w-1) a /
 // rate.
 //
 // Return. Before its first backward, a device waits until a micro-batch has gone from its stage to the last one and
@@ -41,9 +41,9 @@ import (
 //
 //	step >= fill + 2 t + max(f + rear + X b, X f + rear + b)
 //
-// The same holds with e in place of fill and the cuts. tail is the first of these, without rear and the cut after the
-// stage. rear is a minimum over all ways to divide the later layers into stages on the devices that are left, where
-// each device does its own work within T, the step time that is tested.
+// The same holds with e in place of fill + 2 t. tail is fill + 2 t + f + X b, without rear and the cut after the stage.
+// rear is a minimum over all ways to divide the later layers into stages on the remaining devices, such that each
+// device does its own work within T, the step time that is tested.
 //
 // If micro-batches are split, a device in a stage of q gets its slice from the r devices before it in at most ceil(r/q)
 // + 1 pieces. So the largest piece is at least 1 / (q (ceil(r/q) + 1)) of the micro-batch. The device sends the
@@ -57,21 +57,21 @@ import (
 // This holds for the link of a group. If each pair of devices has its own link, it holds for the pair that carries
 // most: X / (r q) between a stage of r and one of q, in whole micro-batches if these are not split. With split the last
 // slice comes back without others, which makes it X instead of X+1. If the size of the last stage is known
-// (place.last), a pair carries more (see pair). In turn that is every lcm(q, r)-th micro-batch. With split, the first
-// devices of both stages share as many rows as the smaller slice has. A path may be within one group, then in several,
-// and then within another. It has sent everything over the first group's link at some cut; exit keeps the fewest bytes
-// of those cuts.
+// (place.last), a pair carries more (see pair). With round robin, a pair carries every lcm(q, r)-th micro-batch. With
+// split, the first devices of both stages share as many rows as the smaller slice has. A path may be within one group,
+// then in several, and then within another. It has sent everything over the first group's link at some cut; exit keeps
+// the fewest bytes of those cuts.
 //
 // Slices. With split there are three kinds of fill, each from a device of one stage to a device of the next. First,
-// every device waits for all of its slice; over a group's single link that takes the time of all its bytes there and
-// back. Second, the first device of a stage has its slice from the first device of the stage before. Third, over a
-// single link some device gets the last slice. A whole micro-batch has passed by then, and the device sends its own
-// slice back.
+// every device waits for its whole slice; over a group's single link, all bytes of the slice pass that link there and
+// back. Second, the first device of a stage gets its slice from the first device of the stage before. Third, over a
+// single link some device gets the last slice. By then a whole micro-batch has passed the link, and the device sends
+// its own slice back.
 //
 // Ties. Stages that share parameters wait for each other's gradients, at least for the time of the fastest link.
 //
 // Compare all paths to a layer that have taken the same devices (places). The path with the least fill allows
-// everything that the others allow. So it is enough to keep the least fill, for each w separately.
+// everything that the others allow. So it is enough to keep the least fill(w) for each w.
 type fillBound struct {
 	*serverBound
 	*places
@@ -79,7 +79,7 @@ type fillBound struct {
 	least  []float64 // fill by layer, place and width
 	from   []parent  // the previous stage on the path with the least fill(1), by layer and place
 	at     parent
-	before []float64 // fill plus the cut, by width
+	before []float64 // fill plus the time of the cut before the stage, by width
 	out    []exit    // by layer and place
 	// tail, by layer and place, is the time that the last stage adds to rear and to the cut after that stage.
 	tail []float64
@@ -88,7 +88,7 @@ type fillBound struct {
 
 	work  []float64     // by first layer: least work of that layer and all later ones, summed over devices
 	rear  [][]float64   // least time through the layers from the first one on and back, by most devices and first layer
-	front [][][]float64 // rear plus the cut before it, by the size of the stage before (see lasts)
+	front [][][]float64 // rear plus the cut before the first layer, by the size of the stage before (see lasts)
 
 	rows [][][]float64 // results of left, by set of devices and first layer
 }
@@ -108,8 +108,8 @@ type parent struct{ layer, place, set int }
 // maxFillStates limits (layers times devices) squared. maxMoves limits layers squared times moves.
 const maxFillStates, maxMoves = 1 << 22, 1 << 27
 
-// With split micro-batches these kinds of fill replace the widths: for every device of a stage, for its first
-// device, and for some device that is not known.
+// With split micro-batches these kinds of fill replace the widths: for every device of a stage, for its first device,
+// and for some unknown device.
 const every, named, some = 1, 2, 3
 
 func (s *serverBound) fill() *fillBound {

@@ -9,10 +9,10 @@ import (
 
 // lines holds the data that crosses cuts, and the speed of the links.
 type lines struct {
-	near, far []cluster.Line // all links, and the links between groups
+	near, far []cluster.Line // near has all links, far only those between groups
 	tied      []tie
-	cutBytes  []float64   // of a micro-batch, by layer
-	slices    [][]float64 // of a slice, by replicas and layer
+	cutBytes  []float64   // of a micro-batch, by the layer after the cut
+	slices    [][]float64 // of a slice, by number of replicas and the layer after the cut
 }
 
 func (s *serverBound) linesOf() (out lines) {
@@ -87,8 +87,8 @@ func (b *bounder) sliceBytes(layer, r int) float64 {
 	return least
 }
 
-// transferS returns the least time, in seconds, in which data over the cut before layer k reaches one device of a stage
-// of q. The stage before has at most d devices.
+// transferS returns the least time, in seconds, in which one device gets its data over the cut before layer k. The
+// device's stage has q devices, and the stage before has at most d.
 func (f *fillBound) transferS(k, d, q int, links []cluster.Line) float64 {
 	bytes := f.cutBytes[k]
 	if f.split {
@@ -109,8 +109,9 @@ func fastest(links []cluster.Line, bytes float64) float64 {
 	return least
 }
 
-// thereAndBack returns the time of the cut before layer k between the first devices of two stages, of q and of r
-// devices. With split micro-batches, the two devices share as many rows as the smaller slice has.
+// thereAndBack returns the least time of data and gradients over the cut before layer k, between the first devices of
+// two stages. These stages have q and r devices. With split micro-batches, the two devices share as many rows as the
+// smaller slice has.
 func (f *fillBound) thereAndBack(k, q, r int, links []cluster.Line) float64 {
 	if !f.split {
 		return 2 * fastest(links, f.cutBytes[k])

@@ -23,12 +23,12 @@ type move struct {
 	to, devices int
 	set         int // index in places.sets, which has the numbers of its devices by group
 	way         way
-	away        int  // for a spread stage: its devices outside the group of the local stage before it
-	elsewhere   bool // in another group than the path was in last
-	others      int  // for a local stage after a spread one: least number of its group's devices free before it
+	away        int  // for a spread stage after a local one: its devices outside the local stage's group
+	elsewhere   bool // the stage is in another group than the path was in last
+	others      int  // for a local stage after a spread one: devices of its group that were free before it, at least
 }
 
-// way says how a micro-batch reaches a stage from the one before; 0 means within its group, or unknown.
+// way says how a micro-batch gets from the stage before to a stage; 0 means within one group, or unknown.
 type way int
 
 const (

@@ -128,7 +128,7 @@ func (b *bounder) simple() {
 	}
 }
 
-// refine applies the expensive arguments until the bound reaches enough.
+// refine applies the expensive arguments until the bound is at least `enough`.
 func (b *bounder) refine(enough float64) {
 	for _, s := range b.groups {
 		if b.proof.StepS >= enough || b.effort.over() {

@@ -198,8 +198,8 @@ func (s *serverBound) crosses(k int, micros float64, links int, T float64) bool 
 	return taken <= T
 }
 
-// outside returns the least number of micro-batches that a spread stage of r devices has outside a certain group.
-// Another stage has `others` devices of that group.
+// outside returns the least number of micro-batches that a spread stage of r devices computes outside a certain group.
+// Another stage has `others` of the group's devices.
 func (s *serverBound) outside(r, others int) float64 {
 	away := r - min(max(0, s.size-others), r-1)
 	if s.split {

@@ -139,7 +139,7 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 		a.links, a.far = f.far, f.oneLink
 	}
 	a.latency, a.every = 2*fastest(a.links, 0), 2*f.transferS(k, d, r, a.links)
-	tail, one := a.every, a.every // one is for a device of which nothing else is known
+	tail, one := a.every, a.every // one is for some unknown device
 	if f.split {
 		a.named = max(a.every, f.thereAndBack(k, from.last, r, a.links))
 		if tail = a.named; a.far {
@@ -168,7 +168,7 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 		if a.far { // the slices come one after the other, so some device gets the last of them
 			before[2] = max(before[2], fill[0]+a.latency+a.micro+a.micro/float64(r))
 		}
-		if m.elsewhere && f.oneLink { // at some cut, the whole slice has passed the link of the group that the path was in last
+		if m.elsewhere && f.oneLink { // the whole slice has passed the single link of the last group, at some cut
 			before[0] = max(before[0], out.fill+a.latency+out.bytes*f.perByte/float64(r))
 		}
 	}
@@ -222,12 +222,12 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 	sum, pass, ahead, left := f.sum[r], f.pass[r], f.ahead[r], f.left(m.set, k, r)
 	back, first := f.back[r], f.half[r]
 	X := f.most(r)
-	ready := before[0] // for the device that has most to do, or is known to begin last
+	ready := before[0] // for the device with the most micro-batches or the latest known beginning
 	lastOfAll, all := 0.0, 0.0
 	switch {
 	case f.split:
 		ready = max(before[0], before[1], before[2])
-	case f.M >= r && k > 0: // devices that take micro-batches in turn
+	case f.M >= r && k > 0: // devices take micro-batches round robin
 		all, lastOfAll = float64(f.M/r), before[f.width(r)]
 		if over := f.M % r; over > 0 {
 			ready = max(ready, before[f.width(over)])
@@ -235,7 +235,7 @@ func (f *fillBound) stage(k int, m move, d int, before []float64, out exit, T fl
 			ready = max(ready, lastOfAll)
 		}
 	}
-	known := before[0] // for a device whose later way through the stages is known too
+	known := before[0] // for a device whose later way through the stages is also followed
 	if f.split {
 		known = max(before[0], before[1])
 	}

@@ -14,10 +14,10 @@ import (
 )
 
 // choose is DAPPLE's planner of §4, plus data parallelism. Equation (4) never returns a single stage, so data
-// parallelism is compared separately. choose tries the request's micro-batch size or, if it has none, those that
-// microBatches lists. As in the paper, the time of a replicated stage is the time on one device / its replicas,
-// although kernels with fewer samples are slower. Unlike the paper, a graph may be cut after each layer of the
-// profile's order, and everything that crosses the cut is sent.
+// parallelism is compared separately. choose tries the request's micro-batch size or, if the request has none, the
+// sizes that microBatches lists. As in the paper, the time of a replicated stage is its time on one device divided by
+// the number of replicas, although kernels with fewer samples are slower. Unlike the paper, a graph may be cut after
+// each layer of the profile's order, and all tensors that cross the cut are sent.
 //
 // Device types may differ: a stage is as slow as its slowest device, and has the memory of its smallest. Servers are
 // taken in the cluster's order, so the type listed first gets the first stages. Planner auto tries other orders.
@@ -217,8 +217,8 @@ func branches(p *profile.Profile) bool {
 	return false
 }
 
-// acrOf returns the mean forward transfer between stages / the mean of a stage's (F+B)/2. §5.3 gives no formula; both
-// means are over the plan.
+// acrOf returns the mean time of a forward transfer between stages, divided by the mean of a stage's (F+B)/2. §5.3
+// gives no formula; here both means are over all cuts and stages of the plan.
 func (s *search) acrOf(ends []int, devices [][]int) float64 {
 	sent, worked, first := 0.0, 0.0, 0
 	for i, end := range ends {

@@ -8,9 +8,9 @@ import (
 	"github.com/millrace-ml/millrace/plan/dapple/servers"
 )
 
-// places holds the sets of devices that the placements reach. For stages on those sets it also has the transfer cost
-// per byte. Nothing here depends on layers, so the searches of all micro-batch sizes share it. Sets are computed on
-// first use.
+// places holds the sets of devices that the placements reach. It also holds the time per byte of transfers between
+// stages on those sets. Nothing here depends on layers, so the searches of all micro-batch sizes share it. Sets are
+// computed on first use.
 type places struct {
 	c      *cluster.Cluster
 	at     *servers.Layout

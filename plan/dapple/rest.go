@@ -43,9 +43,9 @@ const (
 // and takes the minimum of these. L is at least M(F+B) of every stage and network. So stages above limit/M are left
 // out, and so are numbers of devices that are too small for the layers.
 //
-// Stages are as fast as on any k devices. Their all-reduces are as short as on any set that the placements reach.
-// Networks are as fast as k receivers could take their slices over the links of all levels at once. Subtracted terms
-// use upper bounds.
+// For a stage on k devices, the recursion takes the least time on any k devices, and the least time of an all-reduce
+// among any set that the placements reach. For a network, it takes the time in which k receivers get their slices over
+// the links of all levels at once. Terms that are subtracted use upper bounds.
 func (s *search) rests(limit float64) *rests {
 	G := len(s.typeOf)
 	starts := append([]int{0}, s.cuts...)
@@ -173,7 +173,7 @@ func (b *bounds) stage(from, to, k int) (s step, ok bool) {
 	return s, with || without
 }
 
-// network returns the transfer of what crosses before a layer to k devices.
+// network bounds the time to send to k devices all bytes that cross the cut before a layer.
 func (b *bounds) network(before, k int) step {
 	bytes := float64(b.cut[before])
 	f := b.fast.FixedS + bytes*b.fast.PerByteS/float64(k)

@@ -114,8 +114,8 @@ func (m *model) volume(level, r int) float64 {
 	return 4 * float64(r-1) / (b * float64(r))
 }
 
-// stage returns T^k: the time of a segment on r workers of a level. compute and sync are the times of its computation
-// and synchronisation.
+// stage returns T^k: the time of a segment on r workers of a level. compute is the time of the segment's computation,
+// and sync the time of its synchronisation; both are divided by r.
 func (m *model) stage(compute, sync float64, r int) float64 {
 	if m.o.sum {
 		return (compute + sync) / float64(r)
@@ -123,8 +123,8 @@ func (m *model) stage(compute, sync float64, r int) float64 {
 	return max(compute, sync) / float64(r)
 }
 
-// whole returns T^k of a segment that is not cut at this level, or +Inf if it does not fit. By the published rule,
-// each replica holds ceil(ahead / r) minibatches of weights and outputs. ahead is the number of the level's workers
+// whole returns T^k of a segment that is not cut at this level, or +Inf if it does not fit. By the published rule, each
+// replica holds ceil(ahead / r) minibatches of weights and outputs. Here `ahead` is the number of the level's workers
 // that belong to other segments.
 func (m *model) whole(level, i, j, r int, compute float64) float64 {
 	if !m.fits(i, j, m.levels[level].workers-r, r) {

@@ -8,22 +8,22 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// reach leaves out what cannot be part of a plan that takes at most limit. Some plan is known that keeps to the
-// limit.
+// reach leaves out what cannot be part of a plan that takes at most limit. Some plan is known that keeps to the limit.
 //
 // By every formula, a segment on r workers of a level takes at least its compute / (r x width), where width is the
-// number of devices of one worker. A stage takes at least its compute / its replicas, and the larger of two numbers
-// is at least their mean weighted by devices. So in a plan of at most limit, with N devices,
+// number of devices of one worker. A stage takes at least its compute / its replicas, and the larger of two numbers is
+// at least their mean weighted by devices. So in a plan of at most limit, with N devices,
 //
 //   - the states between two cuts with d devices have at most limit x d seconds of compute;
 //   - a cut with x devices before it has at most limit x of compute before it, and at most limit (N - x) after it. A
 //     level's workers have width devices, and replicas outside multiply them, so x is a multiple of width there:
 //     ends. The closer limit is to all compute shared evenly, the fewer states lie in these windows;
 //   - a transfer over a level's cut takes at most limit times the replicas outside: ends, too;
-//   - a level's segment is replicated, outside, at most over the devices left from its beginning on: cap. Its
+//   - a level's segment is replicated, outside, at most over the devices that the states before it leave: cap. Its
 //     compute is limited by that: last.
 //
-// What is left out counts as +Inf. It exceeds limit by more than rounding, because limit is widened by SameTime.
+// Segments that are left out get the time +Inf. Each of them exceeds limit by more than rounding, because limit is
+// widened by SameTime.
 type reach struct {
 	limit float64
 	// ends[k][j] says whether segments of whole workers of level k may end with state j. The last row is for the whole
@@ -34,8 +34,8 @@ type reach struct {
 // coarser has the numbers of states of the searches that find a limit for the next search.
 var coarser = []int{48, 384}
 
-// windows fills in ends, from the outermost level inwards: where a level may be cut, the next inner one may end too.
-// received has, by level, the times of transfers to one replica.
+// windows fills in ends, from the outermost level inwards: if a segment of one level may end with a state, so may
+// segments of the next inner level. received has, by level, the times of transfers to one replica.
 func (p *reach) windows(m *model, received [][]float64) {
 	n, top := len(m.list), len(m.levels)
 	p.ends = make([][]bool, top+1)
@@ -60,7 +60,8 @@ func (p *reach) devicesBefore(m *model, k, width int) float64 {
 }
 
 // cap returns the most time that a level's segment may take that begins with state i. It is limit times the number of
-// the segment's replicas outside the level. Those replicas are limited by the devices left from state i on.
+// the segment's replicas outside the level. The number of those replicas is limited by the devices that the states
+// before i leave.
 func (p *reach) cap(m *model, level, i int) float64 {
 	width, left := m.width(level+1), float64(m.devices())
 	if i > 0 {
@@ -69,7 +70,8 @@ func (p *reach) cap(m *model, level, i int) float64 {
 	return p.limit * (1 + plan.SameTime) * left / float64(width)
 }
 
-// last returns the last state, up to end, with which a segment from i on r workers may end.
+// last returns the last state, at most `end`, with which a segment that begins with state i on r workers may end. It is
+// i-1 if no state is possible.
 func (p *reach) last(m *model, level, r, i, end int) int {
 	if math.IsInf(p.limit, 1) {
 		return end

@@ -12,17 +12,17 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// search finds the exact minimum of the recursion; its shortcuts never miss it. Servers of a level are identical, so
-// a level only counts workers. Consider cutting segment (i, j) on r workers after state k, with q workers for the
-// last stage. Let
+// search finds the exact minimum of the recursion; its shortcuts never miss it. Servers of a level are identical, so a
+// level only counts workers. Consider cutting segment (i, j) on r workers after state k, with q workers for the last
+// stage. Let
 //
 //	head(k) = min over k' >= k of max( A(i->k', r-q), the time of the transfer after k' )
 //	tail(k) = T of q replicas, with the least A^(k-1)(k'+1->j) and the fewest weights over k' <= k
 //
-// A cut after k or later takes at least head(k); a cut after k or earlier takes at least tail(k). head never falls
-// with k, and tail never rises. So the search begins where they cross. It goes up until head reaches the least value
-// found, and down until tail does. States are sorted by compute. So on the innermost level, along a chain, tail is
-// exactly the last stage's time.
+// A cut after k or later takes at least head(k); a cut after k or earlier takes at least tail(k). head never falls with
+// k, and tail never rises. So the search begins where head and tail cross. From there it goes up until head reaches the
+// least value found, and down until tail does. States are sorted by compute. So on the innermost level, along a chain,
+// tail is exactly the last stage's time.
 //
 // It also skips whatever cannot be part of a plan as good as one already known; see reach.go.
 type search struct {

@@ -1,8 +1,8 @@
 // Package planners registers the planners of this repository with package plan.
 //
-// Programs and tests that look up planners by name import it with the blank name. It has no input; its only output is
-// the registry's entries, which plan.Planners lists. A new planner is a package that calls plan.RegisterPlanner in an
-// init function, plus an import below.
+// Programs and tests that look up planners by name import this package with the blank name. The package has no input;
+// its only output is the registry's entries, which plan.Planners lists. A new planner is a package that calls
+// plan.RegisterPlanner in an init function, plus an import below.
 package planners
 
 import (

@@ -12,7 +12,7 @@ type list struct {
 	*tally
 	have       map[schedule.Instruction]bool  // the instructions so far, as seen by this worker
 	updated    map[schedule.Instruction]int32 // minibatch of the last update, by stage (see ofStage)
-	settled    map[schedule.Instruction]int32 // minibatch of the last instruction that settles an update, by stage (see ofStage)
+	settled    map[schedule.Instruction]int32 // by stage (see ofStage): minibatch of the last settling instruction
 	held, peak int                            // micro-batches whose activations are held now, and the most so far
 }
 

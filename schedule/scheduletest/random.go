@@ -3,7 +3,7 @@
 // In: a source of choices, from rapid or a seeded generator, and limits of the Programs. Out: compute-only Programs
 // that run to their end. Each is the record of a random execution, in which step by step some worker does something
 // whose inputs exist. That execution proves that the order is possible. Refused: nothing; if the choices lead to a dead
-// end, it draws again.
+// end, Random draws again.
 //
 // It also has random damage to valid Programs (Corrupt), and a replay of the rules that shares no code with check or
 // the machine (Replay). A clock that counts slots (Draw) is compared with sim. Order and Lists are for stories in
@@ -43,8 +43,8 @@ func Everything() Options {
 			schedule.DoubleBuffered}}
 }
 
-// attempts is how often Random draws again after a dead end. After that it draws no replicas. After as many dead ends
-// without replicas, it draws a synchronous order.
+// attempts is how often Random tries to draw a Program; a draw may reach a dead end. If all fail, Random tries as often
+// without replicas. If these fail too, it draws a synchronous order.
 const attempts = 20
 
 // Random draws a compute-only Program that passes check.Check.

@@ -14,8 +14,8 @@ import (
 )
 
 // straightSearch is plan_for(i, true) of the published planner. It finds pipelines whose stages have one device each,
-// rp of them side by side. Their slowest stage or transfer is as fast as possible. A transfer counts twice the output
-// of the state before the cut.
+// rp of them side by side. Their slowest stage or transfer is as fast as possible. A transfer is of twice the output of
+// the state before the cut.
 //
 // The search leaves out whatever cannot be part of a plan whose slowest part takes at most limit. It skips states with
 // too much work before them for the stages so far, or too much after them for the remaining stages. It also skips
@@ -147,7 +147,7 @@ func (s *straightSearch) within(m, j int) bool {
 		s.total()-s.compute[j] <= each*float64(s.stages-1-m)
 }
 
-// place returns the devices that after has and before does not.
+// place returns the devices that are in `after` and not in `before`.
 func (s *straightSearch) place(before, after servers.Taken) *place {
 	key := [2]int32{s.set(before), s.set(after)}
 	if p, ok := s.places[key]; ok {

@@ -21,7 +21,7 @@ type Layout struct {
 	Limited bool
 }
 
-// Scatter says over which servers Scatter First spreads a stage.
+// Scatter says over which servers the policy scatter first spreads a stage.
 type Scatter int
 
 const (
@@ -61,7 +61,8 @@ func New(devices, each int, over Scatter) *Layout {
 const fastestNetwork = 12.5e9
 
 // SizeOf returns the default number of devices in a server. With several levels it is the innermost level's size. A
-// single level is one server if its links are faster than a network's, and otherwise each device is one.
+// single level is one server if its links are faster than a network's, and otherwise each device is a server of its
+// own.
 func SizeOf(c *cluster.Cluster) int {
 	inner := c.Levels[0]
 	if len(c.Levels) > 1 || inner.BandwidthBytesPerSecond > fastestNetwork {
@@ -157,7 +158,7 @@ func (s *Layout) PlaceEach(before Taken, n, times int) []Taken {
 	return now
 }
 
-// Between lists the devices that after has and before does not, ascending.
+// Between lists the devices that are in `after` and not in `before`, ascending.
 func (s *Layout) Between(before, after Taken) []int {
 	var out []int
 	for i := range before {
