@@ -44,9 +44,9 @@ func (c *Cluster) hierarchical(devices []int, bytes int64) (total float64, level
 	return total, levels
 }
 
-// joins calls yield for every group of a level in which at least two members hold some of the devices. The devices must
-// be sorted. first is the group's first device, and members the number of those members. rails is the smallest number
-// of rails that one of them can use.
+// joins calls yield for every group of a level in which at least two members contain some of the devices. The devices
+// must be sorted. first is the group's first device, and members the number of those members. rails is the smallest
+// number of rails that one of those members can use.
 func (c *Cluster) joins(level int, devices []int, yield func(first, members, rails int)) {
 	member := c.groupSize(level - 1)
 	group := member * c.Levels[level].Size

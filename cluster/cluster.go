@@ -34,7 +34,7 @@ type Level struct {
 	Size                              int
 	BandwidthBytesPerSecond           float64 // of one link; in each direction if FullDuplex
 	LatencyS                          float64
-	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0: as the links give
+	CollectiveBandwidthBytesPerSecond float64 // bus bandwidth of an all-reduce; 0: that of the links
 	FullDuplex                        bool
 	// OccupiesDevice is BaPipe's synchronous execution: the two devices of a transfer do not compute meanwhile.
 	OccupiesDevice bool

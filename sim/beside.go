@@ -67,8 +67,8 @@ func (s *state) sees(w int, in schedule.Instruction) {
 	}
 }
 
-// seen marks the copy of the reference that an ended update used as used up, and returns its bytes. It returns 0 if the
-// update used none.
+// seen notes that a pipeline's update has ended, and returns the bytes of the copy of the reference that it used. The
+// copy is then freed. seen returns 0 if the update used no copy.
 func (m *held) seen(w int, c *StageCost) int64 {
 	b := &m.beside[w]
 	if !b.inHand {

@@ -16,8 +16,8 @@ type gathering struct {
 	takes   float64
 }
 
-// sums holds the collectives that wait for members, and what all-reduces do to workers. A worker takes part in one
-// all-reduce at a time.
+// sums holds the collectives that wait for members, and how all-reduces occupy and slow down workers. A worker takes
+// part in one all-reduce at a time.
 type sums struct {
 	terms    *terms
 	joined   map[schedule.Instruction]*gathering // by leader
@@ -90,7 +90,7 @@ type addition struct {
 	gathering
 	stage   int
 	parts   []float64 // in the order in which they are summed: shares, and the rest once all members have joined
-	ready   []int     // by part: members that have it
+	ready   []int     // by part: number of members that have its gradients
 	next    int
 	running bool
 	queued  bool

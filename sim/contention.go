@@ -87,10 +87,10 @@ func sumLoads(p *profile.Profile, c *cluster.Cluster, pl *plan.Plan, s int, cost
 	return c.SumLoads(together, gradients, cluster.Gather, takesS)
 }
 
-// traffic holds the messages and sums under way, and those that wait, if costs have Ports. A port gives each
-// flow an equal share of its rate, and what a flow cannot use goes to the others at this port. A flow is as fast as the
-// slowest of its ports lets it be. What it leaves unused at the others stays unused, so that a change is felt only at
-// its own ports.
+// traffic holds the messages and sums under way, and those that wait, if costs have Ports. A port gives each flow an
+// equal share of its rate, and what a flow cannot use goes to the others at this port. A flow is as fast as the slowest
+// of its ports lets it be. What it leaves unused at its other ports stays unused, so that a change affects only flows
+// at the same ports.
 type traffic struct {
 	s     *state
 	ports *Ports
@@ -100,14 +100,15 @@ type traffic struct {
 	on    map[cluster.Port][]*flow
 	lines map[[2]int][]*message // by link: messages in the order in which they came
 
-	ending  map[schedule.Instruction]schedule.Instruction // by last backward or second half: the sum after it
-	closing map[schedule.Instruction]schedule.Instruction // sums that wait for a worker, in order
+	ending  map[schedule.Instruction]schedule.Instruction // by last backward (or its second half): its sum
+	closing map[schedule.Instruction]schedule.Instruction // the same the other way round
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker
 	waiting []*addition                                   // sums whose next part waits for a worker, in order
 }
 
-// flow is a transfer under way, or a delay. left is the time that the flow, alone, still needed at the time in since.
+// flow is a transfer under way, or a delay. At the time `since`, the flow would still have needed the time `left`, if
+// alone.
 type flow struct {
 	number, version   int32
 	loads             []cluster.Load

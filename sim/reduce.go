@@ -27,8 +27,9 @@ type layerwise struct {
 }
 
 // summedBeside returns the times and gradient bytes of a stage's layers, in its last whole backward and in its last
-// weights' half. From them follows what is summed meanwhile. If workers are threads that keep all cores busy, their
-// sums would slow down their own backwards. Then it returns nothing, and all gradients are summed afterwards.
+// weights' half. From these, buckets computes which gradients are summed meanwhile. If workers are threads that keep
+// all cores busy, their sums would slow down their own backwards. Then summedBeside returns nothing, and all gradients
+// are summed afterwards.
 func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, st plan.Stage,
 	workers int) (whole, halves layerwise) {
 	if len(st.Devices) < 2 || c.Crowded(workers) {
@@ -53,8 +54,8 @@ func summedBeside(p *profile.Profile, c *cluster.Cluster, costs []profile.Cost, 
 	return layerwise{backward, bytes}, layerwise{weights, bytes}
 }
 
-// buckets fills buckets of at least this many bytes, from the last layer to the first. Gradients that fill no bucket
-// are in no Share.
+// buckets collects gradients in buckets of at least `bucket` bytes, from the last layer to the first. Gradients that
+// fill no bucket are in no Share.
 func (g layerwise) buckets(bucket int64) []Share {
 	time, all := 0.0, int64(0)
 	for at := range g.took {

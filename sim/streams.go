@@ -27,8 +27,8 @@ func (d *device) backwardS(in schedule.Instruction, c *StageCost, now float64, p
 	return c.BackwardS
 }
 
-// leaves returns when the first bytes of a message can leave: when it is sent. If the device streams, they can leave
-// when the computation that makes the message begins.
+// leaves returns when the first bytes of a message can leave: when the message is sent. If the device streams, they can
+// leave when the computation that makes the message begins.
 func (s *state) leaves(t transfer) float64 {
 	if s.terms.costs.Streams == nil || !s.terms.costs.Streams(t.from) {
 		return s.queue.now

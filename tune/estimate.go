@@ -68,13 +68,14 @@ func (e *estimator) playable(h *shape) bool {
 	return predict.Playable(e.Batch/h.size, visits, h.stages())
 }
 
-// actor is one replica of a stage. With split it stands for all replicas, which do the same at once.
+// actor is one replica of a stage. With split micro-batches, one actor represents all replicas of a stage, because they
+// do the same at once.
 type actor struct {
 	stage, number, replicas int // takes micro-batches number, number + replicas, ...
 	device                  int
 	mine, depth             int
 	forward, backward       float64
-	at                      int // position in its list
+	at                      int // position in the actor's list
 	free                    float64
 	flushS                  float64 // update after the last backward
 	sumS, tiedS             float64

@@ -140,8 +140,8 @@ func (e enumeration) placing() (placed, own []family.Family) {
 }
 
 // everyDepth gives a shape all depths that do not grow from stage to stage, under the family that takes any depths. It
-// also tries the other families with one stage a worker (own): each with its own depths, and general ones also with
-// these.
+// also tries the other families with one stage a worker (own): each with its own depths, and general families also with
+// all these depths.
 func (e enumeration) everyDepth(h *shape, own []family.Family, give func(*shape) bool) {
 	S, m := h.stages(), e.Batch/h.size
 	as := func(family string, depth []int) bool {

@@ -65,9 +65,9 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 	return explain(ctx, r, pl, nil)
 }
 
-// Explain analyses the best plan, and searches again for each lever. Each of these is a short search on better
-// hardware. If ctx has a deadline, they share the time until then. Such a search may find a faster plan for this
-// hardware too. Then Best and Rivals change.
+// Explain analyses the best plan, and searches again for each lever. Each of these searches is short, and for better
+// hardware. If ctx has a deadline, they share the time until then. If such a search finds a faster plan for this
+// hardware too, Best and Rivals change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	for again := 0; ; again++ {

@@ -10,7 +10,7 @@ import (
 const estimatesPerSeed = 4000
 
 // improveSeeds simulates one seed of each kind. It then improves the seeds by estimates, most promising first, and
-// simulates the results. At last it looks for the plan with the least memory, if nothing fits.
+// simulates the results. Finally, it looks for the plan with the least memory, if nothing fits.
 func (s *search) improveSeeds(ctx context.Context) {
 	slices.SortStableFunc(s.pool, func(a, b seed) int {
 		switch {

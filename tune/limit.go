@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// mostLimits is how many limits FittingLimit tries until one fits. nearerLimits is how many it then tries below that
-// one.
+// mostLimits is how many limits FittingLimit tries until one fits. nearerLimits is how many it then tries below the
+// limit that fits.
 const mostLimits, nearerLimits = 40, 6
 
 // FittingLimit returns a memory limit for every device, in bytes, with which a planner's plan fits in simulation. fits

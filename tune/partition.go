@@ -192,7 +192,7 @@ type stager struct {
 }
 
 // stager returns the costs of stage i on r devices from position d. It returns nil if some device has no costs for its
-// number of rows, or the first one for a whole micro-batch.
+// number of rows, or if the first device has no costs for a whole micro-batch.
 func (c cutter) stager(w want, i, d, r int) *stager {
 	out := &stager{w: w, r: r, limit: math.MaxInt64, m: c.Batch / w.size, divides: c.replicated(r)}
 	rows := w.size

@@ -162,8 +162,8 @@ func (s reasons) overlapped() (Rival, bool) {
 	return out, true
 }
 
-// parts divides a step's time; they add up to it. Apart from rounding, no worker computes for longer than a step; if
-// one does, there is no wait.
+// parts divides a step's time into parts that add up to it. Apart from rounding, no worker computes for longer than a
+// step; if one does, there is no wait.
 type parts struct {
 	work   float64 // compute of all workers if it were shared evenly over the cluster
 	idle   float64 // added because some workers are idle

@@ -19,8 +19,8 @@ func stepOf(pl *plan.Plan) step {
 	return step{settings.Program(), float64(pl.Together())}
 }
 
-// updates returns the number of a stage's updates in a step, over all pipelines. In a stream whose replicas take turns,
-// it is below 1.
+// updates returns the number of a stage's updates in a step, over all pipelines. In a stream whose replicas take
+// minibatches in turn, the number is below 1.
 func (s step) updates(stage int) float64 {
 	return s.pipelines * float64(s.program.PerMinibatch()) / float64(s.program.UpdateSpan(0, stage))
 }

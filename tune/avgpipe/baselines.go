@@ -27,8 +27,8 @@ func (b Baseline) Utilisation() float64 { return 1 - b.Predicted.Bubble }
 
 // Baselines returns data parallelism, GPipe, DAPPLE, PipeDream and PipeDream-2BW on the workload's devices. The
 // pipelines use the workload's stages, as in the paper. Baselines that divide a batch use microBatches, which is the
-// number of GPUs in section 7.1; PipeDream-2BW uses one for each stage at least. Data parallelism uses the number that
-// is fastest. A baseline whose micro-batches do not divide the batch is left out.
+// number of GPUs in section 7.1; PipeDream-2BW uses at least as many as stages. Data parallelism uses the number with
+// which it is fastest. A baseline whose micro-batches do not divide the batch is left out.
 func (w *Workload) Baselines(ctx context.Context, microBatches int) ([]Baseline, error) {
 	if microBatches < 1 || w.Batch%microBatches != 0 {
 		return nil, fmt.Errorf("tune: a batch of %d samples does not divide into %d micro-batches; give a divisor of it",
@@ -95,7 +95,7 @@ func (w *Workload) DataParallel(ctx context.Context) (best Baseline, ok bool) {
 	return best, ok
 }
 
-// Needs returns a baseline's memory as a budget: that of its fullest device, or of all devices together.
+// Needs returns a baseline's memory as a budget: the memory of its fullest device or, with `together`, of all devices.
 func (b Baseline) Needs(together bool) Budget {
 	if together {
 		return Budget{TogetherBytes: Scored{MemoryBytes: b.Predicted.MemoryBytes}.Together()}
@@ -106,8 +106,8 @@ func (b Baseline) Needs(together bool) Budget {
 // EqualMemory compares a baseline with AvgPipe within the baseline's memory (section 7.1.1).
 type EqualMemory struct {
 	Baseline
-	// AvgPipe is the best setting that needs no more memory than the baseline. If there is none, it is nil, and
-	// SmallestBytes is the least that a setting needs.
+	// AvgPipe is the best setting that needs no more memory than the baseline. If no setting does, AvgPipe is nil, and
+	// SmallestBytes is the least memory that a setting needs.
 	AvgPipe       *Pipelined `json:"avgpipe,omitempty"`
 	SmallestBytes int64      `json:"smallest_bytes,omitempty"`
 }
@@ -138,8 +138,8 @@ func (w *Workload) AtEqualMemory(ctx context.Context, grid []Degrees, baselines 
 	return out, nil
 }
 
-// Within compares a baseline with the best of the settings within a budget and each device's memory; 0 means no
-// limit.
+// Within compares a baseline with the best setting within a budget, on devices with eachBytes of memory. If eachBytes
+// is 0, only the budget limits the memory.
 func (s Settings) Within(b Baseline, budget Budget, eachBytes int64) (EqualMemory, error) {
 	budget.EachBytes = min(cmp.Or(budget.EachBytes, eachBytes), cmp.Or(eachBytes, budget.EachBytes))
 	row := EqualMemory{Baseline: b}

@@ -9,10 +9,11 @@ import (
 )
 
 // sideBySide simulates a setting whose pipelines move through the devices in lockstep (see Workload.SideBySide). It
-// simulates one pipeline in which each computation stands for one of every pipeline. A layer of T seconds at
-// utilisation phi takes max(1, N phi) T for N pipelines, which is equation 2 of AvgPipe layer by layer. Each message
-// counts N times on the same link. Updates use the memory one after the other. The Summary is for an iteration.
-// Pipelines in lockstep do not fill each other's bubbles, so with large bubbles taking turns is faster.
+// simulates one pipeline in which each computation represents the same computation of all pipelines. A layer of T
+// seconds at utilisation phi takes max(1, N phi) T for N pipelines, which is equation 2 of AvgPipe layer by layer. Each
+// message is N times as large. Updates run one after the other, because they are limited by the memory's bandwidth. The
+// Summary is for an iteration. Pipelines in lockstep do not fill each other's bubbles, so if bubbles are large, taking
+// turns is faster.
 func (w *Workload) sideBySide(p *Pipelined) (sim.Summary, error) {
 	n, own := p.At.Pipelines, w.profileOf(p.At.Pipelines)
 	one := &Pipelined{Scored: Scored{At: Degrees{p.At.MicroBatches, 1}}}

@@ -47,10 +47,11 @@ type anchor struct {
 // A profile of one or two runs over every layer gives the layers' relative costs. Some batches of real training, next
 // to the same neighbours, give a stage's time. Each stage's layers are scaled by the mean of the stage's measured
 // instructions, divided by the simulator's mean in the same setting. So whatever the simulator adds to a layer's time
-// is in both means. Means are used because a step is a sum of instructions, including delayed ones. They are of the
-// middle iteration (of two, the faster), because a machine is sometimes slow for an iteration. The variation comes from
-// the last anchor, which has most iterations. The first half of each anchor is left out, because memory of its sizes is
-// new and slow. One pipeline and several have separate factors; a size that has only one of them uses it for both.
+// is in both means. Means are used because a step is a sum of instructions, including delayed ones. The mean is that of
+// the iteration with the median mean (of an even number, the smaller of the two), because a machine is sometimes slow
+// for an iteration. The variation comes from the last anchor, which has most iterations. The first half of each anchor
+// is left out, because memory of its sizes is new and slow. One pipeline and several have separate factors; a size that
+// has only one of them uses it for both.
 func (w *Workload) calibrated(anchors []anchor) (*Workload, []StageFactors, error) {
 	factors := make([]StageFactors, len(w.Base.Stages))
 	for s := range factors {
@@ -156,8 +157,8 @@ type instructions struct {
 	kind  string
 }
 
-// durations returns the times of each stage's instructions, by iteration, without the first half. With a single
-// iteration it leaves out the first half of the micro-batches, and the updates.
+// durations returns the times of each stage's instructions, by iteration, and leaves out the first half of the
+// iterations. If there is only one, it leaves out the first half of its micro-batches, and the updates.
 func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	from, fromMicro := t.Steps[len(t.Steps)/2].Step, 0
 	if len(t.Steps) == 1 {
@@ -189,7 +190,8 @@ func durations(t *trace.Timeline, at Degrees) map[instructions][][]float64 {
 	return out
 }
 
-// typical returns the mean time of the middle iteration (of two, the faster); 0 if there is none.
+// typical returns the median of the iterations' mean times (of an even number, the smaller of the two); 0 if there is
+// none.
 func typical(iterations [][]float64) float64 {
 	var means []float64
 	for _, d := range iterations {
@@ -222,7 +224,7 @@ func spread(of map[instructions][][]float64, stage int) float64 {
 }
 
 // scaled returns the workload's profile with each layer's times multiplied by its stage's factors, for one or several
-// pipelines. A layer that two stages share counts for the first.
+// pipelines. A layer that is divided between two stages gets the first stage's factors.
 func (w *Workload) scaled(factors []StageFactors, pipelines int) *profile.Profile {
 	out := *w.Profile
 	out.Layers = slices.Clone(out.Layers)

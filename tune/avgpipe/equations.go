@@ -72,19 +72,19 @@ const (
 	//
 	// Equation 2 lets parallel pipelines run kernels side by side until the device is full. A CPU core, and a worker of
 	// a Program, runs one computation at a time. So utilisation here rises only with the micro-batch. N pipelines of M
-	// micro-batches pass through the devices like one of M N, and equations 3, 6 and 7 use that number.
+	// micro-batches pass through the devices like one pipeline of M*N micro-batches, so equations 3, 6 and 7 use M*N.
 	//
 	// Equation 4 adds up messages as if each had a link to itself. It ignores links that several devices share, like a
-	// node's network card, and latencies that overlap. Here the first message has its link to itself. Later ones take
-	// as long as any message was seen to wait or to be on its way.
+	// node's network card, and latencies that overlap. Here the first message has its link to itself. The later
+	// messages take InFlightS, if it is known: the time in which any message waited for a link or was on its way.
 	//
 	// Equation 8 multiplies the single reference by N. With one pipeline there is no reference.
 	//
-	// Equation 8 holds the same number of micro-batches for every M. Here at most M are held. The temporary memory of
-	// an update does not add to them.
+	// Equation 8 assumes that a device holds the same number of micro-batches for every M. Here it is at most M. The
+	// temporary memory of an update is not added to theirs; the larger of the two counts.
 	//
 	// Equation 1 has no term for the end of a batch: sums of tied gradients, norms, all-reduces. Here the profiled wait
-	// for them is added for every batch, because pipelines end theirs in turn.
+	// for them is added for every batch, because the pipelines' batches end one after the other.
 	Adjusted Form = "adjusted"
 )
 

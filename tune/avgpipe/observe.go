@@ -13,7 +13,7 @@ import (
 // Observing describes the run that a Timeline is from.
 type Observing struct {
 	At Degrees
-	// Skip is the number of iterations at the start that are left out, because their caches are cold.
+	// Skip is the number of iterations at the start that are left out, because caches are cold at first.
 	Skip int
 	// Stretches returns the layers that a stage's worker computes during an instruction of a kind, in order. Each has
 	// its time and its time at the device's peak. If Stretches or its result is nil, the worker is assumed to be always
@@ -244,7 +244,8 @@ func splitMemory(t *trace.Timeline, kept map[int]bool, devices []Observed) error
 }
 
 // heldBefore returns the bytes that a worker holds when an instruction starts. This is the smallest of several samples:
-// the last one before that moment and those at it. A sample at that moment may include the instruction's own memory.
+// the last one before that moment, and all at that moment. A sample at that moment may include the instruction's own
+// memory.
 func heldBefore(samples []trace.MemorySample, atS float64) (bytes int64, ok bool) {
 	n, _ := slices.BinarySearchFunc(samples, atS, func(m trace.MemorySample, at float64) int {
 		if m.AtS <= at {

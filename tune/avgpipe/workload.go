@@ -54,7 +54,7 @@ type Pipelined struct {
 // afab is the advance that runs all forwards first, on every stage.
 const afab = -1
 
-// plan returns the base at some degrees. Its warm-up has advance forwards more than 1F1B, graded by stage.
+// plan returns the base at some degrees. Its warm-up has `advance` more forwards than 1F1B's, graded by stage.
 func (w *Workload) plan(at Degrees, advance int) *plan.Plan {
 	pl := *w.Base
 	pl.Stages = slices.Clone(w.Base.Stages)

@@ -34,7 +34,7 @@ func (f *fitting) after(jacobian [][]float64, r []float64) known {
 func (k *known) spread(i int) float64 { return math.Sqrt(max(0, k.covariance.At(i, i))) }
 
 // tells returns how much a measurement shrinks the covariance: half of the logarithm of the determinants' ratio. rows
-// says how the measurement's times change with the numbers. then is what is known after it.
+// says how the measurement's times change with the numbers. then is what is known after the measurement.
 func (k *known) tells(rows [][]float64) (gain float64, then known) {
 	then = known{noise: k.noise, covariance: mat.NewSymDense(k.covariance.SymmetricDim(), nil)}
 	then.covariance.CopySym(k.covariance)
@@ -52,14 +52,14 @@ func (k *known) tells(rows [][]float64) (gain float64, then known) {
 // Candidate is a measurement that could be made.
 type Candidate struct {
 	Name  string
-	Times []Predictor // predictions of the times that it would give
+	Times []Predictor // predictions of the times that the measurement would give
 }
 
 // Advice is a measurement worth making.
 type Advice struct {
 	Measure string
 	Gain    float64 // half the logarithm of the factor by which the determinant of the numbers' covariance shrinks
-	Number  string  // the number that it determines most
+	Number  string  // the number that the measurement determines most
 	// Before and After are that number's uncertainty, as a standard deviation of its logarithm.
 	Before, After float64
 }
@@ -67,8 +67,8 @@ type Advice struct {
 // leastGain is the least gain of a measurement that is worth making.
 const leastGain = 0.02
 
-// Next returns the most informative measurements, at most `most` of them, the best first. Each is chosen as if those
-// before it had been made. Candidates that cannot be predicted are left out.
+// Next returns the most informative measurements, at most `most` of them, the best first. Each measurement is chosen as
+// if the ones before it had been made. Candidates that cannot be predicted are left out.
 func (f *Fit) Next(all []Candidate, most int) ([]Advice, error) {
 	type candidate struct {
 		name string

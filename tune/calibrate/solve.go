@@ -33,8 +33,8 @@ func (f *fitting) within(i int, theta float64) float64 {
 	return min(max(theta, math.Log(n.Least/n.Before)), math.Log(n.Most/n.Before))
 }
 
-// rounded returns number i for the unknown theta, rounded to four digits. No number is known more exactly, and files
-// show them.
+// rounded returns number i for the unknown theta, rounded to four digits. No number is known more exactly, and people
+// read the numbers in cluster files.
 func (f *fitting) rounded(i int, theta float64) float64 {
 	n := &f.numbers[i]
 	if f.held[i] {
@@ -47,8 +47,8 @@ func (f *fitting) rounded(i int, theta float64) float64 {
 	return v
 }
 
-// holding returns a copy of the fitting in which some numbers are fixed. The observations removed less than the part
-// `least` of those numbers' uncertainty. It returns nil if there are none.
+// holding returns a copy of the fitting in which some numbers are fixed. A number is fixed if the observations removed
+// less than the part `least` of its uncertainty. holding returns nil if no number is fixed.
 func (f *fitting) holding(fitted []Number, least float64) *fitting {
 	out := *f
 	out.held = map[int]bool{}

@@ -23,7 +23,7 @@ import (
 // stages that it needs.
 type Rules struct {
 	Workers      int
-	MicroBatches int // micro-batches of a step; a stream of single minibatches is ranked by the time of as many of them
+	MicroBatches int // micro-batches of a step; a stream of single minibatches is ranked by the time of this many minibatches
 	Chunks       int // stages on each worker, for orders that allow a choice
 	// MemoryBytes returns a worker's memory; a result of 0, or a nil function, means no limit.
 	MemoryBytes func(worker int) int64
@@ -73,7 +73,7 @@ type Entry struct {
 	PeakBytes       []int64 `json:"peak_bytes,omitempty"`       // by worker
 	PeakActivations []int   `json:"peak_activations,omitempty"` // by worker, summed over its chunks
 	Versions        []int   `json:"versions,omitempty"`         // by worker
-	// Lost divides the time in which workers do not compute by cause, as fractions of the workers' time.
+	// Lost has the time in which workers do not compute, by cause, as fractions of the workers' time.
 	Lost Losses `json:"lost"`
 	// Behind is the additional time compared with the best, as a fraction of the best's time.
 	Behind float64 `json:"behind"`

@@ -36,8 +36,8 @@ func FormatActivations(n int64) string {
 	return fmt.Sprintf("%.4g activations", float64(n)/Activation)
 }
 
-// Stages implements Rules.Stages. If a family has more stages than workers, its stages are smaller. If it keeps the
-// model whole, one stage has the whole model.
+// Stages implements Rules.Stages. If a family has more stages than workers, its stages are smaller. If the family does
+// not divide the model, its one stage has the whole model.
 func (u Uniform) Stages(f family.Family, placement [][]int) (sim.Costs, [][]int, error) {
 	share := float64(u.Workers) / float64(len(placement))
 	c := sim.Costs{Transfer: func(int, int, int64) (float64, float64) { return u.TransferS, 0 }}

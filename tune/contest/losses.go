@@ -14,10 +14,11 @@ import (
 
 // Losses holds fractions of the workers' time in which they did not compute.
 type Losses struct {
-	// Fill is the time between a step's last computation and the next one's first, after the step has ended elsewhere.
+	// Fill and Drain are the time between a worker's last computation in a step and its first one in a later step.
+	// Drain is the part before the step has ended on all workers, and Fill the part after that.
 	Fill       float64 `json:"fill"`
-	Drain      float64 `json:"drain"`      // the same as Fill, but while other workers are still in the step
-	Stall      float64 `json:"stall"`      // inside a step, another stage had not computed yet
+	Drain      float64 `json:"drain"`      // see Fill
+	Stall      float64 `json:"stall"`      // another stage had not computed yet: inside a step or, without a flush, at any time
 	Transfer   float64 `json:"transfer"`   // the time that the step saves if messages take no time
 	Collective float64 `json:"collective"` // replicas, tied stages or the norm were not summed yet
 	Core       float64 `json:"core"`       // other workers held every core

@@ -12,10 +12,11 @@ const (
 	// mostSimulated limits the instructions of one prediction: simulating them takes a minute or two. Three steps of
 	// 1,024 workers with 4,096 micro-batches have 75 million.
 	mostSimulated = 100_000_000
-	// OftenPlayed is the number of steps to check for a question that needs many predictions: those of ten predictions.
+	// OftenPlayed is the argument of CheckWork for a question that needs many predictions: the steps of ten
+	// predictions.
 	OftenPlayed = 10 * fewestSteps
-	// provenAsPlayed is the factor for the simulated steps of a stream. Proving that a stream is consistent takes as
-	// long as simulating it this often.
+	// provenAsPlayed is the number by which the simulated steps of a stream are multiplied for CheckWork. Proving that
+	// a stream is consistent takes as long as simulating it this often.
 	provenAsPlayed = 8
 )
 
@@ -54,7 +55,7 @@ func StepInstructions(pl *plan.Plan) int64 {
 	return instructionsOf(pl.MicroBatches, visits, len(pl.Stages)) * int64(pl.Together())
 }
 
-// CheckWork refuses a plan if so many of its steps have too many instructions to simulate.
+// CheckWork refuses a plan if this number of its steps has too many instructions to simulate.
 func CheckWork(pl *plan.Plan, steps int) error {
 	each := StepInstructions(pl)
 	if each > mostSimulated/int64(steps) {

@@ -16,8 +16,8 @@ import (
 
 // Wide returns one sweep for each number of stages, and fills in the settings that w leaves open. Numbers of stages are
 // powers of two, and numbers that divide the blocks or the blocks plus two. Groups are powers of two, and micro-batches
-// divide the batch. Chunks are as many as the schedule has. If it has no fixed number, they are one, or make virtual
-// stages that divide the blocks or the blocks plus two.
+// divide the batch. The number of chunks is 1 with one stage, and otherwise the schedule's own. If the schedule has no
+// fixed number, it is 1, or any with which the number of virtual stages divides the blocks or the blocks plus two.
 func (w Sweep) Wide(m *model.Model, c *cluster.Cluster) []Sweep {
 	blocks := 0
 	at := ""

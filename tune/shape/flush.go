@@ -68,10 +68,10 @@ func (l *links) whole(stage int) (all []int) {
 	return all
 }
 
-// lost returns how much longer a stage's sum of gradients and its last message to the stage before it take, because
-// they share ports: the message leaves when the last backward ends, and meets what is left of the sum. The last message
-// of a split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3 backwards sum
-// the gradients, so no sum is left.
+// lost returns by how much sharing ports delays a stage's sum of gradients, and its last message to the stage before.
+// The message leaves when the last backward ends, and shares ports with the rest of the sum. The last message of a
+// split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3 backwards sum the
+// gradients, so no sum is left.
 func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, messageS float64) {
 	if f, err := family.Named(l.s.Schedule); stage == 0 || err != nil || f.Halves {
 		return 0, 0
@@ -103,7 +103,7 @@ func rates(message, sum []cluster.Load) (sumRate, messageRate float64) {
 	sumRate, messageRate = 1, 1
 	for _, m := range message {
 		for _, s := range sum {
-			if m.Port == s.Port && m.Part+s.Part > 1 { // each has a half, or what the other leaves
+			if m.Port == s.Port && m.Part+s.Part > 1 { // each gets half of the port, or more if the other needs less
 				sumRate = min(sumRate, max(0.5, 1-m.Part)/s.Part)
 				messageRate = min(messageRate, max(0.5, 1-s.Part)/m.Part)
 			}

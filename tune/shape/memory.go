@@ -50,8 +50,8 @@ func (out *Prediction) memory(a *laid) error {
 }
 
 // fullest returns the peak of what a list of computations holds. kept holds, by stage, the amount for one micro-batch,
-// in bytes or any other unit. The first half of a backward frees all of it except the fraction pending, which the
-// second half needs.
+// in bytes or any other unit. The first half of a backward frees this amount, except the fraction that pending gives,
+// which the second half needs.
 func fullest(list schedule.List, stages []stage, kept []float64) (most float64) {
 	held := 0.0
 	for _, in := range list {

@@ -138,8 +138,8 @@ func (p Planned) takeApart(out *Prediction, costs *profile.Profile) error {
 	return nil
 }
 
-// add adds the time of one instruction to the parts. of holds the plan's costs, keeping those without recompute, and
-// whole those without recompute and sharding.
+// add adds the time of one instruction to the parts. `of` holds the plan's costs, `keeping` those without recompute,
+// and `whole` those without recompute and sharding.
 func (p Planned) add(q *Parts, in schedule.Instruction, of, keeping, whole sim.Costs) {
 	s, r := int(in.Stage), int(in.Replica)
 	at := func(c sim.Costs) *sim.StageCost { return &c.Stages[s][min(r, len(c.Stages[s])-1)] }

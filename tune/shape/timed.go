@@ -10,9 +10,9 @@ import (
 // timed returns an order by the heuristic of Zero Bubble Pipeline Parallelism (Qi et al., ICLR 2024, section 3.1). It
 // uses the times of all computations. Stage i first runs the forwards that end before its first gradient can arrive, as
 // far as it has room. Then it alternates input gradients and forwards. It runs a weight gradient if it has to wait for
-// longer than wait times that gradient's own time, or if it needs room. Between the two halves of its backward, a
-// micro-batch occupies the fraction pending of its room. timed tries several waits and depths and takes the best, as
-// the authors try several settings.
+// longer than `wait` multiplied by that gradient's own time, or if the stage needs room. Between the two halves of its
+// backward, a micro-batch occupies the fraction pending of its room. timed tries several waits and depths and takes the
+// best, as the authors try several settings.
 func (s Shape) timed(micros int, stages []stage, transferS float64) (*schedule.Program, error) {
 	var best schedule.Part
 	least := math.Inf(1)
@@ -126,8 +126,9 @@ func (t *timedList) head(w int) (kind schedule.Kind, ready float64, known bool) 
 	return schedule.I, t.inputEnds[w+1][i] + t.transferS, true
 }
 
-// fill runs weight gradients before the next computation, whose input is there at the time ready. It runs them while
-// they fit into the wait, and until a forward has room. It reports whether there is room.
+// fill runs weight gradients before a worker's next computation, whose input is there at the time `ready`. It runs them
+// while the worker would wait for longer than t.wait multiplied by their time. Before a forward, it continues until the
+// forward has room. It reports whether there is room.
 func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	pending := t.stages[w].pending
 	for t.weights[w] < t.inputs[w] && ready-t.free[w] > t.wait*t.stages[w].weight {
@@ -146,7 +147,8 @@ func (t *timedList) fill(w int, kind schedule.Kind, ready float64) bool {
 	return true
 }
 
-// take appends one computation, which begins at at, to a worker's list, and advances the worker's times.
+// take appends one computation to a worker's list, and advances the worker's times. The computation begins at the time
+// `at`.
 func (t *timedList) take(w int, kind schedule.Kind, at float64) {
 	st, micro := &t.stages[w], 0
 	switch kind {
