@@ -59,7 +59,8 @@ type UpdateCost struct {
 	// These are needed only during the update: this many copies of the whole stage, of the parameters of its largest
 	// layer, and of what its optimizer needs in a step.
 	PeakWhole, PeakLayer, PeakStep int64
-	// These are held from now on: this many more copies of the whole stage, or of a model without optimizer states.
+	// Whole and Models say what the worker holds in addition after the update: Whole more copies of the whole stage,
+	// and Models more copies of the model without optimizer states. Negative numbers are freed.
 	Whole, Models int64
 	// KeepsGradients: the gathered gradients stay, so that the update can be made again. SetAside: the update uses
 	// gradients that were set aside, and those gathered since then stay.

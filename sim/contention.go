@@ -101,7 +101,7 @@ type traffic struct {
 	lines map[[2]int][]*message // by link: messages in the order in which they came
 
 	ending  map[schedule.Instruction]schedule.Instruction // by last backward (or its second half): its sum
-	closing map[schedule.Instruction]schedule.Instruction // the same the other way round
+	closing map[schedule.Instruction]schedule.Instruction // by sum: that last backward
 	adding  map[schedule.Instruction]*addition            // by leader
 	summing []bool                                        // by worker
 	waiting []*addition                                   // sums whose next part waits for a worker, in order

@@ -29,7 +29,7 @@ type Summary struct {
 	// If nothing trains, it is TotalS. Where times vary and steps overlap, a worker that never waits can exceed the
 	// median step time; StepS is then its BusyS.
 	BusyS           []float64 `json:"busy_s"`
-	TotalS          []float64 `json:"-"`                // computing, by worker, from the start to the end
+	TotalS          []float64 `json:"-"`                // computing time by worker, from the start to the end
 	Bubble          float64   `json:"bubble"`           // 1 - sum(busy) / (workers x step)
 	PeakBytes       []int64   `json:"peak_bytes"`       // by worker
 	PeakActivations []int     `json:"peak_activations"` // by worker

@@ -15,8 +15,8 @@ import (
 type device struct {
 	computing    bool
 	transferring bool
-	awaited      int // transfers that wait for the device
-	sending      int // messages, of the send at which the list waits, that have not arrived
+	awaited      int // number of transfers that wait for the device
+	sending      int // number of messages of the current send that have not arrived, if the list waits for them
 
 	queue     []issue // issued by the host and not begun, if the device runs behind its host
 	beganS    float64 // start of the current computation
@@ -24,7 +24,7 @@ type device struct {
 	blockedBy string  // why the current computation had to wait
 
 	latest                      schedule.Instruction // the computation that began last
-	startedS, endedS            float64              // its start, and the end of the one before it
+	startedS, endedS            float64              // the start of latest; the end of the computation that ended last
 	forwardFromS, backwardFromS float64              // start of the last forward and of the last backward
 }
 
@@ -43,7 +43,7 @@ type transfer struct {
 type network struct {
 	free    map[[2]int]float64   // when each link is free again; a link carries one message at a time
 	pending []transfer           // transfers that wait for their two devices, first come first served
-	several map[schedule.Key]int // for a send to several workers: messages that have not arrived
+	several map[schedule.Key]int // by send to several workers: number of messages that have not arrived
 }
 
 func newNetwork() network {

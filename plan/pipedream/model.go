@@ -146,7 +146,7 @@ func (m *model) fits(i, j, ahead, r int) bool {
 	return m.o.memory == 0 || m.held(i, j, ahead, r) <= m.o.memory
 }
 
-// held returns the bytes of segment (i, j) on r workers by the published rule, with ahead other workers.
+// held returns the bytes of segment (i, j) on r workers by the published rule, with `ahead` workers in other segments.
 func (m *model) held(i, j, ahead, r int) float64 {
 	return math.Ceil(float64(ahead)/float64(r)) * (m.activations(i, j) + m.parameters(i, j))
 }

@@ -58,9 +58,8 @@ var verdicts = []Verdict{Won, Slower, Control, TooBig, Refused}
 type Entry struct {
 	Schedule string          `json:"schedule"`
 	Weights  schedule.Policy `json:"weights"`
-	// Replicas is the number of workers of each stage, for an order that runs without pipelining on several workers a
-	// stage. That is data parallelism of model parallelism (PipeDream §5.3's hybrid parallelism). 0 means the family's
-	// placement.
+	// Replicas is the number of workers of each stage under hybrid parallelism (PipeDream §5.3): data and model
+	// parallelism together, without pipelining. 0 means the family's placement.
 	Replicas int `json:"replicas,omitempty"`
 	// Validated means that updates do not wait for the gradient norm and are validated in the next step.
 	Validated bool    `json:"validated,omitempty"`
