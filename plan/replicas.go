@@ -15,7 +15,7 @@ import (
 //
 //	none   nothing is sharded      gradients are all-reduced
 //	zero1  the optimizer's states  gradients are reduce-scattered, and weights gathered after the update
-//	zero2  gradients too           the same, but gradients are scattered for every micro-batch
+//	zero2  gradients too           like zero1, but gradients are scattered for every micro-batch
 //	zero3  weights too             weights are also gathered for each forward and backward
 //
 // Its text is one of these words; ShardNothing is "none" or empty.

@@ -20,7 +20,7 @@ type traffic struct {
 	peaks []int   // most, but only for the sends of each repetition of the body
 }
 
-// carried is a message's clock, kept until all receivers have taken it.
+// carried is the sender's clock at a message, kept until all receivers have taken the message.
 type carried struct {
 	clock  clock
 	repeat int
@@ -30,7 +30,7 @@ type carried struct {
 // meeting is a collective that not all members have issued yet.
 type meeting struct {
 	clock       clock
-	first, last int   // repetitions in which members issue it
+	first, last int   // first and last repetition in which a member issues it
 	left        int   // members that have not issued it
 	who         []int // the members' workers
 }

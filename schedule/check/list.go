@@ -123,7 +123,7 @@ func (l *list) weights(in schedule.Instruction) error {
 	return nil
 }
 
-// sends checks that a send comes after a computation that makes what is sent. Either of the two kinds is enough.
+// sends checks that a send comes after a computation that makes what is sent. A computation of either kind is enough.
 func (l *list) sends(in schedule.Instruction, made, or schedule.Kind) error {
 	if !l.have[in.As(made)] && !l.have[in.As(or)] {
 		return fmt.Errorf("what it sends is not made yet: %v must come before it", in.As(made))

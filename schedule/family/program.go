@@ -16,8 +16,8 @@ import (
 // minibatches: those of its prologue, whole repetitions of its body, and its epilogue.
 //
 // Transfers, collectives and updates may be left out, or be where Lower would put them. A Program that has them
-// elsewhere is refused. RegisterProgram also refuses a Program that does not pass Check, has several pipelines, or has
-// no name or that of a family.
+// elsewhere is refused. RegisterProgram also refuses a Program that does not pass Check, has several pipelines, has no
+// name, or has the name of a registered family.
 func RegisterProgram(p *schedule.Program) error {
 	f, err := Of(p)
 	if err == nil {

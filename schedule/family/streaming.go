@@ -15,7 +15,8 @@ import (
 //	          so that 2(S-i) micro-batches are held; needs bandwidth 2a/(F+B)
 //
 // Both take (M+S-1)(F+B) on uniform stages. A pair takes F+B; F or B without a partner takes only its own time
-// (FPDeep). On a device that computes one thing at a time, the two run in turn and both outputs are sent at the end.
+// (FPDeep). On a device that computes one thing at a time, the two computations of a pair run one after the other, and
+// both outputs are sent at the end.
 func init() {
 	Register(Family{
 		Name: "1f1b-as", Doc: "one forward, one backward on devices that transfer while they compute (BaPipe 1F1B-AS)",
