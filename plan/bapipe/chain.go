@@ -23,7 +23,7 @@ type chain struct {
 	time    [][]float64
 	forward [][]float64
 	flow    [][]board.Sum // by stage, only for boards: prefix sums
-	fixed   []int64       // prefix sums of bytes: weights, gradients, optimizer's copies
+	fixed   []int64       // prefix sums of bytes: weights, gradients, optimizer's copies, buffers, frozen values
 	weights []int64       // prefix sums of weights only
 	saved   [][]int64     // by stage: prefix sums of features of one micro-batch
 }
@@ -120,7 +120,8 @@ func (h *chain) memoryBytes(i int) int64 {
 	return least
 }
 
-// memory returns the bytes of stage i: 2w, the optimizer's copies, and the features of held micro-batches.
+// memory returns the bytes of stage i: weights and gradients (2w), the optimizer's copies, buffers and frozen values,
+// and the inputs and features of `held` micro-batches.
 func (h *chain) memory(i, from, to, held int) int64 {
 	return h.fixed[to] - h.fixed[from] + int64(held)*(h.saved[i][to]-h.saved[i][from]+h.cut[from])
 }

@@ -53,7 +53,7 @@ type serverBound struct {
 	inside, across []leastReduce
 	bytes          []float64 // by cut, of one micro-batch
 	transfer       []float64 // by cut, over the fastest link
-	way            float64   // A in the comment above
+	way            float64   // A in the comment above; 0 with split backwards or unknown costs
 	perByte        float64   // seconds per byte of the fastest level from this one up
 	oneLink        bool      // each group has one link, or all share one
 	oneWay         bool      // that link is half duplex

@@ -19,7 +19,7 @@ type costs struct {
 	backward   [][]float64
 	fastest    []float64 // by first layer: forward and backward of it and all later layers, each on its fastest device type
 	parameters []int64   // prefix sums over layers
-	fixed      []int64   // parameters, gradients, the optimizer's copies, buffers
+	fixed      []int64   // parameters, gradients, the optimizer's copies, buffers, frozen values
 	saved      []int64   // activations of one micro-batch
 	cut        []int64   // bytes that cross before a layer
 	workspace  int64     // of the widest layer

@@ -14,7 +14,7 @@ func (c clock) learn(other clock) {
 // traffic counts the messages of an edge.
 type traffic struct {
 	sent  int
-	taken []int32 // positions in the receiver's list of receives that the sender does not know about yet
+	taken []int32 // positions, in the receiver's list, of the receives that the sender does not know of yet
 	known int     // messages that the sender knows to be received
 	most  int     // the most messages that may be in flight or waiting on the edge
 	peaks []int   // most, but only for the sends of each repetition of the body
