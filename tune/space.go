@@ -331,8 +331,9 @@ func (s *space) sumsOf(order []int) *sums {
 	return s.sums[&order[0]]
 }
 
-// boundKind returns the kind of bounds for plans like pl. The strongest kind is for whole layers, one stage a device
-// and a backward in one piece. Other plans get a weaker kind.
+// boundKind returns the kind of bounds for plans like pl. The strongest kind is for synchronous plans of whole layers
+// in the profile's order, with one stage a device and backwards in one piece. Other plans, and those of families for
+// boards or with collectives beside computations, get a weaker kind.
 func (s *space) boundKind(pl *plan.Plan) bound.Kind {
 	k := bound.Kind{Workers: len(s.Cluster.Devices), Batch: s.Batch * pl.Together(), Sizes: s.sizes}
 	if !slices.Contains(k.Sizes, pl.MicroBatch) {

@@ -150,8 +150,8 @@ func newSearch(r Request) (*search, error) {
 }
 
 // likeRivals searches without the fixed schedule. If that search has a rival with the schedule, this search starts from
-// the rival's plan. The result is then no worse than that rival. If the split is fixed too, the plan is the user's own
-// and stays unchanged.
+// the rival's plan. The result is then no worse than that rival. likeRivals does nothing in a brief search, for weights
+// that are not synchronous, or if the split is fixed too, since that plan is the user's own.
 func (s *search) likeRivals(ctx context.Context, limit time.Duration) error {
 	if s.Fix.Schedule == "" || s.Fix.Split != nil || s.brief || s.Fix.Weights != "" && !s.Fix.Weights.Synchronous() {
 		return nil

@@ -68,9 +68,10 @@ func (k *costs) units(m *model.Model, c *cluster.Cluster, a *laid) ([]unit, erro
 	return units, nil
 }
 
-// least returns a lower bound on the step time for any order of computations. For each worker it adds its own work, and
-// the forwards and backwards of the stages before its first one. That covers the whole bubble of 1F1B. The work after
-// the pipeline is added. With split backwards or NoFlush, workers wait for less, so less is added.
+// least returns a lower bound on the step time for any order of computations. The pipeline takes at least the maximum,
+// over workers, of the worker's own work plus the forwards and backwards of the stages before its first one. That
+// covers the whole bubble of 1F1B. The work after the pipeline is added. With split backwards or NoFlush, workers wait
+// for less, so less is added.
 func (a *laid) least() float64 {
 	s := a.s
 	f, err := family.Named(s.Schedule)
