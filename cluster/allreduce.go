@@ -112,8 +112,9 @@ func (c *Cluster) ringS(i, first, n int, bytes float64) float64 {
 // as seldom as possible. It takes 2 (n-1) steps for n devices. A step moves a chunk of bytes/n over every edge at once
 // and lasts as long as the slowest edge. If groups have several rails, there are as many rings, each with its part of a
 // chunk. Each ring goes round a group from a different device, so that it leaves by its own rail. An edge inside the
-// group therefore carries a part for nearly all rings. On a Shared level the chunks of a step queue for the one link.
-// An uplink carries one chunk each way, since a ring leaves and enters every group once.
+// group therefore carries a part for nearly all rings. On a Shared level the chunks of a step queue for the one link,
+// unless its collective bandwidth is given. An uplink carries one chunk each way, since a ring leaves and enters every
+// group once.
 func (c *Cluster) RingAllReduceS(devices []int, bytes int64) float64 {
 	n := len(devices)
 	if n < 2 {

@@ -114,8 +114,8 @@ func protocolsText(all []Protocol) string {
 }
 
 // leastOf returns the time of a collective under its fastest protocol, in seconds. took returns the time on a cluster
-// with the latencies and bandwidths of one protocol. took's second argument returns that protocol's latency of a hop in
-// a level's tree.
+// with the latencies and bandwidths of one protocol; leastOf adds the protocol's start time. took's second argument
+// returns that protocol's latency of a hop in a level's tree.
 func (c *Cluster) leastOf(level int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
 	if at < 0 {

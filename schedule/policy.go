@@ -32,7 +32,7 @@ const (
 	DoubleBuffered Policy = "2bw"
 	// Elastic is AvgPipe's elastic averaging (PPoPP 2023, §3.2): several pipelines on the same workers, each with its
 	// own weights. Each is updated at its own flush, v(t) = t as under Sync, and is then pulled towards a reference
-	// model. Family elastic defines which version of the reference.
+	// model. Family elastic defines which version of the reference that is.
 	Elastic Policy = "elastic"
 	// ASP is asynchronous data parallelism (PipeDream §5.2): one worker holds the weights; every other one fetches the
 	// newest, computes a minibatch, and has its update made at once. v(t) depends on the order in which updates

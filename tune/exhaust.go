@@ -26,8 +26,8 @@ const mostExhausted = 12
 // as the best plan so far.
 //
 // It returns true if it examined the whole space, and no plan of the space is faster than the answer. It returns false
-// if the search is brief, if more than micro-batches is fixed, if nothing fits yet, if costs vary, if the space is too
-// large, or if ctx ended.
+// if the search is brief, if anything other than the micro-batches is fixed, if nothing fits yet, if costs vary, if the
+// space is too large, or if ctx ended.
 func (s *search) exhaust(ctx context.Context) bool {
 	free := s.Fix
 	free.MicroBatch, free.MicroBatches = 0, 0

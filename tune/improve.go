@@ -64,9 +64,9 @@ func (m mover) improve(ctx context.Context, e *estimator, h *shape, budget int) 
 	return best, value
 }
 
-// minimiseMemory looks for the plan with the least memory, if nothing fits so far. If all devices have the same memory
-// limit, the result does not depend on the limit. So a search with the limit that a MemoryError names finds the same
-// plan.
+// minimiseMemory looks for the plan with the least memory, if nothing fits so far. It does nothing if a split or a
+// single stage is fixed. If all devices have the same memory limit, the result does not depend on the limit. So a
+// search with the limit that a MemoryError names finds the same plan.
 func (s *search) minimiseMemory(ctx context.Context) {
 	if s.fit() || s.Fix.Split != nil || s.Fix.Stages == 1 {
 		return
@@ -107,8 +107,8 @@ func (s *search) minimiseMemory(ctx context.Context) {
 const instructionsOfRefining = 3_000_000
 
 // refine applies moves to the best plan of each kind, except plans that fit and are much slower than the best of all.
-// It does nothing if split and schedule are both fixed. The simulator judges the moves, because estimates count
-// contention for links and cores only roughly.
+// It does nothing in a brief search, or if split and schedule are both fixed. The simulator judges the moves, because
+// estimates count contention for links and cores only roughly.
 func (s *search) refine(ctx context.Context) {
 	if s.brief {
 		return

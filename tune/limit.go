@@ -17,8 +17,8 @@ import (
 const mostLimits, nearerLimits = 40, 6
 
 // FittingLimit returns a memory limit for every device, in bytes, with which a planner's plan fits in simulation. fits
-// is that plan. The search begins at the larger of from and the memory of the largest device. Planners count memory as
-// their papers do, such as weights and activations. Only the simulator counts everything, including workspace and
+// is that plan. The search begins at the larger of `from` and the memory of the largest device. Planners count memory
+// as their papers do, such as weights and activations. Only the simulator counts everything, including workspace and
 // messages in flight. So the smallest limit that a planner names may be too small for its plan. The limit is then
 // raised to the peak memory of the plan, until the plan fits. If a planner names no limit, each next limit is a quarter
 // higher. With a lower limit a planner may choose another plan that fits, so some limits between the last failure and

@@ -79,8 +79,8 @@ func newSpace(r Request) (*space, error) {
 const maxSizes = 10
 
 // microBatches lists the sizes to try, ascending: divisors of the batch that are profiled for the first device and have
-// costs on the others. If there are fewer than three, it adds other divisors for which the profile has a cost. A fixed
-// size is the only one.
+// costs on the others. If there are fewer than three, it adds other divisors for which the profile has a cost. If a
+// size is fixed, only that size is tried. A list of more than maxSizes is thinned out.
 func (r *Request) microBatches() ([]int, error) {
 	p, device := r.Profile, r.Cluster.Devices[0]
 	knows := func(size int) bool {
@@ -212,8 +212,8 @@ func (s *space) recomputes() []plan.Recompute {
 	return []plan.Recompute{plan.KeepAll, plan.KeepInput}
 }
 
-// baseSizes returns the micro-batch sizes for baselines. With few devices these are all sizes. With many it is only the
-// largest size with at least four micro-batches for each device, or else the smallest size.
+// baseSizes returns the micro-batch sizes for baselines. With up to 16 devices these are all sizes. With more, it is
+// only the largest size with at least four micro-batches for each device, or else the smallest size.
 func (s *space) baseSizes() []int {
 	if len(s.Cluster.Devices) <= 16 {
 		return s.sizes

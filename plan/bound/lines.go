@@ -200,7 +200,7 @@ func (f *fillBound) crosses(k int, micros float64, links, d int, fill, T float64
 }
 
 // pair reports whether two devices of stages with q and r devices can exchange their data within T. Their link carries
-// one message at a time. In turn, the two devices share every lcm(q, r)-th micro-batch.
+// one message at a time. With round robin, the two devices share every lcm(q, r)-th micro-batch.
 func (f *fillBound) pair(k, q, r int, links []cluster.Line, fill []float64, beside, T float64) bool {
 	latency := fastest(links, 0)
 	if f.split {

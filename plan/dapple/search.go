@@ -246,7 +246,7 @@ func (s *search) chain() (ends []int, devices [][]int) {
 // thin chooses cuts and steps so that about `most` prefixes are planned. It keeps all cuts and steps if they give no
 // more. Otherwise, if there are over 32 devices, the numbers of devices are multiples of a unit, a sixteenth of all
 // devices. A unit larger than a server is rounded down to whole servers. If there are too many cuts, it keeps those
-// that spread returns.
+// that spread returns. A thinned search keeps only two prefixes for each cut and number of devices (beam).
 func (s *search) thin(most int) (thinned bool) {
 	n, G := len(s.p.Layers), len(s.typeOf)
 	for m := 1; m < G; m++ {

@@ -17,8 +17,8 @@ type AdvanceRule string
 
 const (
 	// Graded is ceil(x (S-1-i)/(S-1)) on stage i of S, counted from 0. The first stage gets the whole advance, and the
-	// last gets none, since it waits for no later stage. If messages are slow, a few extra micro-batches in total hide
-	// them.
+	// last gets none, since it waits for no later stage. A few extra micro-batches over all stages are enough to hide
+	// slow messages.
 	Graded AdvanceRule = "graded"
 	// Printed is x on every stage. It results if each GPU k of K runs Algorithm 1 for itself, with its own K-k in place
 	// of K-1. At its deepest it is AFAB.
@@ -42,7 +42,7 @@ func depths(stages, advance int, rule AdvanceRule) []int {
 	return k
 }
 
-// AdvanceDepths returns the depths K_i of all stages, each at most microBatches. The first stage runs advance more
+// AdvanceDepths returns the depths K_i of all stages, each at most microBatches. The first stage runs `advance` more
 // forwards than in 1F1B. Algorithm 1's advance_num is K_0 - 1.
 func AdvanceDepths(stages, microBatches, advance int, rule AdvanceRule) ([]int, error) {
 	if stages < 1 || microBatches < 1 || advance < 0 || advance > schedule.MaxMicro || stages > schedule.MaxStage {

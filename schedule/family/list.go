@@ -30,8 +30,8 @@ type listPlace struct {
 // depth returns how many forwards a rule runs first, from the depths by stage.
 func depth(at listPlace) int { return at.s.Warmup[at.stage] }
 
-// list writes the body of a Program by a rule. Either each stage has its own workers, and each replica has its share of
-// the micro-batches. Or stages are placed round robin over all workers (Wrap).
+// list writes the body of a Program by a rule. If each stage has its own workers, each replica takes its share of the
+// micro-batches. Otherwise stages are placed round robin over all workers (Wrap).
 func list(s schedule.Settings, rule listRule) *schedule.Program {
 	p := s.Program()
 	chunks := 1
