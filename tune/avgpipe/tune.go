@@ -28,8 +28,8 @@ const MostSettings = 4
 // Request describes a search for AvgPipe's degrees.
 type Request struct {
 	Workload  *Workload
-	Sizes     []int // of micro-batches, in samples
-	Pipelines int   // at most
+	Sizes     []int // micro-batch sizes to try, in samples
+	Pipelines int   // the most pipelines to try
 	Machine   Machine
 	// ProfileAt is the setting to profile. Empty means one pipeline and rather many micro-batches, so that devices are
 	// not full (section 5.2.1).
