@@ -77,10 +77,10 @@ type Request struct {
 
 // Rival is the best plan of its kind.
 type Rival struct {
-	// Kind says what kind of plan the rival is: a family, followed by its weight policy if that is not synchronous;
-	// "replicated " plus a family for stages on several devices; "data parallelism", "data parallelism, overlapped",
-	// "one worker", "straight pipeline", "model parallel", "hybrid parallelism", "equal split"; or a planner's name,
-	// followed by " async" for a stream.
+	// Kind says what kind of plan the rival is. It is a family, followed by its weight policy if that is not
+	// synchronous; "replicated " and a family, if stages are on several devices; "data parallelism", "data parallelism,
+	// overlapped", "one worker", "straight pipeline", "model parallel", "hybrid parallelism", or "equal split"; or a
+	// planner's name, followed by " async" for a stream.
 	Kind      string         `json:"kind"`
 	Plan      *plan.Plan     `json:"plan,omitempty"`
 	Predicted plan.Predicted `json:"predicted"`
