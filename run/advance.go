@@ -15,17 +15,17 @@ import (
 )
 
 // Advancing adapts the depths of a plan's schedule during training (AvgPipe §4.2, Algorithm 1; family.Advance). It
-// tries Programs of Every steps, each with one more forward in advance, while the median step gets faster and memory
-// suffices. Then it keeps the fastest depths. Depths change the order of instructions, never the bits that they
-// compute.
+// starts without forwards in advance, and adds one advance after every Every steps. It stops if Patience advances in a
+// row made the median step no faster, if memory does not suffice for more, or if nothing deeper exists. Then it keeps
+// the fastest depths. Depths change the order of instructions, never the bits that they compute.
 type Advancing struct {
 	Plan  *plan.Plan
 	Model *model.Model
 	Clip  bool
 	Rule  family.AdvanceRule // "" means family.Graded
 	Every int                // steps with the same depths before they are judged, at least 2; 0 means 8
-	// Patience and MinGain are those of family.Advance. 0 means 2 advances and 1 % of a step, which is about the
-	// natural variation of step times.
+	// Patience and MinGain are those of family.Advance. A Patience of 0 means 2 advances. A MinGain of 0 means 1 % of a
+	// step, which is about the natural variation of step times.
 	Patience int
 	MinGain  float64
 	// Fits reports whether memory suffices for these depths; nil means always.

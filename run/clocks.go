@@ -50,9 +50,9 @@ func (l *leader) placed(t *trace.Timeline) {
 	}
 }
 
-// remark sets the start and end of each step from its events, if the Timeline has all its computations. During the
-// run the marks were computed from less exact clock readings. Computed has the busy time of each step, as marked
-// then.
+// remark sets the start and end of each step from its events, if the Timeline has all its computations. During the run,
+// the marks were computed from less exact clock readings. The Timeline has all computations of a step if their
+// durations add up to the busy times in Computed, which were counted during the run.
 func remark(t *trace.Timeline) {
 	of := map[int][]*trace.Event{}
 	for i := range t.Events {

@@ -137,8 +137,8 @@ type Wire struct {
 	// Carriers makes the carriers of messages between workers; nil means wire.InProcess. The run closes them.
 	Carriers func(workers int) ([]wire.Carrier, error)
 	// Slots is how many messages from one worker to another may be in flight or wait at the receiver. 0 means as many
-	// as the Program can have there in any timing (check.InFlight), and no bound where memory changes hands. A Program
-	// that would block with this number is refused.
+	// as the Program can have there in any timing (check.InFlight), or no bound if memory changes hands between all
+	// workers. A Program that would block with this number is refused.
 	Slots int
 	// BucketBytes is the least number of gradient bytes that replicas sum at once; 0 means the plan's, or
 	// schedule.BucketBytes.

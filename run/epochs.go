@@ -57,9 +57,9 @@ func (e *epochs) next(stages int) *epoch {
 // checkpoints due in the running Program that are not sealed yet. A stage reports a save only after it has written
 // everything.
 //
-// A draft that is being committed is included if all processes share one folder: that folder has it either as a
-// draft or as a checkpoint. With several folders it is left in place, as save does too. While it is unknown whether
-// the leader's checkpoint is whole, the leader may need the others. The next run adopts or removes the draft.
+// A draft that is being committed is included if all processes share one folder: that folder has it either as a draft
+// or as a checkpoint. With several folders it is left in place, as save does too. While it is unknown whether the
+// leader's checkpoint is whole, the files in the other folders may be needed. The next run adopts or removes the draft.
 func (s *saves) drafts() (all []string) {
 	for _, steps := range s.epochs.due {
 		if e := s.epochs.sealing; steps > s.at && (!s.others || e == nil || e.steps != steps) {
@@ -70,7 +70,7 @@ func (s *saves) drafts() (all []string) {
 }
 
 // byStage refuses Checkpointing.ByStage where the saved state would differ from that of a drained run, or where it
-// would make no difference.
+// would make no difference. It also refuses periods that do not end with an update of every stage.
 func (c Config) byStage(p *schedule.Program) error {
 	every := c.Checkpoint.Every
 	refuse := func(format string, args ...any) error {

@@ -57,8 +57,8 @@ func (l *leader) patience() time.Duration {
 	return l.config.Watch.StallAfter
 }
 
-// look gives up the processes that have not answered for too long. If all have answered, it asks them what they wait
-// for.
+// look gives up the processes that have owed an answer for too long. If none owes one, it gives up the processes that
+// have to start or to carry out an order and in which nothing happens. Then it asks all what they wait for.
 func (l *leader) look() {
 	patience := l.patience()
 	if what, processes := l.state.Owing(); len(processes) > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// judge fails the run if no worker can continue. Otherwise it reports it if nothing happens (tellQuiet).
+// judge fails the run if no worker can continue. Otherwise it calls tellQuiet, in case nothing happens.
 func (l *leader) judge() {
 	quietS, waits, stalled := l.state.Stalled(l.config.Watch.StallAfter.Seconds())
 	if !stalled {
@@ -29,8 +29,8 @@ func (l *leader) judge() {
 	l.fail(err)
 }
 
-// tellQuiet reports that nothing happens because workers compute, and which workers wait for them. Their devices may
-// hang. A run that is to stop ends then.
+// tellQuiet reports if nothing happens for long because workers compute, and which workers wait for them. Their devices
+// may hang. If the run is to stop, tellQuiet ends it instead.
 func (l *leader) tellQuiet() {
 	quietS, waits, computing := l.state.Quiet()
 	quiet := time.Duration(quietS * float64(time.Second))

@@ -109,8 +109,8 @@ const maxRepeat = 4096
 const maxUnrolled = 1 << 20
 
 // longest returns the most steps that one Program may have; p is the Program of one step. The number is a multiple of
-// the steps that one update covers, because each Program begins with a new group. The Programs of a stream end at the
-// same steps with ByStage or without, so that saving does not change what the run computes.
+// the steps that one update covers, because each Program begins with a new group. With ByStage, the Programs of a
+// stream end at the same steps as without checkpoints, so that saving does not change what the run computes.
 func longest(p *schedule.Program, most int) int {
 	if p.Streams() && !p.HasReference() && !p.Served() {
 		each := 0
@@ -271,8 +271,9 @@ func (l *leader) partsOf(p *schedule.Program) func(step int) int {
 	}
 }
 
-// finishOnly completes a run whose checkpoint has all steps, if the run was killed before it could evaluate and
-// report. It evaluates, and saves again if the run has another checkpoint directory.
+// finishOnly handles a run that resumes from a checkpoint with all steps. The earlier run may have been killed before
+// it could evaluate and report. If this run has another checkpoint directory, finishOnly saves there. Then it
+// evaluates.
 func (l *leader) finishOnly() error {
 	c := l.config
 	if err := l.begin(); err != nil {

@@ -43,8 +43,8 @@ const (
 // receives of an edge without waiting for frames of another edge.
 //
 // A carrier cannot be sure that a worker is dead. If it cannot reach a worker, frames posted with that worker stay
-// posted until Fail or Close. Or they end with a PeerError, after a time in which Fail could have given a better
-// reason.
+// posted until Fail or Close. A carrier may also end them itself, with a PeerError. If it does not know the reason, it
+// first waits long enough for the caller to call Fail with a better one.
 type Carrier interface {
 	// Rank returns the worker that this carrier belongs to.
 	Rank() int

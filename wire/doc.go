@@ -44,8 +44,8 @@
 // waits at its sender, in the order of its edge, and holds up no other edge. The sender of transfers begins with
 // credits for all slots of the edge, and gets one back for each message taken (Config.Credited). A collective posts
 // its own slots when its member joins. An edge with 0 Slots has no credits: there the Program bounds how many
-// messages lie at the receiver. A later Program may need more slots, but never fewer. The sender gets credits for
-// the additional slots when its edges are opened again.
+// messages lie at the receiver. A later Program may give an edge more slots, but never fewer. The sender gets credits
+// for the additional slots when its edges are opened again.
 //
 // # Duties of a Port's caller
 //
@@ -57,8 +57,9 @@
 //  4. Do not touch a buffer between Send and done. The port or the receiver frees its Owner.
 //  5. Take every message that is reported, or Close the port, which frees the messages not taken.
 //  6. Call Fail when the control connection says that a peer has failed. That ends the port: what waits in it and
-//     what is posted with that peer ends with a PeerError within milliseconds, and so does every later call. The
-//     rest ends with Close. The wire itself declares no peer dead.
+//     what is posted with that peer ends with a PeerError within milliseconds, and so does every later call. What
+//     is posted with other peers ends with Close. If a carrier notices first that its connection to a peer has
+//     failed, the port calls Config.Broken.
 //
 // Functions given to a port or carrier (done, arrivals, failures) run on any goroutine, never under a lock of this
 // package. They must not block and must not close the port.
@@ -76,7 +77,8 @@
 //  4. refuse a frame of another length than its receive with a LengthError;
 //  5. return from every method without waiting, on any goroutine;
 //  6. count sent and received bytes in Moved, so that a slow transfer can be told from a stalled one;
-//  7. declare no worker dead: what cannot be moved stays posted until Fail or Close;
+//  7. declare no worker dead: what cannot be moved stays posted until Fail or Close, or ends with a PeerError after
+//     the caller has had time to call Fail;
 //  8. after Fail, end everything with that worker within milliseconds, with its first error; in Close, end
 //     everything with ErrClosed, and return when none of its goroutines or done functions runs any more.
 //

@@ -3,28 +3,29 @@
 // Input: the tensors of each stage, and a Manifest that says what they belong to. Output: a directory with one
 // safetensors file per stage and manifest.json. It appears under its final name completely or not at all. Reading
 // returns single tensors by name, whichever stage wrote them. Package checkpoint refuses truncated files, headers that
-// overlap, leave holes or repeat a name, sizes that do not fit their shapes, and manifests of another version. It also
-// refuses files, and manifests, that have changed since they were written. Nothing in a file is trusted before it is
-// checked.
+// overlap, leave holes or repeat a name, sizes that do not fit their shapes, and manifests of an unknown version. It
+// also refuses files, and manifests, that have changed since they were written. Nothing in a file is trusted before it
+// is checked.
 //
-// A manifest of version 1 can be read, but it has no checksum. So only impossible values are refused, changes of its
-// keys, of its steps (against the directory's name) and of its files (against their checksums), and too few samples.
+// A manifest of version 1 can be read, but it has no checksum. A change of it is noticed only if a value becomes
+// impossible, a key is unknown or stands twice, there are fewer samples than the steps consume, the steps differ from
+// the directory's name, or a file differs from its checksum.
 //
 // Several processes may write one checkpoint, to one folder or each to its own. Each writes the files of its stages
-// into a draft and waits until they are on disk. The manifest comes last. It lists all files with their checksums, and
-// the hosts that wrote them if there were several. Every folder gets a copy.
+// into a draft and waits until they are on disk. The manifest is written last. It lists all files with their checksums,
+// and the hosts that wrote them if there were several. Every folder gets a copy of the manifest.
 //
-// A folder belongs to one run at a time. Store.Prune removes all drafts that it finds, so SetOthersAside must move
-// those to be kept before. In the leader's own folder this is left to the caller of the run. The run owns the
-// checkpoints in the folder that name its training.
+// A folder belongs to one run at a time. Store.Prune removes all drafts that it finds, so SetOthersAside must first
+// move the drafts that are to be kept. In the leader's own folder, that is left to the caller of the run. The run owns
+// the checkpoints in the folder that name its training.
 //
 // If stages save themselves, drafts of several checkpoints may be written at the same time. Each becomes a checkpoint
 // separately, and PruneBehind does not touch drafts of more steps.
 //
 // If files are on several hosts, each process has a Shelf of the path. The leader calls Look on each, and Among chooses
 // the newest checkpoint that all processes together have completely. Any process may have the manifest, and each file
-// may be in the checkpoint or in a draft of it. The processes compare their files with the checksums in parallel, each
-// file once.
+// may be in the checkpoint or in a draft of it. The processes compare the files with their checksums in parallel. A
+// file that several processes have is read by only one of them, unless its copy is damaged.
 //
 // Every process gets the resulting Spread, serves its files to the others over connections, and opens the checkpoint. A
 // file that is missing or damaged here is read from another process, tensor by tensor, when it is needed. If processes

@@ -79,7 +79,7 @@ func see(at saved) Seen {
 	return s
 }
 
-// absent returns why a file of the right length is not in a directory.
+// absent returns why a directory lacks this file with the right length, or "" if it has it.
 func (f File) absent(dir string) string {
 	one, err := openFile(filepath.Join(dir, f.Name), f)
 	switch {
@@ -116,7 +116,8 @@ func (m *Manifest) Hosts() []string {
 
 // Verify reads every byte of a checkpoint and returns everything that is wrong with it; nil means nothing. It checks
 // checksums and headers, and reports duplicate tensors. If the manifest lists the model's parameters, it also reports
-// tensors that are missing, not of the model, or of another type or shape.
+// tensors that are missing, not of the model, or of another type or shape. It cannot tell which tensors are missing
+// while a file is missing or damaged.
 func (s *Seen) Verify() []string {
 	if s.Manifest == nil {
 		return []string{s.Wrong}
@@ -189,8 +190,8 @@ func (m *Manifest) compare(read map[string]entry, whole bool) []string {
 }
 
 // tensors returns the types and shapes of all tensors of a complete checkpoint. Each parameter has values and the
-// optimizer's state; each buffer has only values. Parallel pipelines have all of these each; their reference has no
-// states.
+// optimizer's states; each buffer has only values. If several pipelines train in parallel, each has its own values and
+// states, and their reference has only values.
 func (m *Manifest) tensors() map[string]entry {
 	all := map[string]entry{}
 	add := func(of string, states []string) {
@@ -220,8 +221,8 @@ func (m *Manifest) tensors() map[string]entry {
 func PipelinePrefix(pipeline int) string { return fmt.Sprintf("pipeline-%d/", pipeline) }
 
 // Export writes all parameters and buffers that the model saves, under each of their names, as one safetensors file.
-// Parameters have the values that evaluations use, for instance ASGD's averages. With optimizer it writes the
-// tensors for resuming and the optimizer's states, and each pipeline's parameters too.
+// Parameters have the values that evaluations use, for instance ASGD's averages. If optimizer is set, they have the
+// values for resuming instead, and the file also has the optimizer's states and each pipeline's tensors.
 func (c *Checkpoint) Export(w io.Writer, optimizer bool) error {
 	of := map[string]Parameter{}
 	for _, p := range c.Manifest.Parameters {

@@ -267,7 +267,7 @@ func (m *Manifest) elementOf(p Parameter) string {
 }
 
 // checkPosition compares the samples consumed with the steps done. Version 1 does not say whether the number of
-// pipelines has changed; each step consumed at least one batch.
+// pipelines has changed, so there it only checks that each step consumed at least one batch.
 func (m *Manifest) checkPosition() error {
 	batches := m.Samples / int64(m.Batch)
 	if m.Asked == nil {

@@ -9,8 +9,9 @@ import (
 // moved is the number that Moved returns.
 var moved atomic.Int64
 
-// Moved returns how many bytes of checkpoint files this process has read and written until now. It also counts files of
-// other processes, and incomplete ones. While the number grows, reading or writing is slow but does not hang.
+// Moved returns how many bytes of checkpoint files this process has read and written until now. It also counts what
+// other processes send of their files, and files that remain incomplete. While the number grows, reading or writing is
+// slow but does not hang.
 func Moved() int64 { return moved.Load() }
 
 // counted is a file whose bytes are counted.

@@ -353,8 +353,8 @@ func (c *Checkpoint) Tensor(name string) (Tensor, error) {
 	return t, nil
 }
 
-// Close closes the files, and the Shelf if the checkpoint came from one; Manifest and Path stay. A second call does
-// nothing.
+// Close closes the files, and the Shelf if the checkpoint came from one. Manifest and Path can still be used. A second
+// call does nothing.
 func (c *Checkpoint) Close() (err error) {
 	c.Interrupt()
 	c.closing.Do(func() {

@@ -73,7 +73,7 @@ func put(all []section, s section) (more []section, twice *section) {
 	return slices.Insert(all, at, s), nil
 }
 
-// missing says which rows of a parameter none of the sections has; empty if none.
+// missing says from which row on the sections lack rows of the parameter; empty if they have all rows.
 func (p *Parameter) missing(in []section) string {
 	next := 0
 	for _, s := range in {

@@ -139,12 +139,12 @@ type remote struct {
 	dial    func() (io.ReadWriteCloser, error)
 	silence time.Duration // how long the process may send nothing
 
-	mu         sync.Mutex // guards one request at a time
+	mu         sync.Mutex // held during a request and its answer
 	connection io.ReadWriteCloser
-	broken     error // the connection's first failure; nothing is requested after it, as late answers may come
+	broken     error // the first failure of an open connection; nothing is requested after it, as late answers may come
 }
 
-// elsewhere is a file of another process, which compares it with its checksum before it sends anything.
+// elsewhere is a file of another process. That process compares the file with its checksum before it sends any of it.
 type elsewhere struct {
 	of   *remote
 	want File
@@ -171,7 +171,7 @@ func (e *PeerError) Error() string {
 // Unwrap returns the reason.
 func (e *PeerError) Unwrap() error { return e.Err }
 
-// read requests bytes. After a failure of the connection every later read fails too.
+// read requests bytes. Once an open connection has failed, every later read fails too.
 func (r *remote) read(q request, into []byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

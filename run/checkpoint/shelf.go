@@ -85,7 +85,7 @@ func (s *Survey) Digest() string {
 	return digest(text)
 }
 
-// Copy is a manifest under its checkpoint's name.
+// Copy describes a readable manifest that a folder has under its checkpoint's name.
 type Copy struct {
 	Steps    int    `json:"steps"`
 	SHA256   string `json:"sha256"`   // digest of the manifest's text
@@ -177,7 +177,8 @@ type Verdict struct {
 	Tensors []string `json:"tensors,omitempty"` // names of its tensors
 }
 
-// Check compares files with their checksums and returns the result for each. It ends early with the context.
+// Check compares files with their checksums and returns the result for each. If the context ends first, it returns the
+// context's error.
 func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]Verdict, error) {
 	all := map[string]Verdict{}
 	for _, f := range files {

@@ -21,9 +21,9 @@ const (
 	replaced     = ".replaced"       // the older one of two for the same step, about to be removed
 )
 
-// Store is a folder of checkpoints, one directory each, named after the steps done. It removes only its own
-// checkpoints, and those of a run that it replaces (SetOthersAside). Its own are those that it has written, and those
-// of the run that it continues.
+// Store is a folder of checkpoints, one directory each, named after the steps done. Its own checkpoints are those that
+// it has written, and those of the run that it continues. Prune removes only its own, and those of a run that it
+// replaces (SetOthersAside). Commit also replaces a checkpoint of the same step.
 //
 // If several processes write to one folder, each has a Store of it. All write files of the same draft. One of the
 // processes commits, continues and prunes.
@@ -43,8 +43,8 @@ type output interface {
 	Close() error
 }
 
-// DraftName returns the name of the draft of a checkpoint after this many steps. Readers skip it, and no other run
-// writes to it.
+// DraftName returns the name of the draft of a checkpoint after this many steps. Open, Inspect and Latest skip a draft,
+// and no other run writes to it.
 func DraftName(steps int, run uint64) string {
 	return fmt.Sprintf("%s%08d.%016x%s", prefix, steps, run, partial)
 }
@@ -131,10 +131,10 @@ func (s *Store) Has(from *Checkpoint) bool {
 	return err == nil && errThere == nil && os.SameFile(here, there)
 }
 
-// SetOthersAside moves checkpoints that are not the store's own to a folder beside the store's. They are later removed
-// if this run replaces theirs: it resumes from no checkpoint of this folder, or the folder has only checkpoints of
-// other trainings. The removal waits until this run has a checkpoint in the folder. SetOthersAside also moves drafts of
-// later checkpoints that may be complete, with files on other hosts (Spread.Newer).
+// SetOthersAside moves checkpoints that are not the store's own to a folder beside the store's. Prune removes them
+// later if this run replaces the run that wrote them. It does so if it resumes from no checkpoint of this folder, or if
+// the folder has only checkpoints of other trainings. The removal waits until this run has a checkpoint in the folder.
+// SetOthersAside also moves drafts of later checkpoints that may be complete, with files on other hosts (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -177,8 +177,8 @@ func (s *Store) SetOthersAside(from *Checkpoint) error {
 	}
 }
 
-// adopt completes a checkpoint whose files are in the folder. It commits the draft that has them, or rewrites a damaged
-// or missing manifest. The result replaces another checkpoint of that step.
+// adopt completes the checkpoint to resume from, if the folder has some of its files. It commits a draft that has any
+// of them, or rewrites a damaged or missing manifest. The result replaces another checkpoint of that step.
 func (s *Store) adopt(from *Checkpoint) error {
 	final := filepath.Join(s.Dir, NameOf(from.Manifest.Steps))
 	text, _, unreadable := readManifest(filepath.Join(final, manifestName))
@@ -289,7 +289,8 @@ func (s *Store) Abandon(draft string) error {
 }
 
 // Prune removes all drafts, which belong to finished runs. It also removes the oldest of the store's own checkpoints
-// beyond Keep. Once the store has a checkpoint, it removes those that SetOthersAside moved if this run replaces theirs.
+// beyond Keep. Once the store has a checkpoint of its own, Prune also removes the checkpoints that SetOthersAside
+// moved, if this run replaces the run that wrote them.
 func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
 
 // PruneBehind is like Prune, but keeps the drafts of more than this many steps, which are being written.

@@ -39,8 +39,8 @@
 //
 // To stop a run, the leader sends Stop once. Each process answers Begun with the greatest minibatch that any of its
 // workers has begun, and begins no greater one. The leader then sends Limit: the number of minibatches up to the
-// greatest of all, rounded up to the minibatches that one update of every stage covers. A Program that ends in the
-// meantime simply ends.
+// greatest of all, rounded up to a multiple of the minibatches that one update of every stage covers. A Program that
+// ends in the meantime simply ends.
 //
 // # Failing
 //
@@ -63,9 +63,9 @@
 // Leave is the leader's last message. A failure after it is the run's error, but no process is told. Each process frees
 // everything and sends its record in parts, as Records, and then Left.
 //
-// Leader.Owing returns the processes that owe Needs or Left. Leader.Still returns those that owe Ready or Done and in
-// which nothing has happened for some time. A process that owes one of them for too long is lost, and the run's error
-// is a LostError.
+// Leader.Owing returns the processes that owe Needs or Left. A process that owes one of these for too long is lost.
+// Leader.Still returns the processes that owe Ready or Done and in which nothing has happened for some time; they are
+// lost too. The run's error is then a LostError.
 //
 // # Lost ends
 //

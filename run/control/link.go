@@ -10,8 +10,8 @@ var ErrClosed = errors.New("control: the link is closed")
 
 // Link carries Messages between a process and the leader. Its methods may be called from any goroutine.
 type Link interface {
-	// Start begins to deliver Messages in order, one at a time, on any goroutine. The last call has an error. deliver
-	// must not call Close. Start is called once; earlier Messages wait for it.
+	// Start begins to deliver Messages in order, one at a time, on any goroutine. The last call of deliver passes the
+	// error that ended the Link. deliver must not call Close. Start is called once; earlier Messages wait for it.
 	Start(deliver func(Message, error))
 	// Send hands a Message over without waiting for the receiver. A later failure of the Link is delivered through
 	// Start. Send returns an error only if the Message cannot be encoded; then nothing was sent.

@@ -62,8 +62,8 @@ type Evaluate struct {
 	Slots   int    `json:"slots,omitempty"`
 }
 
-// Save starts a Program that saves the state after Base steps. Each stage writes files into a draft: a directory of
-// that name in each process's checkpoint folder.
+// Save starts a Program that saves the state after Base steps. Each stage writes its files into the draft: the
+// directory named Draft in its process's checkpoint folder.
 type Save struct {
 	Program string `json:"program"`
 	Base    int    `json:"base"`
@@ -82,8 +82,8 @@ type Look struct {
 	Draft string `json:"draft"`
 }
 
-// Commit makes the keepers of folders turn a draft into a checkpoint: they write its manifest and rename it. It is
-// for the leader's own process, or with Others for all other keepers.
+// Commit makes the keepers of folders turn a draft into a checkpoint: they write its manifest and rename it. Without
+// Others it is for the leader's own process, with Others for all other keepers.
 type Commit struct {
 	Draft    string `json:"draft"`
 	Manifest string `json:"manifest"` // the manifest's text
@@ -180,7 +180,8 @@ type Result struct {
 	Apart float64 `json:"apart,omitempty"`
 }
 
-// perResult is the most reported numbers and parts of a Result, so that it stays far below MaxLine.
+// perResult limits the parts of a Result and their reported numbers, counted together, so that it stays far below
+// MaxLine.
 const perResult = 1 << 16
 
 // ResultsOf divides a Result into several, at least one.
@@ -336,7 +337,7 @@ type Leave struct {
 	Drafts []string `json:"drafts,omitempty"`
 }
 
-// Record is a part of a process's record. All parts merged are the whole.
+// Record is a part of a process's record. Merging all parts gives the whole record.
 type Record struct {
 	Timeline *trace.Timeline `json:"timeline"`
 }
@@ -356,7 +357,7 @@ func RecordsOf(t *trace.Timeline) []Record {
 		if events, memory = events[n:], memory[m:]; len(events)+len(memory) == 0 {
 			return all
 		}
-		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // the first part has said these
+		part.PeakBytes, part.PeakActivations, part.Steps, part.Computed = nil, nil, nil, nil // the first part has these
 		part.Losses, part.Evaluations, part.Rounded = nil, nil, nil
 	}
 }

@@ -123,7 +123,7 @@ func (p *Progress) Mark(step int) (trace.StepMark, bool) {
 }
 
 // Add adds a process's part of a step. shiftS is what to add to the process's clock to get the leader's. The last part
-// completes the step.
+// completes the step, and Add then returns it. After Expect, Add instead returns the step that Next returns, if any.
 func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, error) {
 	workers := p.of[process]
 	if n := len(part.Workers); n != len(workers) {

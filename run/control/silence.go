@@ -46,7 +46,7 @@ func (l *Leader) Quiet() (quietS float64, waits []Wait, computing bool) {
 	return quietS, waits, computing
 }
 
-// Owing returns the processes that owe the leader an answer to a Beat, or that have not left yet.
+// Owing returns the processes that have not answered a Beat or, after Leave, those that have not left.
 func (l *Leader) Owing() (what string, processes []int) {
 	switch {
 	case l.leaving:

@@ -355,7 +355,8 @@ func (s *stream) Close() error {
 	if !started {
 		s.Start(func(Message, error) {})
 	}
-	// Closing a connection while something is arriving may lose sent data. If nothing arrives, watch notices that.
+	// Closing a connection while data arrives may lose data that was sent. So Close waits for the other end's last
+	// line. If nothing more arrives, watch ends the Link.
 	<-s.written
 	<-s.read
 	s.mu.Lock()

@@ -1,9 +1,9 @@
 // Package pace distinguishes a straggler from a machine that is slower as a whole.
 //
 // Input: how long each worker should compute in a step, by its profile, and then step by step how long it did. Output:
-// changes. A worker becomes a straggler, is still one (reported again after as many steps) or stops being one. If the
-// lower quartile of all workers is too slow by itself, the machine is slower as a whole; that is reported once. The
-// package reads no clock. It does not look at evaluations and checkpoints.
+// changes. A worker becomes a straggler, stops being one, or is still one after as many further steps as it took to
+// become one. If the lower quartile of all workers is too slow by itself, the machine is slower as a whole; that is
+// reported once. The package reads no clock. It does not look at evaluations and checkpoints.
 //
 // A straggler has been too slow for at least Steps steps in a row, which take at least LeastS by the profile. Too slow
 // means more than Slower times its profile, and also more than Slower times what it would take at the pace of the
@@ -35,7 +35,7 @@ type Change struct {
 	Slow     int     // number of workers whose compute time is more than Slower times their profile
 	From     int     // the first step that Times covers; To is the last
 	To       int
-	BusyS    float64 // compute time per step
+	BusyS    float64 // compute time per step; 0 for All, as is ProfileS
 	ProfileS float64
 }
 
@@ -68,7 +68,7 @@ type state struct {
 }
 
 // New returns a Watch for workers with these compute times per step. In any `group` steps in a row each worker computes
-// its share of the work. A worker without work is ignored.
+// its share of the work. A worker whose time is 0 is ignored.
 func New(profileS []float64, group int) *Watch {
 	group = max(group, 1)
 	steps := Steps

@@ -31,8 +31,9 @@ func (b Binding) Check() error {
 
 // Policy says what may be changed in the process for its workers. A nil Policy changes nothing.
 //
-// With a Policy, other threads yield to the workers, and the Go scheduler has a processor for each worker. Workers of
-// one thread are bound to processors if exactly as many compute at once as there are processors.
+// With a Policy, other threads yield to the workers, and the Go scheduler has a processor for each worker. If Bind
+// allows it, workers of one thread are bound to processors when exactly as many compute at once as there are
+// processors.
 type Policy struct {
 	Bind Binding
 	// Part is the index of this process's part of the processors, among Parts processes that may use the same ones.
@@ -100,8 +101,8 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim claims all of the processors, or none with Never. With Alone it claims none if another run has claimed one of
-// them; with Always it claims the others.
+// claim claims all of the processors, or none with Never. If another run has claimed one of them, then with Alone claim
+// takes none, and with Always it claims the rest and the workers are bound to all of them.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return

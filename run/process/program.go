@@ -110,8 +110,8 @@ func (u *underway) share(m stage.Micro) float64 {
 
 // weight returns the factor of a micro-batch's mean loss before differentiation: its rows divided by those of its
 // minibatch. If an update covers several minibatches, each stage divides by their number itself (updating.stepOf). The
-// reason is that gradients flow from one stage to the next, and the updates of the two may cover other minibatches if
-// they have other numbers of replicas.
+// reason is that gradients flow from one stage to the next. If two stages have different numbers of replicas, their
+// updates may cover different numbers of minibatches.
 func (u *underway) weight(m stage.Micro) float64 {
 	return float64(m.Rows) / float64(u.job.Plan.Batch())
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/collective"
 )
 
-// replicas sums a stage's gradients over its replicas. It is a member of one group for each bucket in flight at
-// once. At most one reduction is being filled.
+// replicas sums a stage's gradients over its replicas. The replica is a member of as many groups as buckets may be in
+// flight at once. At most one reduction is being filled.
 type replicas struct {
 	h        *holding
 	lanes    []*collective.Group // used in turn; see joins
@@ -38,8 +38,7 @@ type reduction struct {
 	done    chan error
 }
 
-// closings returns the last backward of a stage on a worker before each AR of the stage. It maps each of these
-// backwards to the AR.
+// closings maps, for each AR of a stage on a worker, the stage's last backward before it to that AR.
 func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule.Instruction {
 	last := map[position]schedule.Instruction{}
 	out := map[schedule.Instruction]schedule.Instruction{}
@@ -158,8 +157,8 @@ func (r *replicas) reduce(ar schedule.Instruction) *reduction {
 	return d
 }
 
-// joins makes the replica a member of the groups that sum its gradients, one bucket after the other in turn. Successive
-// Programs with the same placement of the stage use the same groups. Under asp there are none.
+// joins makes the replica a member of the groups that sum its gradients. Successive buckets use these groups in turn.
+// Successive Programs with the same placement of the stage use the same groups. Under asp there are none.
 func (r *replicas) joins(p *schedule.Program) error {
 	w, at := r.h.w, r.h.at
 	if int(at.pipeline) >= len(p.Placement) || p.Served() || w.job.Served() {

@@ -122,7 +122,7 @@ func (w *worker) issued(done bool) {
 	w.x.look(w.x.crew.gate.Issued(w.rank, done))
 }
 
-// did reports that an instruction is complete, which the worker has issued or is still issuing. The caller holds mu.
+// did reports that an instruction is complete. The worker has issued it or is still issuing it. The caller holds mu.
 func (w *worker) did(in schedule.Instruction) {
 	gate := w.x.crew.gate
 	if at := gate.Poll(w.rank); at.Lack == machine.Running && at.At == in {

@@ -155,9 +155,9 @@ func (w *worker) rollback(minibatch int, forGood error) {
 	x.now.stopsAt(minibatch+1, forGood)
 }
 
-// aside moves a worker's references that are kept beside their pipelines, on a thread beside the worker with a device
-// of its own. After each move there is a copy. The pipelines' next update takes the newest copy and does not wait for
-// another. The Gate counts which copy that is, and the record keeps the number.
+// aside updates a worker's references that are kept beside their pipelines, on a thread beside the worker with a device
+// of its own. After each update the thread makes a copy of the reference. The pipelines' next update takes the newest
+// copy and does not wait for a later one. The Gate counts which copy that is, and the record keeps the number.
 type aside struct {
 	w      *worker
 	thread *beside.Thread // nil until a reference moves

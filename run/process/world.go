@@ -14,8 +14,8 @@ import (
 )
 
 // World says which process of a run each worker is in. Every process calls Train with a Config of the same training.
-// World and Carriers are its own, and Checkpoint.Dir, Hooks, Machine.Cores and Machine.Place may be. Process 0 leads. A
-// process may have no workers.
+// Its World, Carriers and Resume.Open are those of the process; Checkpoint.Dir, Checkpoint.Claim, Hooks, Machine.Cores
+// and Machine.Place may be. Process 0 leads. A process may have no workers.
 type World struct {
 	Rank    int        // number of this process
 	Workers []Location // by worker
@@ -79,7 +79,8 @@ func (w *World) HostOf(process int) string {
 	return w.Hosts[process]
 }
 
-// Called returns the name of a worker, with its place unless all are in one process.
+// Called returns the name of a worker. It adds the name of the worker's process, unless there is only one and its host
+// is not named.
 func (w *World) Called(worker int) string {
 	at := w.Workers[worker]
 	if w.Hosts == nil && w.processes() == 1 {

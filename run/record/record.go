@@ -99,8 +99,8 @@ func (r *Recorder) Add(e Event) {
 	s.end = max(s.end, e.End)
 }
 
-// tooLate reports whether a transfer or collective belongs to a step that is not kept: one that was dropped, or one
-// that begins with it after later steps were dropped.
+// tooLate reports whether a transfer or collective belongs to a step that is not kept. Either the step was dropped, or
+// nothing of it was recorded before a later step was dropped.
 func (r *Recorder) tooLate(e Event) bool {
 	return e.In.Kind.IsIssued() && e.Step <= r.gone && r.open[e.Step] == nil && r.kept[e.Step] == nil
 }
@@ -126,7 +126,8 @@ func (r *Recorder) Loss(step, index int, weighted float64) {
 // Norm records the norm of a step's gradients. All stages that compute the norm get the same value.
 func (r *Recorder) Norm(step int, norm float64) { r.step(step).norm = norm }
 
-// Part is a process's part of a step. It is complete once the process's last update in the step has ended.
+// Part is a process's part of a step. It is complete once all instructions of the process that settle the step have
+// ended.
 type Part struct {
 	Step       int
 	Start, End time.Duration

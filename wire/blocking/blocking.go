@@ -2,8 +2,9 @@
 //
 // On each edge a send blocks until the receiver takes the frame. Frames must be received strictly in the order in which
 // they were posted. A communicator of NCCL works the same way: each side counts for itself, and a frame out of turn
-// goes into the wrong buffer. Tests use this carrier, and so does train where MILLRACE_CARRIER asks for it. Both show
-// that every Program keeps to the order of its edges, and that no message waits for another message that cannot move.
+// goes into the wrong buffer. Tests use this carrier, and so does train where MILLRACE_CARRIER asks for it. A run that
+// ends with this carrier shows that every Program keeps to the order of its edges, and that no message waits for
+// another message that cannot move.
 //
 // In: frames in host memory. Out: the same bytes in the receiver's memory. Frame numbers and epochs are ignored.
 package blocking

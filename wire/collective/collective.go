@@ -352,7 +352,8 @@ func slicePart(vectors []wire.Buffer, k, n int) []wire.Buffer {
 	return m
 }
 
-// sameForm returns an error if two lists of vectors to be added differ in number, type or length.
+// sameForm returns an error if two lists of vectors to be added differ in number, or in a vector's index, type or
+// length.
 func sameForm(a, b []wire.Buffer) error {
 	if len(a) != len(b) {
 		return fmt.Errorf("%d vectors and %d; a group sums equal lists", len(a), len(b))
