@@ -7,8 +7,8 @@
 //
 // Every layer reads leaves, detached from the layers that made them, so each layer has an autograd graph of its own.
 // A cut between stages is therefore no different from the border between two layers of one stage. Backward walks the
-// layers in descending order. It adds the gradients of a tensor that several layers read in that order, by an
-// explicit sum. So cutting a model elsewhere changes no sum and no bit.
+// layers in descending order. If several layers read a tensor, it adds their gradients of the tensor in that order, by
+// an explicit sum. So cutting a model elsewhere changes no sum and no bit.
 //
 // A layer that is divided between neighbours (BaPipe §3.3.2) is several layers here, its pieces
 // (model.Model.Divide). A stage has such a piece as its first or last layer, or at both ends if it shares two

@@ -180,8 +180,7 @@ type Result struct {
 	Apart float64 `json:"apart,omitempty"`
 }
 
-// perResult limits the parts of a Result and their reported numbers, counted together, so that it stays far below
-// MaxLine.
+// perResult is the most parts and numbers of a Result, together, so that it stays far below MaxLine.
 const perResult = 1 << 16
 
 // ResultsOf divides a Result into several, at least one.

@@ -18,7 +18,7 @@ type pace struct {
 	silence time.Duration // an end is lost after this time without input from it
 }
 
-// usual finds a lost end after 6 s. So a few seconds of a limit of 10 s are left for the end of a run.
+// usual finds a lost end after 6 s, so that a run can end within 10 s of the loss.
 var usual = pace{beat: time.Second, silence: 6 * time.Second}
 
 // These lines are not Messages.

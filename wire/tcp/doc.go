@@ -7,8 +7,8 @@
 // receiver posted; errors that name the worker, its address and the reason. A dialler is refused, and logged, if it
 // does not know the token, shows no certificate although one is required, or is of another run or session. The same
 // holds if it sends anything but a hello, sends it too slowly, replays another's hello, or makes a connection that
-// exists already. A frame that is damaged, longer than its receive, or not the one that is due ends everything with
-// its sender.
+// exists already. A frame that is damaged, of another length than its receive, or not the one that is due ends
+// everything with its sender.
 //
 // An Endpoint listens only on the loopback unless Config.Address names another address. Without TLS, anybody on the
 // network path can read and change the bytes. The token cannot be read even then, and no connection can be made

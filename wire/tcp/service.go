@@ -91,8 +91,8 @@ func (s *service) Close() error {
 
 func (s *service) Addr() net.Addr { return s.e.listener.Addr() }
 
-// Dial makes a connection to a process, for a service. If nobody answers, it retries until ctx ends. It does not
-// retry after a refusal.
+// Dial makes a connection to a process, for a service. If nobody answers, it retries until ctx ends. It does not retry
+// after a refusal, a rejected certificate or an answer of another protocol.
 func (e *Endpoint) Dial(ctx context.Context, to wire.Address, s Service, process int) (*Conn, error) {
 	at, err := placeOf(to, e.Address())
 	if err != nil {
@@ -108,7 +108,7 @@ func (e *Endpoint) Dial(ctx context.Context, to wire.Address, s Service, process
 	return c, nil
 }
 
-// dial retries until it succeeds, is refused, or ctx ends.
+// dial retries until it succeeds, an attempt fails for good (final), or ctx ends.
 func (e *Endpoint) dial(ctx context.Context, at place, h hello) (*Conn, error) {
 	h.run = e.run
 	var last error

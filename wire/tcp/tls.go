@@ -140,9 +140,9 @@ func channelOf(c *tls.Conn) (net.Conn, []byte, error) {
 	return c, channel, nil
 }
 
-// Final says whether retrying Dial is useless after this error: the other end has another token, another
-// certificate, or does not speak this protocol. A refusal by another run, or another start of this run, is not
-// final, since that run may end.
+// Final says whether retrying Dial is useless after this error: the other end has another token, one end rejects the
+// other's certificate, or the other end does not speak this protocol. A refusal by another run, or another start of
+// this run, is not final, since that run may end.
 func Final(err error) bool {
 	var said *refused
 	return final(err) && (!errors.As(err, &said) || said.code == notOne)
