@@ -184,8 +184,8 @@ type Device interface {
 	Leaf(t Tensor, requiresGrad bool) (Tensor, error)
 	// Contiguous returns t itself (as a new handle) or a contiguous copy of it.
 	Contiguous(t Tensor) (Tensor, error)
-	// Backward runs autograd from outputs and frees the graph. grads are the outputs' gradients; a nil one stands for 1
-	// and needs a scalar output. The gradients of leaves are added to those that they already have.
+	// Backward runs autograd from outputs and frees the graph. grads are the outputs' gradients; a nil one means 1 and
+	// needs a scalar output. The gradients of leaves are added to those that they already have.
 	Backward(outputs, grads []Tensor) error
 	// BackwardInput is Backward without the weights' gradients of operators that can be split (millrace::linear,
 	// linear_gelu, linear_add, conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns.

@@ -27,7 +27,7 @@ type Param struct {
 }
 
 // Use is one layer's use of a parameter. The gradients of the uses gather separately, and are added in layer order
-// at the flush.
+// before the update.
 type Use struct {
 	Layer int
 	leaf  engine.Tensor // the Value itself, or another leaf on the same memory
@@ -111,7 +111,8 @@ func (a *Params) overwrite(values Tensors) error {
 	return nil
 }
 
-// inScope calls do to read or write a parameter's value, unseen by graphs, in a scope of its own.
+// inScope lets the function do read or write a parameter's value, in a scope of its own. Autograd graphs do not record
+// this.
 func (a *Params) inScope(p *Param, do func(value engine.Tensor) error) error {
 	dev := a.c.Device
 	m := dev.Begin()

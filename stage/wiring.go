@@ -11,9 +11,9 @@ import (
 // layers have no backward. So a forward keeps only those of their values that layers with a backward read.
 //
 // Under recompute a stage's layers are in segments of Segment layers, counted from its first; the last may be shorter.
-// Between forward and backward a micro-batch holds what segments read of earlier ones. The backward takes the segments
-// from the last to the first. It repeats a segment's forward, this time with graphs, computes the segment's backward
-// and frees it.
+// Between forward and backward a micro-batch holds the values that a segment reads from earlier segments. The backward
+// takes the segments from the last to the first. It repeats a segment's forward, this time with graphs, computes the
+// segment's backward and frees it.
 type wiring struct {
 	c     *Config
 	in    []int // values that cross the cut before the stage
