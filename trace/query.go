@@ -284,8 +284,9 @@ func compare[T float64 | Lane | string](a, b T) int {
 
 // Merge combines Timelines of the same run, each written by the workers of one process. All must use the same clock;
 // OnClock converts a Timeline to it. A step runs from the earliest start to the latest end that any part marks. Losses
-// and evaluations of a step come from the first part that has them. The workers' places, stragglers, Applied and Seen
-// come from the first part. Merge refuses parts that disagree on version, workers, stages, model or source.
+// and evaluations of a step come from the first part that has them. Events, busy times, memory, peaks, pools and
+// rounding are those of all parts. All other fields, such as the workers' places, stragglers, Applied and Seen, come
+// from the first part. Merge refuses parts that disagree on version, workers, stages, model or source.
 func Merge(parts ...*Timeline) (*Timeline, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("trace: nothing to merge: want at least one Timeline")

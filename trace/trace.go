@@ -7,9 +7,9 @@
 // A run in several processes records where each worker was, and how exactly the processes' clocks agree. All times are
 // on one clock. If times of two processes are closer than the clocks' error, their order is unknown.
 //
-// A Timeline can compute how long each worker computed and what part of a step was bubble. It can find the median step,
-// cut out a step, and say for each gap of a worker why it waited (AllGaps). The package does not depend on schedule. It
-// stores an instruction as its text, and looks up its kind in internal/kind.
+// A Timeline can compute how long each worker computed and what part of a step was bubble. It can find the step whose
+// time is nearest to a given time, cut out a step, and say for each gap of a worker why it waited (AllGaps). The package
+// does not depend on schedule. It stores an instruction as its text, and looks up its kind in internal/kind.
 //
 // Steps count from 0 here, in memory and in the JSON form, and wherever code computes. In what a person or another tool
 // reads they count from 1. StepNumber and StepIndex convert between the two.
@@ -117,8 +117,8 @@ type Evaluation struct {
 	// Samples is the number of predictions: samples, or tokens for language models. It is 0 if the model does not count
 	// correct predictions.
 	Samples int `json:"samples"`
-	// Reported holds what an imported model returns in addition to its loss, by name: means over the samples. nil
-	// stands for a value that was not a finite number.
+	// Reported holds what an imported model returns in addition to its loss, by name: means over the samples. A value
+	// that was not a finite number is nil.
 	Reported map[string]*float64 `json:"reported,omitempty"`
 	// Apart says how far the reference of several pipelines was from the average of its pipelines. It is the largest
 	// difference of any parameter, divided by the largest value on its stage. nil means that there is no reference.

@@ -30,7 +30,7 @@ type Pipeline struct {
 	ActivationBytes int64 // held for each micro-batch between its forward and backward
 }
 
-// TwoStages returns a pipeline that resembles a small transformer. FourStages returns another.
+// TwoStages returns a pipeline that resembles a small transformer.
 func TwoStages() Pipeline {
 	return Pipeline{Source: "sim", ForwardS: []float64{.031, .034}, BackwardS: []float64{.060, .063}, UpdateS: .006,
 		TransferS: .0007, MicroBatches: 8, Steps: 1, BaseBytes: 92 << 20, ActivationBytes: 21 << 20}
