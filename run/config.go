@@ -37,13 +37,14 @@ type Checkpointing struct {
 	// Checkpoints in the package comment.
 	ByStage bool
 	// Claim asks whether the run may use a checkpoint folder that is not the leader's; nil means that no question is
-	// asked. It is called in the first of the processes that have the folder, before any checkpoint there changes. It
-	// must call arrange, which sets aside the folder's earlier contents. An error of Claim ends the run.
+	// asked. It is called in the first of the processes that have the folder, before any checkpoint there changes. If
+	// the run may use the folder, Claim must call arrange, which sets aside the folder's earlier contents. An error of
+	// Claim ends the run.
 	Claim func(arrange func() error) error
 }
 
 // Hooks are called during a run, one at a time, on a goroutine that no worker waits for. OnPart, WantsTrace and OnTaken
-// are called elsewhere.
+// are called on other goroutines.
 type Hooks struct {
 	OnStep       func(StepReport)
 	OnEvaluation func(trace.Evaluation)
@@ -56,7 +57,7 @@ type Hooks struct {
 	// for it.
 	OnPart func(step int)
 	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being one.
-	// It is called once if so many workers are slower than their profiles that the whole machine is (pace.All).
+	// It is also called, once, if so many workers are slower than their profiles that the whole machine is (pace.All).
 	OnPace func(Pace)
 	// OnLate is called when a step takes far longer than earlier steps. It is called again each time the step's
 	// duration has doubled since the last call. late is how long the step has taken, usual is how long earlier steps
@@ -219,8 +220,8 @@ type Result struct {
 	Timeline    trace.Timeline
 	Steps       int     // steps done, including those before a resumed checkpoint
 	Loss        float64 // of the last step of this run
-	Stopped     bool    // the context ended the run before Steps; it saved a checkpoint if it has a folder
-	Checkpoint  string  // of the last checkpoint written, or resumed from if nothing was left to train; may be empty
+	Stopped     bool    // the context ended the run before Steps; if there is a checkpoint folder, it has a checkpoint
+	Checkpoint  string  // path of the last checkpoint written, or resumed from if no step was left; may be empty
 	Leaked      int     // handles still open when the devices were closed; anything but 0 is a bug of millrace
 	PeakBytes   []int64 // by worker, from the device's allocator
 	BubbleMean  float64 // over all steps of this run

@@ -14,7 +14,7 @@ import (
 
 // epochs are the checkpoints that stages write by themselves while a Program trains (Checkpointing.ByStage).
 type epochs struct {
-	written map[int]*epoch // by number of steps; those that are not being committed yet
+	written map[int]*epoch // by number of steps; without the one that is being committed
 	sealing *epoch         // the epoch that is being committed
 	due     []int          // numbers of steps after which stages of the running Program save, ascending
 }

@@ -56,7 +56,7 @@ type silence struct {
 	beat  *time.Ticker
 	told  time.Time     // when a message that must be answered was last sent to the processes
 	held  func() string // describes what keeps the leader's own process from leaving
-	hung  error         // not nil if that process has not left
+	hung  error         // the error if the leader's own process has not left; otherwise nil
 	hangs bool          // a device of some process hangs, so waits are cut short
 	quiet time.Duration // duration that OnQuiet was last called with
 	late  overdue

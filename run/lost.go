@@ -58,7 +58,7 @@ func (l *leader) patience() time.Duration {
 }
 
 // look gives up the processes that have owed an answer for too long. If none owes one, it gives up the processes that
-// have to start or to carry out an order and in which nothing happens. Then it asks all what they wait for.
+// have to start or to carry out an order and in which nothing happens. Then it asks all processes what they wait for.
 func (l *leader) look() {
 	patience := l.patience()
 	if what, processes := l.state.Owing(); len(processes) > 0 {

@@ -170,8 +170,8 @@ func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, err
 	return lower.Recorded(p, order)
 }
 
-// checkReplay returns an error if the updates to replay do not divide where this run's Programs end. It is called
-// before the first step.
+// checkReplay returns an error if the recorded updates cannot be divided at the steps where this run's Programs end. It
+// is called before the first step.
 func (l *leader) checkReplay() error {
 	c := l.config
 	for from := l.done; (c.Train.Replay != nil || c.Train.ReplaySeen != nil) && from < c.Train.Steps; {
@@ -193,7 +193,8 @@ func (l *leader) checkReplay() error {
 	return nil
 }
 
-// seen returns the entries of Config.Train.ReplaySeen for the steps of a Program, counted from its first.
+// seen returns the entries of Config.Train.ReplaySeen for the steps of a Program. Their steps and versions count from
+// the Program's first step.
 func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 	for _, s := range l.config.Train.ReplaySeen {
 		switch {
@@ -210,7 +211,8 @@ func (l *leader) seen(from, end int) (all []schedule.Seen, err error) {
 	return all, nil
 }
 
-// recorded returns the entries of Config.Train.Replay for the steps of a Program, counted from its first.
+// recorded returns the entries of Config.Train.Replay for the steps of a Program. Their steps and versions count from
+// the Program's first step.
 func (l *leader) recorded(from, end int) ([]schedule.Applied, error) {
 	all := l.config.Train.Replay
 	first := 0 // the smallest step in the record, which has all steps from there on

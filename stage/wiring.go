@@ -63,8 +63,8 @@ func (w *wiring) anyBack(first, last int) bool {
 	return false
 }
 
-// records says whether a backward needs the inputs of layer l. It may be the backward of l, or of another layer in its
-// segment.
+// records says whether a backward needs the inputs of layer l. This is the backward of l or, under recompute, of any
+// layer in its segment.
 func (w *wiring) records(l int) bool {
 	if w.c.Segment == 0 {
 		return w.back(l)

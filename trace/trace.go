@@ -8,8 +8,8 @@
 // on one clock. If times of two processes are closer than the clocks' error, their order is unknown.
 //
 // A Timeline can compute how long each worker computed and what part of a step was bubble. It can find the step whose
-// time is nearest to a given time, cut out a step, and say for each gap of a worker why it waited (AllGaps). The package
-// does not depend on schedule. It stores an instruction as its text, and looks up its kind in internal/kind.
+// time is nearest to a given time, cut out a step, and say for each gap of a worker why it waited (AllGaps). The
+// package does not depend on schedule. It stores an instruction as its text, and looks up its kind in internal/kind.
 //
 // Steps count from 0 here, in memory and in the JSON form, and wherever code computes. In what a person or another tool
 // reads they count from 1. StepNumber and StepIndex convert between the two.

@@ -13,7 +13,8 @@ import (
 type Others interface {
 	Look() ([]Survey, error)
 	Text(rank int, of Copy) (string, error)
-	// Check asks several processes at once, each for its files. The answer is by rank and file.
+	// Check makes several processes compare files with their checksums at the same time. files is by rank. The answer
+	// is by rank and name of the file.
 	Check(steps int, files map[int][]File) (map[int]map[string]Verdict, error)
 }
 
@@ -24,14 +25,14 @@ type Spread struct {
 	Tensors  map[string][]string `json:"tensors"`  // by file: the names of its tensors
 	// Passed lists later checkpoints that are incomplete, and why. A crash or a missing host leaves such checkpoints.
 	Passed []string `json:"passed,omitempty"`
-	// Newer says that drafts of later checkpoints may belong to complete ones. It is set if this checkpoint was named,
-	// or if others were skipped.
+	// Newer says that drafts of later steps may belong to complete checkpoints. It is set if a path named this
+	// checkpoint, or if later checkpoints were skipped.
 	Newer bool `json:"newer,omitempty"`
 }
 
 // Among chooses the newest checkpoint that all processes together have completely. It skips a checkpoint some of whose
 // files are on no host, which a crash can leave. A checkpoint that has changed since it was written is not skipped: the
-// error is a DamagedError. The only exception is a checkpoint that another one of the same step has replaced.
+// error is a DamagedError. Such a checkpoint is skipped only if a complete one of the same step has replaced it.
 func Among(path string, others Others) (*Spread, error) {
 	surveys, err := others.Look()
 	if err != nil {
@@ -77,9 +78,9 @@ func Among(path string, others Others) (*Spread, error) {
 	return nil, &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory on any host; "+remedy, path, prefix+"N")}
 }
 
-// ofOne returns an error for processes with checkpoints of several trainings, unless all have one training in
-// common. Otherwise the newest checkpoint might belong to the wrong training, and those of the right one would be
-// set aside.
+// ofOne returns an error for processes with checkpoints of several trainings, unless all have one training in common.
+// Without this error, the newest checkpoint might belong to the wrong training, and the checkpoints of the right one
+// would be set aside.
 func ofOne(surveys []Survey) error {
 	first, common := -1, map[string]bool{}
 	for rank, s := range surveys {
@@ -146,7 +147,7 @@ func (s *Survey) on(text string) string {
 	return "on host " + s.Host + ": " + text
 }
 
-// read reads the manifest.
+// read reads the manifest from the first process that has it.
 func (c *candidate) read(others Others) error {
 	text, err := others.Text(c.at, c.Copy)
 	if err != nil {
@@ -160,7 +161,7 @@ func (c *candidate) read(others Others) error {
 	return nil
 }
 
-// where returns the processes that have each file, or what is missing.
+// where returns the processes that have each file, or says which file is missing.
 func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
@@ -184,8 +185,9 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	return where, ""
 }
 
-// check compares every file with its checksum, read by a process that has it. Files that several processes have are
-// distributed, so that they are read in parallel. It records where each undamaged file is, and its tensors.
+// check makes processes compare the checkpoint's files with their checksums. A file that several processes have is
+// given to one of them, so that the files are read in parallel. If that copy is damaged, another process gets the file.
+// check records where each undamaged file is, and its tensors.
 func (c *candidate) check(others Others, where map[string][]int) (wrong string, err error) {
 	c.spread.Where, c.spread.Tensors = map[string]int{}, map[string][]string{}
 	left := c.files

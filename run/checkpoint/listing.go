@@ -127,7 +127,7 @@ func Unfinished(dir string, steps int) ([]string, error) {
 			continue
 		}
 		files, err := os.ReadDir(filepath.Join(dir, e.Name()))
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // otherwise another process has removed it
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // if the draft does not exist, another process has removed it
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
 		if slices.ContainsFunc(files, func(f os.DirEntry) bool { return !strings.HasPrefix(f.Name(), mark) }) {
@@ -137,7 +137,8 @@ func Unfinished(dir string, steps int) ([]string, error) {
 	return all, nil
 }
 
-// drop removes a checkpoint or a draft. It renames it first, so that no process sees half of it or writes to it.
+// drop removes a checkpoint or a draft. It first renames the directory, so that no process sees a part of a checkpoint
+// or still writes to a draft.
 func drop(path string) error {
 	to := strings.TrimSuffix(path, partial) + gone
 	err := os.Rename(path, to)
@@ -180,8 +181,8 @@ func Remove(dir string) error {
 	return nil
 }
 
-// Within returns the checkpoint that a path is or lies in; empty if none. A file that is put into a checkpoint is
-// removed with it.
+// Within returns the checkpoint that a path is or lies in; empty if none. A file that is put into a checkpoint would be
+// removed together with the checkpoint.
 func Within(path string) string {
 	at, err := filepath.Abs(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // Checkpoint is a checkpoint opened for reading. Its methods may be called from several goroutines.
 type Checkpoint struct {
-	Path     string // of its directory here, even if the checkpoint is only on other hosts
+	Path     string // path of its directory on this host, which may not exist if other hosts have the files
 	Manifest *Manifest
 	text     []byte // the manifest's text
 	newer    bool   // drafts of later ones may belong to complete checkpoints (Spread.Newer)
@@ -34,8 +34,8 @@ func newCheckpoint(path string, m *Manifest, text []byte) *Checkpoint {
 	return c
 }
 
-// part is a file of a checkpoint, on this host or another. When something of it is first needed, the file is compared
-// with its checksum and its header is read.
+// part is a file of a checkpoint, on this host or another. When any of its content is first needed, the file is
+// compared with its checksum and its header is read.
 type part struct {
 	want File
 	find func(context.Context) (io.ReaderAt, error) // finds the undamaged file
@@ -215,7 +215,8 @@ func readManifest(path string) ([]byte, *Manifest, error) {
 	return text, m, err
 }
 
-// openRegular opens a regular file. Opening or reading a pipe or device may never end.
+// openRegular opens a regular file. It refuses anything else, because opening or reading a pipe or device may never
+// end.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {

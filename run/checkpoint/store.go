@@ -22,8 +22,8 @@ const (
 )
 
 // Store is a folder of checkpoints, one directory each, named after the steps done. Its own checkpoints are those that
-// it has written, and those of the run that it continues. Prune removes only its own, and those of a run that it
-// replaces (SetOthersAside). Commit also replaces a checkpoint of the same step.
+// it has written, and those of the run that it continues. Among checkpoints, Prune removes only the store's own, and
+// those of a run that this run replaces (SetOthersAside). Commit also replaces a checkpoint of the same step.
 //
 // If several processes write to one folder, each has a Store of it. All write files of the same draft. One of the
 // processes commits, continues and prunes.
@@ -33,10 +33,10 @@ type Store struct {
 
 	own    []string                          // paths of its own checkpoints, oldest first
 	older  string                            // folder of the checkpoints of a run that this one replaces; empty if none
-	create func(path string) (output, error) // os.Create; tests make it fail
+	create func(path string) (output, error) // nil means createFile; tests give one that fails
 }
 
-// output is a file that can be written safely.
+// output is a file whose content can be synced to disk.
 type output interface {
 	io.Writer
 	Sync() error
@@ -132,9 +132,10 @@ func (s *Store) Has(from *Checkpoint) bool {
 }
 
 // SetOthersAside moves checkpoints that are not the store's own to a folder beside the store's. Prune removes them
-// later if this run replaces the run that wrote them. It does so if it resumes from no checkpoint of this folder, or if
-// the folder has only checkpoints of other trainings. The removal waits until this run has a checkpoint in the folder.
-// SetOthersAside also moves drafts of later checkpoints that may be complete, with files on other hosts (Spread.Newer).
+// later if this run replaces the run that wrote them. This run does so if it resumes from no checkpoint of this folder,
+// or if the folder has only checkpoints of other trainings. The removal waits until this run has a checkpoint in the
+// folder. SetOthersAside also moves drafts of later checkpoints that may be complete, with files on other hosts
+// (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -104,7 +104,8 @@ type Done struct {
 	Refused *Failed `json:"refused,omitempty"` // for the first Commit: why the draft has not become a checkpoint
 }
 
-// Stop asks how far the processes have begun a Program. From a process it requests that the run stop.
+// Stop, sent by the leader, asks how far the processes have begun a Program. Sent by a process, it asks the leader to
+// stop the run.
 type Stop struct{}
 
 // Begun answers Stop.
@@ -332,7 +333,7 @@ const MostShown = perRecord
 type Leave struct {
 	Stopped bool   `json:"stopped,omitempty"` // the run was stopped before its last step
 	Draft   string `json:"draft,omitempty"`   // a draft that will not become a checkpoint and is to be removed
-	// Drafts are further such drafts, of stages that save themselves.
+	// Drafts are further drafts to be removed, of stages that save themselves.
 	Drafts []string `json:"drafts,omitempty"`
 }
 

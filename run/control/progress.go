@@ -22,7 +22,7 @@ type Progress struct {
 	next    int                   // with Expect: the next step to report as complete
 	round   []float64             // end times of the last steps, one for each worker that trains
 	begun   float64               // earliest start of a step since Expect
-	held    map[int]*whole        // complete steps after next
+	held    map[int]*whole        // complete steps that an earlier, incomplete step keeps from being reported
 	last    []Did                 // by worker, the last reported values
 	applied map[int]trace.Applied // by the update's number in the training: the step that made it
 	seen    []trace.Seen          // in the order of arrival
@@ -36,13 +36,13 @@ type Progress struct {
 	TookS     float64 // time of all steps, without counting overlaps twice
 }
 
-// whole is a step that is complete once the parts of all processes have come.
+// whole is a step that is complete once all processes that take part in it have sent their parts.
 type whole struct {
 	mark    trace.StepMark
 	workers []Did
 	norm    float64
 	losses  []float64
-	said    []bool // by process: its part has come
+	said    []bool // by process: it has sent its part
 	parts   int
 }
 
@@ -180,7 +180,7 @@ func (p *Progress) Add(process int, part Step, shiftS float64) (Finished, bool, 
 
 // inRound returns the average time of a step for workers that go at their own pace. A round is the last N steps, where
 // N is the number of workers that train. The average is the time from the end of the round before to the end of this
-// one, divided by N. Rounds without a full round before them begin with the first start.
+// one, divided by N. If there is no full round before, the time counts from the start of the first step.
 func (p *Progress) inRound(s trace.StepMark) float64 {
 	p.begun = min(p.begun, s.StartS)
 	last, n := max(s.EndS, p.round[len(p.round)-1]), float64(len(p.round))

@@ -6,9 +6,9 @@ import (
 	"github.com/millrace-ml/millrace/schedule/machine"
 )
 
-// Stalled reports whether no worker can continue, and what all wait for. That is so if every process computes nothing
-// and nothing has happened in it for afterS seconds. The only process of a run may also report that its workers can
-// never continue.
+// Stalled reports whether no worker can continue, and what all wait for. That is so if no process computes and nothing
+// has happened in any process for afterS seconds. The only process of a run may also report that its workers can never
+// continue.
 func (l *Leader) Stalled(afterS float64) (quietS float64, waits []Wait, stalled bool) {
 	idle := true
 	for i, p := range l.process {

@@ -41,7 +41,7 @@ type Policy struct {
 	Part, Parts int
 }
 
-// own returns the processors of this process's part; none if they cannot be divided.
+// own returns the processors of this process's part; none if they cannot be divided evenly.
 func (p *Policy) own(allowed []int) []int {
 	if p.Parts < 2 {
 		return allowed

@@ -132,8 +132,8 @@ func (h *holding) sumTied(in schedule.Instruction) error {
 	return nil
 }
 
-// number returns the position of a parameter among all parameters of the model, where each piece of a divided layer
-// counts its own. Messages use it as name.
+// number returns the position of a parameter among all parameters of the model. The parameters of each piece of a
+// divided layer count separately. Messages use the number as the parameter's name.
 func (n *Network) number(p *stage.Param) uint32 {
 	at := p.Index
 	for i := range p.Layer {
@@ -170,8 +170,8 @@ func (h *holding) sumUses(uses []stage.TiedUse, l *lent, all given) error {
 	return nil
 }
 
-// norm sends the sums of squares of the final gradients to all stages. From these sums each stage computes the clipping
-// factor for its own gradients.
+// norm sends the sums of squares of the final gradients to all other stages. From the sums of all stages, each stage
+// computes the clipping factor for its own gradients.
 func (h *holding) norm(in schedule.Instruction) error {
 	w := h.w
 	if err := h.losses.read(in); err != nil {

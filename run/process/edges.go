@@ -180,7 +180,7 @@ type ends struct {
 	x      *Process
 	ports  *wire.Ports
 	table  wire.Table
-	broken chan breakage // the wire's first error of its own
+	broken chan breakage // the first error that a port found by itself
 	early  func()        // reports messages that came before their program; set under mu, called without it
 }
 
@@ -243,8 +243,8 @@ func (e *ends) credits(of wire.Edge, slots int) {
 	}
 }
 
-// guarded calls tell, which reports something to the gate, with mu held. It does not call it once the process has
-// failed. It is called on goroutines of the wire. A panic in tell ends the run.
+// guarded calls tell, which reports something to the gate, with mu held. Once the process has failed, guarded does not
+// call tell. It is used on goroutines of the wire. A panic in tell ends the run.
 func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()

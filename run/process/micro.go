@@ -42,8 +42,8 @@ type part struct {
 	tensors stage.Tensors
 }
 
-// box holds what has come across a cut, or will be sent across it, by micro-batch. What has come has one part for each
-// replica of the other stage that has some of the rows. What will be sent is one part.
+// box holds, by micro-batch, what was received over a cut or will be sent over it. What was received has one part for
+// each replica of the other stage that has some of the rows. What will be sent is one part.
 type box map[int32][]part
 
 func (b box) put(micro int32, p part) { b[micro] = append(b[micro], p) }

@@ -63,7 +63,7 @@ type failure struct {
 	err    error
 	worker int          // the worker that it belongs to
 	due    *control.Due // may be set if a process is lost
-	cut    bool         // it came before the first program, or before the end of one
+	cut    bool         // it occurred before the first Program, or before the end of a Program
 }
 
 // activity records when something last happened; the absence of activity is a stall.
@@ -74,7 +74,7 @@ type activity struct {
 	flying int       // messages and slots in flight between workers of this process
 }
 
-// sees records how many bytes have moved until now.
+// sees compares the number of bytes moved until now with the last one. If it has changed, something has happened.
 func (a *activity) sees(now time.Time, bytes int64) {
 	if bytes != a.bytes {
 		a.bytes, a.moved = bytes, now
@@ -178,9 +178,9 @@ func (c *crew) dueOf(process int, now *underway) (longest *control.Due) {
 }
 
 // begin parses a Program, whose text is the same in every process, and starts every worker. Only the leader has checked
-// it, because a check takes time for all workers' lists. base is the step of the Program's first minibatch. slots is
-// how many messages may wait at the receiver of an edge; 0 means no bound. trains says whether its instructions belong
-// to steps.
+// the Program, because a check of all workers' lists takes time. base is the step of the Program's first minibatch.
+// slots is how many messages may wait at the receiver of an edge; 0 means no bound. trains says whether its
+// instructions belong to steps.
 func (x *Process) begin(text string, base, slots int, trains bool) error {
 	p, err := schedule.ParseText(strings.NewReader(text))
 	if err != nil {

@@ -39,7 +39,8 @@ func (a *losses) add(in schedule.Instruction, m stage.Micro, loss engine.Tensor)
 }
 
 // read reads the losses that an update, a collective before it, or a trainer's backward (asp) depends on. It returns an
-// error for a loss that is not finite. It runs before their gradients are used here, and waits for the device.
+// error for a loss that is not finite. read is called before the stage uses the gradients of these minibatches, and
+// waits for the device.
 func (a *losses) read(in schedule.Instruction) error {
 	w := a.h.w
 	_, end := w.x.now.covers(in)
@@ -220,7 +221,8 @@ func (w *worker) besides(in schedule.Instruction, start time.Time, size int64, w
 	}))
 }
 
-// ledger records what has happened, on the process's clock. A step's part counts either fully or not at all.
+// ledger records what has happened, on the process's clock. The process's part of a step counts only once it is
+// complete.
 type ledger struct {
 	began  time.Time // time 0 of the clock
 	now    *underway

@@ -91,7 +91,7 @@ func (u *updating) update(in schedule.Instruction) error {
 	how := stage.Keep
 	switch {
 	case w.x.now.program.Weights.Mismatches():
-		how = stage.Overwrite // micro-batches in flight read the weights that are there when they come back
+		how = stage.Overwrite // the backwards of micro-batches in flight use the newest weights
 	case w.agenda.uses == nil || frees == version-1:
 		how = stage.Replace
 	}
@@ -112,8 +112,8 @@ type verdict struct {
 	forGood error   // set if the norm is not finite
 }
 
-// judged stores a verdict, for the next update or, if the update did not wait for its norm, for validate. If the update
-// waits, judged returns the error of a norm that is not finite.
+// judged stores a verdict. If updates wait for their norm, the next update uses the verdict, and judged returns an
+// error if the norm is not finite. Otherwise validate uses the verdict.
 func (u *updating) judged(v verdict) error {
 	if !u.h.w.x.now.program.ValidatesLater() {
 		u.scale = v.scale
@@ -235,7 +235,7 @@ func (a *aside) seeNewest() error {
 	return nil
 }
 
-// move gives a step of each pipeline to the thread beside this worker, which moves the reference by them.
+// move gives a step of each pipeline to the thread beside this worker, which updates the reference with them.
 func (a *aside) move(h *holding, in schedule.Instruction) error {
 	w := a.w
 	z := h.updates.by.(update.Beside)
@@ -273,7 +273,7 @@ func (a *aside) move(h *holding, in schedule.Instruction) error {
 	return nil
 }
 
-// moved moves a reference on the thread beside its worker, and reports it.
+// moved updates a reference on the thread beside its worker, and reports that.
 func (a *aside) moved(dev engine.Device, h *holding, in schedule.Instruction, given time.Time, first *update.Copy,
 	steps *update.Steps) (err error) {
 	w, z := a.w, &h.moving

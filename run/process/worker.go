@@ -229,7 +229,7 @@ func (w *worker) await() (schedule.Instruction, bool) {
 	}
 }
 
-// begin starts instruction in, which the gate lets start. The caller holds mu.
+// begin starts instruction `in`. The gate has said that it may start. The caller holds mu.
 func (w *worker) begin(in schedule.Instruction) {
 	w.sit()
 	if in.Kind.IsReceive() {

@@ -14,8 +14,8 @@ import (
 )
 
 // World says which process of a run each worker is in. Every process calls Train with a Config of the same training.
-// Its World, Carriers and Resume.Open are those of the process; Checkpoint.Dir, Checkpoint.Claim, Hooks, Machine.Cores
-// and Machine.Place may be. Process 0 leads. A process may have no workers.
+// Machine.World, Wire.Carriers and Resume.Open differ between processes; Checkpoint.Dir, Checkpoint.Claim, Hooks,
+// Machine.Cores and Machine.Place may differ. Process 0 leads. A process may have no workers.
 type World struct {
 	Rank    int        // number of this process
 	Workers []Location // by worker
@@ -133,9 +133,9 @@ func (w *World) noLeader(err error) error {
 	return control.NewLost(0, fmt.Sprintf("the leader (%s)", w.Name(0)), err)
 }
 
-// lostBy converts a worker's error to that of a lost process, if it shows one. Such errors are a LostError, a
-// connection to another worker that has ended, and a connection to a process that has files of the resumed
-// checkpoint.
+// lostBy converts a worker's error to the error of a lost process, if it shows that a process is lost. Such errors are
+// a LostError, an ended connection to another worker, and an ended connection to a process that has files of the
+// resumed checkpoint.
 func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
 	var lost *control.LostError
 	var peer *wire.PeerError

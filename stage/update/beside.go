@@ -207,8 +207,8 @@ func (p *push) adopt(dev engine.Device) error {
 	return nil
 }
 
-// move moves a reference's parameters by the mean of steps, summed in ascending order. Float buffers become the mean
-// of the pipelines'; other buffers become the first pipeline's.
+// move moves a reference's parameters by the mean of the pipelines' steps, summed in ascending order of pipelines.
+// Float buffers become the mean of the pipelines' buffers; other buffers become the first pipeline's.
 func move(dev engine.Device, queue []*push, names []string, values []engine.Tensor, params int) error {
 	mean := 1 / float64(len(queue))
 	for i, z := range values {

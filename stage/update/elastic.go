@@ -168,8 +168,8 @@ func (p *pipeline) Close() {
 	p.left = nil
 }
 
-// Update moves the reference by the mean of all pipelines' steps, summed in ascending order. Float buffers become
-// the mean over the pipelines; other buffers become the first pipeline's. The steps are used up.
+// Update moves the reference by the mean of all pipelines' steps, summed in ascending order of pipelines. Float buffers
+// become the mean over the pipelines; other buffers become the first pipeline's. The steps are used up.
 func (r *reference) Update(step Step) error {
 	queue, err := r.oldest()
 	if err != nil {
