@@ -92,7 +92,8 @@ type Options struct {
 	// Fields are the inputs of a model, and Target is the name of the one with its targets. A data set with one input
 	// and one target takes their names. It also takes their shapes if the number of elements agrees (dense layers may
 	// read an image). A text takes its row length from them. A file of arrays must have an array under each name. If
-	// Fields is nil, rows keep the data's own shapes, named "input" and "target", or with a file's names of arrays.
+	// Fields is nil, rows keep the data's own shapes. Their names are then "input" and "target", or those of a file's
+	// arrays.
 	Fields []Field
 	Target string
 	// TrainPart is the fraction of an .npz or .safetensors file's rows that trains, above 0 and at most 1. The other

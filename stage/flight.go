@@ -44,14 +44,14 @@ func (a *flights) mayStart(id int) error {
 	return nil
 }
 
-// start adds a micro-batch that has gone forward.
+// start adds a micro-batch whose forward has run.
 func (a *flights) start(f *flight) {
 	a.open[f.micro.ID] = f
 	a.peak = max(a.peak, len(a.open))
 	a.forwards++
 }
 
-// end takes the micro-batch whose backward begins.
+// end takes out the micro-batch whose backward begins.
 func (a *flights) end(id int) (*flight, error) {
 	f := a.open[id]
 	if f == nil {

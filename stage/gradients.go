@@ -10,8 +10,9 @@ import (
 // Gradients holds what backwards have added up since the last update, for each use of each learned parameter.
 //
 // The gradients gather on the leaves of one version of the weights. When a backward uses another version they are moved
-// to its leaves, so that they add up in the order of the backwards. Gather takes all gradients "in hand", and OfLayer
-// before it those of one layer: until Forget the stage has handles on them in addition to the leaves (Use).
+// to its leaves, so that they add up in the order of the backwards. Gather takes all gradients in hand; before that,
+// OfLayer takes those of one layer. While gradients are in hand, until Forget, the stage has handles on them in
+// addition to the leaves (Use).
 type Gradients struct {
 	c         *Config
 	params    *Params

@@ -17,7 +17,8 @@ type maker struct {
 	name map[string]*Param // the parameters made so far
 }
 
-// makeParams makes every parameter that a layer of the stage reads. The caller frees to, even after an error.
+// makeParams makes every parameter that a layer of the stage reads, and adds it to the Params to. The caller frees
+// these, even after an error.
 func makeParams(c *Config, to *Params) error {
 	m := maker{c: c, to: to, name: map[string]*Param{}}
 	to.leaves = make([][]engine.Tensor, c.Last-c.First+1)
@@ -128,8 +129,8 @@ func (m *maker) firstValues(p *Param) (engine.Tensor, error) {
 	return m.floats(shape, rowsOf(values, p.rows))
 }
 
-// whole returns the name and the shape that a parameter has in files. If its layer is divided, these are those of the
-// whole parameter.
+// whole returns the name and the shape that a parameter has in files. If its layer is divided, these are the name and
+// the shape of the whole parameter.
 func (m *maker) whole(p *Param) (name string, shape []int64) {
 	described := &m.c.Graph.Model.Layers[p.Layer].Params[p.Index]
 	if p.rows == nil {

@@ -92,9 +92,9 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 	return steps, max(stepS/n, slices.Max(busyS)), busyS
 }
 
-// apart returns the seconds from the end of the previous step to the end of each step. Steps may end in any order. It
-// is -1 for the step that ends first. It is also -1 if no remaining step has begun half a median step after the end
-// before. Then an evaluation or a checkpoint was there.
+// apart returns the seconds from the end of the previous step to the end of each step. Steps may end in any order. The
+// value is -1 for the step that ends first. It is also -1 if no remaining step has begun half a median step after the
+// end before. Then an evaluation or a checkpoint was there.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))
 	for k := range order {

@@ -34,7 +34,7 @@ func JoinRounded(a, b []Rounded) []Rounded {
 	return all
 }
 
-// checkRounded refuses differences that are not valid.
+// checkRounded refuses records with a stage that does not exist, or with impossible numbers.
 func (t *Timeline) checkRounded() error {
 	for i, r := range t.Rounded {
 		right := finite(r.Absolute) && finite(r.Relative) && min(r.Absolute, r.Relative, float64(r.Beyond)) >= 0

@@ -44,7 +44,7 @@ const (
 	receives
 )
 
-// post is one side of a frame.
+// post is a posted send or receive of one frame.
 type post struct {
 	n    uint32
 	b    *Buffer

@@ -139,9 +139,9 @@ func (p *Port) Open(edges []Edge) {
 	}
 }
 
-// Begin says that the Program of an epoch has been loaded. It returns a function that reports the transfers which have
-// already come for this epoch, and frees messages of earlier epochs. The caller calls that function on its own
-// goroutine. Messages of collectives can be received at once, in their order.
+// Begin says that the Program of an epoch has been loaded. It returns a function that frees messages of earlier epochs,
+// and passes the transfers which have already come for this epoch to Config.Arrived. The caller must call that
+// function. Messages of collectives can be received at once, in their order.
 func (p *Port) Begin(epoch uint32) (early func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -211,7 +211,7 @@ type creditor struct {
 
 	mu    sync.Mutex
 	due   map[uint32]uint32 // credits to send, by the edge from that worker
-	order []uint32          // the edges in due, in order
+	order []uint32          // the edges in due, in the order in which they were added
 	n     uint32
 	busy  bool // frame is on its way
 	frame *Buffer

@@ -88,7 +88,7 @@ func linear(c *call) []value {
 	c.back = func(node *node, g value) []*value {
 		x, w := node.saved[0], node.saved[1]
 		out := make([]*value, 3)
-		// add adds the contribution of output o in row r.
+		// gradient makes the gradient of input i, if it is wanted. add adds the contribution of output o in row r.
 		gradient := func(i int, shape []int64, add func(to []float64, r, o int)) {
 			if node.inputs[i] == nil {
 				return
@@ -132,7 +132,7 @@ func stretches(from, to []int64) bool {
 	return true
 }
 
-// stretched returns b repeated to a shape. The result lives as long as the call and its graph.
+// stretched returns b repeated to the shape to. The result lives as long as the call and its graph.
 func (d *Device) stretched(c *call, b *Tensor, to []int64) *Tensor {
 	v := d.fresh(engine.Float64, to)
 	c.own = append(c.own, v)

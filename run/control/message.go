@@ -104,8 +104,7 @@ type Done struct {
 	Refused *Failed `json:"refused,omitempty"` // for the first Commit: why the draft has not become a checkpoint
 }
 
-// Stop, sent by the leader, asks how far the processes have begun a Program. Sent by a process, it asks the leader to
-// stop the run.
+// Stop asks how far the processes have begun the Program. Sent by a process, it asks the leader for a Stop.
 type Stop struct{}
 
 // Begun answers Stop.

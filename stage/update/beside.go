@@ -11,10 +11,11 @@ import (
 
 // The reference can be on a device beside its pipelines (AvgPipe §3.2: a process that manages it, behind message
 // queues). The pipelines' device then has a copy of the reference, as the pipelines last saw it, and pulls them towards
-// the copy. The other device has the reference itself, which moves. Steps go from the pipelines' device to the other
-// one, and copies of the reference come back. Each comes with the event after which another device may read it.
+// the copy. The other device has the reference itself, and updates (moves) it by the pipelines' steps. Steps go from
+// the pipelines' device to the other one, and copies of the reference come back. Each comes with the event after which
+// another device may read it.
 
-// Beside is the Updater of a reference that another device may move.
+// Beside is the Updater of a reference that another device may update instead.
 type Beside interface {
 	Updater
 	// Take takes the oldest step that each pipeline has left, for the other device.

@@ -34,7 +34,7 @@ type Updater interface {
 	Norms() (engine.Tensor, error)
 	// Statistics returns the buffers that replicas sum before an update; AverageStatistics divides the sums.
 	Statistics() ([]stage.Vector, error)
-	// AverageStatistics gives the stage the mean of the sums of this many replicas, if they summed.
+	// AverageStatistics divides the stage's summed buffers by this number of replicas, if replicas have summed them.
 	AverageStatistics(replicas int) error
 	// Update makes the next version of the weights.
 	Update(step Step) error

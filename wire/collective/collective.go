@@ -24,7 +24,7 @@ import (
 // Sum adds src to dst element by element. Both hold little-endian elements of dtype and have the same length.
 type Sum func(dst, src []byte, dtype wire.DType) error
 
-// Group lists the members of a collective in the order in which their vectors are added, as seen by one member. A
+// Group is one member's view of a collective. It lists the members in the order in which their vectors are added. A
 // worker may be a member more than once; it then calls once for each membership.
 type Group struct {
 	Port  *wire.Port
@@ -41,8 +41,8 @@ const Slots = 3
 const most = 1 << 16
 
 // NameEdges names edges of a group in a table: those for which mine is true of at least one of the two workers. id
-// identifies the group and is not zero. limited gives the edges slots, which they need where messages take memory at
-// their receiver.
+// identifies the group and is not zero. If limited is set, the edges get slots, which they need where messages take
+// memory at their receiver.
 func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
 	if len(ranks) > most {
 		return fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), most)
@@ -102,7 +102,7 @@ func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int) (*
 // The rounds of AllReduce and Exchange. Each is the key of its messages.
 const (
 	lend   = iota + 1 // each member lends its part of slice k to member k, which sums that slice
-	result            // each member shows its summed slice to all others
+	result            // each member sends its summed slice to all others
 	seen              // each member tells member 0 that it has copied the sums shown to it
 	given             // each member gives its bytes to all others, in Exchange
 )

@@ -30,7 +30,7 @@ type lane struct {
 	early  []early
 }
 
-// early is a frame that came before its receive.
+// early is a frame that came before its receive was posted.
 type early struct {
 	tag  uint64
 	data []byte

@@ -80,7 +80,7 @@ func (l *Link) keys(from, to int) []key {
 	return keys
 }
 
-// take occupies all links of a way as soon as all are free, and returns the time until when.
+// take occupies all links of a way as soon as all are free, and returns the time until which they are occupied.
 func (n *net) take(way []key, takes time.Duration) (until time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

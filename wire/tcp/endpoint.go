@@ -75,7 +75,7 @@ type Endpoint struct {
 }
 
 // session is the last session begun, guarded by its Endpoint. Each session has a greater number than the one before. It
-// begins when no carrier of the previous session is open.
+// can begin only when no carrier of the previous session is open.
 type session struct {
 	number   uint32
 	mine     []int            // the workers in this process

@@ -27,9 +27,9 @@ var errEnded = errors.New("tcp: ended")
 // source receives what one worker sends: over several connections (streams), for several edges.
 //
 // A receive is posted with the buffer of its frame (post). The reader of each stream takes chunks off its connection,
-// and waits where the chunk's receive is not posted yet (claim). It writes into the buffer without the lock; meanwhile
-// the receive is busy, and ends only once it is not (finished). Receives of an edge end in the order in which they were
-// posted, whichever stream was faster (complete). An error ends all of them (end).
+// and waits where the chunk's receive is not posted yet (claim). It writes into the buffer without the lock. Meanwhile
+// the receive is busy, and a busy receive does not end (finished). Receives of an edge end in the order in which they
+// were posted, whichever stream was faster (complete). An error ends all of them (end).
 type source struct {
 	mu      sync.Mutex
 	posted  *sync.Cond // a receive has been posted, or err or gone set
@@ -37,7 +37,7 @@ type source struct {
 	edges   map[uint32]*edgeQueue
 	streams map[uint16]*Conn
 	reads   bool        // this end reads frames out of the sender's memory
-	gone    bool        // the sender's memory is gone, so the sender is; only the reason is still unknown
+	gone    bool        // the sender's memory is gone, so the sender has ended; the reason is still unknown
 	refused func(error) // is called with the reason when the sender's memory cannot be read
 	moved   *atomic.Int64
 	err     error // not nil: nothing more is received

@@ -54,7 +54,8 @@ func vectors(g *rand.Rand, sizes []int, dtypes []wire.DType) []wire.Buffer {
 	return all
 }
 
-// together runs f as every member of a group. The first member that fails makes the group fail.
+// together runs f as every member of a group. If f fails for a member, all ports are told that the member's worker has
+// failed.
 func together(w *world, groups []*collective.Group, f func(g *collective.Group) error) error {
 	errs := make([]error, len(groups))
 	var all sync.WaitGroup

@@ -1,8 +1,8 @@
 // Package wiretest has the tests that every carrier must pass.
 //
-// In: a function that makes carriers for a number of workers. Out: subtests of a *testing.T. A carrier's package
-// calls Conforms from its own test. It must check for leaked goroutines itself. Recorder and Authority are for tests
-// of security.
+// In: a function that makes carriers for a number of workers. Out: subtests of a *testing.T. A carrier's package calls
+// Conforms from its own test, and checks for leaked goroutines itself. Recorder and Authority are for tests of
+// security.
 package wiretest
 
 import (
