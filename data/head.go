@@ -8,7 +8,7 @@ import (
 // headed is implemented by splits that can be cut short.
 type headed interface{ head(n int) Split }
 
-// Head returns the first n samples of a split that Open made, for instance to make a small data set of a large one. The
+// Head returns the first n samples of a split that Open made. It serves to make a small data set of a large one. The
 // first samples are those of the file or, for a file of arrays, those of the shuffle that divides its rows. A training
 // split is shuffled anew for every epoch of n. Head refuses an n beyond the split's length, and splits that Open did
 // not make.

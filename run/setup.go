@@ -92,10 +92,10 @@ func (c *Config) fits(from *checkpoint.Checkpoint) error {
 		return refuse("seed", m.Seed, c.Train.Seed)
 	case m.Optimizer.Kind != c.Train.Optimizer.Kind:
 		return refuse("optimizer", m.Optimizer.Kind, c.Train.Optimizer.Kind)
-	case len(m.Optimizer.States()) != len(c.Train.Optimizer.States()): // one has momentum, the other has not
+	case len(m.Optimizer.States()) != len(c.Train.Optimizer.States()): // one setting has momentum, the other has not
 		return refuse("the optimizer's state", m.Optimizer.States(), c.Train.Optimizer.States())
 	case m.Optimizer.AverageFrom != c.Train.Optimizer.AverageFrom &&
-		min(m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom) <= m.Steps: // in one of them the average has begun
+		min(m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom) <= m.Steps: // one average has begun
 		return refuse("the first update in the average", m.Optimizer.AverageFrom, c.Train.Optimizer.AverageFrom)
 	case m.Steps > c.Train.Steps:
 		return refuse("steps", m.Steps, fmt.Sprintf("%d in all; ask for more", c.Train.Steps))

@@ -111,8 +111,8 @@ func (a *Params) overwrite(values Tensors) error {
 	return nil
 }
 
-// inScope lets the function do read or write a parameter's value, in a scope of its own. Autograd graphs do not record
-// this.
+// inScope lets the function `do` read or write a parameter's value, in a scope of its own. Autograd graphs do not
+// record this.
 func (a *Params) inScope(p *Param, do func(value engine.Tensor) error) error {
 	dev := a.c.Device
 	m := dev.Begin()

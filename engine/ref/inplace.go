@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// These operators are for optimizers. All except aten::sqrt change their first argument. Either this argument is
-// outside of any graph, or the call is made under NoGrad. In the arguments, the other tensors follow, and then a
-// number, which defaults to 1.
+// These operators are for optimizers. All except aten::sqrt change their first argument. This argument must be outside
+// of any graph, unless the call is made under NoGrad. Further tensors follow as arguments, and then a number, which
+// defaults to 1.
 func init() {
 	inPlace := func(name string, others int, f func(s float64, x []float64, others [][]float64)) {
 		operators[name] = func(c *call) []value {

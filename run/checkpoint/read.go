@@ -265,8 +265,8 @@ func (f *local) Close() (err error) {
 	return err
 }
 
-// check compares the whole file with its checksum, once; a file that could not be read is tried again. If the context
-// ends first, it returns the context's error.
+// check compares the whole file with its checksum, once; the next call tries a file again that could not be read. If
+// the context ends first, it returns the context's error.
 func (f *local) check(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

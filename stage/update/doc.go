@@ -12,7 +12,8 @@
 // scale. Out: the next version of the weights; the squares of the gradients of the next update; the distance of a
 // reference from the average of its pipelines. Refused: an unknown name, and a wrong number of stages; an update
 // after a tentative one that is neither confirmed nor undone, and Confirm or Undo without one; a reference's update
-// without a step of every pipeline, and a pipeline's update before the reference has taken its previous step.
+// without a step of every pipeline; and, unless the reference is beside its pipelines, a pipeline's update before the
+// reference has taken its previous step.
 //
 // An Updater owns what it keeps from one update to the next: gradients set aside, copies to go back to, steps for
 // the reference. It does not own its stage. Like the stage, it belongs to the device's goroutine. For each update

@@ -140,8 +140,8 @@ func channelOf(c *tls.Conn) (net.Conn, []byte, error) {
 	return c, channel, nil
 }
 
-// Final says whether retrying Dial is useless after this error: the other end has another token, one end rejects the
-// other's certificate, or the other end does not speak this protocol. A refusal by another run, or another start of
+// Final says whether retrying Dial is useless after this error. That is so if the other end has another token or does
+// not speak this protocol, or if one end rejects the other's certificate. A refusal by another run, or another start of
 // this run, is not final, since that run may end.
 func Final(err error) bool {
 	var said *refused

@@ -119,7 +119,7 @@ func closeWaits(t *testing.T, open Maker) {
 	}
 }
 
-// badFrames checks that a frame that cannot be read ends its port, which reports why once.
+// badFrames checks that a frame that cannot be read ends its port, and that the port reports why, once.
 func badFrames(t *testing.T, open Maker) {
 	transfers := wire.Edge{ID: 3, From: 1, To: 0}
 	for _, c := range []struct {
@@ -217,7 +217,8 @@ type ill struct{ why error }
 func (ill) Done() bool    { return false }
 func (i ill) Wait() error { return i.why }
 
-// failedEvents checks that a buffer whose device work failed ends the port, which reports why, and is freed once.
+// failedEvents checks that failed device work on a buffer ends the port, that the port reports why, and that the buffer
+// is freed once.
 func failedEvents(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e := w.edge(0, 1)
