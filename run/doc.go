@@ -2,7 +2,8 @@
 //
 // Input: a model, a plan, an engine, data and an optimizer. Output: a trained model in checkpoints, and a
 // trace.Timeline of what happened. It refuses plans for another model, Programs that do not pass Check, and checkpoints
-// of another model or batch. During a run it refuses a loss, a gradient norm or weights to be saved that are not finite.
+// of another model or batch. During a run it refuses a loss, a gradient norm or weights to be saved that are not
+// finite.
 //
 // # Processes
 //
