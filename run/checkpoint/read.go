@@ -265,7 +265,7 @@ func (f *local) Close() (err error) {
 	return err
 }
 
-// check compares the whole file with its checksum, once; the next call tries a file again that could not be read. If
+// check compares the whole file with its checksum, once. If the file could not be read, the next call tries again. If
 // the context ends first, it returns the context's error.
 func (f *local) check(ctx context.Context) error {
 	f.mu.Lock()

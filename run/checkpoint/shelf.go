@@ -224,8 +224,8 @@ func (s *Shelf) take(steps int, f File) (*local, error) {
 	return one, err
 }
 
-// lying opens every copy of a file, in the checkpoint, in the checkpoint that it replaces, and in drafts, that has the
-// right length.
+// lying opens every copy of a file that has the right length. Copies may be in the checkpoint, in the one that it
+// replaces, and in drafts.
 func lying(dir string, steps int, want File) (*local, error) {
 	dirs, err := draftsOf(dir, steps)
 	if err != nil {
