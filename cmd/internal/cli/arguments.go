@@ -35,7 +35,8 @@ func argumentsAreInput(c *cobra.Command) {
 	}
 }
 
-// wrongArguments returns an error that says which argument is missing or too many, and what would be right.
+// wrongArguments returns an error that says which argument is missing or too many, and what would be right. For an
+// unknown verb it returns the error of noVerb.
 func wrongArguments(c *cobra.Command, given []string) error {
 	needed, most := takenBy(c)
 	if most == 0 && c.HasAvailableSubCommands() && len(given) > 0 {
@@ -80,8 +81,8 @@ func planAt(word string) string {
 // nameOf returns the name of a verb without the program's name, which every error begins with anyway.
 func nameOf(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") }
 
-// arguments returns the arguments that a verb's usage line lists, without flags. "[NAME | FILE]" is one argument. "..."
-// means that any number of further arguments may follow.
+// arguments returns the arguments that a verb's usage line lists, up to its first flag. "[NAME | FILE]" is one
+// argument.
 func arguments(c *cobra.Command) (names []string) {
 	inside := false
 	for _, word := range strings.Fields(c.Use)[1:] {
@@ -100,7 +101,8 @@ func arguments(c *cobra.Command) (names []string) {
 	return names
 }
 
-// takenBy returns the names of the arguments that a verb needs, and how many it takes at most.
+// takenBy returns the names of the arguments that a verb needs, and how many it takes at most. "..." in the usage line
+// means that any number of further arguments may follow.
 func takenBy(c *cobra.Command) (needed []string, most int) {
 	for _, name := range arguments(c) {
 		if most++; strings.HasSuffix(name, "...") {
@@ -116,7 +118,7 @@ func takenBy(c *cobra.Command) (needed []string, most int) {
 	return needed, most
 }
 
-// noVerb returns the error for an unknown verb; it suggests the closest name.
+// noVerb returns the error for an unknown verb; it suggests the closest name, if one is close.
 func noVerb(c *cobra.Command, given string) error {
 	var names []string
 	for _, verb := range c.Commands() {
@@ -137,8 +139,8 @@ func noVerb(c *cobra.Command, given string) error {
 	return fmt.Errorf("%s; see %s -h", text, c.Name())
 }
 
-// noFlag returns the error for an unknown flag; it suggests the closest name. After an unknown verb it returns the
-// error for that verb instead.
+// noFlag returns the error for an unknown flag; it suggests the closest name, if one is close. After an unknown verb it
+// returns the error for that verb instead.
 func noFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	if _, most := takenBy(c); most == 0 && c.HasAvailableSubCommands() && len(c.Flags().Args()) > 0 {
 		return noVerb(c, c.Flags().Args()[0])

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/run/control"
 )
 
-// These are exit codes. By them package launch decides whether starting the run again may help.
+// These are exit codes. Package launch decides from the exit code whether it may help to start the run again.
 const (
 	ExitFailed   = 1
 	ExitBadInput = 2

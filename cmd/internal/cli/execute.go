@@ -44,7 +44,7 @@ func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobr
 }
 
 // plainly rewrites an error about a flag for users. The text says that the flag does not exist, or which values it
-// takes.
+// takes. To any other error it adds only a reference to -h.
 func plainly(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -71,8 +71,9 @@ func plainly(c *cobra.Command, err error) error {
 	return fmt.Errorf("--%s is %q; give %s; %s", invalid.GetFlag().Name, invalid.GetValue(), takes, see)
 }
 
-// ExecuteAs runs a program and returns its exit code. 0: done; 1: failed; 2: bad usage or input; 3: another process
-// was lost; 129, 130 or 143: stopped by SIGHUP, SIGINT or SIGTERM.
+// ExecuteAs runs a program and returns its exit code. 0: done; 1: failed; 2: bad usage or input; 3: another process was
+// lost; 129, 130 or 143: stopped by SIGHUP, SIGINT or SIGTERM. 143 is also the code if another process was told to
+// stop.
 func ExecuteAs(root *cobra.Command, args []string) int {
 	startLog(root.Name())
 	crash.Handle(dieOf(append([]string{root.Name()}, args...)))

@@ -153,7 +153,8 @@ func (h stepHandler) WithGroup(name string) slog.Handler {
 	return stepHandler{h.Handler.WithGroup(name)}
 }
 
-// lineHandler writes records for people: the line, then its attributes. Errors begin with the program's name.
+// lineHandler writes records for people: the line, then its attributes. Warnings and errors begin with the program's
+// name.
 type lineHandler struct {
 	mu      sync.Mutex
 	to      io.Writer
@@ -178,8 +179,8 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 	})
 }
 
-// FitLines begins each line of a text with the prefix. On a terminal it also breaks lines between words so that they
-// fit.
+// FitLines begins each line of a text with the prefix. On a terminal, unless the log is for machines, it also breaks
+// lines between words so that they fit.
 func FitLines(w io.Writer, prefix, text string) string {
 	if f, is := w.(interface{ Fd() uintptr }); is && !Records() && term.IsTerminal(int(f.Fd())) {
 		return terminal.Of(w).Fit(prefix, text)
@@ -229,8 +230,8 @@ func (a above) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// liner logs each whole line that is written to it. It passes on unchanged the lines that are already log records of
-// another process.
+// liner logs each whole line that is written to it. If the log is for machines, it passes on unchanged the lines that
+// are already log records of another process.
 type liner struct {
 	to   io.Writer
 	mu   sync.Mutex

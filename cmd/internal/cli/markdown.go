@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Markdown returns all verbs of a program with their examples and flags as one Markdown page.
+// Markdown returns the verbs of a program with their examples and flags as one Markdown page. It leaves out help,
+// completion and hidden verbs.
 func Markdown(root *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Commands of %s\n\n<!-- drawn by: %s help --markdown -->\n\nOld names of flags go on working "+

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-ml/millrace/internal/terminal"
 )
 
-// Meter shows on stderr what a verb is doing, how far it is, and how long the rest will take. On a terminal it is
-// one live line, with log lines above it. Otherwise it logs a line every few seconds. It shows nothing if the log is
-// for machines.
+// Meter shows on stderr what a verb is doing, how far it is, and how long the rest will take. On a terminal it is one
+// live line, with log lines above it. Otherwise it logs a line every few seconds, and in long work less often. It shows
+// nothing if the log is for machines.
 type Meter struct {
 	verb string
 	work progress.Work
@@ -31,24 +31,26 @@ type Meter struct {
 
 // These are the times of a Meter, and the width of its bar in columns.
 const (
-	meterSoon    = 400 * time.Millisecond // verbs that finish sooner show nothing
+	meterSoon    = 400 * time.Millisecond // on a terminal, verbs that finish sooner show nothing
 	meterDraws   = 200 * time.Millisecond
 	meterLogs    = 5 * time.Second // also at least 1/meterLogPart of the time since the start, to keep long logs short
 	meterLogPart = 20
 	meterBarWide = 20
 )
 
-// FirstLine is the delay before a Meter logs its first line. It is below a second so that users soon see something;
-// shorter work needs no line. Tests make it long, so that their output does not depend on the speed of the machine.
+// FirstLine is the delay before a Meter that does not draw on a terminal logs its first line. It is below a second so
+// that users soon see something; shorter work needs no line. Tests make it long, so that their output does not depend
+// on the speed of the machine.
 var FirstLine = 700 * time.Millisecond
 
-// live holds the Meter whose line is on the screen. The line is cleared before a log line is written.
+// live holds the Meter that may draw a live line. That line is cleared before a log line is written.
 var live struct {
 	sync.Mutex
 	meter *Meter
 }
 
-// StartMeter begins to show a verb's progress. The caller must call Stop. If two Meters run, the later one is shown.
+// StartMeter begins to show a verb's progress. The caller must call Stop. If two Meters run, only the later one draws
+// on a terminal.
 func StartMeter(verb string) *Meter {
 	m := &Meter{verb: verb, doing: "starting", stop: make(chan struct{}), stopped: make(chan struct{})}
 	live.Lock()
@@ -150,7 +152,7 @@ func (m *Meter) room() {
 	}
 }
 
-// noMeter clears the live line and prevents further ones.
+// noMeter clears the live line, and its Meter draws none again.
 func noMeter() {
 	live.Lock()
 	defer live.Unlock()
@@ -191,7 +193,7 @@ func makeRoom(write func() error) error {
 	return write()
 }
 
-// line returns the text of the live line.
+// line returns the text of the live line, or without a bar that of a logged line.
 func (m *Meter) line(now time.Time, bar bool) string {
 	m.mu.Lock()
 	doing := m.doing

@@ -35,7 +35,8 @@ type output struct {
 	was  os.FileInfo
 }
 
-// checkOutputs refuses output files that the verb could not write.
+// checkOutputs refuses output files that the verb could not write. It also keeps their state before the verb runs, for
+// the message after a signal.
 func checkOutputs(c *cobra.Command, _ []string) error {
 	var refused error
 	var outputs []output

@@ -39,7 +39,7 @@ func within(err error) []error {
 	return all
 }
 
-// plain returns an error of Go's libraries in a user's words; "" for any other error.
+// plain returns the text of an error of Go's libraries in a user's words; "" for an error that is not listed here.
 func plain(err error) string {
 	switch e := err.(type) {
 	case *strconv.NumError:

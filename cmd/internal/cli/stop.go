@@ -45,7 +45,8 @@ func (s *Stopped) name() string {
 const SameSignal = time.Second
 
 // StopGrace is how long a stopped verb may take to return. A verb's reading and computing need not check for signals
-// all the time, because the process is ended after this time. Files are always either whole or absent.
+// all the time, because the process is ended after this time. Verbs that end by themselves after a signal have no
+// limit. Files are always either whole or absent.
 const StopGrace = 700 * time.Millisecond
 
 // stopper handles the signals of one verb and decides the exit code.
@@ -117,7 +118,8 @@ func (s *stopper) first(by *Stopped) {
 	s.cancel(by)
 }
 
-// say logs once that the verb was stopped, and returns the exit code.
+// say logs once that the verb was stopped and what it leaves, and returns the exit code. If there is no text about what
+// it leaves, say logs nothing.
 func (s *stopper) say(by *Stopped) (code int) {
 	s.said.Do(func() {
 		noMeter()
@@ -134,7 +136,7 @@ func (s *stopper) say(by *Stopped) (code int) {
 	return by.code()
 }
 
-// atOnce logs once that a second signal ends the process, and returns the exit code.
+// atOnce logs once that a second signal ends the process, and returns the first signal's exit code.
 func (s *stopper) atOnce(by *Stopped) (code int) {
 	s.said.Do(func() {
 		noMeter()
@@ -219,8 +221,9 @@ func answers(c *cobra.Command, told string) error {
 	return nil
 }
 
-// code returns the exit code after a verb returned err, and logs why. After a signal the code is the signal's. Only a
-// verb that finishes by itself may have another: 0 if it completed anyway, or that of its own error.
+// code returns the exit code after a verb returned err, and logs why. After a signal the code is the signal's. There
+// are two exceptions. After a panic the code is ExitFailed. A verb that finishes by itself may have 0 if it completed
+// anyway, or the code of its own error.
 func (s *stopper) code(err error, args []string) int {
 	s.mu.Lock()
 	by, saving := s.by, s.saving

@@ -13,7 +13,8 @@ import (
 type Word struct {
 	Name  string
 	Takes string // the kind of value in capitals, such as DIR; empty for switches
-	// Rare words are shown only by "help VERB all". In verbs with many flags -h shows just their number.
+	// In verbs with more than manyFlags flags, Rare words are shown only by "help VERB all"; -h shows just their
+	// number.
 	Rare bool
 	// Values completes a partly typed value; nil for no completion.
 	Values cobra.CompletionFunc
@@ -27,13 +28,13 @@ type Group struct {
 
 // These are the names of annotations of flags and verbs.
 const (
-	groupOf = "group" // of a flag: the group's name, and the word's place in the group
+	groupOf = "group" // of a flag: the group's number, the word's place in the group, and the group's name
 	takes   = "takes"
 	rare    = "rare"
 	more    = "more" // of a verb: what its long help says in addition
 )
 
-// other is the name of the last group, of flags that are in no other group.
+// other is the name, and lastGroup the number, of the last group. It contains the flags that are in no other group.
 const (
 	other     = "Other"
 	lastGroup = 99

@@ -19,15 +19,15 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// AsProgram is an environment variable that makes a test binary run the program. fileLimit is one that simulates a full
-// disk when a file reaches this many bytes.
+// AsProgram is an environment variable that makes a test binary run the program. fileLimit is one with a number of
+// bytes: a file that reaches this size meets a simulated full disk.
 const (
 	AsProgram = "MILLRACE_TEST_AS_PROGRAM"
 	fileLimit = "MILLRACE_TEST_FILE_LIMIT"
 )
 
-// Main runs a package's tests, or the program if a test has started this process. A test that calls the program
-// directly, without a new process, must not start itself: that would run all tests again.
+// Main runs a package's tests, or the program if AsProgram is set. If a test calls the program without a new process, a
+// verb that starts a process would start this binary and so all tests again. Main refuses to run as such a process.
 func Main(m *testing.M, program func(args []string) int) {
 	if os.Getenv(AsProgram) == "" {
 		if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
@@ -128,8 +128,8 @@ func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	return c
 }
 
-// Run returns what a command prints, and its exit code unless that is 0. If quiet is true, it returns only the lines of
-// an error, because other lines depend on the clock.
+// Run returns what a command prints, and its exit code unless that is 0. If quiet is true, it returns only the warnings
+// and errors, because other lines depend on the clock. It replaces the names of folders and leaves out blank lines.
 func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	c := p.Command(t, args)
 	var out bytes.Buffer
@@ -161,7 +161,7 @@ func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	return text + code
 }
 
-// List returns the files below a folder. It removes times from their names.
+// List returns the files below a folder. It cuts names after "tfevents.", because a time follows there.
 func (p *Program) List(t *testing.T, dir string) string {
 	var names []string
 	err := filepath.WalkDir(filepath.Join(p.Dir, dir), func(path string, d fs.DirEntry, err error) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// HelpIsShort checks that help fits a screen. A flag has one line with one idea, and longer text is in the verb's long
-// help. Each verb has an example.
+// HelpIsShort checks the help of all verbs. A flag has one line of at most 80 characters; longer text belongs in the
+// verb's long help. Lines of a verb's help have at most 120 columns. Each verb that can be run has an example.
 func HelpIsShort(t *testing.T, root *cobra.Command) {
 	const most, widest = 80, 120
 	var look func(c *cobra.Command)

@@ -41,8 +41,8 @@ func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal
 	return said
 }
 
-// StopAnswering runs a command, sends it a signal, and returns its stdout and stderr. The signal is sent after word
-// was printed, or without a word once the command is at work. The command must end promptly with this code.
+// StopAnswering runs a command, sends it a signal, and returns its stdout and stderr. The signal is sent after word was
+// printed on stderr, or without a word once the command is at work. The command must end promptly with this code.
 func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Signal, code int,
 	environment ...string) (printed, said string) {
 	t.Helper()

@@ -71,8 +71,9 @@ func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
 	return l, err
 }
 
-// Between returns the links of a cluster's levels. inside is the link between workers of one process. Its cost is added
-// to those of the other levels, because a worker also receives messages from the network in that way.
+// Between returns the links of a cluster's levels. inside is the link between workers of one process. Its latency and
+// the time of its collectives are added to those of the other levels, because a worker also receives messages from the
+// network in that way.
 func (m *Measured) Between(inside cluster.Link) Links {
 	of := func(l *links.Link) cluster.Link {
 		if l == nil {
@@ -90,7 +91,7 @@ func (m *Measured) Between(inside cluster.Link) Links {
 // typicalBytes is the size of the message with which links are compared.
 const typicalBytes = 1 << 20
 
-// unlike is the ratio of transfer times from which two links count as different.
+// unlike is the ratio of transfer times above which Unlike lists a link.
 const unlike = 2
 
 // Unlike lists the links that the cluster describes as much faster or slower than they were measured.

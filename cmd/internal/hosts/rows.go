@@ -50,8 +50,9 @@ func OutermostFirst(rows []Row) []Row {
 	return rows
 }
 
-// Everything measures the link of every level over every carrier, one after another. used holds the links that a run
-// would use. Progress goes to work.
+// Everything measures the link of every level, one after another: inside a process over memory, elsewhere over TCP with
+// and without TLS. Without other processes, it measures TCP between two ends on this host. used holds the links that a
+// run would use. Progress goes to work.
 func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Links, err error) {
 	l, err := inside(c.ctx, func() ([]wire.Carrier, error) { return wire.InProcess(2) })
 	if err != nil {

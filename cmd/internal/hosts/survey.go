@@ -72,7 +72,8 @@ func (s *Survey) Share(rank, threads int) int {
 type Seat struct {
 	Cores   int  `json:"cores"`             // for its own workers
 	Starved bool `json:"starved,omitempty"` // the processes on its processors have more threads than there are processors
-	// Part numbers this process among the Parts processes that use exactly the same processors.
+	// If all processes that share processors use exactly the same ones, Part is the number of this process among these
+	// Parts processes. Otherwise Parts is 0.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
 }
@@ -123,7 +124,8 @@ type Type struct {
 	Name  string
 	Kind  string // everything that the speed of the type's workers depends on
 	Ranks []int
-	// Workers is how many workers compute at once during the measurement, on Cores cores.
+	// Workers is the number of workers that share the processors during the measurement. At most Cores of them compute
+	// at once.
 	Workers, Cores int
 }
 

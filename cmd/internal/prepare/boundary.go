@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// bound sets the tensor format between the stages of a given plan, if the job sets one.
+// bound sets the tensor format between the stages of a given plan, if the job sets one. It refuses a format with fewer
+// bits for a plan of one stage.
 func bound(j *job.Job, pl *plan.Plan) (err error) {
 	if j.Plan.Boundary == "" {
 		return nil
@@ -25,7 +26,8 @@ func bound(j *job.Job, pl *plan.Plan) (err error) {
 // rounds begins a plan's note on the format of tensors between stages.
 const rounds = "boundary "
 
-// noteBoundary adds a note to a plan: that stages send tensors in fewer bits, and how much precision that costs.
+// noteBoundary replaces a plan's note on the format of tensors between stages. If the format has fewer bits, the note
+// says how much precision that costs, or that a single stage sends no tensors.
 func (p *Prepared) noteBoundary(pl *plan.Plan) {
 	pl.Why = slices.DeleteFunc(pl.Why, func(why string) bool { return strings.HasPrefix(why, rounds) })
 	asked, _ := packing.Named(p.Job.Plan.Boundary) // Overrides has already refused unknown names

@@ -28,7 +28,8 @@ func OpenEngine() (*torch.Engine, error) {
 // windows would take longer than the training between two evaluations.
 const textEvalRows = 256
 
-// OpenData opens the job's data and checks that the model can read it.
+// OpenData opens the job's data and checks that the model can read it. It also sets the number of evaluation rows if
+// the job leaves that open.
 func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 	if j.Data.Source == "" {
 		return nil, cli.BadInput(fmt.Errorf("no data is named; give --data digits, fashion-mnist, a folder of IDX files, a " +
@@ -54,8 +55,8 @@ func OpenData(j *job.Job, m *model.Model) (*data.Set, error) {
 // mlp reads rows of any width; convnet reads images of any size.
 const mlp, convnet = "mlp", "convnet"
 
-// asWide suggests settings with which an mlp reads data whose shape does not fit a built-in model; "" if they do not
-// apply.
+// asWide suggests how to read data whose shape does not fit a built-in model: with settings of an mlp, or of the given
+// convnet. It returns "" if the suggestion does not apply.
 func asWide(j *job.Job, m *model.Model) string {
 	if !slices.Contains(model.Names(), j.Model.Name) || m.Inputs[0].DType != model.Float || len(fieldsOf(m)) != 2 {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// DescribedCluster reads the cluster file that a job names, and cuts it to the job's workers and cores. The job's
-// workers are then the cluster's devices.
+// DescribedCluster reads the cluster file that a job names, and cuts it to the job's workers and cores. It groups the
+// devices if the job asks for tensor parallelism. The job's workers are then the cluster's devices.
 func DescribedCluster(c *cobra.Command, j *job.Job) (*cluster.Cluster, error) {
 	all, err := cluster.Read(j.Machine.Cluster)
 	if err != nil {

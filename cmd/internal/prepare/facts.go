@@ -56,8 +56,8 @@ func ownCores() Facts {
 	return f
 }
 
-// quota returns how many cores' worth of time the control groups of this process allow: the least of all its groups.
-// It is 0 without a limit. root is the folder of the system's files.
+// quota returns how many cores' worth of time the control groups of this process allow. It is the least of its groups
+// and the groups above them, and 0 without a limit. root is the folder of the system's files.
 func quota(root string) float64 {
 	least := 0.0
 	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
@@ -111,7 +111,8 @@ func (f *Facts) Cores() int {
 	return max(1, f.Count)
 }
 
-// Meets reports whether two processes of one host may use the same processors.
+// Meets reports whether two processes of one host may use some of the same processors. It is true if a process's
+// processors are not known.
 func (f *Facts) Meets(g *Facts) bool {
 	if len(f.Processors) == 0 || len(g.Processors) == 0 {
 		return true
@@ -119,8 +120,8 @@ func (f *Facts) Meets(g *Facts) bool {
 	return slices.ContainsFunc(f.Processors, func(n int) bool { return slices.Contains(g.Processors, n) })
 }
 
-// Kind returns a text of everything that a worker's speed depends on. workers is how many compute at once on the
-// process's cores, onHost how many on the host.
+// Kind returns a text of everything that a worker's speed depends on. workers is the number of workers on the process's
+// processors, onHost the number of those on the host.
 func (f *Facts) Kind(workers, onHost int) string {
 	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d of %d workers", f.CPU,
 		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers, onHost)

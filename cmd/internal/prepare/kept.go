@@ -75,8 +75,8 @@ func KeptFolder() (string, error) {
 	return filepath.Join(cache, "millrace", "profiles"), nil
 }
 
-// builtOn adds to a kind of machine the version of the native library, if there is one. It also adds the kernels that
-// the environment chooses for the library.
+// builtOn adds to a kind of machine the time of the native library's file, if there is one. It also adds the kernels
+// that the environment chooses for the library.
 func builtOn(kind string) string {
 	native, _ := torch.Find()
 	if library, _ := os.Stat(native); library != nil {
@@ -99,8 +99,9 @@ func loadOf(j *job.Job) timing.Load {
 		Workers: j.Machine.Workers}
 }
 
-// read returns what has been measured so far. The result is empty if nothing was measured. If the files cannot be read,
-// it is empty too, and read calls unreadable.
+// read returns the measurements so far of the layers and of the wire. Either is empty if nothing was measured for this
+// job on this kind of machine. If a file cannot be read or does not fit the model, its measurements are empty too, and
+// read calls unreadable.
 func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	fresh := timing.NewRecord(k.model, k.machine, loadOf(k.job))
 	fresh.Settings = k.job.Model.SettingsText()
@@ -169,8 +170,9 @@ func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profi
 	return p, p.Validate()
 }
 
-// measure makes the missing measurements and keeps them if it can. If alone is true, it waits until other measurements
-// on this host end. Otherwise the other processes measure for the same run, whose workers compute at once.
+// measure makes the missing measurements and keeps them if it can. If alone is true, nothing else is measured on this
+// host meanwhile. Otherwise other processes may measure at the same time for the same run, whose workers compute at
+// once.
 func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Profile, error) {
 	e, err := OpenEngine()
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 // spinning take the time of the threads that they wait for, and a step does not end.
 const ThreadsPerProcessor = 8
 
-// CheckThreads refuses more operator threads than this machine's processors can serve. Workers with one thread each
-// sleep while they wait, so their number is not limited.
+// CheckThreads refuses more operator threads than this machine's processors can serve. It does not limit workers with
+// one thread each, because they sleep while they wait. It does not check a job with a cluster file, which may describe
+// another machine.
 func CheckThreads(j *job.Job) error {
 	most := ThreadsPerProcessor * runtime.NumCPU()
 	if j.Machine.Cluster != "" || j.Machine.ThreadsPerWorker == 1 || j.Machine.ThreadsPerWorker <= most/j.Machine.Workers {
