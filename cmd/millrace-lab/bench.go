@@ -189,7 +189,7 @@ func scratch() (dir string, remove func(), err error) {
 	return dir, remove, nil
 }
 
-// reason returns why a plan was chosen, or a short description if it was given.
+// reason returns the first reason why a plan was chosen, or a short description of a plan without reasons.
 func reason(pl *plan.Plan) string {
 	if len(pl.Why) > 0 {
 		return pl.Why[0]

@@ -273,7 +273,7 @@ func (f *curvesFlags) show(c *cobra.Command, l *learning, trained map[string][]c
 	return err
 }
 
-// measureTimes plans every contender, and measures them in rounds.
+// measureTimes plans every contender, measures them in rounds, and writes the times to a file.
 func (f *curvesFlags) measureTimes(c *cobra.Command, l *learning) (*curves.Times, error) {
 	j := *l.Job
 	p, err := prepare.PrepareHardware(c, &j)

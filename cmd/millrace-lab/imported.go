@@ -284,7 +284,7 @@ func (e *importedModule) race() (*bench.ImportedModule, error) {
 	return found, against(p.cut, own.cut, overOwn)
 }
 
-// agree checks that a plan and the rival have the same losses for some steps.
+// agree checks that a plan and the rival have the same losses, within lossesWithin, for some steps.
 func (e *importedModule) agree(x *experiment, c race.Command, pl *plan.Plan) (race.Agreement, error) {
 	a, err := race.Agree(e.c.Context(), c, e.Rival(e.python, e.scripts, rowsTogether(pl), 1), agreeingSteps,
 		lossesWithin)

@@ -77,7 +77,8 @@ takes all it is sent, as a browser on another machine does.`,
 	return c
 }
 
-// trainOnce trains, with or without a live page, and returns the median step and the bytes sent to the page.
+// trainOnce trains, with or without a live page, and returns the bytes sent to the page and the median step. The median
+// leaves out the first tenth of the steps.
 func trainOnce(ctx context.Context, program, out string, args []string, watched bool) (stepS float64, sent int64,
 	err error) {
 	all := append([]string{"train", "--out", out}, args...)
@@ -196,7 +197,7 @@ the traversal, what the tuner cost in settings of the traversal, and how far its
 	return c
 }
 
-// tunerOf reads from the output of tune --json its choice by simulation.
+// tunerOf reads the output of tune --rivals --json. It compares the tuner's choice by simulation with the traversal's.
 func tunerOf(text []byte) (*bench.Tuner, error) {
 	var found struct {
 		Model string `json:"model"`

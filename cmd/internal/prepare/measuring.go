@@ -74,7 +74,8 @@ func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes in
 	return p, refusal(err)
 }
 
-// Spread says how much the passes of a measured profile differ; "" if the profile does not hold that.
+// Spread says how much the passes of a measured profile differ, and how far its slowest worker is behind if that is
+// much. It returns "" if the profile does not record the spread of its passes.
 func Spread(p *profile.Profile) string {
 	s := p.PassSpread
 	if s == nil {
@@ -204,7 +205,7 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	})
 }
 
-// Extend measures what a profile lacks in this process, and returns the profile.
+// Extend returns a job's profile on one kind of machine. It measures what is missing, in this process.
 func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
 	return completed(c.Context(), j, m, w, kind, func(k *kept) (*profile.Profile, error) {
 		p, err := k.measure(c.Context(), w, alone)

@@ -108,7 +108,7 @@ func Asked(c *cobra.Command) (*job.Job, error) {
 	return j, err
 }
 
-// Job returns the complete job.
+// Job returns the complete job. It refuses too many threads, and some files that could not be read later.
 func (f *JobFlags) Job() (*job.Job, error) {
 	given, err := f.given()
 	if err != nil {

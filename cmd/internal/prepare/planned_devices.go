@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// takeOver sets the job's precision and tensor-parallel groups to those of its plan. It refuses a job that sets others,
-// or another shard or time of summing gradients.
+// takeOver sets the job's precision to that of its plan and, if the job names a cluster file, also the tensor-parallel
+// groups. It refuses a job that sets other ones, or another shard or time of summing gradients.
 func takeOver(j *job.Job, pl *plan.Plan) error {
 	refuse := func(key string, own, planned any) error {
 		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own,
@@ -40,7 +40,7 @@ func takeOver(j *job.Job, pl *plan.Plan) error {
 	return nil
 }
 
-// suits refuses costs and devices that differ from those that the given plan was made for.
+// suits refuses costs of another precision, and devices in other tensor-parallel groups, than those of the given plan.
 func (p *Prepared) suits() error {
 	planned, has := cmp.Or(p.Plan.Precision, "f32"), cmp.Or(p.Profile.Precision, "f32")
 	if planned != has {

@@ -34,7 +34,7 @@ type Prepared struct {
 	Plan    *plan.Plan
 	Result  *tune.Result // nil if the plan was given, or another planner made it
 
-	unlimited *cluster.Cluster // Cluster without the job's memory limit; nil if there is no limit
+	unlimited *cluster.Cluster // Cluster without the job's memory limit; nil before Limit
 }
 
 // Prepare profiles and plans a job. trains says whether it will be trained.
@@ -178,7 +178,7 @@ func (p *Prepared) Advance() error {
 	return nil
 }
 
-// Advancing adapts the plan's advance forwards during training, and reports each change on out.
+// Advancing returns how a training adapts the plan's advance forwards. The training reports each change on out.
 func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	rule := family.Graded
 	if p.Job.Plan.Advance == job.PrintedAdvance {
@@ -273,7 +273,8 @@ func (p *Prepared) Describe(c *cobra.Command) (err error) {
 	return err
 }
 
-// Limit limits the memory of devices to the job's setting. Hosts and plans do not record the limit.
+// Limit limits the memory of devices to the job's setting. It keeps the unlimited cluster, because descriptions of
+// hosts and plans must not contain the job's limit.
 func (p *Prepared) Limit() {
 	p.unlimited, p.Cluster = p.Cluster, p.Cluster.Limited(p.Job.Machine.MemoryBytes())
 }
@@ -288,7 +289,8 @@ func (p *Prepared) Local() (err error) {
 	return cli.BadInput(err)
 }
 
-// givenPlan reads the plan that a job names, and checks that it is for this model.
+// givenPlan reads the plan that a job names, and checks that it is for this model and agrees with the job. The plan
+// gets the job's post-validation, staleness and format between stages, if the job sets these.
 func givenPlan(j *job.Job, m *model.Model) (*plan.Plan, error) {
 	pl, err := plan.Read(j.Plan.File)
 	if err != nil {

@@ -36,7 +36,8 @@ func ReadProgram(file string) (*exchange.Source, error) {
 }
 
 // UseProgram reads the Program that the job names, and sets its file's name as the job's schedule. The job also gets
-// the Program's workers, micro-batches and weight policy. UseProgram returns nil if the job names none.
+// the Program's micro-batches and post-validation. It gets the Program's workers unless it names a cluster, and the
+// Program's weight policy unless it sets one. UseProgram returns nil if the job names no Program.
 func UseProgram(j *job.Job) (*exchange.Source, error) {
 	if j.Plan.Program == "" {
 		return nil, nil
@@ -73,11 +74,12 @@ func UseProgram(j *job.Job) (*exchange.Source, error) {
 	return source, nil
 }
 
-// NotPromised is the note on a Program that does not add gradients in ascending order.
+// NotPromised is the note on a plan whose results may differ in bits from those of one worker.
 const NotPromised = "the bits of one worker are not promised"
 
 // sums checks the order in which the job's own Program adds gradients. If the order is not ascending, training refuses
-// the Program, unless the job allows any order. If the job allows it, sums prints and returns a note for the plan.
+// the Program, unless the job allows any order. If the Program is not refused, sums prints and returns a note for the
+// plan.
 func sums(c *cobra.Command, j *job.Job, source *exchange.Source, m *model.Model, trains bool) (note string, err error) {
 	if source == nil {
 		return "", nil

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/family"
 )
 
-// These are limits on the sizes that are worth measuring: their number, the micro-batches in a step, and the ratio of
-// neighbouring sizes.
+// These limit the sizes that are worth measuring: the maximal number of sizes, the maximal number of micro-batches in a
+// step, and the minimal ratio of neighbouring sizes.
 const (
 	mostSizes        = 9
 	mostMicroBatches = 64

@@ -113,10 +113,10 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// ownHost returns the address of this host that other processes can reach: the local address of the route to rank 0. It
-// returns "" if they must use rank 0's name instead. That is so if the name leads to the loopback although there are
-// several hosts. For rank 0 it is also so if its name has addresses of both IP versions, because others may have only
-// one.
+// ownHost returns the address of this host that other processes can reach: the local address of the route to rank 0.
+// For rank 0 it is the first of its own addresses that can be reached. ownHost returns "" if the others must use rank
+// 0's name instead. That is so if the name leads to the loopback although there are several hosts. For rank 0 it is
+// also so if its name has addresses of both IP versions, because others may have only one.
 func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 	err = patiently(ctx, w, "finds no way to rank 0", func() (again bool, err error) {
 		all, err := addressesOf(ctx, w.Address)

@@ -94,7 +94,8 @@ func namesAndFiles(names func() []named, endings ...string) cobra.CompletionFunc
 	}
 }
 
-// mostPaths is the maximal number of paths that are offered. In a larger folder, a few letters must be typed first.
+// mostPaths is the maximal number of paths that are offered. In a larger folder, the user must type a few letters to
+// see the other paths.
 const mostPaths = 1000
 
 // atHome reports whether a path begins with the user's home. It may have been typed with a tilde, which only the shell
@@ -108,7 +109,8 @@ func atHome(typed string) bool {
 }
 
 // withPaths adds the paths that begin with the typed text and that take accepts, with the description that take
-// returns. Folders end in a slash. If only folders match, the shell adds no space after them.
+// returns. A folder without a description ends in a slash. If only such folders match, the shell adds no space after
+// them.
 func withPaths(all []cobra.Completion, typed string, take func(path string, isDir bool) (string, bool)) (
 	[]cobra.Completion, cobra.ShellCompDirective) {
 	dir, begin := filepath.Split(typed)
