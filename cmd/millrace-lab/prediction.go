@@ -83,7 +83,8 @@ const foresightPasses = 3
 // leastCounted is the minimal number of measured steps in a training, however long they take.
 const leastCounted = 6
 
-// trials says how much is trained. If steps is 0, a training has as many steps as a visit.
+// trials says how much is trained. If steps is 0, the step time decides: a training has bench.SettleSteps steps that
+// are not counted, and then bench.VisitSteps steps.
 type trials struct {
 	splits, steps, rounds int
 	output                string // file for the results
@@ -244,9 +245,9 @@ func measuredTraining(ctx context.Context, p *prepare.Prepared, steps int) (*run
 	})
 }
 
-// foresight predicts plans again just before they are trained, from a profile that another process has just
-// measured. The first profile may be minutes old, and the speed of a shared machine may have changed. If the job
-// names a profile, all predictions use that one.
+// foresight predicts plans again just before they are trained, from a profile that another process has just measured.
+// The first profile may be minutes old, and the speed of a shared machine may have changed. If the job names a profile
+// or a cluster, nothing is measured and the job's costs do not change.
 type foresight struct {
 	p   *prepare.Prepared
 	dir string // folder for profiles

@@ -20,7 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 )
 
-// doctorLinks measures the links between all processes of the world. Rank 0 prints them.
+// doctorLinks measures the links between the processes of the world, or what one process can measure alone. Rank 0
+// prints them.
 func doctorLinks(c *cobra.Command, output string, asJSON bool) error {
 	w, err := launch.FromEnv(os.Environ())
 	if err != nil {

@@ -29,7 +29,7 @@ and links. docs/clusters.md describes the files.`,
 	return c
 }
 
-// deviceType, level and listedCluster are a cluster as it is printed in JSON. ls leaves out the details.
+// deviceType is a device type as it is printed in JSON.
 type deviceType struct {
 	Name        string  `json:"name"`
 	Count       int     `json:"count"`
@@ -99,7 +99,7 @@ func listedOf(c *cluster.Cluster) listedCluster {
 	return out
 }
 
-// how says in words which devices share the links of a level.
+// how describes in words the links of a level and which devices share them.
 func how(l cluster.Level) string {
 	text := "a link for each pair"
 	switch {

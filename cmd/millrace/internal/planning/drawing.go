@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// drawing draws the beginning of a plan's step. It draws boxes if they fit on the screen, else letters.
+// drawing draws a plan's step, or the first minibatches of a stream. It draws boxes if they fit on the screen and show
+// the idle time, else letters.
 func (v *view) drawing(t *trace.Timeline) {
 	_, end := t.Extent()
 	frame := picture.Frame{Screen: v.Screen, Clock: picture.ClockFor(end), ToS: end}

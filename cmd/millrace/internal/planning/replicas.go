@@ -28,8 +28,8 @@ func replicas(pl *plan.Plan) string {
 	return strings.Join(says, "; ")
 }
 
-// apart returns how the step of a plan for described devices divides into parts, and what it depends on. It returns
-// nil if the costs are not computed, or if steps overlap.
+// apart returns how the step of a plan for described devices divides into parts, and what it depends on. It returns nil
+// if the costs are not computed, if steps overlap, or if a simulation would be too much work.
 func apart(p *prepare.Prepared) (*shape.Prediction, []shape.Sensitivity, error) {
 	if p.Model == nil || p.Job.Machine.Cluster == "" || p.Job.Plan.Profile != "" || p.Plan.Predicted == nil {
 		return nil, nil, nil

@@ -186,7 +186,8 @@ func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, se
 	return nil
 }
 
-// change returns by how many percent a step takes longer than another, with one decimal and no sign of a rounded zero.
+// change returns by how many percent a step takes longer than another, with a sign and one decimal. A rounded zero is
+// +0.0 %.
 func change(stepS, than float64) string {
 	text := fmt.Sprintf("%+.1f %%", 100*(stepS/than-1))
 	return strings.Replace(text, "-0.0 %", "+0.0 %", 1)
@@ -235,7 +236,7 @@ func plotted(m *model.Model, c *cluster.Cluster, found []*shape.Prediction) *sca
 	return d
 }
 
-// money returns the price of a plan's steps, if all its devices have a price.
+// money returns the price of a plan's steps, if all devices of the cluster have a price.
 func (v *view) money() string {
 	pricePerHour := 0.0
 	for _, device := range v.Cluster.Devices {

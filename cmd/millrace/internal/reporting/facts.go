@@ -145,7 +145,8 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	return began, took
 }
 
-// staleness says how old the weights were, in updates, that gradients or pipelines used.
+// staleness says how old the weights were that gradients used, in updates. For a reference beside the workers it says
+// how old the reference was that pipelines used, in steps.
 func staleness(of folder.Order) []report.Fact {
 	if of.Applied != nil {
 		median, most := trace.Staleness(of.Applied)
