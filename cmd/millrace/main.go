@@ -19,8 +19,9 @@ import (
 
 func main() { os.Exit(execute(os.Args[1:])) }
 
-// execute runs the program and returns its exit code. 0: done; 1: failed; 2: bad usage or input; 3: another process
-// was lost; 129, 130 or 143: stopped by SIGHUP, SIGINT or SIGTERM.
+// execute runs the program and returns its exit code. 0: done; 1: failed; 2: bad usage or input; 3: another process was
+// lost; 129, 130 or 143: stopped by SIGHUP, SIGINT or SIGTERM. 143 is also the code if another process was told to
+// stop.
 func execute(args []string) int { return cli.ExecuteAs(command(), args) }
 
 func command() *cobra.Command {

@@ -25,7 +25,8 @@ func faultOf(err error, saved string) error {
 	}
 }
 
-// isFull reports whether an error means that the disk or the user's quota was full.
+// isFull reports whether an error means that the disk or the user's quota was full, or that a file reached its size
+// limit.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }

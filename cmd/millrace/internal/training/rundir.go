@@ -261,7 +261,7 @@ func (w *runDir) outcome(in report.Inputs, r *run.Result) (Outcome, error) {
 	return o, nil
 }
 
-// unreplaced adds to an error where the replaced run was moved, for a run that failed without a checkpoint.
+// unreplaced extends the error of a run that failed without a checkpoint: it says where the replaced run was moved.
 func (w *runDir) unreplaced(err error) error {
 	if w.replaced == "" {
 		return err

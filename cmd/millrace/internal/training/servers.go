@@ -64,7 +64,7 @@ func (s *servers) scraped(h http.Handler) {
 // watched reports whether the pages are being watched.
 func (s *servers) watched() bool { return s.pages != nil && s.pages.Watched() }
 
-// lastLook is how long pages are served after the end of a run.
+// lastLook is how long watched pages are served after the end of a run.
 const lastLook = time.Second
 
 // linger gives watched pages time to load the end of the run.

@@ -87,8 +87,9 @@ type looked struct {
 	checkpoint.Survey
 }
 
-// Look returns which checkpoints each process has at the path. It ignores checkpoints of a process whose folder belongs
-// to another run, such as a host that has joined. Files may be on any host, because checksums identify them.
+// Look returns which checkpoints each process has at the path. If the launcher has started the run again, it ignores
+// checkpoints of a process whose folder belongs to another run, such as a host that has joined. Files may be on any
+// host, because checksums identify them.
 func (a among) Look() ([]checkpoint.Survey, error) {
 	own, err := a.shelf.Look()
 	if err != nil {
