@@ -218,8 +218,8 @@ const Auto = math.MinInt32
 // mostWorkers is more workers than one machine runs, and few enough to find a plan for.
 const mostWorkers = 4096
 
-// Default returns a Job with the defaults that do not depend on other settings. Optimizer, rate and data depend on
-// the model, and Complete fills them in.
+// Default returns a Job with the defaults that do not depend on other settings. Optimizer and rate depend on the model,
+// and Complete fills them in.
 func Default() Job {
 	return Job{
 		Data:    Data{Seed: 1},

@@ -201,7 +201,8 @@ var (
 		word("inline (workers update it) or beside (threads of its own do)", "reference",
 			func(j *Job) *string { return &j.Plan.Elastic.Reference }),
 	})
-	// ClusterOptions describe hardware other than this machine. A training run is compared with it.
+	// ClusterOptions are for hardware that a cluster file describes. A training compares this description with its
+	// hosts.
 	ClusterOptions = noted([]Option{
 		word("cluster to plan for: a file or a preset (see: millrace cluster ls)", "cluster",
 			func(j *Job) *string { return &j.Machine.Cluster }),

@@ -28,7 +28,8 @@ var anyModel = model.Training{Optimizer: optim.AdamW, Rate: 3e-4, Warmup: 20}
 var anyRates = map[string]model.Training{
 	optim.AdamW: anyModel,
 	optim.SGD:   {Optimizer: optim.SGD, Rate: 0.05},
-	// A step of LARS changes a weight by the rate times its trust coefficient, 0.1 % at rate 1.
+	// A step of LARS changes the weights of a layer by a fraction of their norm: the rate times the trust coefficient,
+	// or 0.1 % at rate 1.
 	optim.LARS: {Optimizer: optim.LARS, Rate: 4, Warmup: 20},
 }
 

@@ -12,8 +12,8 @@
 //
 // A launcher often starts another: mpirun in a Slurm job, torchrun in a pod. Several sets of variables are accepted in
 // two cases. Either they give the same rank and size. Or the outer launcher started one process, or one process per
-// host, and the inner launcher has as many hosts; then the inner launcher counts. All other combinations are refused.
-// MILLRACE_LAUNCHER names the launcher that counts, or is "none".
+// host, and the inner launcher has as many hosts or does not give their number; then the inner launcher counts. All
+// other combinations are refused. MILLRACE_LAUNCHER names the launcher that counts, or is "none".
 //
 // # What launchers do not say
 //
@@ -25,7 +25,7 @@
 //
 // If TORCHELASTIC_USE_AGENT_STORE is True, torchrun itself listens on MASTER_PORT, and millrace uses the next port. If
 // a launcher gives no port, the port is derived from the run's identity, below the range that systems assign to
-// outgoing connections. Without an identity it is DefaultPort.
+// outgoing connections. Without an identity, and in pods, it is DefaultPort.
 //
 // If MILLRACE_TLS is on, connections are encrypted, with certificates that the processes make themselves and the token
 // vouches for. MILLRACE_TLS_CERT and MILLRACE_TLS_KEY name files with a certificate and its key to use instead; they

@@ -20,7 +20,7 @@ const (
 )
 
 // Read returns the secret: from the variable among lines NAME=value, or from the file. It refuses a file that other
-// users can read or its group can change. If neither is given, Read returns the user's own token.
+// users can access or its group can change. If neither is given, Read returns the user's own token.
 func (t Token) Read(lines []string) ([]byte, error) {
 	switch {
 	case t.Variable != "":

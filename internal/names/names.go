@@ -42,7 +42,7 @@ func hidden(r rune) bool {
 // longestFile leaves room for prefixes and suffixes within the limit of file systems.
 const longestFile = 64
 
-// File converts a name for use in a file name. It keeps letters, digits and . _ -, and replaces others by -. The
+// File converts a name for use in a file name. It keeps ASCII letters, digits and . _ -, and replaces others by -. The
 // result is short, contains no path, and is not hidden. Two names may give the same result.
 func File(name string) string {
 	var b strings.Builder
@@ -63,8 +63,8 @@ func File(name string) string {
 	return clean
 }
 
-// Shown returns a text that is safe on a terminal: control characters are escaped as in JSON and Go. Newlines and
-// tabs stay.
+// Shown returns a text that is safe on a terminal: control and invisible characters are escaped as in JSON and Go.
+// Newlines and tabs stay.
 func Shown(text string) string {
 	var b strings.Builder
 	s := Screen(&b, false)

@@ -4,8 +4,8 @@ import "math"
 
 // slower returns the factor by which recent pieces took longer than at the pace of the whole work. It lies between
 // 1/mostSlower and mostSlower, and is 1 if no piece can be compared. Recent pieces are those of the last `seconds`, and
-// the current one if it is late. A piece is compared with others of its kind, or with its group if it is the only one
-// of its kind.
+// the current one if it is late. A piece is compared with the mean pace of its kind, or of its group if it is the only
+// one of its kind.
 func (w *Work) slower(gone, seconds float64) float64 {
 	took, expected := 0.0, 0.0
 	see := func(p *piece) {
@@ -68,8 +68,8 @@ const mostWindows, leastWindows = 10, 3
 // student[n] is the 95 % quantile of Student's t distribution with n-1 degrees of freedom, for n windows.
 var student = []float64{3: 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83}
 
-// like returns how long a finished piece should have taken, from the other pieces of its kind. If there is no other,
-// it uses those of its group. It returns 0 if there is none at all.
+// like returns how long a finished piece should have taken at the mean pace of its kind. If its kind has no other
+// piece, like uses the mean pace of its group. It returns 0 if the group has no other piece either.
 func (w *Work) like(p *piece) float64 {
 	known := w.kinds[p.kind]
 	if known == nil || known.pieces <= p.pieces {

@@ -5,8 +5,8 @@
 //
 // The time of a piece is estimated from its cost and the times of other pieces of its kind. For a new kind the pieces
 // of its group are used, and for a new group all pieces. So costs need to be right only among pieces that have not run
-// yet. Other programs make a machine faster and slower. The rest of the work is assumed to go at the pace of its most
-// recent part of the same duration.
+// yet. Other programs make a machine faster and slower. The pace of the rest is assumed to be the geometric mean of two
+// paces: that of all past work, and that of its most recent part, which is as long as the rest.
 //
 // No time left is given in the first fifth of the work, or while the estimate may be wrong by more than a factor of
 // 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. A time of less than three
@@ -96,7 +96,8 @@ type State struct {
 	Left time.Duration // until all is done
 	// Least and Most are the bounds of Left: it may be wrong by the same factor in both directions.
 	Least, Most time.Duration
-	// Honest says that Left is reliable: the first fifth is over, and the uncertainty is small.
+	// Honest says that Left is reliable: the first fifth is over, and the uncertainty is small. It is false if Left is
+	// too short to be of use.
 	Honest bool
 }
 

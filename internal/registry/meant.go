@@ -56,7 +56,8 @@ func Nearest(given string, names []string) string {
 }
 
 // meant returns the names that an unknown one may have been meant for; none if there are more than mostMeant. It tries
-// in turn the names that it begins up to a hyphen, the nearest names, all names that it begins, and all that it ends.
+// in turn the names that begin with the unknown one and a hyphen, the nearest names, all names that begin with it, and
+// all that end with it.
 func meant(given string, names []string) (near []string) {
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")

@@ -1,7 +1,7 @@
 // Package strictyaml reads the YAML that people write for millrace: jobs, models, clusters.
 //
-// Input: a text and a pointer to a value. Output: the value filled in, or an error with line and column that quotes
-// the text. Besides invalid YAML it refuses unknown and repeated keys, fractions for whole numbers, a second
+// Input: a text and a pointer to a value. Output: the value filled in, or an error, which mostly quotes the text with
+// line and column. Besides invalid YAML it refuses unknown and repeated keys, fractions for whole numbers, a second
 // document, and tags (the YAML library hangs on some). It also refuses aliases that make a small text too large,
 // texts beyond MaxBytes, and texts that take the library too long. It never panics and never hangs.
 package strictyaml

@@ -102,7 +102,7 @@ func fieldOf(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// fraction returns an error for a number that the type cannot hold.
+// fraction returns an error for a number that is not whole if the type takes whole numbers.
 func fraction(n ast.Node, x float64, t reflect.Type, name string) error {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
@@ -114,7 +114,8 @@ func fraction(n ast.Node, x float64, t reflect.Type, name string) error {
 	return nil
 }
 
-// readsItself reports whether a pointer's type decodes its text itself.
+// readsItself reports whether a pointer type has a decoder of its own, so that its text is not checked here. The
+// library has one for *time.Duration.
 func readsItself(t reflect.Type) bool {
 	return t == reflect.TypeFor[*time.Duration]() || t.Implements(reflect.TypeFor[yaml.BytesUnmarshaler]()) ||
 		t.Implements(reflect.TypeFor[yaml.InterfaceUnmarshaler]()) ||

@@ -258,7 +258,7 @@ func indented(lines string) string {
 }
 
 // graceOfMPI is how long mpirun itself may take to end after its processes. It is added to twice the grace: Open MPI
-// waits that long before SIGTERM, and again between SIGTERM and SIGKILL. MPICH waits for its processes.
+// waits for the grace before SIGTERM, and once more between SIGTERM and SIGKILL. MPICH waits for its processes.
 var graceOfMPI = 10 * time.Second
 
 // mpi returns the command that starts the processes.

@@ -57,7 +57,7 @@ func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 		l.peers[rank] = p
 		p.listen()
 	}
-	l.stop = context.AfterFunc(l.ctx, crash.Caught(func() { // whatever rank 0 is doing
+	l.stop = context.AfterFunc(l.ctx, crash.Caught(func() { // this runs at once, whatever rank 0 is doing
 		err := context.Cause(l.ctx)
 		if ctx.Err() != nil {
 			err = &StoppedError{0, l.Name(0)}
@@ -67,7 +67,8 @@ func Lead(ctx context.Context, links []control.Link, c Config) *Leader {
 	return l
 }
 
-// Context ends when the context given to Lead ends, a process is lost, or a process was told to stop.
+// Context ends when the context given to Lead ends, a process is lost, or a process was told to stop. It also ends with
+// Dismiss.
 func (l *Leader) Context() context.Context { return l.ctx }
 
 // hear handles a message from a process.
