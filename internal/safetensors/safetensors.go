@@ -2,8 +2,9 @@
 //
 // Input: names, element types and shapes, or a file. Output: a header, or an Index of the file with the position of
 // each tensor's elements. Elements are neither written nor read. It refuses truncated files, and headers that repeat a
-// name or whose tensors overlap or leave holes. It also refuses sizes that do not fit their shapes, element types that the caller does
-// not accept, and headers above the caller's bound. The caller adds its room's name to errors, and closes the file.
+// name or whose tensors overlap or leave holes. It also refuses sizes that do not fit their shapes, element types that
+// the caller does not accept, and headers above the caller's bound. The caller adds its room's name to errors, and
+// closes the file.
 //
 // The layout (https://github.com/huggingface/safetensors) has three parts. 8 bytes, little-endian, give the header's
 // length. The header is a JSON object from name to {dtype, shape, data_offsets}. The data follows, tensor after tensor

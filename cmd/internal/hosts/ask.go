@@ -127,7 +127,7 @@ func (e *ends) measure(ctx context.Context, with json.RawMessage) (any, error) {
 	return l, errors.Join(err, all[own].Close(), e.close())
 }
 
-// measured measures the profile of this host.
+// measured returns the profile of this host. It measures what earlier measurements lack.
 func measured(ctx context.Context, log io.Writer, with json.RawMessage) (*profile.Profile, error) {
 	var q profileQuestion
 	if err := json.Unmarshal(with, &q); err != nil {

@@ -19,8 +19,8 @@ type Measured struct {
 // manyStreams is the number of connections each way between two workers, if one does not fill the link.
 const manyStreams = 4
 
-// fuller is how much faster several connections must be than one to be used. It is above 1 because two measurements of
-// one link differ.
+// fuller is the least ratio of speeds at which several connections are used instead of one. It is above 1 because two
+// measurements of one link differ.
 const fuller = 1.25
 
 // filling returns how many connections fill a link, from its measurements with one connection and with manyStreams.

@@ -281,8 +281,8 @@ func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()
 	return locked(ctx, f, alone, waits)
 }
 
-// measuringLock and writingLock name the locks in the folder of measurements. The first is for this host's processors,
-// held while measuring. The second is for all files.
+// measuringLock and writingLock name the locks in the folder of measurements. The first guards this host's processors
+// while a process measures. The second guards the files of all hosts while one is written.
 func measuringLock() string { return "measuring-" + names.File(cli.HostName()) }
 
 const writingLock = "writing"

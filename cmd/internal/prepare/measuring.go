@@ -90,8 +90,8 @@ func Spread(p *profile.Profile) string {
 	return text
 }
 
-// worthPace is the least PaceSpread that Spread mentions. PaceSpread is how far one worker at a time is behind the
-// others, as a fraction; the predicted step allows for it.
+// worthPace is the least PaceSpread that Spread mentions. PaceSpread is how much longer the slowest worker takes than
+// the mean, as a fraction of the mean. The predicted step allows for it.
 const worthPace = 0.05
 
 // costsAre begins the text that Spread returns.
