@@ -96,7 +96,7 @@ func manifestCommand() *cobra.Command {
 		},
 	}
 	cli.More(c, manifestMore)
-	own.add(c) // its -o differs from that of train
+	own.add(c) // before the flags of train, whose --out then has no -o
 	flags.Add(c, job.ModelOptions, job.PlanOptions, job.ElasticOptions, job.ClusterOptions, job.TrainOptions)
 	return c
 }

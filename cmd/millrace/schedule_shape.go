@@ -62,11 +62,11 @@ func (s *shape) add(c *cobra.Command) {
 	f.IntVar(&s.elastic.pipelines, "pipelines", 0, "pipelines side by side of elastic (default 2)")
 	f.Float64Var(&s.elastic.alpha, "alpha", -1,
 		"part of the reference in a pipeline's weights (default: 1 over their number)")
-	f.Lookup("alpha").DefValue = "0" // hides the default: -1 means the default
+	f.Lookup("alpha").DefValue = "0" // help does not show -1, which means 1 over the number of pipelines
 	f.StringVar(&s.elastic.reference, "reference", "",
 		"where elastic updates its reference: inline or beside (default: inline)")
 	f.IntVar(&s.staleness, "staleness", -1, "minibatches that a worker of asp may be ahead (default: any number)")
-	f.Lookup("staleness").DefValue = "0" // hides the default: -1 means the default
+	f.Lookup("staleness").DefValue = "0" // help does not show -1, which means any number
 	f.IntVar(&s.advance, "advance", 0, "forwards in advance of 1F1B on the first stage (AvgPipe)")
 	f.IntVar(&s.minibatches, "minibatches", 0, "steps, or minibatches of a stream (default 1; of a stream 2 for each "+
 		"worker)")

@@ -41,7 +41,7 @@ type kept struct {
 	wires   string // kind of machine, for the times of the wire
 	record  string // file with the times of layers
 	links   string // file with the times of the wire
-	lost    error  // why nothing can be kept; nil if it can
+	lost    error  // why nothing can be kept; nil if measurements can be kept
 }
 
 // Ending is the suffix of files that hold measurements.

@@ -30,7 +30,7 @@ import (
 type Party struct {
 	World    *launch.World
 	Places   []rendezvous.Place // by rank
-	Differ   []string           // facts that differ between processes, but may
+	Differ   []string           // facts that differ between processes and may differ
 	endpoint *tcp.Endpoint
 	tls      *tcp.TLS // nil: no encryption
 	meeting  *rendezvous.Meeting

@@ -189,8 +189,8 @@ func (f *calibrateFlags) read(c *cluster.Cluster, files []string) (all []*measur
 	return all, nil
 }
 
-// layers reads a profile and finds its model: the one that the flags name, or a built-in one with its default
-// settings.
+// layers reads a profile and finds its model. That is the built-in model with its default settings if the profile is of
+// it, or else the model that the flags name.
 func (f *calibrateFlags) layers(file string, c *cluster.Cluster) (*measured.Set, error) {
 	p, err := profile.Read(file)
 	if err != nil {

@@ -31,7 +31,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 	if p.Result != nil && p.Plan != p.Result.Best { // the job's advance was added to the plan after why was written
 		why = nil
 	}
-	if p.Plan.Predicted != nil && why == nil && f.stopped == nil { // an explanation would take time
+	if p.Plan.Predicted != nil && why == nil && f.stopped == nil { // a stopped verb has no time for an explanation
 		var err error
 		if why, err = tune.Explain(c.Context(), f.request(p), p.Plan); err != nil {
 			return err

@@ -27,16 +27,16 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// training is one call of the command train: what was asked for, and its progress. It has a method for each step of
-// train, from the flags to what the run leaves, most of which concern several of its parts.
+// training is one call of the command train: what was asked for, and its progress. Its methods are the steps of train,
+// from the flags to what the run leaves. Most of these steps concern several of its parts.
 type training struct {
 	*cobra.Command
 	flags       prepare.JobFlags
 	asJSON, dry bool
 	from        *resumption
-	spread      *spread  // the checkpoint of from
+	spread      *spread  // the checkpoint that the run resumes from
 	folder      *os.File // the job's folder; nil if it does not exist or is not locked here
-	fellow      bool     // another process of the run has locked it
+	fellow      bool     // another process of the run has locked the folder
 	peers       peers
 	ending      ending
 }
