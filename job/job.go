@@ -138,7 +138,7 @@ type Output struct {
 }
 
 // These are the values of Save.Mode. With SaveDrained a checkpoint is written when nothing is in flight. With SaveStage
-// each stage writes its own part after its last update.
+// each stage writes its own part after its last update of the step that is saved, without a drain.
 const (
 	SaveDrained = "drain"
 	SaveStage   = "stage"

@@ -11,7 +11,7 @@ import (
 )
 
 // marked defines a variable of the scripts: a shell command that runs another command. If the other command fails, the
-// shell command writes its exit code to a file. The file is $0.again if another start may help, $0.stopped if the
+// shell command writes that exit code to a file. The file is $0.again if another start may help, $0.stopped if the
 // process was told to stop, or $0.final. A signal to the process group reaches the other command too. The shell
 // survives it and waits for the command.
 func marked() string {

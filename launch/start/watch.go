@@ -104,8 +104,8 @@ func (g *gang) begin(start int, bad []error) bool {
 	return errors.Join(errs...) == nil
 }
 
-// says prints a line of a process. If there are several processes, their ranks come first. A JSON record has no rank
-// before it, nor have rank 0's lines to Stdout if Bare is set.
+// says prints a line of a process. If there are several processes, the rank comes first, with the host if there are
+// several hosts. A JSON record has no rank before it, nor have rank 0's lines to Stdout if Bare is set.
 func (g *gang) says(rank int, errs bool, line []byte) error {
 	to := g.Stdout
 	if errs {
