@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	recordedBatches = 32 // after these, a rival starts again from the first
+	recordedBatches = 32 // after these batches, a rival starts again from the first
 	agreeingSteps   = 4
 	// lossesWithin is the allowed relative difference of a loss. Both programs sum in different orders, and the
 	// rounding of one step affects the weights of the next.

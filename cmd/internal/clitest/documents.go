@@ -54,7 +54,7 @@ func ShownIn(t *testing.T, path, program string) []Shown {
 	}
 	var all []Shown
 	joined := strings.ReplaceAll(string(text), " \\\n", " ")
-	open := false // until the next line of prose
+	open := false // a command's output goes on until the next line of prose
 	for line := range strings.SplitSeq(joined, "\n") {
 		open = open && (line == "" || strings.HasPrefix(line, "    "))
 		line, indented := strings.CutPrefix(line, "    ")

@@ -108,7 +108,8 @@ func Asked(c *cobra.Command) (*job.Job, error) {
 	return j, err
 }
 
-// Job returns the complete job. It refuses too many threads, and some files that could not be read later.
+// Job returns the complete job. It refuses too many threads, and files that would otherwise be refused only after the
+// measurements.
 func (f *JobFlags) Job() (*job.Job, error) {
 	given, err := f.given()
 	if err != nil {

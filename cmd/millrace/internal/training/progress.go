@@ -145,7 +145,7 @@ func (p *progress) behind() {
 	now := time.Now()
 	if next := p.did(now, p.done); p.apart(next) {
 		p.draw(p.shown + p.rest(now, next) + p.pace())
-	} else if next == evaluating && p.done == p.steps { // without a terminal no step follows that would show life
+	} else if next == evaluating && p.done == p.steps { // without a terminal, no later step shows that the run goes on
 		cli.Say(evaluating)
 	}
 }

@@ -129,7 +129,7 @@ func (t *training) ofRun(resume string, workers int) error {
 		}
 		j.Output.Overwrite = j.Output.Overwrite && t.Flags().Changed("overwrite")
 		if !t.Flags().Changed("replay") {
-			j.Train.Replay = "" // a recorded order ends with the run
+			j.Train.Replay = "" // the order that a run replays ends with this run
 		}
 		t.replan(j, workers > 0 && workers != j.Machine.Workers)
 		return nil
@@ -209,7 +209,7 @@ func (t *training) lead(world *launch.World) error {
 	}
 	if !t.asJSON {
 		rest := "all are in plan.json of the run's folder"
-		if t.dry { // which writes no folder
+		if t.dry { // a dry run writes no folder
 			rest = "millrace plan --explain has all"
 		}
 		planning.Explain(t.OutOrStdout(), u.p, rest)
