@@ -258,7 +258,7 @@ func (w *Work) At(now time.Time) State {
 		rest, measured := w.rest(now, gone, slower)
 		left.add(rest, 1)
 		strange := w.kinds[w.now.Kind] == nil && w.groups[w.now.Group] == nil
-		known = measured || known && !(strange && w.now.Far != nil) // a piece of a new kind first has to report its progress
+		known = measured || known && !(strange && w.now.Far != nil) // a new kind must report progress first
 	}
 	likely, may := math.Sqrt(slower), max(math.Sqrt(max(slower, 1/slower)), w.unsteady(left.middle()))
 	left.least = max(filled.least, likely/may*left.least+told.least)

@@ -162,7 +162,8 @@ func (g *gang) next(over <-chan time.Time, stopped <-chan struct{}) *end {
 	return nil
 }
 
-// watch waits until all processes have ended, and returns the outcome.
+// watch waits until all processes have ended, and returns the outcome. After the first failure it ends the other
+// processes.
 func (g *gang) watch(ctx context.Context) Outcome {
 	var first *end
 	for first == nil && g.left > 0 {

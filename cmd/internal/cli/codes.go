@@ -76,7 +76,7 @@ func CodeOf(err error) int {
 	return ExitFailed
 }
 
-// ClassOf returns the kind of an error as text for other processes. There CodeOf finds the exit code from this text.
+// ClassOf returns the kind of an error as text. From this text CodeOf finds the exit code in other processes.
 func ClassOf(err error) string {
 	if errors.As(err, new(*Stopped)) {
 		return setup.Stopped

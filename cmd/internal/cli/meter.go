@@ -142,7 +142,7 @@ func (m *Meter) clear() {
 	m.room()
 }
 
-// room clears the live line; the caller holds live.
+// room clears the live line; the caller has locked live.
 func (m *Meter) room() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

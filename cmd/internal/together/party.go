@@ -132,9 +132,9 @@ func (p *Party) Hosts() []string {
 	return all
 }
 
-// Open returns the address at which this process may listen without encryption, if the user allows that. It is the
-// address by which it reaches other processes, on another host if there is one. A name would not do, because it may
-// mean the loopback here.
+// Open returns the address at which this process may listen without encryption. It refuses if the run's connections are
+// encrypted. The address is the one by which this process reaches other processes, on another host if there is one. A
+// name would not do, because it may mean the loopback here.
 func (p *Party) Open(ctx context.Context) (host string, err error) {
 	if p.tls != nil {
 		return "", errors.New("the processes speak TLS, and Gloo sends gradients as they are; leave one of both out")

@@ -24,7 +24,7 @@ import (
 
 // These are questions of rank 0 to the other processes.
 const (
-	askJob   = "job"   // which job they were asked to run
+	askJob   = "job"   // which job a process was asked to run
 	askOpen  = "open"  // to open what the job needs
 	askReady = "ready" // to prepare for the run
 	askBegin = "begin" // to begin the run with the next message

@@ -21,9 +21,9 @@ import (
 
 // These are questions of rank 0 about checkpoints.
 const (
-	askRun   = "run"         // which run their folder belongs to
+	askRun   = "run"         // which run a process's folder belongs to
 	askHold  = "hold"        // to lock the folder
-	askLook  = "checkpoints" // which checkpoints they have
+	askLook  = "checkpoints" // which checkpoints a process has
 	askText  = "manifest"    // the manifest of one checkpoint
 	askCheck = "checksums"   // checksums of files
 	askTake  = "resume"      // to resume from a checkpoint
