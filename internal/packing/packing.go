@@ -183,7 +183,7 @@ func bitsOf(x float32) uint32 {
 	return math.Float32bits(x)
 }
 
-// nearest returns the 16 bits of a number, the number that they stand for, and whether it is too large for the
+// nearest returns the 16 bits of a number, the number that they encode, and whether it is too large for the
 // format.
 func (f Format) nearest(x float64) (bits uint16, stands float64, beyond bool) {
 	fraction, least, largest := 10, -14, 65504.0
@@ -236,7 +236,7 @@ func (f Format) Unpack(row []float64, from, scaleFrom []byte) {
 	}
 }
 
-// number returns the number that 16 bits stand for.
+// number returns the number that 16 bits encode.
 func (f Format) number(bits uint16) float64 {
 	if f == BF16 {
 		return float64(math.Float32frombits(uint32(bits) << 16))

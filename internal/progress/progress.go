@@ -63,7 +63,7 @@ type Work struct {
 	recording *json.Encoder // nil means no recording
 }
 
-// part is the rest of one part of the work, as told to Plan.
+// part is the rest of one part of the work, as given to Plan.
 type part struct {
 	name string
 	at   time.Time // when Plan was called

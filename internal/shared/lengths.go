@@ -8,7 +8,7 @@ import (
 )
 
 // PipelineLength is one case of DAPPLE's published script: a strict 1F1B order over stages. Each link between two
-// stages counts as a stage of its own. Length is when its last backward ends.
+// stages is a stage of its own. Length is when its last backward ends.
 type PipelineLength struct {
 	Name              string
 	Forward, Backward []float64 // seconds of one micro-batch, by stage

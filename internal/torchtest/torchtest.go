@@ -36,7 +36,7 @@ type Answer struct {
 	Name       string
 	Doc        string // of the module's class
 	Code       int    // exit code of the exporter
-	Said, Done string // what it wrote to stderr and stdout
+	Said, Done string // what the exporter wrote to stderr and stdout
 	Oracle     bool   // PyTorch's own numbers were written, as for every network that draws no random numbers
 	Model      string // the exported file
 	Numbers    string // the safetensors file of PyTorch's numbers

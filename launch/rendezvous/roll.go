@@ -13,8 +13,8 @@ type phase int
 
 const (
 	gathering phase = iota
-	sharing         // all are here and are sent the table
-	going           // all have the table
+	sharing         // all processes are here and are sent the table
+	going           // all processes have the table
 	failed
 )
 
@@ -25,7 +25,7 @@ type roll struct {
 	maxClock time.Duration
 
 	phase   phase
-	hellos  []*Hello // by rank; nil: has not come yet
+	hellos  []*Hello // by rank; nil: the process has not come yet
 	clocks  []*Clock // by rank; nil: not measured yet
 	ready   []bool   // by rank: whether the process has the table
 	clocked int      // number of measured clocks

@@ -74,7 +74,7 @@ const (
 	ping    kind = "ping"    // asks for the process's clock
 	beat    kind = "beat"    // not all processes are here yet
 	table   kind = "table"   // the table of all processes follows, in a word of its own
-	goAhead kind = "go"      // all have the table
+	goAhead kind = "go"      // all processes have the table
 	refused kind = "refused" // the meeting has failed
 	notOurs kind = "not_ours"
 )

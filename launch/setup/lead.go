@@ -230,7 +230,7 @@ func (l *Leader) Begin() ([]control.Link, error) {
 		if p == nil {
 			continue
 		}
-		p.handOver() // what comes from here on is for the run
+		p.handOver() // later messages are for the run
 		links[rank] = p.relay
 	}
 	if err := context.Cause(l.ctx); err != nil {

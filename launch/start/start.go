@@ -20,7 +20,7 @@
 //
 // # The first cause
 //
-// When a process ends with a code other than 0, the rest have some time to notice by themselves. Then they are told
+// When a process ends with a code other than 0, the others have some time to notice by themselves. Then they are told
 // to stop, and at last killed. The first cause is the first process that failed. Among processes that end at about
 // the same time, the order is: first an ordinary failure, then a process lost with its host, then one that has lost
 // a peer, last one that was stopped. A process that ended because this package told it to stop is never a cause.
@@ -66,7 +66,7 @@ type Spec struct {
 	Remote []string
 	// Dir is the folder in which processes run; "": that of the caller.
 	Dir string
-	// Notice is the time in which the rest may end by themselves after the first failure; 0: 15 seconds.
+	// Notice is the time in which the others may end by themselves after the first failure; 0: 15 seconds.
 	Notice time.Duration
 	// Grace is the time between telling processes to stop and killing them; 0: a minute.
 	Grace time.Duration

@@ -207,7 +207,7 @@ func (e *end) behind() int {
 	return 0
 }
 
-// end tells the rest to stop, and kills those that do not stop in time.
+// end tells the processes that still run to stop, and kills those that do not stop in time.
 func (g *gang) end(signal syscall.Signal, ended func(*end)) {
 	g.signal(signal)
 	for grace := time.After(g.Grace); g.left > 0; {

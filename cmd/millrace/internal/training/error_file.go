@@ -68,7 +68,7 @@ func (t *training) leaveError(rank int, err error) error {
 		return err
 	case rank > 0 && (lost == nil || lost.Rank != 0):
 		return err
-	case t.ending.isSaid(path): // another process has written it; the first cause stays
+	case t.ending.isSaid(path): // another process has written the file; the first cause stays
 		return err
 	}
 	f := errorFile{Version: errorVersion, Time: time.Now().UTC(), Start: t.ending.start, Rank: rank, Cause: err.Error(),

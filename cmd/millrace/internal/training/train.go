@@ -45,19 +45,19 @@ type training struct {
 type peers struct {
 	party   *together.Party // nil: a single process
 	each    int             // workers of each process
-	led     *setup.Leader   // asks the others for rank 0; nil in other processes, and in a single one
+	led     *setup.Leader   // asks the other processes for rank 0; nil in those, and in a single process
 	survey  *hosts.Survey   // all hosts
 	noted   []string        // notes on the hosts for the plan
 	streams int             // connections between two workers, each way
-	begun   bool            // the others have begun the run
+	begun   bool            // the other processes have begun the run
 	unlike  string          // differences between hosts that affect bits; empty: none
-	members []bool          // by rank: the run may use its checkpoints; nil: all may
+	members []bool          // by rank: the run may use the process's checkpoints; nil: of all processes
 }
 
 // ending is what error.json says about a failed run besides the error.
 type ending struct {
 	out   string // the run's folder; empty until it is certain that this run may write there
-	ran   bool   // the run has written there
+	ran   bool   // the run has written to the folder
 	start string // identifies this start of the run; rank 0 draws it
 	steps *int   // steps done; nil: not known, or the run has not ended
 	saved string // the last checkpoint
@@ -311,7 +311,7 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 	if err != nil { // first, because the report takes long; errors are reported at the end
 		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.ending.saved))
 	}
-	if lostOf(err) != nil { // all must end within ten seconds after a loss, and most of that time is over
+	if lostOf(err) != nil { // all processes must end within ten seconds after a loss, and most of that time is over
 		inTime(cli.StopGrace, func() { _, _ = w.finish(result, err) })
 		return faultOf(w.unreplaced(err), cmp.Or(result.Checkpoint, t.from.at()))
 	}

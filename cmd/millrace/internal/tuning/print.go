@@ -82,7 +82,7 @@ func (t *tuned) why() string {
 		}
 	}
 	switch {
-	case chosen == nil || fastest.StepS < chosen.StepS*0.99: // it was not chosen as the fastest by simulation
+	case chosen == nil || fastest.StepS < chosen.StepS*0.99: // the setting was not chosen as the fastest by simulation
 		return ""
 	case fastest.StepS < chosen.StepS:
 		return fmt.Sprintf("%s is predicted to be %s faster, less than a prediction can tell apart, and holds %s",
