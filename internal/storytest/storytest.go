@@ -2,8 +2,8 @@
 // documentation.
 //
 // Input: a folder of stories, and the World that runs their commands. Output: a test for each file, which fails if a
-// command's output differs from the text below it. A folder without stories is refused. The package uses no
-// other package of millrace.
+// command's output differs from the text below it. A folder without stories is refused. The package uses no other
+// package of millrace.
 //
 // A story is a text in the format of github.com/cockroachdb/datadriven. It has a comment that says what it teaches,
 // and commands. Each command has arguments and lines of input, a line "----", and the output up to an empty line.
