@@ -111,8 +111,7 @@ print(len(now), all(torch.equal(now[k], saved[k]) for k in saved), sum(not torch
 		"after 302 steps") {
 		t.Errorf("it goes on with %s", out)
 	}
-	// A model file with an operator that cannot be computed is an input error, even if it is only found while
-	// measuring.
+	// An operator that cannot be computed is an input error, even if it is only found while measuring.
 	out = sh(`python3 -c '
 import json, zipfile
 of = zipfile.ZipFile("runs/digits.mr")

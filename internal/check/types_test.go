@@ -21,8 +21,8 @@ const (
 // largeTypes lists the types that may be larger, each with the reason. The type's doc comment must contain the same
 // words.
 var largeTypes = map[string]string{
-	"cmd/millrace/internal/training.training": "It has a method for each step of train, from the flags to what the run " +
-		"leaves, most of which concern several of its parts.",
+	"cmd/millrace/internal/training.training": "Its methods are the steps of train, from the flags to what the run " +
+		"leaves. Most of these steps concern several of its parts.",
 	"run.leader": "It has a method for each step of a run and each message of a process. Most of these methods concern " +
 		"several parts of the leader.",
 	"cluster.Cluster":     "Its methods answer questions about the cluster, or return a changed copy.",

@@ -255,7 +255,7 @@ func (w *Work) At(now time.Time) State {
 	slower := w.slower(gone, left.middle())
 	if w.now != nil {
 		s.What = w.now.What
-		rest, measured := w.rest(now, gone, slower)
+		rest, measured := w.rest(now, gone)
 		left.add(rest, 1)
 		strange := w.kinds[w.now.Kind] == nil && w.groups[w.now.Group] == nil
 		known = measured || known && !(strange && w.now.Far != nil) // a new kind must report progress first
@@ -310,7 +310,7 @@ func (w *Work) expected(p *Piece) span {
 
 // rest returns how long the current piece will still take. measured says that this needs no experience: the piece
 // reports its own progress, or it is Sure.
-func (w *Work) rest(now time.Time, gone, slower float64) (s span, measured bool) {
+func (w *Work) rest(now time.Time, gone float64) (s span, measured bool) {
 	if w.now.Far != nil {
 		far := w.now.Far()
 		w.record(now, Event{Far: far})

@@ -17,7 +17,7 @@ type costs struct {
 
 	forward    [][]float64 // by type, prefix sums over layers
 	backward   [][]float64
-	fastest    []float64 // by first layer: forward and backward of it and all later layers, each on its fastest device type
+	fastest    []float64 // by layer: forward and backward of it and all later layers, each on its fastest device type
 	parameters []int64   // prefix sums over layers
 	fixed      []int64   // parameters, gradients, the optimizer's copies, buffers, frozen values
 	saved      []int64   // activations of one micro-batch

@@ -88,8 +88,8 @@ func (l *list) forward(in schedule.Instruction) error {
 	return nil
 }
 
-// backward checks that a B or I has its forward and the gradient from which it starts, and that its result is not there
-// already. It also checks that the previous step's update is validated, if updates are validated later.
+// backward checks that a B or I has its forward and the gradient from which it starts. Its result must not be there
+// already. If updates are validated later, the previous step's update must be validated.
 func (l *list) backward(in schedule.Instruction) error {
 	if missing, ok := l.unvalidated(in); ok {
 		return fmt.Errorf("an update that is taken back is made again from the gradients that this would add to: "+

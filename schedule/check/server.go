@@ -31,8 +31,9 @@ func checkServer(p *schedule.Program) error {
 	return nil
 }
 
-// servedHere refuses a server's instruction on a trainer and a trainer's on the server, split backwards, and transfers
-// of another trainer's minibatch. In Programs without a server it refuses transfers to and from one.
+// servedHere refuses a server's instruction on a trainer, and a trainer's on the server. It also refuses split
+// backwards, and transfers of another trainer's minibatch. In Programs without a server it refuses transfers to and
+// from one.
 func servedHere(p *schedule.Program, in schedule.Instruction) error {
 	toServer := slices.Contains([]schedule.Kind{schedule.SW, schedule.RG}, in.Kind)
 	moves := toServer || slices.Contains([]schedule.Kind{schedule.RW, schedule.SG}, in.Kind)

@@ -23,7 +23,7 @@ import (
 // stages that it needs.
 type Rules struct {
 	Workers      int
-	MicroBatches int // micro-batches of a step; a stream of single minibatches is ranked by the time of this many minibatches
+	MicroBatches int // micro-batches of a step; a stream is ranked by the time of this many minibatches
 	Chunks       int // stages on each worker, for orders that allow a choice
 	// MemoryBytes returns a worker's memory; a result of 0, or a nil function, means no limit.
 	MemoryBytes func(worker int) int64
