@@ -3,12 +3,13 @@
 # installed libtorch. --dry-run prints what it would compile against and how, and compiles nothing.
 #
 # TORCH_DIR  a libtorch folder with include/ and lib/ (pip's torch/ folder or the
-#            downloaded libtorch/). Unset: Debian's libtorch-dev, in the system paths.
-# CUDA_HOME  where CUDA's headers are, for a libtorch with CUDA; looked for if unset.
-# CXX        the compiler; g++ if unset.
-# KERNELS    none: without kernels/, which the library does not need (shim/kernels.h says what
-#            differs). Unset: with them, and without where they do not compile.
-# Exit code 2: no libtorch or no compiler, with one line that says what to do.
+#            downloaded libtorch/). If it is unset, Debian's libtorch-dev in the system paths is taken.
+# CUDA_HOME  the folder whose include/ has CUDA's headers, for a libtorch with CUDA. The usual places are
+#            searched too.
+# CXX        the compiler; g++ if it is unset.
+# KERNELS    "none" leaves kernels/ out, which the library does not need (shim/kernels.h says what
+#            differs). Otherwise they are compiled, and left out only if they do not compile.
+# Exit code 2 means that there is no usable libtorch or no compiler; one line says what to do.
 set -eu
 
 dry=
@@ -25,7 +26,8 @@ if ! command -v "$cxx" >/dev/null 2>&1; then
   exit 2
 fi
 
-# absolute DIR: DIR from the root on, by which what is linked is found from anywhere; as it is if there is none.
+# absolute DIR: prints the absolute path of DIR, so that the linked libraries are found from any working
+# directory. A DIR that does not exist is printed as it is.
 absolute() { CDPATH='' cd -- "$1" 2>/dev/null && pwd || echo "$1"; }
 
 if [ -n "${TORCH_DIR:-}" ]; then
@@ -46,7 +48,7 @@ if [ ! -e "$include/ATen/core/Tensor.h" ] || [ -z "$lib" ] || [ ! -e "$lib/libto
   exit 2
 fi
 
-# number NAME: a number that libtorch's version.h defines.
+# number NAME: prints the value of TORCH_VERSION_NAME in libtorch's version.h; nothing if it is not there.
 number() { sed -n "s/^#define TORCH_VERSION_$1 \([0-9][0-9]*\).*/\1/p" "$api/torch/version.h" 2>/dev/null | head -n 1; }
 major=$(number MAJOR)
 minor=$(number MINOR)
@@ -56,12 +58,12 @@ if [ -z "$major" ] || [ -z "$minor" ]; then
   exit 2
 fi
 
-# The headers of 2.12 and later ask for C++20, those before are content with C++17.
+# The headers of libtorch 2.12 and later need C++20; for earlier ones C++17 is enough.
 standard=c++17
 if [ "$major" -gt 2 ] || { [ "$major" -eq 2 ] && [ "$minor" -ge 12 ]; }; then standard=c++20; fi
 
-# Builds that are downloaded may have the old string ABI: their CMake file says so, and where it does
-# not, the names in their library do. Debian's have the compiler's own.
+# A downloaded libtorch may be built with the old string ABI. Its CMake file says which ABI it has; if that
+# file does not, the symbol names in libc10.so show it. Debian's libtorch has the compiler's own ABI.
 abi=
 if [ -n "${TORCH_DIR:-}" ]; then
   config=$TORCH_DIR/share/cmake/Torch/TorchConfig.cmake
@@ -71,8 +73,9 @@ if [ -n "${TORCH_DIR:-}" ]; then
   fi
 fi
 
-# A libtorch with CUDA registers its kernels when libtorch_cuda is loaded, which nothing here names: it
-# must be linked although it looks unused. Its headers include CUDA's, which torch's folder lacks.
+# A libtorch with CUDA registers its CUDA kernels when libtorch_cuda is loaded. No code here refers to that
+# library, so --no-as-needed makes the linker keep it. libtorch's headers include CUDA's headers, which are
+# not in its folder.
 cuda=
 cuda_include=
 if [ -e "$lib/libtorch_cuda.so" ]; then
@@ -83,8 +86,8 @@ if [ -e "$lib/libtorch_cuda.so" ]; then
   done
 fi
 
-# searched DIR: the compiler looks there by itself. Told to, it would look there before its own folders, which
-# its library's headers rely on being in front.
+# searched DIR: succeeds if the compiler searches DIR for headers by default. Such a folder must not be given
+# by -isystem: it would then be searched before the C++ library's folders, whose headers must come first.
 searched() {
   case $(CDPATH='' cd -P -- "$1" && pwd) in /usr/include | /usr/local/include) return 0 ;; esac
   return 1
@@ -101,8 +104,8 @@ if [ -n "${TORCH_DIR:-}" ] && ! searched "$include"; then set -- "$@" -isystem "
 set -- "$@" -isystem "$api"
 if [ -n "$cuda_include" ] && ! searched "$cuda_include"; then set -- "$@" -isystem "$cuda_include"; fi
 set -- "$@" -I "$here/shim"
-# Gloo, where the headers lie beside libtorch's and its library is one that this libtorch itself is linked against:
-# wherever that opens, what is built here does too.
+# Gloo is used if its headers lie beside libtorch's and this libtorch is itself linked against libgloo.so:
+# then every machine that can load this libtorch has libgloo.so too.
 gloo=
 if [ -e "$include/gloo/allreduce.h" ] && grep -qa 'libgloo\.so' "$lib/libtorch_cpu.so"; then
   if [ -e "$lib/libgloo.so" ]; then
@@ -127,7 +130,7 @@ trap 'rm -rf "$work" "$out.new.$$"' EXIT
 trap 'exit 1' HUP INT TERM
 echo "native: compiling against $against"
 
-# compile FOLDER FLAG...: its files at the same time, into work/FOLDER.
+# compile FOLDER FLAG...: compiles the folder's files, all at the same time, into $work/FOLDER.
 compile() {
   folder=$1
   shift
@@ -153,11 +156,12 @@ if [ -n "$gloo" ] && ! compile gloo "$@"; then
   gloo=
 fi
 against=$against${gloo:+, Gloo}
-# What it is made of, as engine/torch (sourceHash) calculates it: a millrace of other sources does not load it.
+# The hash of the sources, calculated as engine/torch (sourceHash) does: a millrace built from other sources
+# does not load this library.
 sources=$(cd "$here" && export LC_ALL=C &&
   cat build.sh shim/*.h shim/*.cpp kernels/*.h kernels/*.cpp gloo/*.cpp | sha256sum | cut -c 1-12)
 compile shim "$@" "-DMR_BUILT_AGAINST=\"$against\"" "-DMR_SOURCES=\"$sources\""
-# The finished file is moved in place, so that nobody ever loads half of one.
+# The finished file is moved into place, so that nobody ever loads a half-written one.
 # shellcheck disable=SC2086
 "$cxx" -shared -fopenmp -o "$work/out.so" "$work"/*/*.o -L"$lib" -Wl,-rpath,"$lib" \
   -ltorch_cpu -lc10 $cuda $gloo -ldl -lpthread

@@ -3,15 +3,18 @@
 
     python3 millrace_export.py SPEC.py:build -o MODEL [--loss cross_entropy|mse|bce]
 
-build() returns (module, inputs). inputs is a tuple of example tensors, all with the batch as their first dimension.
-module(*inputs) returns the mean loss, or a tuple of the loss and of numbers to report, or of dicts with such numbers by
-name, or one dict with the key "loss"; its last input is the target. With --loss it returns outputs, and the loss is
-added: the last input is the target, behind those of forward; where forward needs them all, a target is made.
+build() returns (module, inputs). inputs is a tuple of example tensors whose first dimension is the batch.
 
-The module is traced in training mode, but for what build() sets to evaluation, with torch 1.8 or later and
-millrace_graph.py, which lies beside this file. In MODEL, a zip archive, graph.json has its operators, and
-weights.safetensors its parameters, buffers and constants by PyTorch's names. What cannot be exported is said in one
-line, with exit code 2.
+Without --loss, the last input is the target, and module(*inputs) returns one of these: the mean loss; a tuple of the
+loss and of numbers to report, or of dicts with such numbers by name; a dict with the key "loss".
+
+With --loss, the module returns outputs, and the loss is added here. forward takes all inputs but the last, which is the
+target. If forward needs all of them, a target that fits the outputs is made.
+
+The module is traced in training mode, except for parts that build() sets to evaluation. That needs torch 1.8 or later,
+and millrace_graph.py beside this file. MODEL is a zip archive: graph.json has the operators, and weights.safetensors
+the parameters, buffers and constants by PyTorch's names. If something cannot be exported, one line says what and why,
+and the exit code is 2.
 """
 import argparse, contextlib, importlib.util, inspect, os, re, signal, sys, traceback, warnings
 
@@ -29,7 +32,7 @@ except ImportError as missing:
 LOSSES = "cross_entropy", "mse", "bce"
 
 def meant(path, module):
-    """Say which functions of a file can be called without arguments, for a name that is missing or wrong."""
+    """Return a hint for a name that is missing or wrong: functions of the file that take no arguments."""
     found = []
     for name, of in vars(module).items():
         if callable(of) and not isinstance(of, type) and hasattr(of, "__name__") and of.__module__ == module.__name__:
@@ -50,7 +53,7 @@ def load(spec):
     sys.path.insert(0, folder)
     module = sys.modules[found.name] = importlib.util.module_from_spec(found)
     torch.manual_seed(0)
-    # What runs a forward again is the plan's to say; the trace has one of it.
+    # millrace's plan decides what is recomputed in a backward, so the trace must have each forward once only.
     torch.utils.checkpoint.CheckpointFunction.apply = staticmethod(lambda forward, keep, *inputs: forward(*inputs))
     found.loader.exec_module(module)
     if not callable(getattr(module, name, None)):
@@ -60,10 +63,10 @@ def load(spec):
     if not isinstance(built, (tuple, list)) or len(built) != 2 or not isinstance(built[0], torch.nn.Module):
         raise Refused("%s returns a %s; give a pair: a module and a tuple of tensors" % (spec, type(built).__name__))
     model, inputs = built[0], built[1] if isinstance(built[1], (tuple, list)) else (built[1],)
-    return getattr(model, "_orig_mod", model), tuple(inputs), folder  # _orig_mod: what torch.compile is of
+    return getattr(model, "_orig_mod", model), tuple(inputs), folder  # _orig_mod: the module that torch.compile wraps
 
 def check_inputs(inputs):
-    """Refuse inputs that are no batch of tensors."""
+    """Refuse inputs that are not tensors with the same number of rows, at least 2."""
     for i, x in enumerate(inputs):
         if not isinstance(x, torch.Tensor):
             raise Refused("input %d is a %s; give tensors alone" % (i, type(x).__name__))
@@ -73,7 +76,7 @@ def check_inputs(inputs):
                           "of 2 rows or more" % (i, list(x.shape), list(inputs[0].shape)))
 
 def names_of(model, count):
-    """Return what forward calls its first inputs; None where it does not take so many."""
+    """Return the names of forward's first count inputs; None if it cannot be called with so many."""
     if isinstance(model, torch.jit.ScriptModule):
         return [a.name for a in model.forward.schema.arguments[1:count + 1]]
     try:
@@ -83,11 +86,11 @@ def names_of(model, count):
     return [one for n, at in bound.items() for one in ([n] if isinstance(at, int) else ["%s%d" % (n, i) for i in at])]
 
 class Example(torch.nn.Module):
-    """A module with its loss, which returns a tuple of numbers; inputs have a target, where that was left out."""
+    """A module with its loss, which returns a tuple of numbers; inputs has a target, made if there was none."""
     def __init__(self, module, loss, own, inputs):
         super().__init__()
-        self.module, self.loss, self.own = module, loss, own  # own: how many inputs it takes
-        self.switches = []  # what watched() adds
+        self.module, self.loss, self.own = module, loss, own  # own: how many inputs module takes
+        self.switches = []  # a tensor for each switching of gradients on or off, added by watched()
         with torch.no_grad():
             out = module(*inputs[:own])
             if loss and own == len(inputs):
@@ -111,7 +114,7 @@ class Example(torch.nn.Module):
                 self.names.append(named[i][0])
 
     def named(self, out, inputs):
-        """Return what a module returned, each with a name, the loss first."""
+        """Return the module's results as pairs of name and value, the loss first."""
         if self.loss:
             return [("loss", added(self.loss, first_of(out), inputs[-1]))]
         if isinstance(out, dict) and "loss" in out:
@@ -130,7 +133,7 @@ class Example(torch.nn.Module):
         return tuple(numbers + self.switches)
 
 def left(name, x):
-    """Say that something is no number to report, what it is, and what would be one."""
+    """Return a note that a result is left out: what it is, and which result could be reported instead."""
     if isinstance(x, torch.Tensor):
         return "%s is a tensor of shape %s, and is left out; to report it return one number of it, as its mean()" % (
             name, list(x.shape))
@@ -142,7 +145,7 @@ def left(name, x):
     return "%s is %s, and is left out" % (name, x if x is None else "a " + type(x).__name__)
 
 def first_of(out):
-    """Return the tensor that a loss is of."""
+    """Return the tensor among a module's outputs from which --loss computes the loss."""
     if isinstance(out, dict) and out:
         out = out.get("logits", next(iter(out.values())))
     while isinstance(out, (tuple, list)) and out:
@@ -153,8 +156,8 @@ def first_of(out):
     return out
 
 def added(loss, out, target):
-    """Return the mean loss of outputs."""
-    if loss != "cross_entropy" and out.shape != target.shape:  # PyTorch would spread one over the other
+    """Return the mean loss of outputs that --loss asks for."""
+    if loss != "cross_entropy" and out.shape != target.shape:  # PyTorch would broadcast one to the other
         raise Refused("--loss %s of outputs %s and a target %s; give the same shape to both"
                       % (loss, list(out.shape), list(target.shape)))
     of = torch.nn.functional
@@ -165,7 +168,7 @@ def hooked(*_):
 
 @contextlib.contextmanager
 def watched(example):
-    """Have traces show what they do not: where gradients are switched on and off; and refuse hooks on them."""
+    """Make traces show where gradients are switched on and off, which torch leaves out of them; refuse gradient hooks."""
     hook, switch = torch.Tensor.register_hook, torch._C._set_grad_enabled
 
     def switched(on):
@@ -178,7 +181,7 @@ def watched(example):
         torch.Tensor.register_hook, torch._C._set_grad_enabled = hook, switch
 
 def check_modules(model):
-    """Refuse modules of PyTorch that cannot be exported, with what would be right."""
+    """Refuse PyTorch's modules that cannot be exported, and say what to use instead."""
     for name, m in model.named_modules():
         hooks = (type(hook).__name__ for hook in m._forward_pre_hooks.values())
         if isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training and m.momentum is None and (
@@ -190,7 +193,7 @@ def check_modules(model):
                           "divide by torch.linalg.matrix_norm(weight, 2) in forward" % (name or "the module"))
 
 def traced_wider(example, inputs, folder):
-    """Trace a module with twice the rows; where that alone fails, the number of rows is written in it somewhere."""
+    """Trace a module with twice the rows. If only that fails, and not the given rows, the code assumes their number."""
     rows, wider = len(inputs[0]), (torch.cat((x, x)) for x in inputs)
     try:
         return torch.jit.trace(example, tuple(x * 0.75 if x.is_floating_point() else x for x in wider),
@@ -198,17 +201,17 @@ def traced_wider(example, inputs, folder):
     except Refused:
         raise
     except Exception as why:
-        torch.jit.trace(example, inputs, check_trace=False)  # raises what has nothing to do with the rows
+        torch.jit.trace(example, inputs, check_trace=False)  # raises errors that have nothing to do with the rows
         raise Refused("%s: with twice the rows (%d instead of %d): %s: %.400s; a size of the batch is written as a "
                       "number there, or before it: use x.shape[0]" % (place(frames_of(why), folder) or type(
                           example.module).__name__, 2 * rows, rows, type(why).__name__, " ".join(str(why).split())))
 
 def frames_of(why):
-    """Return where an exception was raised, the innermost call first."""
+    """Return file and line of each call in which an exception was raised, the innermost call first."""
     return [(f.filename, f.lineno) for f in reversed(traceback.extract_tb(why.__traceback__))]
 
 def export(model, inputs, folder, loss, path, name):
-    """Trace a module in training mode and write it; return what is to be said."""
+    """Trace a module in training mode and write it; return notes for the user and a summary."""
     still = [(n, m) for n, m in model.named_modules() if model.training and not m.training]
     model.train()
     for _, m in still:
@@ -229,7 +232,7 @@ def export(model, inputs, folder, loss, path, name):
     at = {id(x): x.data_ptr() for _, x, _, _ in walk(model)}
     before = {id(x): (x, x.detach().clone()) for _, x, buffer, _ in walk(model) if buffer}
     example = Example(model, loss, len(names), inputs)
-    inputs = tuple(x.detach().clone() for x in example.inputs)  # each its own, for the trace goes by identity
+    inputs = tuple(x.detach().clone() for x in example.inputs)  # copies: the trace tells inputs apart by identity
     names += ["target"] * (len(inputs) - len(names))
     if len(inputs) < 2:
         raise Refused("there is one input; the last one is the target: give it, or --loss")
@@ -243,7 +246,7 @@ def export(model, inputs, folder, loss, path, name):
     for key, value, buffer, _ in walk(model):
         if (value is not graph.live.get(key) or value.data_ptr() != at[id(value)]
                 or buffer and graph.name_of[id(value)] not in graph.written and not alike(*before[id(value)])
-                ) and not key.endswith("num_batches_tracked"):  # torch 1.8 replaces that one
+                ) and not key.endswith("num_batches_tracked"):  # torch 1.8 replaces num_batches_tracked itself
             raise Refused("forward replaces %s; write into it, as in self.%s.copy_(...)" % (key, key.split(".")[-1]))
     try:
         with warnings.catch_warnings():
@@ -280,7 +283,7 @@ def main(arguments=None):
             raise Refused("-o %s: it would replace the file that it is made of" % a.output)
         model, inputs, folder = load(a.spec)
         notes, done = export(model, inputs, folder, a.loss, a.output, a.name or type(model).__name__)
-    except (Exception, SystemExit) as why:  # what the user's code raises, too
+    except (Exception, SystemExit) as why:  # including what the user's code raises
         frames = frames_of(why)
         frames[:0] = [(why.filename, why.lineno)] if isinstance(why, SyntaxError) and why.filename else []
         text = str(why) if place(frames) else getattr(why, "strerror", str(why))
@@ -292,7 +295,7 @@ def main(arguments=None):
     return 0
 
 def stopped(number, _):
-    raise KeyboardInterrupt(number)  # which takes the draft of the file away
+    raise KeyboardInterrupt(number)  # on which write() removes its temporary file
 
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,27 +1,27 @@
-"""What millrace_export.py writes of a trace: its operators, its tensors, and the file that has both."""
+"""Reads operators and tensors from a trace, and writes the file of both, for millrace_export.py."""
 import ctypes, functools, hashlib, itertools, json, os, re, struct, tempfile, zipfile
 
 import torch
 
-PIECE = 16 << 20  # bytes of a tensor that are copied at once
-TYPES = [of.split() for of in (  # of elements: what TorchScript, torch and safetensors call them
+PIECE = 16 << 20  # the most bytes of a tensor that are copied at once
+TYPES = [of.split() for of in (  # types of elements: the names in TorchScript, torch and safetensors
     "Double float64 F64, Float float32 F32, Half float16 F16, BFloat16 bfloat16 BF16, Long int64 I64, Int int32 I32, "
     "Short int16 I16, Char int8 I8, Byte uint8 U8, Bool bool BOOL").split(", ")]
 SCALARS, DTYPES = {a: c for a, _, c in TYPES}, {getattr(torch, b): c for _, b, c in TYPES}
 KINDS = {type(None): "none", bool: "bool", int: "int", float: "float", str: "string", torch.device: "device"}
 NORMS = "aten::batch_norm", "aten::instance_norm"
 RECURRENT = ["aten::" + of for of in ("lstm", "gru", "rnn_tanh", "rnn_relu")]
-# A frame of a node's source: of a trace, "path(line): function"; of a script, 'File "path", line 1, in function'.
+# A frame of a node's source is "path(line): function" in a trace and 'File "path", line 1, in function' in a script.
 FRAME = re.compile(r'^(.+)\((\d+)\): |^ *File "(.+)", line (\d+)', re.M)
-PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # and PyTorch, whose files nobody edits
+PYTHON = re.compile("<|%s|%s(?!(site|dist)-packages)" % tuple(  # files of Python or PyTorch
     re.escape(os.path.dirname(os.path.abspath(of.__file__)) + os.sep) for of in (torch, os)))
 OURS = re.compile(re.escape(os.path.dirname(os.path.abspath(__file__)) + os.sep) + "millrace_(export|graph)[.]py")
 
 class Refused(Exception):
-    """What cannot be exported, and what would be right."""
+    """An error that says what cannot be exported, and what would be right."""
 
 def place(frames, folder=None):
-    """Return file:line of the innermost frame that is the user's, or else a library's; not PyTorch's or Python's."""
+    """Return file:line of the innermost frame of the user's code, else of another library's; "" if there is none."""
     inner = itertools.takewhile(lambda frame: not OURS.match(os.path.abspath(frame[0])), frames)
     found = sorted((f for f in inner if not PYTHON.match(f[0])), key=lambda frame: "-packages" + os.sep in frame[0])
     at = "%s:%s" % found[0] if found else ""
@@ -36,7 +36,7 @@ def check_tensor(name, value):
                       % (name, value.layout, value.dtype, value.device, ", ".join(b for _, b, _ in TYPES)))
 
 def walk(module, prefix=""):
-    """Yield each parameter and buffer by every name that state_dict has for it."""
+    """Yield each parameter and buffer under each of its names: name, value, whether a buffer, whether not saved."""
     for buffer, table in enumerate((module._parameters, module._buffers)):
         for key, value in ((k, v) for k, v in table.items() if v is not None):
             yield prefix + key, value, bool(buffer), key in getattr(module, "_non_persistent_buffers_set", ())
@@ -48,16 +48,16 @@ def end_of(value):
     return value.data_ptr() + (1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride()))) * value.element_size()
 
 class Graph:
-    """The operators of a traced module, as they are written."""
+    """The operators and tensors of a traced module, as they are written to the file."""
     def __init__(self, example, folder):
         self.example, self.folder, self.aliases, self.nodes, self.outputs = example, folder, [], [], []
-        self.values, self.tensors = {}, {}  # by name: the elements, and what is written of them
-        self.live, self.name_of = {}, {}  # what the module has by each name; the first name of each
+        self.values, self.tensors = {}, {}  # by name: the elements, and their description in graph.json
+        self.live, self.name_of = {}, {}  # the module's tensor by each name; the first name by the tensor's id
         self.number, self.literal, self.path, self.known, self.written = {}, {}, {}, {}, set()
-        self.writers = []  # the targets and nodes of what writes buffers
+        self.writers = []  # pairs of target() and written node of each operator that writes a buffer
 
     def own(self, module, before):
-        """Take a module's parameters as they are, and its buffers as they were before."""
+        """Keep a module's parameters as they are, and its buffers as they were before the trace."""
         for name, value, buffer, unsaved in walk(module):
             self.live[name], first = value, self.name_of.setdefault(id(value), name)
             if first != name:
@@ -74,7 +74,7 @@ class Graph:
         self.values[name], self.tensors[name] = value, dict(described, name=name)
 
     def constant(self, value, where):
-        """Keep a tensor that is no parameter or buffer, once for all that have its elements."""
+        """Keep a tensor that is no parameter or buffer; equal constants are kept once."""
         check_tensor("%s: a constant" % where, value)
         for name, p in self.live.items():
             if value.numel() and p.data_ptr() <= value.data_ptr() < end_of(p) and (
@@ -91,13 +91,13 @@ class Graph:
         return {"tensor": first}
 
     def read(self, traced, wider):
-        """Read a trace, and one of twice the rows, whose sizes tell which depend on the rows."""
+        """Read a trace, and another with twice the rows, which shows the sizes that depend on the number of rows."""
         graph, more = traced.inlined_graph, (n for n in needed(wider.inlined_graph) if n.kind() != "prim::Constant")
         given, returned = list(graph.inputs()), list(graph.outputs())
         self.path[given[0].debugName()] = ""
         self.number = {v.debugName(): i for i, v in enumerate(given[1:])}
         for node in needed(graph):
-            other = node if node.kind() == "prim::Constant" else next(more, node)  # numbers that are alike are one
+            other = node if node.kind() == "prim::Constant" else next(more, node)  # equal constants are one
             if node.kind() != other.kind():
                 raise Refused("%s: forward calls other operators with twice the rows; call the same for any number"
                               % blamed(node, self.folder)[1])
@@ -107,7 +107,7 @@ class Graph:
         self.nodes = list(self.without_gradient([x["value"] for x in switches]))
 
     def without_gradient(self, switches):
-        """Yield the operators, but for what Example.switches has; what is computed while that is 0 has no gradient."""
+        """Yield the operators without Example.switches; mark what is computed while gradients are off as detached."""
         on = True
         for node in self.nodes:
             if node["out"] and node["out"][0]["value"] in switches:
@@ -123,7 +123,7 @@ class Graph:
             yield node
 
     def keep_modes(self, still):
-        """Note what evaluation does to buffers too: norms that take their batch's statistics, changes in place."""
+        """Mark operators that write buffers in evaluation too: norms with the batch's statistics, changes in place."""
         others = [(target(node), node) for node in needed(still) if target(node)]
         for written, node in self.writers:
             if others and others[0][0] == written:
@@ -132,7 +132,7 @@ class Graph:
                     node["always"] = True
 
     def write(self, path, name, inputs, names):
-        """Write the file, under the module's name and the names of its inputs, of which the last is the target."""
+        """Write the file with the module's name and the names of its inputs, of which the last is the target."""
         write(path, json.dumps({
             "version": 2, "torch": torch.__version__, "name": name, "rows": len(inputs[0]), "inputs": [
                 {"name": n, "shape": list(x.shape), "dtype": DTYPES[x.dtype], "target": x is inputs[-1]}
@@ -141,7 +141,7 @@ class Graph:
         }), self.values)
 
     def add(self, node, other):
-        """Take a node over, which comes behind all that it reads of; other is what it is with twice the rows."""
+        """Add a node; those that it reads were added before. other is this node in the trace with twice the rows."""
         kind, outs, ins = node.kind(), [v.debugName() for v in node.outputs()], list(node.inputs())
         (where, blame), first = blamed(node, self.folder), ins[0].debugName() if ins else ""
         for x, y in zip(map(fixed, ins), map(fixed, other.inputs())):
@@ -184,28 +184,28 @@ class Graph:
         return self.literal.get(v.debugName()) or {"value": self.number[v.debugName()]}
 
     def value(self, x, where):
-        """Return a constant as it is written."""
+        """Return a constant in the form in which graph.json has it."""
         if isinstance(x, torch.Tensor):
             return self.constant(x, where)
         if isinstance(x, (list, tuple)):
             return {"list": [self.value(one, where) for one in x]}
         if type(x) in KINDS:
-            x, kind = getattr(x, "type", x), KINDS[type(x)]  # of a device
+            x, kind = getattr(x, "type", x), KINDS[type(x)]  # a device is written as its type
             return {kind: True if x is None else str(x) if str(x) in ("inf", "-inf", "nan") else x}
         raise Refused("%s: a constant of the type %s; give numbers, words or tensors" % (where, type(x).__name__))
 
     def described(self, v, wider):
-        """Number a value and describe it by the type that the traces have seen."""
+        """Number a value and describe its type and shape in the trace; wider is the value with twice the rows."""
         t, said = v.type(), {"value": self.number.setdefault(v.debugName(), len(self.number))}
         if t.kind() != "TensorType" or t.sizes() is None or t.scalarType() is None:
             return dict(said, type="Tensor" if t.kind() == "TensorType" else t.str())
         said.update({"double": wider.type().sizes()} if wider.type().sizes() != t.sizes() else ())
-        if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution is seen before it has its own
+        if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution's flag is set after it is traced
             said["detached"] = True
         return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS.get(t.scalarType(), t.scalarType()))
 
 def needed(graph, buffers=True):
-    """Return the nodes of which something comes, in order; with or without those that only write the module's own."""
+    """Return the nodes that affect the outputs or, if buffers is true, a buffer, in order."""
     read, kept = {v.debugName() for v in graph.outputs()}, []
     for node in reversed(list(graph.nodes())):
         if not buffers and node.kind() not in NORMS and target(node):
@@ -216,7 +216,7 @@ def needed(graph, buffers=True):
     return kept[::-1]
 
 def root(v):
-    """Return what has the elements of a value that is a view, or written in place."""
+    """Return the value that owns the elements of a view or of a result written in place."""
     while "(a" in v.node().schema() or v.node().kind() == "prim::TupleUnpack":
         first = next(v.node().inputs())
         tuples = v.node().kind() == first.node().kind().replace("Construct", "Unpack") != first.node().kind()
@@ -224,14 +224,14 @@ def root(v):
     return v
 
 def target(node):
-    """Return what tells an operator from others that write buffers: its module, and which one; None if it does not."""
+    """Return a key of an operator that writes a buffer: its kind, its module and the buffer; None if it writes none."""
     if node.kind() in NORMS:
         return node.kind(), node.scopeName()
     of = root(node.output()).node() if "!" in node.schema() else node
     return (node.kind(), node.scopeName(), of.s("name")) if of is not node and of.kind() == "prim::GetAttr" else None
 
 def fixed(v):
-    """Return what Python has made of a value; None for one that is calculated."""
+    """Return the Python value of a constant; None for a value that is calculated."""
     return v.node().output().toIValue() if v.node().kind() == "prim::Constant" else None
 
 def alike(x, y):
@@ -241,13 +241,13 @@ def alike(x, y):
     return x.shape == y.shape and x.dtype == y.dtype and all(a == b for a, b in zip(pieces(x), pieces(y)))
 
 def strays(graph, still, folder):
-    """Return where evaluation computes something else than training does, but for dropout and batch norms."""
+    """Return where evaluation first differs from training, apart from dropout and batch norms; false if nowhere."""
     nodes, more = ([n for n in needed(of, False) if n.kind()[:6] == "aten::" and n.kind() != "aten::scalar_tensor"]
                    for of in (graph, still))
     for node in nodes:
         kind, other, ins = node.kind(), more[0] if more else node, list(node.inputs())
         if "dropout" in kind and (not more or kind != other.kind()):
-            continue  # which attention leaves out where it does not train
+            continue  # PyTorch's attention leaves its dropout out in evaluation
         flag = 2 if "dropout" in kind else 5 if kind in NORMS else -1
         same = [alike(*map(fixed, of)) or kind in RECURRENT
                 for i, of in enumerate(zip(ins, other.inputs())) if i != flag]
@@ -258,12 +258,12 @@ def strays(graph, still, folder):
     return more and blamed(more[0], folder)[1]
 
 def blamed(node, folder):
-    """Return where a node was called, and the same or its module, for messages."""
+    """Return file:line where a node was called, and for messages the same or else the name of its module."""
     where = place([(a or c, b or d) for a, b, c, d in FRAME.findall(node.sourceRange())], folder)[-200:]
     return where, where or scope_of(node.scopeName()) or "the module"
 
 def writes(node):
-    """Say whether a node changes what it reads, itself or in its blocks."""
+    """Return whether a node, or one in its blocks, writes to its inputs."""
     return "!" in node.schema() or node.kind() in NORMS or any(
         writes(inner) for block in node.blocks() for inner in block.nodes())
 
@@ -272,7 +272,7 @@ def scope_of(name):
     return re.sub(r"^(__module\.)?module(\.|$)|^__module(\.|$)", "", name.split("/")[-1].split("::")[-1])
 
 def pieces(value):
-    """Yield a tensor's bytes, little-endian, few at a time."""
+    """Yield a tensor's bytes, little-endian, at most about PIECE at a time."""
     if value.numel() * value.element_size() > PIECE:
         for part in value.chunk(2, [d for d in range(value.dim()) if value.shape[d] > 1][0]):
             yield from pieces(part)
@@ -281,7 +281,7 @@ def pieces(value):
         yield ctypes.string_at(value.data_ptr(), value.numel() * value.element_size())
 
 def write(path, text, values):
-    """Write the file whole or not at all, in a folder that is made where there is none."""
+    """Write the file completely or not at all; make its folder if it does not exist."""
     header, at = {}, 0
     for name, x in values.items():
         end = at + x.numel() * x.element_size()
@@ -296,7 +296,7 @@ def write(path, text, values):
         with os.fdopen(handle, "wb") as f:
             with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as z:
                 for name, parts in (("graph.json", (text.encode(),)), ("weights.safetensors", weights)):
-                    info = zipfile.ZipInfo(name)  # of 1980
+                    info = zipfile.ZipInfo(name)  # with the date 1980, so that equal models give equal files
                     info.create_system, info.external_attr = 3, 0o644 << 16
                     with z.open(info, "w", force_zip64=True) as out:
                         out.writelines(parts)

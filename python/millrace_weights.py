@@ -1,6 +1,6 @@
-"""Reads the weights that `millrace checkpoint export` writes, for load_state_dict. It needs torch alone.
+"""Reads the weights that `millrace checkpoint export` writes, for load_state_dict. It needs only torch.
 
-safetensors.torch.load_file does the same where that package is installed.
+safetensors.torch.load_file does the same, if that package is installed.
 """
 import json
 
@@ -11,7 +11,7 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 
 def read(path):
-    """Return the tensors of a safetensors file by their names."""
+    """Return the tensors of a safetensors file by name."""
     with open(path, "rb") as f:
         length = int.from_bytes(f.read(8), "little")
         header = json.loads(f.read(length))

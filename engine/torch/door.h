@@ -11,7 +11,7 @@
   X(set_threads) X(owners) X(set_owner) X(adopt) X(memory) X(reset_peak)         \
   X(trim) X(sum_into)
 
-// Those that a library may lack, which was built where there is no Gloo.
+// The functions that a library lacks if it was built without Gloo.
 #define MR_LATER(X)                                                               \
   X(gloo_new) X(gloo_said) X(gloo_told) X(gloo_connect) X(gloo_sum) X(gloo_end) X(gloo_free)
 
@@ -24,14 +24,15 @@ struct door {
 
 extern struct door door;
 
-// Opens the library at path and fills the table. NULL if all went well, else why not;
-// the text lives until the thread's next call.
+// Opens the library at path and fills the table. It returns NULL on success, and an error text otherwise,
+// which is valid until the thread's next call.
 const char *door_open(const char *path);
 
-// Loads a library whose names those loaded later see. NULL if it went well, else why not.
+// Loads a library whose symbols are visible to libraries loaded later. It returns NULL on success, and an
+// error text otherwise.
 const char *door_preload(const char *path);
 
-// cgo cannot call through a pointer, so each verb Go uses has a step of its own.
+// cgo cannot call through a function pointer, so there is a C function for each one that Go calls.
 static inline int door_abi_version(void) { return door.abi_version(); }
 static inline int door_init(void) { return door.init(); }
 static inline const char *door_error(void) { return door.error(); }

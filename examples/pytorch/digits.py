@@ -1,4 +1,4 @@
-"""A residual network for 8x8 digits. millrace needs no more of it than build()."""
+"""A residual network for 8x8 digits. millrace only needs the function build()."""
 import torch
 from torch import nn
 from torch.nn import functional as F

@@ -1,4 +1,4 @@
-"""Loads what millrace has trained back into the module, and computes what it evaluated: load.py WEIGHTS"""
+"""Loads weights that millrace has trained into the module, and repeats millrace's evaluation: load.py WEIGHTS"""
 import csv
 import gzip
 import os
@@ -14,7 +14,7 @@ from millrace_weights import read
 module, inputs = build()
 module.load_state_dict(read(sys.argv[1]))
 
-# Every fifth row is kept for testing, and numbers are scaled by the others, as docs/data.md says.
+# As in docs/data.md, every fifth row is for testing, and pixels are scaled by mean and deviation of the others.
 with gzip.open(os.path.join(here, "../../data/digits.csv.gz"), "rt") as f:
     rows = torch.tensor([[float(x) for x in row] for row in csv.reader(f)])
 pixels, digits = rows[:, :-1], rows[:, -1].long()

@@ -1,5 +1,6 @@
-// gloo.cpp: sums over processes by Gloo itself, which libtorch's c10d is built on. c10d has no way to end a
-// sum whose peer is lost; Gloo has. The library can do without this file, and lacks its functions then.
+// gloo.cpp: sums over processes with Gloo, the library that libtorch's c10d is built on. c10d has no way to
+// end a sum whose peer is lost; Gloo has. The library can be built without this file, and then lacks the
+// mr_gloo functions.
 
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
@@ -18,8 +19,8 @@
 
 namespace {
 
-// Store is where Gloo finds the addresses of others. What it sets is carried to them by whoever has opened
-// the group, over connections of their own.
+// Store is where Gloo finds the addresses of the group's other members. The caller of mr_gloo_new carries
+// what is set here to the other members, over its own connections (mr_gloo_said and mr_gloo_told).
 class Store : public gloo::rendezvous::Store {
  public:
   void set(const std::string& key, const std::vector<char>& data) override {
@@ -45,7 +46,8 @@ class Store : public gloo::rendezvous::Store {
 
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override { wait(keys); }
 
-  // said is what was set next; empty where nothing more will be.
+  // said waits for the next entry that Gloo sets and returns it as key, zero byte, value; empty once there
+  // will be no more.
   const std::string& said() {
     std::unique_lock<std::mutex> lock(mu_);
     more_.wait(lock, [&] { return ended_ || whole_ || !said_.empty(); });
@@ -88,7 +90,8 @@ class Store : public gloo::rendezvous::Store {
   bool ended_ = false;
 };
 
-// longest is the most that a sum takes: whoever is lost is found out in other ways, and ends it.
+// longest is the timeout of a sum. It can be this long because lost peers are noticed in other ways, and the
+// group is then ended by mr_gloo_end.
 constexpr auto longest = std::chrono::hours(24);
 
 template <class T>
@@ -104,8 +107,8 @@ void sum_here(std::shared_ptr<gloo::Context> context, char* data, int64_t nbytes
 
 }  // namespace
 
-// What a group works on. A call that is ended may come back from Gloo late, or never, and keeps this until it
-// does.
+// mr_gloo_state is the state of a group. The thread of a call that was ended may return from Gloo late, or
+// never, and keeps this state alive until it returns.
 struct mr_gloo_state {
   Store store;
   std::string host;
@@ -151,7 +154,7 @@ struct mr_gloo_state {
     }
   }
 
-  // run does something on a thread of its own, and returns at once where the group ends meanwhile.
+  // run does the work on a new thread and waits for it; it throws at once if the group ends meanwhile.
   template <class F>
   static void run(const std::shared_ptr<mr_gloo_state>& state, F work) {
     std::unique_lock<std::mutex> lock(state->mu);

@@ -1,21 +1,23 @@
-// attention.cpp: causal self-attention between the two projections, forward and backward.
+// attention.cpp: causal self-attention, forward and backward. The projection to q, k and v before it and the
+// projection of y behind it are computed elsewhere.
 //
 // Vaswani et al., Attention Is All You Need (2017), section 3.2, with the mask of a decoder:
 //
 //   s_ij = q_i . k_j / sqrt(d), j <= i;  p_i = softmax(s_i);  y_i = sum_j m_ij p_ij v_j
 //
-// m is a dropout mask, if there is one. Composed of libtorch's operators this copies q, k
-// and v apart, fills and masks the half that nobody reads, and writes the scores four times.
-// Here a block of rows of one head goes from q, k and v where they lie, in the output of
-// the projection, to y where the next projection reads it; only j <= i is computed, up to
-// the corner of a block. Backward writes the gradients of q, k and v side by side likewise.
-// Products are gemm.cpp's where they fit, k and v copied once for all blocks of a head, and
-// BLAS's elsewhere.
+// d is the width of a head, and m a dropout mask, if there is one (all ones otherwise). When this is composed
+// of libtorch's operators, they copy q, k and v apart, compute and mask the scores with j > i, which nobody
+// reads, and write the scores four times. Here q, k and v are read where they lie, in the output of the first
+// projection, and y is written where the next projection reads it, one block of rows of one head at a time.
+// Of the scores with j > i only those inside a block's square on the diagonal are computed. Backward
+// likewise writes the gradients of q, k and v side by side. Products are computed by gemm.cpp where the
+// processor has AVX-512, with k and v copied once for all blocks of a head, and by BLAS elsewhere.
 //
-// Rows and heads are computed one by one with the same calls wherever they are, so slices
-// of a micro-batch have the bits of the whole, by any number of threads.
+// Every row and head is computed by itself with the same calls, wherever it lies. So a slice of a micro-batch
+// gives the same bits as in the whole, with any number of threads.
 //
-// Held between forward and backward, in elements: the input, and p: rows heads t t.
+// These are kept between forward and backward: the input, the mask, and p, which has rows * heads * t * t
+// elements for t positions.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -40,7 +42,8 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 using Optional = decltype(std::declval<const c10::IValue&>().toOptional<Tensor>());
 
-// The BLAS that libtorch uses, if it shows itself: a libtorch with its BLAS inside may not.
+// sgemm is the BLAS product that libtorch uses, or null: a libtorch with BLAS linked into it may not export
+// the symbol.
 using Sgemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*,
                        const float*, const int*, const float*, const int*, const float*, float*, const int*);
 
@@ -49,20 +52,20 @@ Sgemm sgemm() {
   return found;
 }
 
-// Matrix is a view of rows of floats that lie so many apart.
+// Matrix is a view of rows of floats, which begin `apart` floats apart.
 struct Matrix {
   float* at;
   int64_t apart;
 };
 
-// Side is a second factor of several products, of so many terms and columns; turned where its rows are
-// columns.
+// Side is the second factor of several products. It is a transposed view of `from` if `turned`.
 struct Side {
   Matrix from;
   bool turned;
-  mr::gemm::Panels panels;  // where multiply fits
+  mr::gemm::Panels panels;  // where gemm::fits()
 
-  // A Side where multiply fits is copied into floats from `room` on, which then begins behind them.
+  // The constructor copies a factor of so many terms (rows) and columns into panels at `room`, and moves
+  // `room` behind them, if gemm::fits(). Otherwise it copies nothing.
   Side(Matrix from, bool turned, int64_t terms, int64_t columns, float*& room)
       : from(from), turned(turned), panels{} {
     if (!mr::gemm::fits()) return;
@@ -71,8 +74,9 @@ struct Side {
   }
 };
 
-// c = alpha a b, c of m rows and n columns, over the terms of b from `term` up to last_term. BLAS counts
-// by columns: to it the matrices are transposed, and so is their product.
+// product computes c = alpha a b, where c has m rows and n columns and the sums go over the terms of b from
+// `term` up to last_term. BLAS stores matrices by columns: it sees all three as transposed, so a and b change
+// places.
 void product(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Matrix a, bool a_turned,
              const Side& b, Matrix c) {
   if (mr::gemm::fits()) {
@@ -86,7 +90,7 @@ void product(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha,
   sgemm()(&tb, &ta, &columns, &rows, &terms, &alpha, from, &lb, a.at, &la, &none, c.at, &lc);
 }
 
-// Rows of one head that are computed together.
+// kBlock is how many rows of one head are computed together.
 constexpr int64_t kBlock = 32;
 
 struct Shape {
@@ -100,15 +104,16 @@ Shape shape_of(const Tensor& qkv, int64_t heads) {
           heads,       d,           static_cast<float>(1 / std::sqrt(static_cast<double>(d)))};
 }
 
-// Lanes is floats that are compared, or added up, apart from one another. Left to reduce a loop the
-// compiler takes the last sixteen one by one, half the time in rows as short as these.
+// Lanes is 16 floats that are compared or added lane by lane. When the compiler reduces a loop itself, it
+// joins the last sixteen partial results one by one, which is slow for rows as short as these.
 typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t Places __attribute__((vector_size(64)));
 constexpr int32_t kLanes = 16;
 
 inline const Lanes& lanes(const float* at) { return *reinterpret_cast<const Lanes*>(at); }
 
-// fold joins all lanes, in halves.
+// fold joins all lanes into one value: first each lane of the lower half with one of the upper half, and so
+// on.
 template <class F>
 inline float fold(const Lanes& x, F join) {
   float part[kLanes];
@@ -124,7 +129,7 @@ inline float fold(const Lanes& x, F join) {
 inline float larger(float a, float b) { return a > b ? a : b; }
 inline float plus(float a, float b) { return a + b; }
 
-// softmax turns the first n of `wide` scores into probabilities, in place, and the others into 0.
+// softmax turns the first n of `wide` scores into probabilities, in place, and sets the others to 0.
 inline void softmax(float* s, int32_t n, int32_t wide) {
   const int32_t whole = wide / kLanes * kLanes;
   Lanes all = Lanes{} + s[0];
@@ -149,8 +154,8 @@ inline void softmax(float* s, int32_t n, int32_t wide) {
   for (int32_t j = 0; j < wide; ++j) s[j] *= by;
 }
 
-// go_back turns the gradients of n probabilities p into those of their scores. Where p is 0, behind the
-// diagonal, so is the result.
+// go_back turns the gradients g of n probabilities p into the gradients of their scores, in place. Right of
+// the diagonal p is 0, and so is the result.
 inline void go_back(const float* p, float* g, int32_t n) {
   const int32_t whole = n / kLanes * kLanes;
   Lanes all = Lanes{};
@@ -161,7 +166,7 @@ inline void go_back(const float* p, float* g, int32_t n) {
   for (int32_t j = 0; j < n; ++j) g[j] = p[j] * (g[j] - along);
 }
 
-// Head is where one head of one row lies.
+// Head says where q, k and v of one head lie, for one row of the micro-batch.
 struct Head {
   Matrix q, k, v;
   Head(float* qkv, const Shape& s, int64_t row, int64_t head) {
@@ -174,13 +179,13 @@ struct Head {
 
 Matrix from_row(Matrix m, int64_t row) { return {m.at + row * m.apart, m.apart}; }
 
-// The positions of a head, block by block.
+// blocks calls f for each block of the t positions, with its first position and the one behind its last.
 template <class F>
 void blocks(int64_t t, F f) {
   for (int64_t from = 0; from < t; from += kBlock) f(from, std::min(from + kBlock, t));
 }
 
-// room_of is how many floats a head takes beside its tensors: four sides, and two matrices of t by t.
+// room_of is how many floats of scratch memory a head needs: four Sides, and two matrices of t by t.
 int64_t room_of(const Shape& s) {
   return mr::gemm::panels_size(s.d, s.t) + 3 * mr::gemm::panels_size(s.t, s.d) + 2 * s.t * s.t;
 }
@@ -194,7 +199,8 @@ void each_head(const Shape& s, F f) {
   });
 }
 
-// times multiplies n rows of a, so many columns each, by mask into out; a itself without one.
+// times writes a times mask, element by element, to out and returns it, for n rows of so many columns. Rows
+// of mask and out are t apart. Without a mask it returns a.
 Matrix times(Matrix a, const float* mask, int64_t n, int64_t columns, int64_t t, float* out) {
   if (mask == nullptr) return a;
   for (int64_t i = 0; i < n; ++i) {
@@ -219,8 +225,8 @@ void forward_head(const Shape& s, const Head& h, float* p, const float* mask, Ma
   });
 }
 
-// backward_head first computes the scores' gradients, all of them, and those of q, and then
-// those of k and v, each from the rows that see them.
+// backward_head computes the gradients of all scores and of q first. Then it computes the gradients of each
+// block of k and v from the rows that attend to the block: its own and the later ones.
 void backward_head(const Shape& s, const Head& h, float* p, const float* mask, Matrix dy, const Head& d,
                    float* room) {
   const Side values(h.v, true, s.d, s.t, room), keys(h.k, false, s.t, s.d, room),

@@ -1,4 +1,4 @@
-// gelu.cpp: what follows a linear layer's product element by element, while the product is near.
+// gelu.cpp: a linear layer with gelu, and the element-wise part of its backward.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -13,11 +13,11 @@ namespace mr {
 
 namespace {
 
-// Numbers of elements that are worth a second thread.
+// kGrain is the least number of elements that is worth another thread.
 constexpr int64_t kGrain = 32768;
 
-// gelu_of writes gelu(x w^T + b) to y and its derivative to slope, while what a product has
-// finished is near. b is a row of zeros where there is none.
+// gelu_of writes gelu(a) to y and its derivative at a to slope, for a = x w^T + b. Each part of the product
+// is taken while it is still in the cache. The caller passes zeros for b where the layer has no bias.
 void gelu_of(const Tensor& x, const Tensor& w, const Tensor& b, Tensor& y, const Tensor& slope) {
   const int64_t columns = y.size(1);
   float *const out = y.data_ptr<float>(), *const by = slope.data_ptr<float>();
@@ -38,7 +38,7 @@ void gelu_of(const Tensor& x, const Tensor& w, const Tensor& b, Tensor& y, const
   });
 }
 
-// Rows that are summed together, and then with the other groups.
+// kGroup is how many rows are summed as one group; then the sums of the groups are added.
 constexpr int64_t kGroup = 64;
 
 }  // namespace
@@ -51,7 +51,8 @@ bool linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b, Tensor& y, T
   return true;
 }
 
-// Rows are added within groups and then group by group, so that the bits depend on no number of threads.
+// Rows are added within groups and then group by group, so that the bits do not depend on the number of
+// threads.
 Tensor scale_and_sum(const Tensor& g, const Tensor& by) {
   if (!fast(g) || !g.is_contiguous() || !fast(by) || !by.is_contiguous() || g.sizes() != by.sizes())
     return {};

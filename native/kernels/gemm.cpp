@@ -1,18 +1,17 @@
 // gemm.cpp: matrix products for the sizes of a pipeline's micro-batches.
 //
 // A library's product first copies both factors into the order in which its kernel reads them
-// (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). That pays for
-// itself over thousands of rows. A micro-batch has a few hundred, and of a step of a small GPT
-// OpenBLAS spent a seventh on copying, and on waiting for what it copied. Here the first factor is
-// read where it lies, one float at a time for all lanes of a vector, and of the second only a panel
-// of 32 columns is copied, which then stays in the first-level cache for all rows. While a tile is computed,
-// the lines of the next one, of the next panel and of the result are fetched: what a
-// micro-batch multiplies was last touched a whole micro-batch ago and is in no near cache.
+// (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008). That pays off
+// over thousands of rows, but a micro-batch has only a few hundred. Here the first factor is
+// read where it lies, each float broadcast to all lanes of a vector. Of the second factor one panel
+// of 32 columns at a time is copied, and stays in the first-level cache for all rows. While a tile is
+// computed, the cache lines of the next tile, of the next panel and of the result are prefetched: a
+// micro-batch's factors were last used a whole micro-batch ago and have left the near caches.
 //
-// Each sum is taken in ascending order of its terms, 256 at a time, whatever the tile it lies
-// in: the bits of a row depend on no other row, on no number of rows and on no number of threads.
+// Each sum is taken in ascending order of its terms, 256 at a time, whichever tile it lies
+// in. So the bits of a row do not depend on other rows, on the number of rows or on the number of threads.
 //
-// For AVX-512; elsewhere libtorch's own products compute.
+// This is for processors with AVX-512; on others libtorch's own products are used.
 
 #include "gemm.h"
 
@@ -31,22 +30,22 @@ namespace gemm {
 namespace {
 
 constexpr int64_t kTall =
-    384;  // rows that go by a panel: the first factor's then fit in the second-level cache
+    384;  // rows multiplied by one panel: the first factor's then fit in the second-level cache
 
-constexpr int64_t kTileFloats = kRows * kLine;  // of a tile that is copied
+constexpr int64_t kTileFloats = kRows * kLine;  // in the copy of a tile
 
-// A thread's panel and, behind it, its tiles.
+// panel_of_thread is memory for the calling thread's panel and, behind it, the copies of its tiles.
 float* panel_of_thread() {
   static thread_local Room room;
   return room.floats(kTerms * kColumns + (kTall + kRows - 1) / kRows * kTileFloats);
 }
 
-// Pass is the tiles that go by one panel.
+// Pass is the work with one panel: the range of rows, terms and columns that is computed with it.
 struct Pass {
   int64_t top, bottom;  // rows
   int64_t p, terms;
   int64_t j, wide;  // columns
-  bool fresh;       // the first of these rows and terms
+  bool fresh;       // whether this is the first panel for these rows and terms
 };
 
 int64_t round_up(int64_t n, int64_t of) { return (n + of - 1) / of * of; }
@@ -70,7 +69,7 @@ MR_AVX512 void fill(const Factor& b, const Pass& s, float* panel) {
   }
 }
 
-// Product is one call of multiply.
+// Product is one call of multiply or multiply_packed.
 struct Product {
   int64_t n, first_term, last_term;
   float alpha;
@@ -81,7 +80,7 @@ struct Product {
   int64_t apart;
   const Finish* finish;
 
-  // part computes rows and columns from and up to.
+  // part computes the rows from `row` up to last_row and the columns from `column` up to last_column.
   void part(int64_t row, int64_t last_row, int64_t column, int64_t last_column) const {
     float *const own = panel_of_thread(), *const copies_at = own + kTerms * kColumns;
     Pass now = pass_at(row, last_row, first_term, column, last_column, column), next;
@@ -104,7 +103,8 @@ struct Product {
             j == column};
   }
 
-  // advance goes on to the next panel: of these terms, of the next ones, of the next rows.
+  // advance moves s to the next panel: the next columns, or else the next terms, or else the next rows. It
+  // returns false after the last one.
   bool advance(Pass& s, int64_t row, int64_t last_row, int64_t column, int64_t last_column) const {
     int64_t top = s.top, p = s.p, j = s.j + kColumns;
     if (j >= last_column) {
@@ -126,7 +126,7 @@ struct Product {
            (s.p - block) * kColumns;
   }
 
-  // tiles computes a pass.
+  // tiles computes all tiles of a pass.
   void tiles(const Pass& s, const float* panel, const Pass* next, float* copies_at) const {
     const Columns columns = columns_of(s.wide);
     int64_t at = 0;
@@ -156,15 +156,15 @@ struct Product {
     }
   }
 
-  // ahead_of is the part of the next panel that is fetched beside tile `at`, a sixteenth.
+  // ahead_of is the sixteenth of the next panel that is prefetched while tile number `at` is computed.
   Ahead ahead_of(const Pass& next, int64_t at) const {
     if (packed != nullptr) return {panel_of(next) + at * 16 * kColumns, 0, kColumns};
     if (b.turned) return {b.at + (next.j + at % 2 * 16) * b.apart + next.p + at / 2 * 32, 0, b.apart};
     return {b.at + (next.p + at * 16) * b.apart + next.j, 0, b.apart};
   }
 
-  // Terms of a turned factor lie a row apart, and the rows of one whose lines are 2 KiB or more apart
-  // meet in a few sets of the first-level cache: a tile of either is copied once for all panels.
+  // copies says whether a tile of the first factor is copied, once for all panels. Terms of a turned factor
+  // lie a whole row apart. Rows that are a multiple of 2 KiB apart share a few sets of the first-level cache.
   bool copies() const { return a.turned || a.apart % 512 == 0; }
 
   Way way(bool fresh) const {
@@ -174,7 +174,7 @@ struct Product {
   }
 };
 
-// Products that are worth a second thread, in multiplications.
+// kGrain is the least number of multiplications that is worth another thread.
 constexpr int64_t kGrain = int64_t{1} << 20;
 
 }  // namespace
@@ -188,7 +188,7 @@ bool fits() {
 void multiply(int64_t m, int64_t n, int64_t k, float alpha, Factor a, Factor b, Addend plus, float* c,
               int64_t apart, const Finish& finish) {
   const Product whole_product{n, 0, k, alpha, a, b, nullptr, plus, c, apart, finish ? &finish : nullptr};
-  // Threads share out the longer side, by whole tiles.
+  // The longer side is divided among threads, in whole tiles.
   const bool by_rows = m > n;
   const int64_t side = by_rows ? kRows : kColumns, units = ((by_rows ? m : n) + side - 1) / side,
                 each = side * k * (by_rows ? n : m);
@@ -246,7 +246,8 @@ bool is_row(const Tensor& row, const Tensor& b) {
   return row.scalar_type() == at::kFloat && row.dim() == 1 && row.size(0) == b.size(1);
 }
 
-// factor is t where it lies, if its rows or columns are whole, and keeps a copy in `kept` otherwise.
+// factor is t where it lies, if the elements of each row or of each column are adjacent. Otherwise it copies
+// t to `kept` and is that copy.
 Factor factor(const Tensor& t, Tensor& kept) {
   if (t.stride(1) == 1 && t.stride(0) >= t.size(1)) return {t.data_ptr<float>(), t.stride(0), false};
   if (t.stride(0) == 1 && t.stride(1) >= t.size(0)) return {t.data_ptr<float>(), t.stride(1), true};

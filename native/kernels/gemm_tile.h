@@ -1,9 +1,9 @@
-// gemm_tile.h: the kernel of gemm.cpp, a tile of up to 12 rows by 32 columns of sums in
-// registers. For AVX-512.
+// gemm_tile.h: the kernel of gemm.cpp for AVX-512, which keeps a tile of up to 12 rows by 32 columns of sums
+// in registers.
 //
-// A tile's products take two of a cycle's many instructions, so what else there is to do is done
-// in between, a piece for every 16 terms: the tile itself is copied to where its rows lie close
-// together, if they do not, and what the next tile and the next panel read is fetched.
+// The multiplications take only two of the instructions that the processor can start per cycle. So after
+// every 16 terms a piece of other work is done in between. The tile's rows are copied close together, if
+// they do not lie so, and what the next tile and the next panel read is prefetched.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +25,11 @@ namespace mr::gemm {
 
 constexpr int kRows = 12;               // of a tile
 constexpr int kColumns = 32;            // of a tile and a panel
-constexpr int kPiece = 16;              // terms between two looks at what else there is to do
+constexpr int kPiece = 16;              // terms between two pieces of other work
 constexpr int64_t kTerms = 256;         // of a panel: 32 KiB
-constexpr int64_t kLine = kTerms + 16;  // between the rows of a tile that is copied
+constexpr int64_t kLine = kTerms + 16;  // floats from a row to the next in the copy of a tile
 
-// Columns says which of a tile's columns there are.
+// Columns is a mask of the tile's columns that are inside the matrix.
 struct Columns {
   __mmask16 left, right;
 };
@@ -40,8 +40,8 @@ MR_AVX512 inline __mmask16 first(int64_t n) {
 
 inline Columns columns_of(int64_t n) { return {first(n), first(n - 16)}; }
 
-// Ahead is what to fetch for later: lines that begin so many floats apart, and so many floats on
-// after each piece. Nothing where at is null.
+// Ahead is what to prefetch: cache lines that begin `line` floats apart, moved on by `on` floats after each
+// piece. Nothing is prefetched if at is null.
 struct Ahead {
   const float* at = nullptr;
   int64_t line = 0, on = 0;
@@ -50,10 +50,10 @@ struct Ahead {
 struct Tile {
   int64_t terms;
   const float* a;
-  int64_t down;  // between the rows of a
-  float* copy;   // where a is copied to and read from; null where it is read where it lies
+  int64_t down;  // floats from a row of a to the next; from a term to the next if a is turned
+  float* copy;   // where the copy of a is; null if a is read where it lies
   const float* panel;
-  Ahead first, second;  // of the first factor 16 lines a piece, of the second 2 neighbours
+  Ahead first, second;  // for each factor: 16 lines a piece of the first, 2 adjacent ones of the second
   float alpha;
   Addend plus;
   const float* row;  // added to every row; null for none
@@ -62,8 +62,8 @@ struct Tile {
   Columns columns;
 };
 
-// copy_piece copies the terms from p on of a tile's rows. A turned factor's terms lie down apart
-// and are written with the rows side by side.
+// copy_piece copies kPiece terms of a tile's rows, from term p on. A turned factor's terms lie `down` floats
+// apart and are written with the rows side by side.
 template <int R, bool Turned>
 MR_AVX512 __attribute__((always_inline)) inline void copy_piece(const Tile& t, int64_t p) {
   if (Turned) {
@@ -82,7 +82,7 @@ MR_AVX512 __attribute__((always_inline)) inline void copy_piece(const Tile& t, i
     _mm512_storeu_ps(t.copy + r * kLine + p, _mm512_maskz_loadu_ps(there, t.a + r * t.down + p));
 }
 
-// compute does a tile of R rows, down floats apart, with terms along floats apart.
+// compute does a tile of R rows of a, which are `down` floats apart and whose terms are `along` floats apart.
 template <int R, bool Copies, bool Turned>
 MR_AVX512 __attribute__((always_inline)) inline void compute(const Tile& t, const float* a, int64_t down,
                                                              int64_t along) {
@@ -135,7 +135,7 @@ MR_AVX512 __attribute__((always_inline)) inline void compute(const Tile& t, cons
   }
 }
 
-// A tile that is read where it lies, or was copied before.
+// The next three compute a tile that is read where it lies, that was copied before, or that is copied now.
 template <int R>
 MR_AVX512 void in_place(const Tile& t) {
   compute<R, false, false>(t, t.a, t.down, 1);
@@ -151,7 +151,7 @@ MR_AVX512 void copying(const Tile& t) {
   compute<R, true, false>(t, t.copy, kLine, 1);
 }
 
-// The same of a turned factor, whose tiles are always copied.
+// The next two do the same for a turned factor, whose tiles are always copied.
 template <int R>
 MR_AVX512 void turned_copied(const Tile& t) {
   compute<R, false, true>(t, t.copy, 1, kRows);
@@ -173,13 +173,13 @@ inline Compute kernel_of(std::integer_sequence<int, R...>, int64_t rows, Way way
   return all[rows - 1][way];
 }
 
-// kernel is how tiles of 1 to 12 rows are computed.
+// kernel is the function that computes a tile of so many rows, 1 to 12.
 inline Compute kernel(int64_t rows, Way way) {
   return kernel_of(std::make_integer_sequence<int, kRows>(), rows, way);
 }
 
-// turn writes the transpose of 16 x 16 floats, of rows so many floats apart, into a panel. Rows
-// and columns that are not there are zeros.
+// turn writes the transpose of 16 x 16 floats, whose rows begin `apart` floats apart, into a panel. Rows from
+// `rows` on, and columns that are not in the mask, are zeros.
 MR_AVX512 inline void turn(const float* from, int64_t apart, int64_t rows, __mmask16 columns, float* to) {
   __m512 x[16], y[16];
 #pragma GCC unroll 16

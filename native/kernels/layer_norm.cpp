@@ -1,8 +1,8 @@
-// layer_norm.cpp: layer norm over the last dimension, one pass over each row forward and one
-// backward; the formulas are in shim/layer_norm.cpp.
+// layer_norm.cpp: layer norm over the last dimension; the formulas are in shim/layer_norm.cpp.
 //
-// A row lies in the first-level cache while it is gone over twice. Rows are summed within groups of
-// 64 and then group by group, so that their bits depend on no number of threads.
+// Each row is read from memory once forward and once backward: the loops over it find it in the first-level
+// cache. The gradients of gain and shift are summed within groups of 64 rows and then group by group, so that
+// their bits do not depend on the number of threads.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -26,7 +26,7 @@ struct Rows {
   int64_t groups() const { return (count + kGroup - 1) / kGroup; }
 };
 
-// each_group runs f on the rows of every group.
+// each_group calls f with the number of each group, its first row and the row behind its last.
 template <class F>
 void each_group(const Rows& rows, F f) {
   at::parallel_for(0, rows.groups(),
@@ -39,8 +39,8 @@ void each_group(const Rows& rows, F f) {
                    });
 }
 
-// normalise writes one row and returns 1 / sqrt(variance + eps). Differences from the mean are
-// squared, not x itself, which would lose what they have in common.
+// normalise writes one row and its mean, and returns 1 / sqrt(variance + eps). It squares differences from
+// the mean: the mean of x^2 less the square of the mean would lose digits if the mean is large.
 inline float normalise(const float* x, int64_t n, const float* gain, const float* shift, float eps, float* y,
                        float* mean) {
   float sum = 0;
@@ -57,7 +57,7 @@ inline float normalise(const float* x, int64_t n, const float* gain, const float
   return r;
 }
 
-// go_back writes the gradient of one row and adds to those of gain and shift.
+// go_back writes the gradient of one row x and adds its share to the gradients of gain and shift.
 inline void go_back(const float* g, const float* x, int64_t n, const float* gain, float mean, float r,
                     float* back, float* by_gain, float* by_shift) {
   float plain = 0, along = 0;
@@ -111,7 +111,7 @@ bool layer_norm_back(const Tensor& g, const Tensor& x, const Tensor& mean, const
                      *const a = gain.data_ptr<float>();
   const float *const means = mean.data_ptr<float>(), *const roots = r.data_ptr<float>();
   float* const out = back.data_ptr<float>();
-  std::vector<float> sums(2 * rows.groups() * n);  // of each group: gain's, then shift's
+  std::vector<float> sums(2 * rows.groups() * n);  // for each group the gradient of gain, then of shift
   each_group(rows, [&](int64_t group, int64_t from, int64_t to) {
     float* const so = sums.data() + 2 * group * n;
     for (int64_t i = from; i < to; ++i)

@@ -1,4 +1,4 @@
-// mask.cpp: dropout masks by counters, in one pass; engine.Mask says which element has which bits.
+// mask.cpp: dropout masks whose bits are calculated from each element's position; engine.Mask says how.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>

@@ -1,4 +1,4 @@
-// offered.cpp: hands the kernels to the door while the library is loaded.
+// offered.cpp: registers the kernels with the shim (shim/kernels.h) while the library is loaded.
 
 #include "offered.h"
 

@@ -1,4 +1,4 @@
-// offered.h: what this folder computes, as kernels.h says.
+// offered.h: the kernels of this folder; shim/kernels.h says what each computes.
 #pragma once
 
 #include "kernels.h"

@@ -1,9 +1,9 @@
-// pool.cpp: the largest of each square window, windows side by side.
+// pool.cpp: max pooling over square windows that do not overlap.
 //
-// libtorch's own keeps what it read and a 64-bit place for each window, and goes element by
-// element. This one keeps what it read, which the layer in front holds anyway, and looks
-// for the places again in its backward. Of equal elements the first wins, and one that is no
-// number wins over all, as in libtorch; rows and columns that fill no window are left out.
+// libtorch's max pooling keeps its input and a 64-bit position for each window, and goes element by
+// element. This one keeps its input only, which the layer before it keeps anyway, and searches the largest
+// elements again in its backward. As in libtorch, the first of several equal elements counts as the largest,
+// and NaN as larger than every number. Rows and columns that fill no window are left out.
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -32,10 +32,10 @@ Planes planes_of(at::IntArrayRef shape, int64_t size) {
   return {shape[0] * shape[1], shape[2], shape[3], size};
 }
 
-// better says whether v, coming after the best so far, takes its place.
+// better says whether v replaces the best of the elements before it.
 inline bool better(float v, float best) { return (v > best) | (v != v); }
 
-// largest fills one row of windows with their largest elements.
+// largest writes the largest element of each window of one row of windows.
 inline void largest(const float* x, const Planes& p, float* y) {
   for (int64_t j = 0; j < p.columns(); ++j) {
     float best = x[j * p.size];
@@ -64,7 +64,8 @@ inline void spread(const float* x, const float* g, const Planes& p, float* back)
   }
 }
 
-// The same for the commonest window, of two by two, in vectors.
+// largest_of_four and spread_over_four do the same in vectors for windows of two by two, the most common
+// ones.
 inline void largest_of_four(const float* x, int64_t width, int64_t columns, float* y) {
   const float* below = x + width;
 #pragma omp simd
@@ -76,8 +77,7 @@ inline void largest_of_four(const float* x, int64_t width, int64_t columns, floa
   }
 }
 
-// where is v if yes is 1, and 0 if it is 0: without a branch, which would keep the loop from
-// becoming vectors.
+// where is v if yes is 1, and 0 if yes is 0. It has no branch, so that the compiler can vectorise the loop.
 inline float where(uint32_t yes, float v) {
   uint32_t bits;
   std::memcpy(&bits, &v, sizeof bits);
@@ -104,7 +104,7 @@ inline void spread_over_four(const float* x, const float* g, int64_t width, int6
   }
 }
 
-// each_plane runs f on every plane.
+// each_plane calls f with the number of each plane.
 template <class F>
 void each_plane(const Planes& p, F f) {
   const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, p.height * p.width));

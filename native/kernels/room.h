@@ -1,8 +1,8 @@
-// room.h: memory of a thread's own for what an operator keeps between two of its loops.
+// room.h: scratch memory of one thread, for what an operator keeps between two of its loops.
 //
-// It stays with the thread: asked for afresh at each call, the kernel would clear its pages every
-// time. On huge pages where there are any, and not in the accounts of allocator.cpp, whose bytes
-// are tensors'.
+// The thread keeps the memory from call to call: if it were allocated at each call, the system would clear
+// its pages every time. It is on huge pages where the system has any. allocator.cpp does not count it, since
+// it counts the bytes of tensors only.
 #pragma once
 
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ class Room {
   Room& operator=(const Room&) = delete;
   ~Room() { std::free(at_); }
 
-  // floats is room for so many, on a boundary of a huge page; what was there before is gone if it grows.
+  // floats is room for n floats, aligned to a huge page. If the room must grow, its old contents are lost.
   float* floats(int64_t n) {
     if (n > size_) {
       std::free(at_);
@@ -28,7 +28,7 @@ class Room {
       size_ = 0;
       const std::size_t bytes = (n * sizeof(float) + kPage - 1) / kPage * kPage;
       if (posix_memalign(&at_, kPage, bytes) != 0) throw std::bad_alloc();
-      madvise(at_, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
+      madvise(at_, bytes, MADV_HUGEPAGE);  // if the system refuses, only speed is lost
       size_ = static_cast<int64_t>(bytes / sizeof(float));
     }
     return static_cast<float*>(at_);

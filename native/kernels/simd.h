@@ -1,11 +1,11 @@
-// simd.h: loops over floats, compiled for several instruction sets, the best taken at
+// simd.h: loops over floats, compiled for several instruction sets; the best one is chosen at
 // run time.
 //
 // A loop is written once, as a lambda over plain floats with `#pragma omp simd`, and given
 // to widest, which inlines it into three functions: for AVX-512, for AVX2 and for any
-// processor that the compiler builds for. A reduction's order of addition is that of the
-// vectors taken, so bits hold within one machine and build, and never depend on
-// which thread or micro-batch runs the loop.
+// processor that the compiler builds for. The order in which a reduction adds depends on the width of the
+// vectors. So results have the same bits on one machine with one build, whichever thread or micro-batch runs
+// the loop, but not across machines.
 
 #pragma once
 
@@ -47,8 +47,8 @@ inline void widest(const F& f) {
 #endif
 
 // exp is e^x for x up to 88, to 2 units in the last place; below -87 it is e^-87, about 1e-38.
-// x = n ln 2 + r with |r| <= ln 2 / 2 (ln 2 in two parts, after Cody and Waite), e^r by its
-// Taylor series to the seventh power, 2^n by putting n where a float has its exponent.
+// It splits x = n ln 2 + r with |r| <= ln 2 / 2 (subtracting ln 2 in two parts, after Cody and Waite). e^r is
+// its Taylor series up to r^7, and 2^n is made by writing n into the exponent bits of a float.
 inline float exp(float x) {
   x = x < -87.0f ? -87.0f : x;
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
@@ -71,14 +71,15 @@ inline float exp(float x) {
   return p * power;
 }
 
-// Normal is the standard normal distribution at x: what lies below, and the density.
+// Normal is the standard normal distribution at x: the probability of a value below x, and the density at x.
 struct Normal {
   float below, density;
 };
 
-// normal is Normal at x. What lies beyond |x| is the density times t P(t), t = 1 / (1 + |x| / sqrt(8)), the
-// form of Hastings (Approximations for Digital Computers, 1955, sheet 61), which takes one exp for both;
-// P, of the eighth degree, was fitted for the least relative error, 4.2e-8 up to |x| = 13.
+// normal calculates Normal at x. The probability beyond |x| is 0.5 e^(-x^2 / 2) t P(t) with t = 1 / (1 + |x|
+// / sqrt(8)), the form of Hastings (Approximations for Digital Computers, 1955, sheet 61). So one exp serves
+// both results. P is a polynomial of the eighth degree, fitted for the least relative error, 4.2e-8 up to |x|
+// = 13.
 inline Normal normal(float x) {
   const float size = x < 0 ? -x : x, t = 1.0f / (1.0f + size * 0.353553391f);
   const float bell = exp(-0.5f * x * x);

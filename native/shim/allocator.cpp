@@ -2,17 +2,17 @@
 //
 // Every block has a 64-byte header and starts on a 64-byte boundary, so that a kernel
 // never takes another path (and gives other bits) because of where a tensor lies.
-// A freed block goes back to the cache of the owner that first allocated it, its home,
-// whichever thread frees it: a stage that receives activations would otherwise gather
-// its neighbour's blocks for ever. glibc maps large tensors afresh at each allocation
-// and the kernel clears their pages one fault at a time; cached blocks avoid that.
+// A freed block goes back to the cache of its home, the owner that first allocated it,
+// whichever thread frees it. Otherwise a stage that receives activations would collect
+// its neighbour's blocks without end. Cached blocks also save time: glibc maps new pages at
+// each allocation of a large tensor, and the system clears them one page fault at a time.
 //
-// Blocks are cut from slabs that ask the kernel for huge pages: a matrix product walks down
-// columns, a page or more to a row, and would spend its time looking pages up (a training
-// step of a small GPT took 3 % longer on small pages). Neighbours in a slab are a header
-// apart, so that matrices of a power of two do not all begin in the same cache sets.
+// Blocks are cut from slabs for which the system is asked to use huge pages: a matrix product goes down
+// columns whose rows are a page or more apart, and with small pages would spend time on looking pages up.
+// Between two blocks in a slab there is a header, so that matrices whose sizes are powers of two do not all
+// begin in the same cache sets.
 //
-// Charges: `owner` in the header is who pays for the block while it lives; mr_adopt
+// `owner` in the header is the owner to whom the block's bytes are charged while it lives; mr_adopt
 // changes it. Live bytes are the bytes asked for. Cached bytes are capacities.
 
 #include <c10/core/Allocator.h>
@@ -34,15 +34,15 @@ constexpr int kOwners = 1024;
 constexpr size_t kAlign = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kSlab = size_t{32} << 20;
-constexpr size_t kLoner = size_t{8} << 20;  // blocks of this size and more are slabs of their own
+constexpr size_t kLoner = size_t{8} << 20;  // a block of this size or more gets a slab of its own
 constexpr size_t kPage = 4096;
 constexpr int kClasses = 256;
-// A home gives its cache back when what it holds passes this many times what it
-// needed at most, plus some slack that small runs never reach.
+// An account gives its whole cache back to the system when the capacity of its blocks would exceed kHoard
+// times the most it has used at once, plus kHoardSlack bytes.
 constexpr int64_t kHoard = 2, kHoardSlack = int64_t{64} << 20;
 
-// Slab is memory that blocks are cut from, one behind the other. Whoever can still cut holds
-// one reference and each block holds one.
+// Slab is memory that blocks are cut from, one behind the other. The account that can still cut from it
+// counts as one reference, and each block as one.
 struct Slab {
   char* memory;
   size_t used;
@@ -60,8 +60,8 @@ struct alignas(kAlign) Header {
 };
 static_assert(sizeof(Header) == kAlign, "the data behind a header must stay aligned");
 
-// Size classes: multiples of 64 up to 512, then eight steps to each doubling, so at
-// most an eighth of a block is lost.
+// class_of is the size class of a block, and its capacity. Capacities are multiples of 64 bytes up to 512,
+// then eight per doubling, so that above 512 bytes less than an eighth of a block is unused.
 int class_of(size_t bytes, size_t* capacity) {
   if (bytes <= 512) {
     const size_t units = (bytes + 63) / 64;
@@ -75,14 +75,14 @@ int class_of(size_t bytes, size_t* capacity) {
   return 8 + (top - 9) * 8 + static_cast<int>(steps) - 1;
 }
 
-// What one owner holds. Each on cache lines of its own.
+// Account is what is charged to one owner, and its cache of blocks. Each has its own cache lines.
 struct alignas(128) Account {
   std::atomic<int64_t> live{0};
   std::atomic<int64_t> peak{0};
 
-  std::mutex lock;  // of everything below
+  std::mutex lock;  // guards everything below
   Header* free[kClasses] = {};
-  Slab* slab = nullptr;  // that new blocks are cut from
+  Slab* slab = nullptr;  // new blocks are cut from this one
   int64_t cached = 0;
   int64_t held = 0;     // capacities of blocks whose home this is, cached or not
   int64_t in_use = 0;   // held - cached
@@ -104,7 +104,7 @@ thread_local int current_owner = 0;
 Slab* new_slab(size_t bytes) {
   void* memory = nullptr;
   if (posix_memalign(&memory, kHugePage, bytes) != 0) throw std::bad_alloc();
-  madvise(memory, bytes, MADV_HUGEPAGE);  // advice: refusal costs speed only
+  madvise(memory, bytes, MADV_HUGEPAGE);  // if the system refuses, only speed is lost
   return new Slab{static_cast<char*>(memory), 0, {1}};
 }
 
@@ -114,7 +114,7 @@ void unpin(Slab* slab) {
   delete slab;
 }
 
-// Gives a block's whole pages back at once, and the slab with its last block.
+// drop gives a block's whole pages back to the system, and frees the slab if this was its last reference.
 void drop(Header* block) {
   Slab* slab = block->slab;
   const uintptr_t from = (reinterpret_cast<uintptr_t>(block) + kPage - 1) / kPage * kPage;
@@ -131,7 +131,7 @@ void drop_all(Header* list) {
   }
 }
 
-// Takes all cached blocks out of an account whose lock is held.
+// take_all takes all cached blocks out of an account whose lock is held, and returns them as a list.
 Header* take_all(Account& a) {
   Header* all = nullptr;
   for (Header*& head : a.free) {
@@ -147,7 +147,7 @@ Header* take_all(Account& a) {
   return all;
 }
 
-// Cuts a block from the account's slab, whose lock is held, or from a slab of its own.
+// fresh cuts a new block from the slab of an account whose lock is held; a large block gets its own slab.
 Header* fresh(Account& home, size_t capacity) {
   const size_t total = capacity + sizeof(Header);
   Slab* slab = home.slab;
@@ -219,8 +219,8 @@ void* obtain(size_t bytes) {
   return block + 1;
 }
 
-// libtorch changed the constness of allocate and added copy_data between 1.13 and 2.x;
-// this class answers both, so nothing here says `override`.
+// Between 1.13 and 2.x libtorch changed the constness of allocate and added copy_data. This class has the
+// functions of both versions, so none of them can be marked `override`.
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) const { return make(bytes); }
@@ -288,7 +288,7 @@ void mr_reset_peak(int owner) {
   if (!known(owner) || accounts == nullptr) return;
   Account& a = accounts[owner];
   a.peak.store(a.live.load());
-  a.add(0);  // what another worker has charged meanwhile counts
+  a.add(0);  // the peak must include what another thread has charged since live was read
 }
 
 void mr_trim(int owner) {

@@ -1,6 +1,6 @@
 // call.cpp: one generic call runs any operator of the dispatcher.
 //
-// An operator's schema is read once: what kind each argument is, whether it may be
+// An operator's schema is read once: the kind of each argument, whether it may be
 // missing, and its default. A call then only pushes values on a stack.
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// c10::optional in 1.13, std::optional in 2.x.
+// This type is c10::optional in libtorch 1.13 and std::optional in 2.x.
 using OptionalTensor = decltype(std::declval<const c10::IValue&>().toOptional<at::Tensor>());
 
 enum class Kind {
@@ -41,7 +41,7 @@ struct Parameter {
   std::string name;
   Kind kind = Kind::kOther;
   bool optional = false;
-  int64_t repeat = 0;  // of int[n]: one int stands for n equal ones
+  int64_t repeat = 0;  // n of an int[n] argument, for which one int stands for n equal ones
   bool has_default = false;
   c10::IValue fallback;
 };
@@ -104,7 +104,7 @@ Parameter read_parameter(const c10::Argument& argument) {
   return p;
 }
 
-// Reads packed words, refusing to run past their end.
+// Reader reads packed arguments and throws rather than read past their end.
 class Reader {
  public:
   Reader(const int64_t* at, int64_t words) : at_(at), end_(at + words) {}
@@ -291,7 +291,7 @@ namespace {
 std::mutex ops_lock;
 std::unordered_map<std::string, std::unique_ptr<mr_op>> ops;
 
-// Empties the stack even when an operator throws with arguments still on it.
+// Emptier removes what a call left on the stack, also when an operator throws with arguments still on it.
 struct Emptier {
   std::vector<c10::IValue>& stack;
   size_t from;

@@ -1,10 +1,10 @@
-// composed.cpp: operators that are kernels as a whole, backward included, and what they are composed of
-// libtorch's own operators: for other devices and element types, and where there are no kernels.
+// composed.cpp: operators that a kernel computes as a whole, backward included. Where no kernel can (another
+// device or element type, or a library without kernels), they are composed of libtorch's own operators.
 //
 //   causal_attention  s_ij = q_i . k_j / sqrt(d), j <= i;  p_i = softmax(s_i);  y_i = sum_j m_ij p_ij v_j
-//                     (Vaswani et al., Attention Is All You Need, 2017, section 3.2, a decoder's),
-//                     m a dropout mask
-//   max_pool          the largest of each square window, windows side by side
+//                     (Vaswani et al., Attention Is All You Need, 2017, section 3.2, with a decoder's mask);
+//                     d is the width of a head and m an optional dropout mask
+//   max_pool          the largest element of each square window; windows do not overlap
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>

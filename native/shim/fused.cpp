@@ -1,14 +1,15 @@
-// fused.cpp: a linear layer together with what follows it element by element, so that its
+// fused.cpp: a linear layer together with the element-wise operator behind it, so that its
 // output is written once.
 //
-//   linear_gelu  gelu(x w^T + b), exactly: gelu(a) = a Phi(a), Hendrycks and Gimpel (2016)
+//   linear_gelu  gelu(x w^T + b), in its exact form gelu(a) = a Phi(a), Hendrycks and Gimpel (2016)
 //   linear_add   r + x w^T + b
 //
-// linear_gelu keeps the derivative Phi(a) + a phi(a) instead of a: it costs one more exp
-// while a is at hand, and backward is a product. Backward writes that product over
-// the derivative, which nobody reads again. Both have the halves of millrace::linear.
+// Phi and phi are the distribution and the density of the standard normal. linear_gelu keeps the derivative
+// Phi(a) + a phi(a) instead of a, since it can be calculated along with Phi(a); backward then only
+// multiplies. Backward overwrites the derivative with that product, since nobody reads the derivative again.
+// The backward of both operators comes in two halves, as millrace::linear's does (split.h).
 //
-// The fast loops are native/kernels'; without them libtorch's own operators compute.
+// The fast loops are in native/kernels; without them libtorch's own operators are used.
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -45,7 +46,7 @@ Tensor bias_of(const Tensor& w, const Optional& bias) {
   return bias->contiguous();
 }
 
-// times_in_place multiplies g by so much and yields the sum of its rows.
+// times_in_place multiplies g by `by`, element by element, and returns the sum of the product's rows.
 Tensor times_in_place(Tensor& g, const Tensor& by) {
   Tensor sum;
   if (mr::kernels() != nullptr) sum = mr::kernels()->scale_and_sum(g, by);

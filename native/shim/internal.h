@@ -14,12 +14,12 @@
 
 namespace mr {
 
-// The calling thread's error text.
+// error_slot is the calling thread's error text.
 std::string& error_slot();
 
 void set_error(const std::string& text);
 
-// Runs f and turns whatever it throws into the error slot and the value `failed`.
+// guarded runs f and returns its result. If f throws, it puts the text into error_slot and returns `failed`.
 template <class R, class F>
 R guarded(R failed, F&& f) noexcept {
   try {
@@ -34,14 +34,14 @@ R guarded(R failed, F&& f) noexcept {
   return failed;
 }
 
-// The tensor behind a handle, with a reference of its own; undefined for 0.
+// borrow is the tensor behind a handle, as one more reference to it; it is undefined for 0.
 inline at::Tensor borrow(int64_t handle) {
   if (handle == 0) return at::Tensor();
   auto* impl = reinterpret_cast<at::TensorImpl*>(handle);
   return at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim_copy(impl));
 }
 
-// The same, refusing 0.
+// defined is the tensor behind a handle; it throws for 0.
 inline at::Tensor defined(int64_t handle) {
   if (handle == 0) throw std::invalid_argument("the tensor is freed or undefined");
   return borrow(handle);
@@ -52,7 +52,7 @@ std::vector<at::Tensor> borrow_all(const int64_t* handles, int64_t n, bool undef
 at::ScalarType scalar_type(int dtype);
 int dtype_of(at::ScalarType type);
 
-// Collects results in the calling thread's result words.
+// Results collects tensors in the calling thread's result words.
 class Results {
  public:
   Results();
@@ -66,10 +66,10 @@ inline const int64_t* one(at::Tensor tensor) {
   return results.words();
 }
 
-// Puts the counting allocator in place of libtorch's own.
+// install_allocator replaces libtorch's own CPU allocator by the counting one.
 void install_allocator();
 
-// Moves the charge of a storage's block to owner; false if the block is not ours.
+// charge moves the charge of a storage's block to owner; it is false if allocator.cpp did not allocate it.
 bool charge(const c10::DataPtr& block, int owner);
 
 }  // namespace mr

@@ -1,4 +1,4 @@
-// kernels.cpp: which kernels there are, and products by them or by libtorch.
+// kernels.cpp: the registered kernels, and matrix products by them or by libtorch.
 
 #include "kernels.h"
 

@@ -1,14 +1,13 @@
-// layer_norm.cpp: layer norm over the last dimension, one pass over each row forward and one
-// backward.
+// layer_norm.cpp: layer norm over the last dimension.
 //
-// Ba et al., Layer Normalization (2016), with gain a and shift b:
+// Ba et al., Layer Normalization (2016), with gain a, shift b and the gradient g of y:
 //
 //   h = (x - mean) r,  r = 1 / sqrt(variance + eps);  y = h a + b
 //   dx = r (g a - mean(g a) - h mean(g a h));  da = sum over rows g h;  db = sum over rows g
 //
-// Gradients of gain and shift come along with the first half, from which they cost nothing more,
-// and are held as two rows until the second. The loops are native/kernels'; without them
-// libtorch's own operators compute.
+// The gradients of gain and shift are calculated in backward's first half (split.h), where they cost hardly
+// any more, and are kept as two rows until the second. The loops are in native/kernels; without them
+// libtorch's own operators are used.
 
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>

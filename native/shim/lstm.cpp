@@ -1,20 +1,20 @@
-// lstm.cpp: one recurrent layer over whole sequences, its backward in halves.
+// lstm.cpp: one recurrent layer over whole sequences, with a backward in two halves (split.h).
 //
-// Hochreiter and Schmidhuber (1997) with forget gates (Gers et al., 2000), no peepholes, and
-// cuDNN's parameters: gates in the order input, forget, cell, output, each with two biases, which
-// are one tensor or two.
+// This is the LSTM of Hochreiter and Schmidhuber (1997) with forget gates (Gers et al., 2000) and without
+// peepholes. Its parameters are cuDNN's: gates in the order input, forget, cell, output, each with two
+// biases. The two biases a and b are given as one tensor or as two.
 //
 //   z_t = W x_t + U h_(t-1) + a + b
 //   i, f, o = sigmoid(z^i), sigmoid(z^f), sigmoid(z^o);  g = tanh(z^g)
 //   c_t = f c_(t-1) + i g;  h_t = o tanh(c_t)
 //
-// h and c are zero in front of each sequence: nothing is carried from one call to the next.
-// Products with x are one matrix product for all positions, forward and backward, and so
-// are the gradients of the weights, whose terms come row by row and, within a row,
-// position by position. Only U h_(t-1) and its gradient go step by step.
+// h and c are zero before each sequence: nothing is carried from one call to the next.
+// W x_t is one matrix product for all positions, and so is the gradient of x. So are the
+// gradients of the weights, whose terms are added row by row and, within a row,
+// position by position. Only U h_(t-1) and its gradient are computed step by step.
 //
-// Held between forward and backward, in elements a row and position: x, the four gates, c
-// and h. Held for the weights' half: x, h and the gradients of the four gates.
+// These are kept between forward and backward, for each row and position: x, the four gates, c
+// and h. For the second half these are kept: x, h and the gradients of the four gates' sums z.
 
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -30,7 +30,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// The gates of one position, views of [rows, 4 units].
+// Gates is the gates of one position t, as views of the tensor of all gates.
 struct Gates {
   Tensor in, forget, cell, out;
   Gates(const Tensor& all, int64_t t, int64_t units) {
@@ -98,7 +98,7 @@ struct Lstm : Function<Lstm> {
     return h;
   }
 
-  // through_time is the gradients of the gates' sums z, from the last position to the first.
+  // through_time computes the gradients of the gates' sums z, from the last position read to the first.
   static Tensor through_time(const Tensor& grad, const Tensor& gates, const Tensor& cells, const Tensor& u,
                              Walk walk) {
     const int64_t units = u.size(1);
@@ -124,7 +124,7 @@ struct Lstm : Function<Lstm> {
     return back;
   }
 
-  // before is h of the position read before each: zeros at the first.
+  // before has at each position the h of the position read before it, and zeros at the first one read.
   static Tensor before(const Tensor& h, Walk walk) {
     Tensor shifted = at::zeros_like(h);
     const int64_t n = walk.length - 1;

@@ -1,16 +1,16 @@
-/* millrace.h: the flat C door to libtorch.
+/* millrace.h: the C interface to libtorch.
  *
- * In: tensor handles, operator handles, and arguments packed in one array of
- * 64-bit words. Out: tensor handles with their type and shape, packed likewise.
- * Refused: anything about stages, plans or schedules; those live in Go.
+ * Functions take tensor handles, operator handles, and arguments packed in one array of
+ * 64-bit words. They return tensor handles with their type and shape, packed likewise.
+ * Stages, plans and schedules are unknown here; they are in Go.
  *
  * Every function is safe to call from any thread, but the grad mode, the memory
  * owner, the result words and the error text belong to the calling thread. No C++
  * exception leaves the library: a function that can fail returns NULL or non-zero,
  * and mr_error says why.
  *
- * Tensor results. Functions that return tensors answer with an array of words,
- * valid until the same thread's next such call:
+ * Functions that return tensors return an array of words, which is valid until the
+ * same thread's next such call:
  *
  *   count, then for each tensor: handle, element type, rank, size[0..rank)
  *
@@ -31,7 +31,7 @@ extern "C" {
 
 #define MR_API __attribute__((visibility("default")))
 
-/* Element types; the numbers are engine.DType's. Others are shown as MR_OTHER. */
+/* Element types; the numbers are engine.DType's. Any other type is returned as MR_OTHER. */
 enum { MR_F32 = 1, MR_F64 = 2, MR_I64 = 3, MR_U8 = 4, MR_BOOL = 5, MR_OTHER = 255 };
 
 /* Tags of packed arguments. Each argument is its tag word and then its payload. */
@@ -53,23 +53,24 @@ typedef struct mr_op mr_op; /* lives as long as the process */
 
 MR_API int mr_abi_version(void);
 
-/* Installs the counting allocator. Once per process, before any tensor. */
+/* Installs the counting allocator. It must be called before any tensor is made. */
 MR_API int mr_init(void);
 
-/* What went wrong last on this thread, in one line; "" if nothing did. */
+/* The last error on this thread, in one line; "" if there was none. */
 MR_API const char *mr_error(void);
 
 /* Lines of "key=value" about the library: version, configuration, BLAS. */
 MR_API const char *mr_info(void);
 
-/* Finds "aten::add.Tensor" in the dispatcher. The same name gives the same handle. */
+/* Finds an operator in the dispatcher by its name, such as "aten::add.Tensor". The same name gives the
+ * same handle. */
 MR_API mr_op *mr_find(const char *name);
 
-/* Runs an operator. Arguments are matched by position, those left off take the
+/* Runs an operator. Arguments are matched by position; those left off at the end take the
  * schema's defaults. List results are flattened; numbers become rank-0 tensors. */
 MR_API const int64_t *mr_call(mr_op *op, const int64_t *args, int64_t words);
 
-/* New contiguous tensors. mr_from_bytes copies nbytes from data. */
+/* New contiguous tensors: filled with value, or with a copy of the nbytes at data. */
 MR_API const int64_t *mr_full(int dtype, const int64_t *shape, int64_t rank, double value);
 MR_API const int64_t *mr_from_bytes(int dtype, const int64_t *shape, int64_t rank, const void *data,
                                     int64_t nbytes);
@@ -81,10 +82,10 @@ MR_API void *mr_data(int64_t tensor, int64_t *nbytes);
 /* The only element of a tensor as a double. */
 MR_API int mr_item(int64_t tensor, double *value);
 
-/* A new handle on the same memory, outside of any graph. */
+/* A new tensor on the same memory, which is a leaf: it has no history in autograd's graph. */
 MR_API const int64_t *mr_leaf(int64_t tensor, int requires_grad);
 
-/* The tensor itself (a new handle) or a contiguous copy. */
+/* A new handle of the tensor itself if it is contiguous, and a contiguous copy of it otherwise. */
 MR_API const int64_t *mr_contiguous(int64_t tensor);
 
 /* Gives n handles back; zeros are skipped. */
@@ -94,27 +95,27 @@ MR_API void mr_free(const int64_t *tensors, int64_t n);
  * Gradients add up in the leaves; the graph is freed. */
 MR_API int mr_backward(const int64_t *outputs, const int64_t *grads, int64_t n);
 
-/* The same without the weights' half of the operators millrace::linear, conv2d,
- * layer_norm, embedding and lstm, which is left in the work. mr_work_run computes it, once;
- * mr_work_free gives the work back, run or not. The size is the operators in it. */
+/* As mr_backward, but without the gradients of the weights of millrace's operators whose backward comes
+ * in two halves (split.h). What is left to compute is returned. mr_work_run computes it, once;
+ * mr_work_free frees it, whether it was run or not. mr_work_size is the number of operators in it. */
 typedef struct mr_work mr_work;
 MR_API mr_work *mr_backward_input(const int64_t *outputs, const int64_t *grads, int64_t n);
 MR_API int64_t mr_work_size(const mr_work *work);
 MR_API int mr_work_run(mr_work *work);
 MR_API void mr_work_free(mr_work *work);
 
-/* The gradient a leaf has accumulated (undefined if none), and its replacement. */
+/* mr_grad is the gradient that a leaf has accumulated, undefined if none; mr_set_grad replaces it. */
 MR_API const int64_t *mr_grad(int64_t leaf);
 MR_API int mr_set_grad(int64_t leaf, int64_t grad);
 
-/* Switches autograd on (1) or off (0) on this thread; returns what it was. */
+/* Switches autograd on (1) or off (0) on this thread; returns the previous setting. */
 MR_API int mr_grad_mode(int on);
 
-/* Intra-operator threads of torch and of the BLAS for work begun on this thread. */
+/* Sets how many threads torch and the BLAS use within an operator called on this thread. */
 MR_API int mr_set_threads(int n);
 
-/* Memory. Allocations on this thread are charged to owner from now on, and cached
- * for it. Owners are 0 .. mr_owners()-1; threads that never said belong to 0. */
+/* Owners of memory are 0 .. mr_owners()-1. mr_set_owner charges this thread's allocations to owner from
+ * now on, and caches its blocks for owner. A thread that never calls it allocates for owner 0. */
 MR_API int mr_owners(void);
 MR_API int mr_set_owner(int owner);
 /* Moves the charge of the tensor's storage to owner. */
@@ -128,12 +129,13 @@ MR_API void mr_trim(int owner);
 /* dst[i] += src[i]. The buffers need no alignment. */
 MR_API int mr_sum_into(void *dst, const void *src, int64_t nbytes, int dtype);
 
-/* Sums over processes by Gloo, in an order of its own. A library may lack all of these functions. A
- * group connects in mr_gloo_connect, on one thread, while another carries what mr_gloo_said gives,
- * again and again until that is nothing, to all other members, and gives mr_gloo_told what they said.
- * Its connections are neither encrypted nor authenticated; it listens at host alone. mr_gloo_sum adds
- * vectors of one type, which all members have alike, in place; one call at a time. mr_gloo_end ends
- * whatever waits, from any thread; mr_gloo_free comes behind all other calls. */
+/* Sums over processes by Gloo, which chooses the order of additions. A library may lack all of these
+ * functions. One thread of each member connects its group by mr_gloo_connect. Meanwhile another thread
+ * calls mr_gloo_said until it returns zero bytes, sends each result to all other members, and passes what
+ * they send to mr_gloo_told. Gloo's connections are neither encrypted nor authenticated; it listens only on
+ * the address host. mr_gloo_sum adds vectors of one type in place, of the same sizes at all members; only
+ * one call may run at a time. mr_gloo_end ends all waiting calls and may be called on any thread;
+ * mr_gloo_free must be called after all other calls have returned. */
 typedef struct mr_gloo mr_gloo;
 MR_API mr_gloo *mr_gloo_new(int rank, int size, const char *host);
 MR_API const void *mr_gloo_said(mr_gloo *group, int64_t *nbytes);

@@ -1,6 +1,7 @@
-// mix.h: random words by counters, the numbers of engine.Mask.
+// mix.h: random words calculated from counters, the same as engine.Mask's.
 //
-// Steele et al., Fast Splittable Pseudorandom Number Generators, OOPSLA 2014: mix is SplitMix64's finalizer.
+// mix is the finalizer of SplitMix64: Steele et al., Fast Splittable Pseudorandom Number Generators, OOPSLA
+// 2014.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,9 @@
 // pack.cpp: rows of numbers in 16 or 8 bits, as Go's package internal/packing defines them.
 //
-//   pack    a tensor of floats as bytes, those of an element behind its shape, and the scales of its rows;
-//   the
-//           largest errors, absolute and over the row's largest magnitude, and how many numbers the format is
-//           too small for, are noted in seen
-//   unpack  the floats that the bytes stand for
+//   pack    returns a tensor of floats as bytes, with the bytes of an element as one more dimension, and the
+//           scales of its rows. It notes in seen the largest error, the largest error divided by its row's
+//           largest magnitude, and how many numbers are too large for the format.
+//   unpack  returns the floats that the bytes stand for
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
@@ -50,14 +49,16 @@ float number_of(uint32_t u) {
   return x;
 }
 
-// Packed is a number's 16 bits, and what they stand for.
+// Packed is a number's 16 bits, the value that they stand for, and whether the number was too large for the
+// format.
 struct Packed {
   uint16_t bits;
   float stands;
   bool beyond;
 };
 
-// Adding and taking away a power of two whose last place is that of the result rounds to it, to even.
+// To round a to 11 bits, to even, this adds and subtracts a power of two whose last bit has the same place
+// value as the last bit of the result.
 inline Packed to_f16(float x) {
   const uint32_t u = bits_of(x), sign = u >> 31, magnitude = u & 0x7fffffff;
   if (magnitude >= kInfinity) {
@@ -90,7 +91,8 @@ float from_f16(uint16_t h) {
   return number_of(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-// Row is one row's errors.
+// Row is one row's largest magnitude, its largest rounding error, and how many numbers were too large for the
+// format.
 struct Row {
   float largest = 0, worst = 0;
   double beyond = 0;

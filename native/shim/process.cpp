@@ -1,5 +1,5 @@
-// process.cpp: what belongs to the whole process or to a thread and not to a tensor:
-// errors, threads, what is loaded, and the plain sum a collective needs.
+// process.cpp: what concerns the whole process or a thread: errors, threads, which libraries are loaded; and
+// the sum of two buffers that collectives need.
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -21,7 +21,7 @@ std::string& error_slot() {
   return text;
 }
 
-// One line: libtorch adds hints and stack traces after the first.
+// set_error keeps the first line only: libtorch adds hints and stack traces behind it.
 void set_error(const std::string& text) {
   std::string& slot = error_slot();
   slot = text.substr(0, text.find('\n'));
@@ -32,8 +32,8 @@ void set_error(const std::string& text) {
 
 namespace {
 
-// The BLAS behind libtorch has its own threads and its own names for them; which one
-// is loaded is known only at run time.
+// symbol is a function of a loaded library, or null. Each BLAS has its own functions for threads, and which
+// BLAS is loaded is known only at run time.
 template <class F>
 F symbol(const char* name) {
   return reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
@@ -50,15 +50,15 @@ void set_blas_threads(int n) {
   if (mkl != nullptr) mkl(n);
 }
 
-// The file that holds the code at an address.
+// file_of is the library file that has the code at an address; "" if there is none.
 std::string file_of(const void* address) {
   Dl_info info;
   return address != nullptr && dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
-// Several BLAS libraries can be in a process (a LAPACK brings its own); the one that
-// answers to sgemm_ from here is the one that libtorch calls, because both look in the
-// same order. What the others say of themselves is told apart by name.
+// describe_blas writes the file of the BLAS that libtorch uses, and what each BLAS in the process says of
+// itself. There can be several, since a LAPACK brings its own. libtorch calls the one whose sgemm_ is found
+// from here, because both search the libraries in the same order.
 void describe_blas(std::ostream& out) {
   using Text = const char* (*)();
   using Arch = const char* (*)(int64_t);

@@ -1,11 +1,11 @@
-// split.cpp: operators whose backward comes in two halves, the gradient of what they
-// read and the gradients of their weights.
+// split.cpp: operators whose backward comes in two halves, the gradient of their input
+// and the gradients of their weights.
 //
-// Each is an autograd node that answers with the first half and either does the second
-// at once or, inside mr_backward_input, queues it. Both ways the second half is the same
+// Each is an autograd node that returns the first half, and either computes the second
+// at once or, inside mr_backward_input, queues it. In both cases the second half is the same
 // code on the same tensors, so a weight's gradient has the same bits whenever it is
-// computed. It goes straight into the leaf's grad: a matrix product adds to what has
-// gathered there instead of writing a matrix that is then read again and added.
+// computed. It is added straight to the leaf's grad: a matrix product adds its terms to the gradient
+// so far instead of writing a matrix that is then read again and added.
 
 #include "split.h"
 
@@ -37,8 +37,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// What one backward left for later. It travels as debug information because that is the
-// thread-local state that autograd carries along to the threads of other devices.
+// Queue is what one backward has left for later. It is stored as debug information, because that is the
+// thread-local state that autograd passes on to the threads of other devices.
 struct Queue : c10::DebugInfoBase {
   std::vector<std::function<void()>> work;
 };
@@ -140,8 +140,8 @@ struct Convolution : Function<Convolution> {
   }
 };
 
-// Embedding reads whole numbers: it has a second half only. The row for padding, -1 for none, has no
-// gradient.
+// Embedding has a second half only, since its input is whole numbers. The table's row number `padding` gets
+// no gradient; -1 means that there is no such row.
 struct Embedding : Function<Embedding> {
   static Tensor forward(AutogradContext* ctx, const Tensor& table, const Tensor& ids, int64_t padding) {
     refuse_graph(table, "embedding");

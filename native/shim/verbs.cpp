@@ -1,10 +1,12 @@
-// verbs.cpp: operators that training needs beside a model's formula, which libtorch has not.
+// verbs.cpp: operators that training needs beside those of the model, and that libtorch does not have.
 //
-//   mask        a dropout mask by counters: an element's bits depend on its row's number and its place in
-//               the row alone, so any slice of a micro-batch gets the rows of the whole. It is composed of
-//               whole-number operators, which any device has; on CPUs a kernel does it in one pass.
-//   square_sum  the sum of squares in double precision. On CPUs in an order of its own, whatever the build.
-//   lars_       a gradient in place, as the direction of layer-wise adaptive rate scaling.
+//   mask        a dropout mask. Besides the key, an element's bits depend only on its row's number and its
+//               place in the row, so any slice of a micro-batch gets the same rows as the whole. It is
+//               composed of whole-number operators, which any device has; on CPUs a kernel does it in one
+//               pass.
+//   square_sum  the sum of squares in double precision. On CPUs the order of additions is fixed in this file,
+//               so that it is the same for every build.
+//   lars_       turns a gradient, in place, into the direction of layer-wise adaptive rate scaling.
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -21,7 +23,7 @@ namespace {
 
 using at::Tensor;
 
-// shifted is z >> by of a number without a sign.
+// shifted is z >> by for z taken as unsigned.
 Tensor shifted(const Tensor& z, int64_t by) {
   return at::bitwise_and(at::bitwise_right_shift(z, by), static_cast<int64_t>(~uint64_t{0} >> by));
 }
@@ -85,8 +87,8 @@ Tensor square_sum(const Tensor& given) {
 }
 
 // lars_ turns a gradient into the direction of layer-wise adaptive rate scaling: with w the weight's norm and
-// g the gradient's, grad = coefficient w / (g + decay w) (grad + decay weight); the first factor is 1 where w
-// or g is 0.
+// g the gradient's, grad = trust (grad + decay weight), where trust = coefficient w / (g + decay w), or 1 if
+// w or g is 0.
 Tensor& lars_(Tensor& grad, const Tensor& weight, double coefficient, double decay) {
   const c10::AutoGradMode off(false);
   const Tensor w = square_sum(weight).sqrt(), g = square_sum(grad).sqrt();

@@ -1,7 +1,7 @@
-"""DistributedDataParallel over Gloo: two processes, each half of the batch.
+"""DistributedDataParallel over Gloo: two processes, each with half of the batch.
 
-Gradients of micro-batches are added up under no_sync; the last backward sends
-them bucket by bucket while it computes the rest.
+Gradients of micro-batches are added up under no_sync; the backward pass of the
+last one sends them bucket by bucket while it computes the rest.
 """
 
 import settings

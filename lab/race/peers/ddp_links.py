@@ -1,13 +1,13 @@
-"""DistributedDataParallel over Gloo: a process on each of several hosts.
+"""DistributedDataParallel over Gloo: one process on each of several hosts.
 
-The model is one that millrace describes. Gradients of micro-batches are added up
-under no_sync; the last backward sends them bucket by bucket while it computes the
-rest. With one micro-batch, which is the whole of a process's rows, there is nothing
-to add up, and all of the backward pass goes on beside the all-reduce.
+The model is read from a file that millrace writes (described.py). Gradients of
+micro-batches are added up under no_sync; the backward pass of the last one sends them
+bucket by bucket while it computes the rest. If a process has only one micro-batch,
+there is nothing to add up, and the all-reduce overlaps with the whole backward pass.
 
-With --alone it measures before the first visit what its two halves take alone: steps
-without an all-reduce, and all-reduces of as many bytes without a computation. Its data
-are random rows that stay the same, so that they cost nothing.
+With --alone 1 it first measures the two parts of a step by themselves: steps without an
+all-reduce, and all-reduces of as many bytes without a computation. The data are random
+rows that stay the same, so that drawing them takes no time.
 """
 
 import settings
@@ -29,7 +29,7 @@ import model
 import protocol
 
 WARM, COUNTED = 2, 5
-REDUCED, ENOUGH = 3, 5.0  # all-reduces, and seconds after which one is enough
+REDUCED, ENOUGH = 3, 5.0  # how many all-reduces are measured; one that takes ENOUGH seconds is the last
 
 rank, size = group.start()
 if s.batch % (size * s.micro):
@@ -64,7 +64,7 @@ def train(steps):
 
 
 def alone():
-    """What a step without an all-reduce takes, and an all-reduce of all gradients without a step."""
+    """Returns the seconds of a step without an all-reduce, and of an all-reduce of all gradients without a step."""
     bytes_of = [torch.zeros_like(b) for b in torch.zeros(model.elements(net)).split(s.bucket_mb << 18)]
     compute, reduce = [], []
     for i in range(WARM + COUNTED):
@@ -78,7 +78,7 @@ def alone():
         for work in [torch.distributed.all_reduce(b, async_op=True) for b in bytes_of]:
             work.wait()
         took = torch.tensor(time.perf_counter() - began)
-        torch.distributed.broadcast(took, 0)  # so that all agree whether another one follows
+        torch.distributed.broadcast(took, 0)  # so that all ranks agree whether another one follows
         reduce.append(took.item())
     return {"compute_s": statistics.median(compute[WARM:]), "reduce_s": statistics.median(reduce)}
 

@@ -1,8 +1,8 @@
-"""A model that millrace describes, layer by layer, in torch.nn.
+"""Builds in torch.nn a model that millrace describes in JSON.
 
-The description is the JSON of millrace's own model: each layer has a kind and
-settings, and reads the one before it. The last is the loss. What is no such chain,
-and kinds that are not here, are refused.
+Each layer has a kind and settings and must read the layer before it; the last
+layer must be the loss. Models that are not such a chain, and layers of other kinds
+or settings than those below, are refused.
 """
 
 import json
@@ -36,7 +36,7 @@ class Lstm(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Logits without a norm; the weight may be an embedding's."""
+    """Computes logits without a norm before it; the weight may be an embedding's."""
 
     def __init__(self, weight):
         super().__init__()
@@ -47,7 +47,7 @@ class Decoder(nn.Module):
 
 
 def read(path):
-    """The modules of the description at path, in order, and the shape and type of its inputs and of its logits."""
+    """Returns the modules described in the file at path, in order, its two inputs and the shape of its logits."""
     with open(path) as f:
         m = json.load(f)
     inputs = {x["name"]: x for x in m["inputs"]}
@@ -99,7 +99,7 @@ def _activation(a):
 
 
 def rows(x, classes, count, generator):
-    """So many random rows of an input."""
+    """Returns count random rows of the input x: whole numbers below classes, or floats in [-1, 1)."""
     if x["dtype"] == "int":
         return torch.randint(classes, (count, *x["shape"]), generator=generator)
     return torch.rand((count, *x["shape"]), generator=generator) * 2 - 1

@@ -1,8 +1,8 @@
-"""Processes that train together over Gloo, each started by somebody else.
+"""Processes that train together over Gloo; the caller starts each of them.
 
-Rank 0 is the rival that is asked; the others hear of its requests from it. The
-environment says who is who: RIVAL_RANK of RIVAL_SIZE, the file RIVAL_MEETING in
-which they meet, and in GLOO_SOCKET_IFNAME the interface that they are reached by.
+Rank 0 reads the requests and passes them on to the others. The environment gives
+the rank (RIVAL_RANK), the number of processes (RIVAL_SIZE), the file by which they
+find one another (RIVAL_MEETING) and the network interface (GLOO_SOCKET_IFNAME).
 """
 
 import datetime
@@ -10,19 +10,19 @@ import os
 
 
 def start():
-    """Brings all together; returns the rank of this process and how many there are."""
+    """Connects all processes; returns the rank of this one and how many there are."""
     import torch.distributed
 
     rank, size = int(os.environ["RIVAL_RANK"]), int(os.environ["RIVAL_SIZE"])
     torch.distributed.init_process_group(
         "gloo", init_method="file://" + os.environ["RIVAL_MEETING"], rank=rank, world_size=size,
-        timeout=datetime.timedelta(days=1))  # between two visits nobody says anything
+        timeout=datetime.timedelta(days=1))  # no messages are sent between two requests
     return rank, size
 
 
 def serve(rank, description, train):
-    """protocol.serve for all ranks. train(n) returns (rows of all, loss); the loss is that of rank 0's rows. A visit
-    is over when all have ended it."""
+    """Serves requests (protocol.serve) on all ranks. train(n) returns (rows of all ranks, loss); the loss answered is
+    that of rank 0's rows. A request is answered when all ranks have done it."""
     import torch
 
     import protocol

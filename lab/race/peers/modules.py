@@ -1,6 +1,6 @@
-"""The rivals' modules with their losses, for millrace_export.py: modules.py:gpt and modules.py:resnet18.
+"""The rivals' models with their losses, for millrace_export.py as modules.py:gpt and modules.py:resnet18.
 
-Their settings are in workload.json beside this file.
+Their settings are read from workload.json in the folder of this file.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""1F1B by hand: two processes, a stage of the gpt each, activations and gradients over Gloo; see pipeline.py."""
+"""1F1B by hand: two processes with one stage of the gpt each, which communicate over Gloo; see pipeline.py."""
 
 import settings
 

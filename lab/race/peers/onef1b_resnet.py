@@ -1,4 +1,4 @@
-"""1F1B by hand: two processes, a stage of torchvision's resnet18 each, over Gloo; see pipeline.py."""
+"""1F1B by hand: two processes with one stage of torchvision's resnet18 each, over Gloo; see pipeline.py."""
 
 import settings
 
@@ -23,7 +23,7 @@ from recorded import Recorded
 
 rank = pair.start()
 stages = resnet.cut(s)
-with torch.no_grad():  # in evaluation mode, so that no statistics move
+with torch.no_grad():  # in evaluation mode, so that batch norms keep their statistics
     crosses = stages[0].eval()(torch.zeros(1, 3, s.size, s.size)).shape[1:]
 stages[0].train()
 batches = Recorded(s.rows, (torch.float32, (s.batch, 3, s.size, s.size)), (torch.int64, (s.batch,)))

@@ -1,8 +1,8 @@
 """Two processes that train together over Gloo.
 
-The process that was started is rank 0. It starts rank 1 from the same script and
-passes each request on to it, so that to the outside the two are one rival. A step
-is over when both have ended it.
+The process that the caller starts is rank 0. It starts rank 1 from the same script and
+passes each request on to it, so that the caller sees one rival. A request is answered
+when both have done it.
 """
 
 import os
@@ -14,7 +14,7 @@ RANK, MEETING = "RIVAL_RANK", "RIVAL_MEETING"
 
 
 def start():
-    """Brings the two together; returns the rank of this process."""
+    """Connects the two processes, and starts rank 1 if this is rank 0; returns the rank of this process."""
     import torch.distributed
 
     rank = int(os.environ.get(RANK, "0"))
@@ -31,8 +31,8 @@ def start():
 
 
 def serve(rank, description, train):
-    """protocol.serve for both ranks. train(n) returns (rows of both, loss); the loss of
-    the two is the mean of what they return, None left out."""
+    """Serves requests (protocol.serve) on both ranks. train(n) returns (rows of both ranks, loss); the
+    loss answered is the mean of the two ranks' losses, without those that are None."""
     import protocol
 
     if rank == 1:

@@ -1,7 +1,7 @@
 """torch.distributed.pipeline.sync.Pipe: two stages on the threads of one process.
 
-Its forward passes overlap. Its backward passes do not: autograd walks everything
-that lives on the CPU in the thread that called backward. So the backward pass may
+The forward passes of the stages overlap. Their backward passes do not: autograd runs
+all CPU operators in the thread that called backward. So the backward pass may
 be given more intra-op threads than each of the two forward ones.
 """
 

@@ -1,9 +1,9 @@
-"""1F1B of two stages, one to each of two processes; activations and gradients go over Gloo.
+"""1F1B with two stages in two processes, which exchange activations and gradients over Gloo.
 
-Receives are posted ahead, so that a message travels while the one before it is
-worked on; sends are waited for only when their buffer's step ends. Rank 0 runs
---warmup forward passes before its first backward one: 2 is 1F1B's own number for
-two stages, 3 hides the way there and back as well.
+All receives of a step are posted at its start, so that a message travels while the one
+before it is computed on; sends are waited for at the end of the step. Rank 0 runs
+--warmup forward passes before its first backward one: 1F1B has 2 of them for two stages;
+with 3, the time that messages take to rank 1 and back can be hidden too.
 """
 
 import torch
@@ -13,18 +13,19 @@ import settings
 
 
 class Stage:
-    """The stage of this process. shape is what crosses for one row; batches.batch() is inputs and targets."""
+    """The stage of this process. shape is one row of the activation between the stages. batches.batch() returns the
+    inputs and targets of a step."""
 
     def __init__(self, s, rank, module, shape, loss, batches):
         self.s, self.rank, self.module, self.loss, self.batches = s, rank, module, loss, batches
         self.optimizer = settings.optimizer(s, module.parameters())
         self.micros = s.batch // s.micro
         self.warmup = max(1, min(s.warmup, self.micros))
-        # One buffer for each message of a step, kept from step to step.
+        # One buffer for each message that this rank receives in a step; the buffers are reused in every step.
         self.boundary = [torch.empty(s.micro, *shape) for _ in range(self.micros)]
 
     def train(self, steps):
-        """Returns the rows of so many steps, and on rank 1 the loss of the last one."""
+        """Trains so many steps; returns their rows and the loss of the last step, which is None on rank 0."""
         loss = None
         for _ in range(steps):
             inputs, targets = self.batches.batch()
@@ -37,7 +38,7 @@ class Stage:
         return steps * self.s.batch, loss
 
     def _first(self, inputs):
-        """Rank 0's step: warm-up, then a forward and a backward pass in turn."""
+        """Runs rank 0's step: the warm-up's forward passes, then backward and forward passes in turn."""
         arriving = [distributed.irecv(b, 1, tag=self.micros + m) for m, b in enumerate(self.boundary)]
         sent, outputs = [], {}
 
@@ -48,7 +49,7 @@ class Stage:
         def backward(m):
             arriving[m].wait()
             outputs[m].backward(self.boundary[m])
-            # The message is kept until it is away; the graph behind it is gone by now.
+            # The activation is kept until it has been sent; its graph is no longer needed.
             outputs[m] = outputs[m].detach()
 
         for m in range(self.warmup):
@@ -61,7 +62,7 @@ class Stage:
             work.wait()
 
     def _last(self, targets):
-        """Rank 1's step: each micro-batch forward and at once backward."""
+        """Runs rank 1's step: each micro-batch's forward pass and then at once its backward pass."""
         arriving = [distributed.irecv(b, 0, tag=m) for m, b in enumerate(self.boundary)]
         sent, kept, total = [], [], 0.0
         for m, target in enumerate(targets):

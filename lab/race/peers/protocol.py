@@ -1,9 +1,9 @@
-"""The line protocol of a rival.
+"""The line protocol of a rival, the program that millrace is compared with.
 
 When it is ready, a rival writes one line of JSON that describes it. Then, for each
 line "step N" on standard input, it trains N steps and writes one line
-{"samples": rows trained, "seconds": time it took, "loss": of the last step}.
-At the end of its input it ends. Standard output carries nothing else.
+{"samples": rows trained, "seconds": time it took, "loss": loss of the last step}.
+It ends at the end of its input. It writes nothing else to standard output.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 
 
 def serve(description, train):
-    """Answers on standard input; train(n) trains n steps and returns (rows, loss)."""
+    """Answers the requests on standard input; train(n) trains n steps and returns (rows, loss)."""
     _say(description)
     for line in sys.stdin:
         words = line.split()
@@ -24,7 +24,7 @@ def serve(description, train):
 
 
 def describe(name, s, parameters):
-    """What a rival says of itself; the Go side prints it beside its figures."""
+    """Returns a rival's first line; millrace-lab prints it beside the rival's results."""
     import torch
 
     import settings

@@ -1,4 +1,4 @@
-"""Batches that millrace drew, so that both sides train on the same rows in the same order."""
+"""Batches that millrace drew, so that millrace and the rival train on the same rows in the same order."""
 
 import math
 
@@ -6,8 +6,8 @@ import torch
 
 
 class Recorded:
-    """The batches of a file, from the first again behind the last. Each is the inputs and then the targets, row by
-    row, in the machine's own bytes; of both, the type and the shape of a batch are given."""
+    """The batches of a file, repeated from the first after the last. Each batch is its inputs and then its targets,
+    row by row, in the machine's byte order. parts gives the type and shape of the inputs and of the targets."""
 
     def __init__(self, path, *parts):
         with open(path, "rb") as f:
@@ -25,7 +25,7 @@ class Recorded:
             self._batches.append(batch)
 
     def batch(self):
-        """The next batch: inputs and targets."""
+        """Returns the next batch: inputs and targets."""
         found = self._batches[self._next % len(self._batches)]
         self._next += 1
         return found

@@ -6,13 +6,13 @@ from torch import nn
 
 
 def whole(s):
-    """The network, started from s.seed."""
+    """Returns the network, initialised from s.seed."""
     torch.manual_seed(s.seed)
     return torchvision.models.resnet18(num_classes=s.classes)
 
 
 def cut(s):
-    """The two stages of a pipeline whose first has s.split layers."""
+    """Returns the two stages of a pipeline; the first has s.split layers."""
     net = whole(s)
     found = [nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool),
              *net.layer1, *net.layer2, *net.layer3, *net.layer4,

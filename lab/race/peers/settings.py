@@ -1,4 +1,4 @@
-"""What a rival is told on its command line, and the threads it may use.
+"""The command line of a rival, and how many threads it may use.
 
 Import this before torch: OpenBLAS and OpenMP read their thread counts when they
 are loaded.
@@ -10,8 +10,8 @@ import os
 
 
 def parse(doc, gpt=True, **extra):
-    """The settings of a rival, with those of the gpt unless it trains another model. extra adds options:
-    name=(type, default, help)."""
+    """Returns the settings of a rival, with those of the gpt if gpt is true, and limits its threads. extra adds
+    options: name=(type, default, help)."""
     p = argparse.ArgumentParser(description=doc)
     if gpt:
         p.add_argument("--layers", type=int, default=8, help="transformer blocks")
@@ -48,8 +48,8 @@ def parse(doc, gpt=True, **extra):
 
 def _limit_threads(threads):
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
-    # OpenMP threads that spin between two loops take the cores from the threads of OpenBLAS,
-    # which are others: with 2 of each on 2 cores a step takes four times as long.
+    # OpenMP threads that spin between two loops would take the cores from OpenBLAS, which has threads
+    # of its own.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
@@ -57,16 +57,16 @@ def _limit_threads(threads):
 
 
 def _keep_memory():
-    """Freed tensors of some MB stay with the process: without this glibc maps and
-    unmaps each, and the kernel zeroes its pages every time."""
+    """Makes glibc keep the memory of freed tensors up to 32 MiB. Otherwise it maps and unmaps
+    each tensor anew, and the kernel zeroes its pages every time."""
     trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
     libc = ctypes.CDLL(None)
-    libc.mallopt(mmap_threshold, 32 << 20)  # the largest glibc takes
+    libc.mallopt(mmap_threshold, 32 << 20)  # the largest value that glibc accepts
     libc.mallopt(trim_threshold, 2**31 - 1)
 
 
 def blas_core():
-    """Which kernels OpenBLAS chose, or "" when the BLAS is another."""
+    """Returns the name of the kernels that OpenBLAS chose, or "" if OpenBLAS is not there."""
     try:
         blas = ctypes.CDLL("libopenblas.so.0")
         blas.openblas_get_corename.restype = ctypes.c_char_p
@@ -76,7 +76,7 @@ def blas_core():
 
 
 def blas_threads(threads):
-    """Sets the threads of OpenBLAS while running; torch.set_num_threads does not reach them."""
+    """Sets the number of OpenBLAS's threads at run time; torch.set_num_threads does not change it."""
     try:
         ctypes.CDLL("libopenblas.so.0").openblas_set_num_threads(threads)
     except (OSError, AttributeError):

@@ -20,7 +20,7 @@ class Tokens:
             self._text %= s.vocabulary
 
     def batch(self):
-        """The next batch: inputs and targets, each [rows, context], int64."""
+        """Returns the next batch: inputs and targets, each [rows, context], int64."""
         rows, context = self._shape
         starts = torch.randint(len(self._text) - context, (rows, 1), generator=self._random)
         windows = self._text[starts + torch.arange(context + 1)].long()

@@ -2,10 +2,10 @@
 
     /usr/bin/python3 -B published.py FOLDER
 
-Of each network it writes FOLDER/NAME.safetensors, its seeded weights; FOLDER/NAME-grad.safetensors, the gradient of
+For each network it writes FOLDER/NAME.safetensors, its seeded weights; FOLDER/NAME-grad.safetensors, the gradient of
 the mean loss by each weight, under the same names; and FOLDER/NAME-out.safetensors: tokens, targets, logits, loss.
-Weights of NAME-f16 and NAME-bf16 are those of NAME in 16 bits; what comes out was computed in 32 bits from them.
-FOLDER/llama-parts has the weights of llama in two files, with an index, and a configuration.
+The weights of NAME-f16 and NAME-bf16 are those of NAME in 16 bits; their outputs are computed from them in 32 bits.
+FOLDER/llama-parts has the weights of llama in two files, with an index and a configuration.
 """
 import json, math, os, struct, sys
 
@@ -31,7 +31,7 @@ def write(path, tensors):
 
 
 def attend(q, k, v):
-    """Attend from [rows, heads, positions, d] to what is not later."""
+    """Return causal attention of q, k and v, which are [rows, heads, positions, d]."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     seen = torch.tril(torch.ones(q.shape[2], q.shape[2], dtype=torch.bool))
     p = torch.softmax(scores.masked_fill(~seen, float("-inf")), dim=-1)
@@ -117,14 +117,14 @@ def llama_shapes(head):
 
 
 def seeded(shapes, seed):
-    """Draw weights so large that no part of the network is nearly linear."""
+    """Draw random weights, large enough that no part of the network is nearly linear."""
     g = torch.Generator().manual_seed(seed)
     return {name: torch.randn(shape, generator=g) * (0.25 if len(shape) == 2 else 0.5) +
             (1 if "norm" in name or ".ln_" in name and name.endswith("weight") else 0) for name, shape in shapes.items()}
 
 
 def answer(folder, name, forward, weights, extra=None):
-    """Write a network's weights, and what comes of them."""
+    """Write a network's weights, gradients and outputs."""
     write(os.path.join(folder, name + ".safetensors"), {**weights, **(extra or {})})
     w = {n: x.float().clone().requires_grad_() for n, x in weights.items()}
     g = torch.Generator().manual_seed(9)
@@ -139,7 +139,7 @@ def answer(folder, name, forward, weights, extra=None):
 
 
 def parts(folder, weights):
-    """Write weights in two files of a folder, as large ones are published."""
+    """Write weights in two files of a folder, as large networks are published."""
     os.makedirs(folder)
     names, index = list(weights), {}
     for i, own in enumerate([names[:5], names[5:]]):

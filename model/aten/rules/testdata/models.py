@@ -1,6 +1,6 @@
-"""Networks whose traced graphs are testdata.
+"""Networks whose traced graphs are the JSON files of this folder. To make them anew, run here:
 
-In this folder: for M in resnet gpt lstm encoder; do
+for M in resnet gpt lstm encoder; do
     /usr/bin/python3 ../../../../python/millrace_export.py models.py:$M -o /tmp/$M.zip
     unzip -p /tmp/$M.zip graph.json | /usr/bin/python3 models.py /tmp/$M.zip > $M.json; done
 """
@@ -106,7 +106,7 @@ def encoder():
 
 
 def main():
-    """Write graph.json of standard input on one line, with the shapes and types of the weights."""
+    """Write the graph.json read from standard input on one line, with the shapes and types of the weights added."""
     graph = json.load(sys.stdin)
     with zipfile.ZipFile(sys.argv[1]).open("weights.safetensors") as f:
         header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))

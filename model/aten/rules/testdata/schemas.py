@@ -1,4 +1,4 @@
-"""Write the version of PyTorch, and what its operators take: name and overload, then arguments with their defaults."""
+"""Write PyTorch's version, and a line for each operator: name and overload, then arguments with their defaults."""
 import torch
 
 def shown(x):

@@ -1,4 +1,4 @@
-"""A network with every dropout that PyTorch has, of tensors whose rows lie in all sorts of places, and recurrent ones."""
+"""A network with every dropout of PyTorch, on tensors whose rows are in various dimensions, and recurrent networks."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -16,17 +16,17 @@ class Dropouts(nn.Module):
     def forward(self, x, target):
         rows = x.size(0)
         x = F.dropout(self.first(x), 0.3)
-        x = F.dropout(x.transpose(0, 1), 0.2)  # positions first
+        x = F.dropout(x.transpose(0, 1), 0.2)  # the first dimension is the positions
         x = x + self.attention(x, x, x)[0]
         x = F.dropout(x.reshape(6 * rows, 8), 0.2).view(6, rows, 8).transpose(0, 1)
-        x = F.dropout2d(x.transpose(1, 2).unsqueeze(3), 0.2).squeeze(3)  # whole channels
+        x = F.dropout2d(x.transpose(1, 2).unsqueeze(3), 0.2).squeeze(3)  # drops whole channels
         x = F.alpha_dropout(x.transpose(1, 2), 0.1)
         x = self.lstm(x)[0] + F.dropout(self.positions, 0.2)
         return F.mse_loss(self.head(F.feature_alpha_dropout(x, 0.2)), target)
 
 
 class Between(nn.Module):
-    """Recurrent layers of two directions with a dropout in between that is there and drops nothing"""
+    """Recurrent layers, some with two directions; the dropout between them has a rate so small that it drops nothing"""
     def __init__(self):
         super().__init__()
         rate = 1e-30

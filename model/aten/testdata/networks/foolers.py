@@ -1,4 +1,4 @@
-"""Small networks that only look like what millrace has operators for, or hardly look like it: each is one function."""
+"""Small networks that only look like millrace's operators, or are such an operator in disguise; each is a function."""
 import math
 
 import torch
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 class Net(nn.Module):
-    """A body between a linear layer of 8 to 8 and another of 8 to 1, on sequences of 6."""
+    """A body between a linear layer from 8 to 8 and one from 8 to 1, on sequences of 6 positions."""
 
     def __init__(self, body, **parts):
         super().__init__()
@@ -24,7 +24,7 @@ class Net(nn.Module):
 
 
 def net(parts=dict):
-    """Have a body built with parts of its own."""
+    """Return a decorator that makes of a body a function of the rows, which builds a Net with these parts."""
     def of(body):
         def build(rows=4):
             return Net(body, **parts()), (torch.randn(rows, 6, 8), torch.randn(rows))
@@ -242,7 +242,7 @@ def banded(m, x):
 
 
 @net(lambda: {"qkv": nn.Linear(8, 72), "mask": causal().unsqueeze(1), "out": nn.Linear(24, 8)})
-def mask_of_heads(m, x):  # of which there are as many as positions: each sees what is up to its own number
+def mask_of_heads(m, x):  # as many heads as positions: each head sees the positions up to its own number
     return m.out(attend(m, *split(m, x, 6), m.mask))
 
 
@@ -357,7 +357,7 @@ def never_drops(m, x):
     return joined(F.dropout(p, 0.5, training=False) @ F.dropout(v, 0.0))
 
 
-# Gradients that are expanded, or turned.
+# Gradients that are expanded or transposed.
 
 def everything():
     return {"a": nn.Linear(8, 8), "b": nn.Linear(8, 8), "c": nn.Linear(8, 8), "norm": nn.LayerNorm(8),
@@ -367,7 +367,7 @@ def everything():
 
 def each(m, x, gelu=True):
     yield m.a(x)
-    if gelu:  # whose gradient PyTorch 1.13 takes for zero where it is turned
+    if gelu:  # PyTorch 1.13 calculates a zero gradient for a gelu whose incoming gradient is transposed
         yield F.gelu(m.b(x))
     yield x + m.c(x)
     yield m.norm(x)

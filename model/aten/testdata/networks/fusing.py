@@ -1,4 +1,4 @@
-"""What looks like something that millrace has an operator for: some of it is, some of it is not."""
+"""Networks with parts that look like operators of millrace: some of them are such operators, and some are not."""
 import math
 
 import torch
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 class Linears(nn.Module):
-    """GELUs of which one may be fused, sums of which one may, matrices turned, sliced and punished."""
+    """GELUs and sums, of which one each may be fused; matrices that are transposed, sliced or penalised."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ def linears(rows=4):
 
 
 class Words(nn.Module):
-    """Embeddings: padding, gradients scaled by frequency, and a table that something else reads too."""
+    """Embeddings: with padding, with gradients scaled by frequency, and with a table that the loss reads too."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ def images(rows=4):
 
 
 class Sequences(nn.Module):
-    """LSTMs: two directions with the batch second, first states that are not zero, a last state that is read."""
+    """LSTMs: two directions with the batch as second dimension, initial states that are not zero, a last state read."""
 
     def __init__(self):
         super().__init__()
@@ -95,7 +95,7 @@ def sequences(rows=4):
 
 
 class Attention(nn.Module):
-    """Causal attention and what resembles it."""
+    """Causal attention and forms that only resemble it."""
 
     def __init__(self, how):
         super().__init__()
@@ -134,7 +134,7 @@ class Attention(nn.Module):
 
 
 class Dropped(nn.Module):
-    """Dropout inside of causal attention and between the layers of an LSTM, for the inputs of the others."""
+    """Dropout inside of causal attention and between the layers of an LSTM; takes the inputs of the other networks."""
 
     def __init__(self):
         super().__init__()
@@ -162,7 +162,7 @@ dim, weights, strict, ahead = (attention(h) for h in ("dim", "weights", "strict"
 
 
 class Called(nn.Module):
-    """What PyTorch 2 computes by scaled_dot_product_attention, written out, for graphs that call it."""
+    """PyTorch 2's scaled_dot_product_attention, written out, to compare with graphs that call the operator."""
 
     def __init__(self, how):
         super().__init__()
@@ -172,7 +172,7 @@ class Called(nn.Module):
         if how == "banded":
             seen = seen.triu(-2)
         if how == "blind":
-            seen[3] = False  # which sees nothing at all
+            seen[3] = False  # position 3 sees no position at all
         if how in ("bools", "banded", "blind"):
             self.register_buffer("mask", seen)
         elif how == "floats":

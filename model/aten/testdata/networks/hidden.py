@@ -1,4 +1,4 @@
-"""Networks that hide from a trace what they compute. Each is a function of the rows."""
+"""Networks that compute something that a trace does not show. Each is a function of the number of rows."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -6,7 +6,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Hides(nn.Module):
-    """A network of two linear layers and whatever is hidden in between"""
+    """A network of two linear layers; hidden names what it hides between them"""
     def __init__(self, hidden):
         super().__init__()
         self.a, self.b, self.hidden, self.kept = nn.Linear(6, 6), nn.Linear(6, 6), hidden, torch.zeros(6)
@@ -25,14 +25,14 @@ class Hides(nn.Module):
 
     @torch.no_grad()
     def mask(self, h):
-        """Return a mask that is written in place, which nothing follows"""
+        """Return a mask that is written in place and has no gradient"""
         mask = torch.ones_like(h)
         mask[:, 2] = h[:, 0] > 0
         return mask
 
     @torch.no_grad()
     def target(self, h):
-        """Return what a call of a module without gradients yields"""
+        """Return the result of a module, changed in place; it is called without gradients"""
         return self.a(h).tanh_()
 
     def forward(self, x, y):

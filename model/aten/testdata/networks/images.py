@@ -1,4 +1,4 @@
-"""Networks of images in other people's styles. The first line under each class says what is particular in it."""
+"""Networks for images in various people's styles. The first line under each class says what is particular in it."""
 
 import collections
 

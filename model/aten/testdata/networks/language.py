@@ -1,4 +1,4 @@
-"""A GPT in minGPT's manner, a BERT of PyTorch's modules, an LSTM, an encoder, and a network with branches."""
+"""A GPT in minGPT's style, a BERT of PyTorch's modules, an LSTM, an encoder, and a network with branches."""
 
 import math
 

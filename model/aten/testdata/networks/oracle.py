@@ -1,24 +1,24 @@
-"""What PyTorch itself makes of networks: exported, and trained by a plain loop. For tests; millrace does not ship it.
+"""Exports networks and computes in PyTorch what tests expect of them. It is for tests only; millrace does not ship it.
 
     /usr/bin/python3 -B oracle.py EXPORTER FOLDER < REQUESTS
 
 A request is a line of JSON: {"name": "resnet18", "file": "vision.py", "loss": "mse", "rate": 0.05, "order": [[0, 1]],
-"frozen": ["layer"]}; loss, rate, order and frozen may be left out. What file has under name is a function of the rows, which returns a module and
-inputs. It is exported to FOLDER/NAME.mr, with --loss if there is one. Then FOLDER/NAME.safetensors is written:
+"frozen": ["layer"]}; loss, rate, order and frozen may be left out. name is a function in file that takes a number of
+rows and returns a module and inputs. The module is exported to FOLDER/NAME.mr. Then FOLDER/NAME.safetensors is written:
 
     a/INPUT, b/INPUT        two batches; a has the rows that were exported, b two more
-    a.loss, b.loss          losses of the module as it begins, in training mode, and a.NAME, b.NAME: what it reports
+    a.loss, b.loss          losses of the untrained module in training mode, and a.NAME, b.NAME: numbers that it reports
     a.grad/P, b.grad/P      the gradient of each parameter that has one, by the first of its names in PyTorch
-    a.buffer/B, b.buffer/B  the buffers behind that one forward
-    a.evaluated, b.evaluated  the loss of the module as it begins, in evaluation mode, where it has one there
-    train/INPUT             the rows of 4 batches of the rows of a
-    curve.M                 with a rate: losses of 50 steps of SGD with it and momentum 0.9, for M = 1 and 2; each
-                            step is of M micro-batches, whose mean loss is followed (a batch norm sees one at a time)
-    final.M/P               all parameters and buffers behind them, by those names; parameters whose names begin with
-                            what frozen lists do not learn
+    a.buffer/B, b.buffer/B  the buffers after that one forward
+    a.evaluated, b.evaluated  the loss of the untrained module in evaluation mode, if it has a loss in that mode
+    train/INPUT             if there is a rate: the inputs for training, 4 batches of R rows, with R the rows of a
+    curve.M                 if there is a rate: losses of 50 steps of SGD with this rate and momentum 0.9, for M = 1
+                            and 2; a step has M micro-batches and learns from their mean loss
+    final.M/P               all parameters and buffers after these steps, by those names; parameters whose names begin
+                            with one of frozen do not learn
 
-Step s trains the rows (s % 4) * R to (s % 4 + 1) * R, with R the rows of a, or those that order[s] lists. Where a call
-yields two losses (dropout), nothing of this is written. A line of JSON for each request says what came of it.
+Step s trains on rows (s % 4) * R to (s % 4 + 1) * R, or on those that order[s] lists. If two calls with the same inputs
+give two losses (dropout), no safetensors file is written. The answer to each request is a line of JSON.
 """
 import contextlib, io, json, os, runpy, struct, sys
 
@@ -45,7 +45,7 @@ def write(path, tensors):
 
 
 def called(module, inputs, loss):
-    """Return what a call yields: the loss, then numbers to report, by their names."""
+    """Call the module and return the loss, then numbers to report, by their names."""
     if loss:
         out = module(*inputs[:-1])
         while not isinstance(out, torch.Tensor):
@@ -67,7 +67,7 @@ def named(module):
 
 
 def once(build, inputs, names, loss, prefix, into, seed=1):
-    """Note one forward and backward of the module as it begins; return its loss."""
+    """Write one forward and backward of the untrained module into a dict of tensors; return its loss."""
     module = build()
     torch.manual_seed(seed)
     out = called(module, [x.clone() for x in inputs], loss)
@@ -81,8 +81,8 @@ def once(build, inputs, names, loss, prefix, into, seed=1):
 
 
 def evaluate(build, inputs, loss, prefix, into):
-    """Note the loss of the module as it begins, in evaluation mode."""
-    # Not under no_grad, where nn.TransformerEncoder cuts off columns that a mask hides in all rows.
+    """Write the loss of the untrained module in evaluation mode into a dict of tensors."""
+    # Not under no_grad: there nn.TransformerEncoder cuts off columns that a mask hides in all rows.
     x = called(build().eval(), [x.clone() for x in inputs], loss).get("loss")
     if x is not None:
         into[prefix + ".evaluated"] = x.reshape(())

@@ -1,4 +1,4 @@
-"""A network whose inputs are indices of many operators. It notes by trying what PyTorch itself takes for each element."""
+"""A network whose inputs are indices of many operators. It tries out which values PyTorch accepts for each element."""
 from functools import lru_cache
 
 import torch
@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 class Indices(nn.Module):
-    """Indices behind views, slices, steps, lists and expansions; some that are calculated, some that nobody reads"""
+    """Indices taken by views, slices, steps, lists and expansions; some are calculated, and some are never read"""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ def given(rows):
 
 @lru_cache(maxsize=None)
 def taken(k):
-    """For each element of a row of input k, and each number tried: whether PyTorch takes it in each row of two"""
+    """Return for each element of a row of input k, and each value tried, whether PyTorch accepts it in both rows"""
     module, takes = Indices(), []
     for at in range(given(1)[k].numel()):
         for value in TRIED:

@@ -1,4 +1,4 @@
-"""Networks of sequences in other people's styles."""
+"""Networks for sequences in various people's styles."""
 
 import math
 

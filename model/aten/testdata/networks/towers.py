@@ -1,4 +1,4 @@
-"""Networks of several inputs, tables and mixtures in other people's styles."""
+"""Networks for several inputs, for tables, and mixtures, in various people's styles."""
 
 import math
 

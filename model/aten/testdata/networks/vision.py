@@ -1,4 +1,4 @@
-"""torchvision's networks, made small. Each function returns a module and a batch of as many rows as are asked for."""
+"""torchvision's networks, made small. Each function takes a number of rows and returns a module and a batch."""
 
 import torch
 import torch.nn as nn
@@ -24,7 +24,7 @@ def images(rows, side=32):
 
 
 class Narrow(ResNet):
-    """resnet18 with an eighth of its channels behind the first convolution."""
+    """resnet18 with an eighth of the channels in its blocks."""
 
     def _make_layer(self, block, planes, blocks, stride=1, dilate=False):
         return super()._make_layer(block, planes // 8, blocks, stride, dilate)
@@ -46,5 +46,5 @@ def mobilenet_v2(rows=4):
 def vit_b_16(rows=4):
     network = torchvision.models.VisionTransformer(image_size=32, patch_size=16, num_layers=2, num_heads=4,
                                                    hidden_dim=32, mlp_dim=64, num_classes=10)
-    nn.init.normal_(network.heads.head.weight, std=0.1)  # torchvision begins at zero, where nothing has a gradient
+    nn.init.normal_(network.heads.head.weight, std=0.1)  # torchvision starts with zeros, so that nothing has a gradient
     return Classifier(network), images(rows)
