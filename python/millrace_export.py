@@ -168,7 +168,7 @@ def hooked(*_):
 
 @contextlib.contextmanager
 def watched(example):
-    """Make traces show where gradients are switched on and off, which torch leaves out of them; refuse gradient hooks."""
+    """Make traces show where gradients are switched on and off, which torch leaves out; refuse gradient hooks."""
     hook, switch = torch.Tensor.register_hook, torch._C._set_grad_enabled
 
     def switched(on):

@@ -200,7 +200,7 @@ class Graph:
         if t.kind() != "TensorType" or t.sizes() is None or t.scalarType() is None:
             return dict(said, type="Tensor" if t.kind() == "TensorType" else t.str())
         said.update({"double": wider.type().sizes()} if wider.type().sizes() != t.sizes() else ())
-        if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution's flag is set after it is traced
+        if not v.requires_grad() and "::_" not in v.node().kind():  # aten::_convolution gets its flag only later
             said["detached"] = True
         return dict(said, type="Tensor", shape=t.sizes(), dtype=SCALARS.get(t.scalarType(), t.scalarType()))
 

@@ -2,10 +2,10 @@
 import { duration, moment, niceStep } from "./format.js";
 import { colour, onTheme } from "./theme.js";
 
-// makeChart adds a figure with a canvas to a parent. Its series are {x, y, style}:
-// "measured" is a full line, "predicted" a dashed one, their "-peak" dotted, "raw" a faint one, "dots" points,
-// and stepped lines hold their value until the next point. A note is text, or parts of {text, style} of which each
-// shows the line that it is of.
+// makeChart adds a figure with a canvas to a parent. Its series are {x, y, style}, where style is "measured" for a
+// full line, "predicted" for a dashed one, either with "-peak" for a dotted one, "raw" for a faint one, or "dots".
+// Stepped lines keep their value until the next point. A note is text, or parts {text, style} that each show a sample
+// of their line.
 export function makeChart(parent, { title, note, series, xText, yText, yMin, yMax, label, marks = [] }) {
   const { figure, said } = makeFigure(parent, title, note);
   const canvas = document.createElement("canvas");
@@ -29,7 +29,7 @@ export function makeChart(parent, { title, note, series, xText, yText, yMin, yMa
   return draw;
 }
 
-// makeNumber adds a figure with one number, where a chart would be one dot.
+// makeNumber adds a figure with one number, for data whose chart would be one dot.
 export function makeNumber(parent, { title, value, note }) {
   const { figure } = makeFigure(parent, title, note);
   const number = document.createElement("p");
@@ -52,7 +52,7 @@ function makeFigure(parent, title, note) {
   return { figure, said };
 }
 
-// writeNote puts a note into an element, in front of each part the line that it is of.
+// writeNote puts a note into an element, with a sample of its line in front of each part.
 function writeNote(into, note) {
   if (typeof note === "string") {
     into.textContent = note;
@@ -81,7 +81,7 @@ function drawChart(canvas, series, { xText, yText, yMin, yMax, pointer, marks: l
     for (const x of s.x) { if (x < x0) x0 = x; if (x > x1) x1 = x; }
     for (const y of s.y) { if (y < y0) y0 = y; if (y > y1) y1 = y; }
   }
-  if (x1 <= x0) [x0, x1] = [Math.max(0, x0 - 1), x0 + 1]; // a single point stands in the middle
+  if (x1 <= x0) [x0, x1] = [Math.max(0, x0 - 1), x0 + 1]; // a single point is in the middle
   if (yMax !== undefined) y1 = Math.min(y1, yMax);
   if (y1 <= y0) y1 = y0 + (Math.abs(y0) || 1) * 0.1;
   const step = yText.step ? yText.step(y1 - y0) : niceStep(y1 - y0, 4);
@@ -162,7 +162,7 @@ function drawSeries(ctx, s, toX, toY) {
   ctx.lineWidth = 1;
 }
 
-// readOff draws a line at the pointer and says what each series is there.
+// readOff draws a line at the pointer and writes the value of each series there.
 function readOff(ctx, series, pointer, c) {
   const x = c.x0 + Math.min(1, Math.max(0, (pointer - c.left) / (c.width - c.left - c.right))) * (c.x1 - c.x0);
   ctx.strokeStyle = colour("muted");
@@ -215,7 +215,7 @@ export function sharpContext(canvas, width, height) {
   return ctx;
 }
 
-// byteAxis is marks of memory at powers of two.
+// byteAxis is an axis of memory with marks at powers of two.
 export function byteAxis(byteText) {
   const text = (b) => (b === 0 ? "0" : byteText(b).replace(/\.0+ /, " "));
   text.step = (range) => {
@@ -237,5 +237,5 @@ export function smooth(ys) {
   });
 }
 
-// timeAxis writes nanoseconds.
+// timeAxis writes nanoseconds: as a mark of an axis with this step, or as a duration.
 export const timeAxis = (x, step) => (step >= 1 ? moment(x, step) : duration(x));

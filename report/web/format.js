@@ -1,6 +1,6 @@
-// Numbers as people read them, the same as the Go side writes them.
+// Numbers as people read them, written as millrace's Go code writes them.
 
-// fixed is toFixed, which rounds a tie up, with Go's rounding to the even digit.
+// fixed is toFixed, but rounds a tie to the even digit as Go does; toFixed rounds it up.
 export function fixed(x, places) {
   const text = x.toFixed(places);
   const [, exact] = Math.abs(x).toFixed(100).split(".");
@@ -44,13 +44,14 @@ export function byteText(b) {
   return (i === 0 || b >= 999.5 ? whole(b) : three(b)) + " " + units[i];
 }
 
-// loss writes a loss, four digits behind the point: "0.4213"; what these do not suit with an exponent: "4.54e-7".
+// loss writes a loss with four digits after the point, "0.4213", or with an exponent if it is very small or large,
+// "4.54e-7".
 export function loss(x) {
   const abs = Math.abs(x);
   return abs >= 1e5 || (x !== 0 && abs < 1e-4) ? x.toExponential(2) : fixed(x, 4);
 }
 
-// whole writes a whole number, its thousands apart: "12,000".
+// whole writes a whole number with a comma between thousands: "12,000".
 export const whole = (n) => fixed(n, 0).replace(/\B(?=(\d{3})+$)/g, ",");
 
 // percent writes a relative difference with its sign: "+1.4 %".

@@ -1,6 +1,6 @@
 // Wheel, drag, pinch and keys, as changes of the view.
 
-// onGestures binds the canvas. at(x, y) is the thing at a point; move(thing, x, y) and
+// onGestures listens to the canvas and calls act: at(x, y) returns the box or gap at a point; move(thing, x, y) and
 // leave() follow the pointer; pick(thing) selects; walk(dx, dy) goes to a neighbour.
 export function onGestures(canvas, view, gutter, act) {
   const pointers = new Map();
@@ -21,7 +21,7 @@ export function onGestures(canvas, view, gutter, act) {
       view.pan((sideways ? e.deltaX : e.deltaY) * unit);
       return;
     }
-    // Everything is in sight and the wheel goes on outward: the page scrolls.
+    // When all is visible, turning the wheel further outward scrolls the page.
     if (view.atFit() && e.deltaY > 0 && !e.ctrlKey) return;
     e.preventDefault();
     view.zoom(Math.exp(Math.max(-1, Math.min(1, e.deltaY * unit * (e.ctrlKey ? 0.01 : 0.0022)))), x - gutter());

@@ -1,4 +1,4 @@
-// Words about a box or a gap: in the tip beside the pointer, and below the timeline.
+// Describes a box or a gap, in the tip beside the pointer and below the timeline.
 import { byteText, duration, percent, whole } from "./format.js";
 import { minibatchKinds } from "./model.js";
 import { colour } from "./theme.js";
@@ -16,13 +16,13 @@ function swatch(name) {
   return i;
 }
 
-// workerOf names a worker, with where it was in a run of several processes.
+// workerOf names a worker, and in a run of several processes also the place where it ran.
 function workerOf(worker, data) {
   const where = data.where?.[worker];
   return `worker ${worker}${where ? ` (${where})` : ""}`;
 }
 
-// describe is the paragraphs about a box or gap. other is the step on the other side.
+// describe returns the paragraphs about a box or gap. steps are the predicted and the measured step.
 export function describe(thing, steps, data) {
   if ("why" in thing) return describeGap(thing, data);
   const b = thing;
@@ -68,7 +68,7 @@ function describeGap(gap, data) {
   ];
 }
 
-// showTip puts the tip beside a point, on the side where there is room.
+// showTip puts the tip beside a point, on a side with enough room.
 export function showTip(tip, around, x, y, paragraphs) {
   tip.replaceChildren(...paragraphs);
   tip.hidden = false;

@@ -1,4 +1,4 @@
-// Puts the page together.
+// Puts the report's page together.
 import { byteText, fixed, loss, whole } from "./format.js";
 import { onTheme, startPrint, startTheme } from "./theme.js";
 import { versionColour } from "./paint.js";
@@ -81,7 +81,7 @@ function startMemory(parent) {
   }
 }
 
-// addChart is a chart, or the number alone where there is one.
+// addChart adds a chart, or a number if there is only one point.
 function addChart(parent, options) {
   const shown = options.series.filter((s) => s.name !== "");
   const points = Math.max(...shown.map((s) => s.x.length));

@@ -1,17 +1,17 @@
-// The data of the page as something to look things up in: a step is rows of boxes
-// and gaps, sorted by time.
+// The data of the page, prepared for drawing: a step has a row for each worker, with boxes and gaps sorted by time.
 
-// minibatchKinds is the kinds whose number is a minibatch, not a micro-batch.
+// minibatchKinds is the kinds of instruction whose number is that of a minibatch, not of a micro-batch.
 export const minibatchKinds = new Set(["AR", "TG", "GN", "U", "PV", "CK", "DR", "SG", "RG", "SW", "RW", "UR"]);
 
-// fieldsOf takes an instruction's text apart: [p<pipeline>/]<stage><kind><micro>[@r<replica>].
+// fieldsOf parses an instruction's text: [p<pipeline>/]<stage><kind><micro>[@r<replica>].
 export function fieldsOf(text) {
   const m = /^(?:p(\d+)\/)?(\d+)([A-Z]+)(\d+)(?:@r(\d+))?$/.exec(text);
   return m ? { pipeline: +(m[1] ?? 0), stage: +m[2], kind: m[3], micro: +m[4], replica: +(m[5] ?? 0) }
     : { pipeline: 0, stage: 0, kind: "", micro: 0, replica: 0 };
 }
 
-// within is the micro-batch within its step: of a step before it, numbers are below 0, and of one behind it, above.
+// within is the number of a micro-batch within its own step, from 0 on. number counts from the first micro-batch of the
+// step that is shown: it is below 0 for an earlier step and micros or more for a later one.
 const within = (number, micros) => (micros > 1 ? ((number % micros) + micros) % micros : number);
 
 const versionText = (v) => (v < 0 ? "w−" + -v : "w" + v);
@@ -26,9 +26,10 @@ export function stepModel(panel, side) {
       number: ev.number[i], near: ev.near[i], within: within(ev.number[i], panel.micros),
       version: ev.version?.[i] < 1 << 30 ? ev.version[i] : null, weights: null, gap: null, twin: "", side };
   });
-  const own = boxes.some((b) => b.version !== null && b.pipeline > 0); // each pipeline has weights of its own
+  const own = boxes.some((b) => b.version !== null && b.pipeline > 0); // whether each pipeline has its own weights
   for (const b of boxes) if (b.version !== null) b.weights = (own ? `p${b.pipeline} ` : "") + versionText(b.version);
-  // The same instruction of another step has other ids: the number counts from the step's first one.
+  // A box's twin is the same instruction in the other step. Ids differ between steps, but number counts from each
+  // step's first micro-batch.
   const byTwin = new Map();
   for (const b of boxes) {
     b.twin = `${b.worker} ${b.pipeline} ${b.stage} ${b.kind} ${b.number} ${b.replica}`;
@@ -52,7 +53,7 @@ export function stepModel(panel, side) {
     micros: panel.micros, end: panel.end, rows, boxes, byTwin };
 }
 
-// placeOnLane puts transfers that run at once under one another, three deep at most.
+// placeOnLane puts transfers that overlap in time on lanes below one another, on three lanes at most.
 function placeOnLane(lanes, box) {
   let lane = lanes.findIndex((l) => l.length === 0 || l[l.length - 1].end <= box.start);
   if (lane < 0) lane = lanes.length < 3 ? lanes.push([]) - 1 : lanes.length - 1;

@@ -1,4 +1,4 @@
-// Draws the steps on the canvas, and says what is at a point of it.
+// Draws the steps on the canvas, and finds the box or gap at a point.
 import { moment, niceStep, whole } from "./format.js";
 import { colour, inkOn, shaded } from "./theme.js";
 import { firstAfter } from "./model.js";
@@ -7,7 +7,7 @@ const axisHeight = 26;
 const titleHeight = 30;
 const groupHeight = 19;
 
-// layoutOf gives every row its place, host by host: rows are lower where there are many workers.
+// layoutOf gives every row its place, host by host. The more workers there are, the lower the rows.
 export function layoutOf(steps, width, hosts) {
   const narrow = width < 620;
   const gutter = narrow ? 40 : 132;
@@ -87,7 +87,7 @@ function paintTitle(ctx, layout, { step, y }) {
   const font = ctx.font;
   ctx.font = font.replace("12px", "600 13px");
   const name = step.side === "predicted" ? "Predicted" : "Measured";
-  // On paper of its own, so that grid lines do not run through the words.
+  // The text has its own background, so that grid lines do not run through it.
   const width = ctx.measureText(name).width;
   ctx.font = font;
   const more = `step ${whole(step.step)} · ${step.took}`;
@@ -101,7 +101,7 @@ function paintTitle(ctx, layout, { step, y }) {
   ctx.fillText(more, width + 10, y + 15);
 }
 
-// paintGroup names the host that the rows below are of, on paper of its own.
+// paintGroup writes the name of the host of the rows below, on a background.
 function paintGroup(ctx, { title, y }) {
   ctx.textAlign = "left";
   ctx.fillStyle = colour("surface");
@@ -147,7 +147,7 @@ function paintRow(ctx, layout, view, { step, row, y, box, thin }) {
   }
 }
 
-// paintGaps colours idle time by its cause, so that a reader sees why before asking.
+// paintGaps colours idle time by its cause.
 function paintGaps(ctx, gutter, view, gaps, y, height) {
   for (let i = firstAfter(gaps, view.start); i < gaps.length && gaps[i].start < view.end; i++) {
     const x = gutter + view.toX(gaps[i].start), width = gutter + view.toX(gaps[i].end) - x;
@@ -159,9 +159,8 @@ function paintGaps(ctx, gutter, view, gaps, y, height) {
   }
 }
 
-// paintBoxes draws a lane. Boxes finer than a pixel are gathered: the pixel gets the colour
-// of the kind that fills most of it, fainter the emptier it is. A box costs a few tests, so
-// 100 000 of them draw in milliseconds.
+// paintBoxes draws a lane. Boxes narrower than a pixel are gathered: the pixel gets the colour
+// of the kind that fills most of it, and is fainter the less of it is filled.
 function paintBoxes(ctx, gutter, view, lane, y, height, named) {
   const scale = 1 / view.perPixel();
   const fine = { pixel: -1, filled: {} };
@@ -190,14 +189,14 @@ function paintBoxes(ctx, gutter, view, lane, y, height, named) {
     } else {
       ctx.fillRect(x + inset, y, width - 2 * inset, height);
     }
-    // The name stands in the part that is in sight: of a box that fills the view, too.
+    // The name is written in the visible part of the box, so that it is seen even if the box fills the view.
     const left = Math.max(x, gutter), seen = Math.min(x + width, gutter + view.width) - left;
     if (named && seen > 13 && height >= 14) nameBox(ctx, b, left, seen, y + height / 2 + 0.5, fill);
   }
   paintFine(ctx, fine, y, height);
 }
 
-// paintFine draws one gathered pixel and empties it.
+// paintFine draws a pixel of gathered boxes and resets it for the next.
 function paintFine(ctx, fine, y, height) {
   let most = "", sum = 0;
   for (const kind in fine.filled) {
@@ -212,14 +211,14 @@ function paintFine(ctx, fine, y, height) {
   ctx.globalAlpha = 1;
 }
 
-// versionColours tell the weights of one update from those of the next.
-const versionColours = ["F", "B", "W", "AR", "EV", "PV"]; // none of what uses no weights
+// versionColours are the colours by which weights of successive updates differ.
+const versionColours = ["F", "B", "W", "AR", "EV", "PV"]; // not those of kinds that use no weights
 
 export function versionColour(b) {
   return shaded(versionColours[(((b.version + 3 * b.pipeline) % 6) + 6) % 6], b.near === 0 ? 0 : 4);
 }
 
-// kindAlias is kinds that share a colour.
+// kindAlias gives kinds the colour of another kind.
 const kindAlias = { RF: "SF", RB: "SB" };
 
 function nameBox(ctx, b, x, width, y, fill) {
@@ -234,7 +233,7 @@ function nameBox(ctx, b, x, width, y, fill) {
   ctx.fillText(text, x + width / 2, y);
 }
 
-// paintEnd is the line at which a step is over, and that of the step before it, where it has begun by then.
+// paintEnd draws a line at the end of a step, and one at the end of the step before if the two overlap.
 function paintEnd(ctx, { gutter, rows }, view, { step, y }) {
   const own = rows.filter((r) => r.step === step);
   if (own.length === 0) return;
@@ -252,8 +251,8 @@ function paintEnd(ctx, { gutter, rows }, view, { step, y }) {
   ctx.setLineDash([]);
 }
 
-// paintMarks draws the cursor's line, and around the box or gap looked at an outline,
-// with an arrow from whom it waited for.
+// paintMarks draws the cursor's line, outlines of the selected box or gap and of the one under the pointer, and for
+// a gap an arrow from the box that it waited for.
 function paintMarks(ctx, layout, view) {
   const { gutter, height } = layout;
   if (view.cursor !== null) {
@@ -343,7 +342,7 @@ function arrow(ctx, layout, view, gap) {
   ctx.fill();
 }
 
-// thingAt is the box or gap at a point, or null. Thin boxes catch a pointer near them.
+// thingAt is the box or gap at a point, or null. Things up to `reach` pixels away count, so that thin ones can be hit.
 export function thingAt(layout, view, x, y, reach) {
   if (x < layout.gutter || x > layout.gutter + layout.plot) return null;
   const r = layout.rows.find((r) => y >= r.y - 2 && y < r.y + r.height + 3);

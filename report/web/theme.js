@@ -1,7 +1,7 @@
-// Light, dark, or what the system says. "#theme=dark" in the address sets it for a link.
+// The colour theme: light, dark, or the system's. "#theme=dark" in the address sets it, so a link can choose.
 
 const themes = ["auto", "light", "dark"];
-let listeners = []; // elements, weakly
+let listeners = []; // weak references to elements
 let chosen = "auto";
 let colours = {};
 
@@ -34,14 +34,14 @@ export function startTheme() {
     try {
       localStorage.setItem("millrace-theme", chosen);
     } catch {
-      // The choice lasts as long as the page.
+      // Without storage the choice lasts as long as the page.
     }
     applyTheme();
   });
   applyTheme();
 }
 
-// startPrint has what is printed drawn for paper: light, and as wide as a page of A4.
+// startPrint has the page redrawn for printing: in the light theme, and as wide as a page of A4.
 export function startPrint() {
   const root = document.documentElement;
   addEventListener("beforeprint", () => {
@@ -63,8 +63,8 @@ export function startPrint() {
   });
 }
 
-// onTheme has f called when the colours change, for as long as an element is there: who makes elements anew for as long
-// as a page is open would keep them all otherwise.
+// onTheme has f called when the colours change, as long as the element exists. The reference is weak: otherwise a page
+// that makes new elements as long as it is open would keep all old ones in memory.
 export function onTheme(element, f) {
   listeners = listeners.filter((l) => l.deref());
   listeners.push(new WeakRef(element));
@@ -75,7 +75,7 @@ function changed() {
   for (const l of listeners) for (const f of l.deref()?.onColours ?? []) f();
 }
 
-// colour is a custom property of the style sheet, as a string for a canvas.
+// colour is the value of a custom property of the style sheet, as a string for a canvas.
 export function colour(name) {
   colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim() || "#888888";
   return colours[name];
@@ -83,9 +83,9 @@ export function colour(name) {
 
 const shadeOf = [1, 0.62, 0.8, 0.45];
 
-// shaded is a colour as much of itself as a worker's first, second, ... stage has it; the
-// rest is the ground it lies on. The style sheet's .s1 to .s3 are the same. From 4 on they are those of the
-// steps beside the one that is shown, which are fainter, as .near is.
+// shaded mixes a colour with the background. Shades 0 to 3 tell a worker's first, second, ... stage apart; the style
+// sheet's .s1 to .s3 are the same. Shades from 4 on are fainter, as the style sheet's .near, for the steps before and
+// after the one that is shown.
 export function shaded(name, shade) {
   const key = name + shade;
   if (!shade) return colour(name);

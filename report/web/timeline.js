@@ -1,5 +1,5 @@
-// The predicted step above the measured one, with a box or gap that is looked at: pointed at, clicked, or gone to by
-// keys.
+// The predicted step above the measured one, with words about the box or gap that the user points at, clicks, or
+// reaches by keys.
 import { sharpContext } from "./curves.js";
 import { onGestures } from "./gestures.js";
 import { describe, hint, showTip } from "./inspect.js";
@@ -8,9 +8,9 @@ import { layoutOf, paintTimeline, placeOf, thingAt } from "./paint.js";
 import { onTheme } from "./theme.js";
 import { makeView } from "./view.js";
 
-// makeTimeline draws on a canvas in around. What it is told of a box stands in tip and details. Its show takes data as
-// pages have it and which of the measured steps is drawn; with stay the window is kept, unless it was all of the step
-// before. cleared is called when Escape is pressed, and says whether that has done something.
+// makeTimeline draws on a canvas inside the element around. It describes boxes in tip and details. Its show takes the
+// page's data and the number of the measured step to draw; with stay, the shown part of the time axis is kept, unless
+// it was all of the previous step. cleared is called when Escape is pressed, and returns whether it did something.
 export function makeTimeline({ canvas, around, tip, details, cleared = () => false }) {
   const view = makeView();
   let data = null, steps = [], layout = null, waiting = false;
@@ -93,8 +93,8 @@ export function makeTimeline({ canvas, around, tip, details, cleared = () => fal
   return { view, show, select, redraw };
 }
 
-// neighbour is the box that an arrow key leads to: the next one of the row, or the one at
-// the same time in the next row.
+// neighbour is the box that an arrow key leads to: the next or previous one of the row, or the one at
+// the same time in the row above or below.
 function neighbour(layout, view, dx, dy) {
   const rows = layout.rows;
   const now = view.selected;

@@ -1,4 +1,4 @@
-// What part of the time axis is shown. Both steps share it.
+// The part of the time axis that is shown; it is the same for the predicted and the measured step.
 
 export function makeView() {
   const view = { start: 0, end: 1, whole: 1, width: 1, selected: null, hovered: null, cursor: null, versions: false,
@@ -10,7 +10,7 @@ export function makeView() {
   view.toTime = (x) => view.start + x * view.perPixel();
   view.atFit = () => view.end - view.start >= view.whole * 0.999;
 
-  // show moves the window to [start, end], kept inside the whole and no finer than 200 ns.
+  // show shows [start, end], moved inside the whole axis and widened to 200 ns if it is shorter.
   view.show = (start, end) => {
     const length = Math.min(view.whole, Math.max(200, end - start));
     start = Math.min(Math.max(0, start + (end - start - length) / 2), view.whole - length);
@@ -27,7 +27,7 @@ export function makeView() {
     const start = at - (x / view.width) * length;
     view.show(start, start + length);
   };
-  // reveal pans until a box is inside, with room around it.
+  // reveal centres the shown part on a box that is not completely inside it.
   view.reveal = (box) => {
     const length = view.end - view.start;
     if (box.start < view.start || box.end > view.end) {

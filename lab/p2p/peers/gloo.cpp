@@ -1,5 +1,5 @@
-// gloo.cpp: two processes that send messages to and fro through Gloo, as PyTorch has it (c10d). See player.go
-// for the protocol. FILE is where both meet.
+// gloo.cpp: two processes that send each other messages by Gloo, as PyTorch uses it (c10d). See player.go
+// for the protocol. The two connect by the file FILE, the only argument.
 #define USE_C10D_GLOO
 #include <sys/wait.h>
 
@@ -36,7 +36,7 @@ void take(Group& group, int rank, at::Tensor& room) {
   group->recv(one, 1 - rank, 0)->wait();
 }
 
-// play answers one request; of arrive, rank 1 says when the message was there, rank 0 when it was sent.
+// play carries out one request. For arrive, rank 1 returns when the message arrived, and rank 0 when it was sent.
 double play(Group& group, int rank, const request& r) {
   auto room = at::zeros({r.bytes}, at::kByte);
   const double began = now();

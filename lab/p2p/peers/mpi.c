@@ -1,9 +1,9 @@
-// mpi.c: two ranks that send messages to and fro, for any MPI. Rank 0 reads requests, see player.go. FIFO is a
-// path on which rank 0 makes a pipe.
+// mpi.c: two ranks that send each other messages, for any MPI. Rank 0 reads requests; see player.go for the protocol.
+// FIFO, the argument, is a path at which rank 0 makes a named pipe.
 //
-// Rank 1 hears of requests by the pipe: a rank that waits in MPI keeps a core busy, which the others need. While both
-// compute, the receiver asks MPI every millisecond whether the message is there, as a program that wants to
-// overlap must.
+// Rank 1 gets its requests through the pipe: a rank that waits in MPI keeps a core busy, which other measurements
+// need. While both ranks compute, the receiver asks MPI every millisecond whether the message has arrived, as a
+// program must that overlaps messages with computing.
 #include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -27,7 +27,7 @@ static void sums(float *room, float *sum, const request *r) {
     MPI_Allreduce(room, sum, (int)(r->bytes / 4), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-// arrive sends one message while both compute, and says at rank 0 how long it took until it was there.
+// arrive sends one message from rank 0 while both ranks compute. At rank 0 it returns how long the message took.
 static double arrive(int rank, char *room, const request *r) {
   MPI_Request posted;
   double began = 0, at = 0;
@@ -64,7 +64,7 @@ static int fails(const char *what) {
   return 2;
 }
 
-// next takes the request that comes; 0 at the end. Rank 0 hands it on.
+// next reads the next request and returns 0 at the end of the input. Rank 0 passes the request on to rank 1.
 static int next(int rank, int fifo, request *r) {
   char line[256];
   if (rank == 1) return read(fifo, r, sizeof *r) == sizeof *r;
@@ -108,8 +108,8 @@ int main(int argc, char **argv) {
   }
   close(fifo);
 #ifdef MPICH
-  // Over UCX and TCP, MPICH's MPI_Finalize often never returns: a rank that has closed its connections waits for
-  // the other without serving them. Its launcher takes an end without it for a good one.
+  // With MPICH over UCX and TCP, MPI_Finalize often never returns: a rank that has closed its connections waits
+  // for the other without serving them. MPICH's launcher accepts an exit without MPI_Finalize.
   MPI_Barrier(MPI_COMM_WORLD);
   _exit(0);
 #endif

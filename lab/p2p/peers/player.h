@@ -1,4 +1,4 @@
-// player.h: what players in C and C++ share: requests, a clock, computing. See player.go for the protocol.
+// player.h: what gloo.cpp and mpi.c share: requests, a clock, computing. See player.go for the protocol.
 #ifndef PLAYER_H
 #define PLAYER_H
 
@@ -14,7 +14,7 @@ typedef struct {
   double compute_s;
 } request;
 
-// parse reads a line; 0 where it is no request.
+// parse reads a request from a line; it returns 0 if the line is not a request.
 static int parse(const char *line, request *r) {
   memset(r, 0, sizeof *r);
   return sscanf(line, "%15s %ld %ld %lf", r->what, &r->bytes, &r->count, &r->compute_s) == 4 && r->bytes > 0;
@@ -28,7 +28,7 @@ static double now(void) {
 
 static volatile double kept;
 
-// compute keeps a core busy until the clock says so.
+// compute keeps a core busy until the time now() is `until`.
 static void compute(double until) {
   double x = kept;
   while (now() < until)

@@ -1,6 +1,6 @@
-// Which curves of a chart hide one another.
+// Finds curves of a chart that are hidden by others.
 
-// covered says which lines cannot be told apart, as all of one lies where a later one is drawn: "a lies under b".
+// covered names the lines that cannot be seen because a line drawn later covers them: "a lies under b".
 export function covered(lines, toY) {
   const under = new Map();
   lines.forEach((l, i) => {
@@ -19,7 +19,7 @@ export function covered(lines, toY) {
     .join("; ");
 }
 
-// liesOn says whether a line is nowhere in the window as much as a pixel away from another.
+// liesOn says whether a line is less than a pixel away from another everywhere in the window.
 function liesOn(l, other, toY) {
   const every = Math.max(1, Math.floor((l.i1 - l.i0) / 200));
   let any = false;
@@ -33,7 +33,7 @@ function liesOn(l, other, toY) {
   return any;
 }
 
-// valueAt is a line's value at x, between its points too; null where it has none.
+// valueAt is a line's value at x, interpolated between its points; null where it has none.
 function valueAt(l, x) {
   const i = firstFrom(l.x, x);
   if (i >= l.x.length) return null;
@@ -43,7 +43,7 @@ function valueAt(l, x) {
   return a === null || b === null ? null : a + ((b - a) * (x - l.x[i - 1])) / (l.x[i] - l.x[i - 1]);
 }
 
-// firstFrom is the index of the first value that is not below x.
+// firstFrom is the index of the first value in sorted xs that is not below x.
 export function firstFrom(xs, x) {
   let low = 0,
     high = xs.length;

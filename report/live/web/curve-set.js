@@ -1,10 +1,10 @@
-// The curves of a page: one chart for each value that some run has.
+// The curves of a page: one chart for each quantity of which a run has values.
 import { change, view } from "./view-state.js";
 import { makeLines } from "./lines.js";
 import { store } from "./store.js";
 import { axes, charts, el } from "./words.js";
 
-// curveTools is the choice of the axis and of the scale of losses.
+// curveTools makes the buttons for the horizontal axis and for the scale of losses.
 export function curveTools() {
   const choice = el("div", { class: "choice", role: "group", "aria-label": "Curves over" });
   for (const [key, axis] of Object.entries(axes)) {
@@ -25,7 +25,8 @@ function press(parent) {
   for (const b of parent.querySelectorAll("[data-fit]")) b.disabled = view.from === null;
 }
 
-// curveSet draws the runs {name, index, drawn} into a parent, and says whether there was anything to draw.
+// curveSet returns a function that draws runs {name, index, drawn} into a parent. That function returns whether there
+// was anything to draw.
 export function curveSet(parent, tools) {
   const made = new Map();
   const zoom = (from, to) => change(from === null ? { from: null, to: null } : { from, to });
@@ -66,7 +67,7 @@ export function curveSet(parent, tools) {
         parent.append(...order);
       }
       chart.figure.hidden = false;
-      // One value is a number: a chart would be one dot.
+      // A single value is shown as a number, since a chart would be one dot.
       const one = lines.length === 1 && lines[0].x.length === 1;
       chart.figure.classList.toggle("one", one);
       chart.number.hidden = !one;
@@ -83,7 +84,7 @@ export function curveSet(parent, tools) {
   };
 }
 
-// endOf is how a curve's end is called: as the table and the large numbers have it.
+// endOf writes the last value of a curve, as the table and the large numbers write it.
 function endOf(l, c) {
   const y = (c.now && store.runs.get(l.id)?.[c.now]) ?? l.y.findLast((y) => y !== null);
   return y === undefined || y === null ? "–" : c.value(y);

@@ -1,4 +1,4 @@
-// Curves of one or several runs over steps, time or samples, with one window for all of them.
+// Curves of one or several runs over steps, time or samples. All charts show the same part of that axis, the window.
 import { niceStep } from "./format.js";
 import { sharpContext } from "./curves.js";
 import { covered, firstFrom } from "./covered.js";
@@ -11,7 +11,8 @@ const height = 190,
   top = 8,
   bottom = 24;
 
-// redraws is how often curves were drawn, and how long that took last, and what stands around them, in milliseconds.
+// redraws is how often curves were drawn, and the milliseconds that the last drawing of curves and of the rest of the
+// page took.
 export const redraws = { count: 0, curves: 0, page: 0 };
 globalThis.millraceRedraws = redraws;
 
@@ -31,8 +32,9 @@ function drawAll() {
   redraws.curves = performance.now() - began;
 }
 
-// makeLines adds a figure with curves. text(y, step) writes a value; zoom(from, to) is called for another window, with
-// null for all. Its set takes lines {name, index, dots, x, y, low, top}, how x is written, and the window.
+// makeLines adds a figure with curves. text(y, step) writes a value. zoom(from, to) is called when the user chooses
+// another window, with null for all of the axis. Its set takes lines {name, index, dots, x, y, low, top}, the function
+// that writes x, and the window.
 export function makeLines(parent, { title, text, least, most, robust, zoom, label }) {
   const figure = document.createElement("figure");
   figure.className = "chart";
@@ -132,7 +134,7 @@ export function makeLines(parent, { title, text, least, most, robust, zoom, labe
   return chart;
 }
 
-// dashes are drawn as swatches are (live.css): neighbours differ in colour and in dash.
+// dashes are the patterns of the swatches in live.css. Runs that follow one another differ in colour and in dash.
 const dashes = [[], [8, 4], [2, 3], [9, 3, 2, 3]];
 
 const lookOf = (index) => ({ colour: colour("r" + (index % 8)), dash: dashes[dashOf(index)] });
@@ -218,8 +220,8 @@ function draw(canvas, chart, { text, least, most, robust, say, cover }) {
   return { x0, x1, all0, all1, right: end };
 }
 
-// usual is what nearly all values of the curves in the window lie below, with room over it: a few that are far greater
-// would press all others flat.
+// usual is an upper end of the axis below which nearly all values in the window lie. Without it, a few far greater
+// values would make all others look flat.
 function usual(lines) {
   const all = [];
   for (const l of lines) {
@@ -230,7 +232,7 @@ function usual(lines) {
   return all.length < 20 ? Infinity : 1.5 * all[Math.floor(all.length * 0.97)];
 }
 
-// yScale is how values become a part of the height, from 0 to 1, and where lines are.
+// yScale returns the function from a value to its part of the height, from 0 to 1, and the values of the grid lines.
 function yScale(low, high, log, least, most, stepOf) {
   if (log && high > 0) {
     const a = Math.log10(Math.max(low, high * 1e-9)),
@@ -260,7 +262,7 @@ function yScale(low, high, log, least, most, stepOf) {
   return { marks, step, part: (y) => (y - y0) / (y1 - y0) };
 }
 
-// drawLine draws the mean, and behind it from the least to the greatest of each part.
+// drawLine draws the mean of each part of a curve, and behind it the range from its least to its greatest value.
 function drawLine(ctx, l, toX, toY) {
   const look = lookOf(l.index);
   ctx.strokeStyle = ctx.fillStyle = look.colour;
@@ -278,7 +280,7 @@ function drawLine(ctx, l, toX, toY) {
     ctx.fill();
     ctx.globalAlpha = 1;
   }
-  const many = l.i1 - l.i0 > 300 && l.low === l.y && l.smooth; // single steps: faint, with their mean over them
+  const many = l.i1 - l.i0 > 300 && l.low === l.y && l.smooth; // single steps are faint, with a moving mean over them
   ctx.lineJoin = "round";
   for (const [ys, width, alpha, dash] of many
     ? [
@@ -336,7 +338,7 @@ function smoothed(ys) {
   return out;
 }
 
-// readOff draws a line at the pointer and says what each run is there.
+// readOff draws a line at the pointer and returns words with the value of each run there.
 function readOff(ctx, chart, lines, c) {
   const x = c.x0 + Math.min(1, Math.max(0, (chart.pointer - left) / (c.end - left))) * (c.x1 - c.x0);
   ctx.strokeStyle = colour("muted");

@@ -1,4 +1,4 @@
-// Puts the pages together: what is looked at, the stream, the keys.
+// Puts the live pages together: the view, the stream from the server, the keys.
 import { redraws } from "./lines.js";
 import { chosen, drawOverview, overviewKey } from "./overview.js";
 import { drawSingle } from "./single.js";
@@ -12,7 +12,7 @@ const links = { connecting: "connecting", up: "live", down: "not reached, trying
 
 let waiting = false;
 
-// later draws once for all that has changed until the next frame.
+// later draws once in the next frame, however much has changed until then.
 function later() {
   if (!waiting) requestAnimationFrame(draw);
   waiting = true;
@@ -46,7 +46,7 @@ function draw() {
 
 onView(later);
 onNews(({ runs }) => {
-  // Where there is one run, its page is the first.
+  // If there is only one run, its page is shown first.
   if (runs && store.runs.size === 1 && view.run === "" && location.hash.replace(/^#(theme=\w+)?/, "") === "") {
     history.replaceState(null, "", "#run=" + store.runs.keys().next().value);
     readView();
@@ -87,7 +87,7 @@ addEventListener("keydown", (e) => {
   if (done) e.preventDefault();
 });
 
-// A run that does nothing new is told by the clock.
+// Draw every second, so that "nothing new for ..." and the time left go on without news.
 setInterval(() => view.run !== "" && document.visibilityState === "visible" && later(), 1000);
 
 startTheme();

@@ -1,16 +1,15 @@
-// All runs: a table that sorts, the curves of those that are chosen, their plans, and which of their settings differ.
+// The page of all runs: a sortable table; and of the chosen runs the curves, the plans and the settings that differ.
 import { curveSet, curveTools } from "./curve-set.js";
 import { store } from "./store.js";
 import { change, view } from "./view-state.js";
 import { accuracy, bubble, bytes, el, four, loss, rate, seconds, stateOf, states, swatch, whole } from "./words.js";
 
 const parent = document.getElementById("overview");
-const mostChosen = 24; // that the server draws
+const mostChosen = 24; // the server sends curves of so many runs at most
 const mostAtFirst = 6;
-let tooMany = false; // were asked for
+let tooMany = false; // whether more than mostChosen were asked for
 
-// fields are the columns of the table. Numbers sort the other way first, as larger ones are what one looks for, but for
-// those that are better small.
+// fields are the columns of the table. A first click sorts numbers from large to small, except those with up.
 let fields = [
   { key: "name", title: "run", of: (r) => r.name.toLowerCase(), up: true },
   { key: "state", title: "state", of: (r) => Object.keys(states).indexOf(r.state), up: true },
@@ -34,7 +33,7 @@ let fields = [
   { key: "workers", title: "workers", n: true, of: (r) => r.workers || undefined },
 ];
 
-// reports keeps a column for each number that models say of themselves at an evaluation, for the first few by name.
+// reports keeps a column for each number that models report at an evaluation: the first mostReported by name.
 const mostReported = 4;
 function reports() {
   const names = new Set();
@@ -47,7 +46,7 @@ function reports() {
   const columns = keys.map((key) => {
     const name = key.slice("reported ".length);
     const of = (r) => r.reported?.[name];
-    const taken = own.some((f) => f.title === name); // by what millrace counts itself
+    const taken = own.some((f) => f.title === name); // the name of a column of millrace's own
     const title = taken ? name + " (model's)" : name;
     const says = `${name}, as the model says it`;
     return { key, title, says, n: true, reported: true, of, text: (r) => four(of(r)) };
@@ -57,9 +56,9 @@ function reports() {
   buildHead();
 }
 
-let first = []; // runs that are drawn where nobody has chosen: they stay while they are there
+let first = []; // runs that are drawn if the user has chosen none; a run stays in it as long as it exists
 
-// chosen is the runs that are drawn: those that the address names, or the few that were heard of last at first.
+// chosen is the runs that are drawn: those in the address, or else the few that had sent news most recently.
 export function chosen() {
   if (view.draw) return view.draw.filter((id) => store.runs.has(id)).slice(0, mostChosen);
   first = first.filter((id) => store.runs.has(id));
@@ -100,13 +99,13 @@ let table,
 export function listed() {
   const field = fields.find((f) => f.key === view.sort) ?? fields[0];
   const words = view.find.toLowerCase().split(/\s+/).filter(Boolean);
-  const called = names([...store.runs.keys()]); // what the table shows: not the folders that all are in
+  const called = names([...store.runs.keys()]); // as in the table: without the folders that all runs share
   const all = [...store.runs.values()].filter((r) => words.every((w) => called.get(r.id).toLowerCase().includes(w)));
   const known = (x) => x !== undefined && x !== null && x !== "";
   return all.sort((a, b) => {
     const x = field.of(a),
       y = field.of(b);
-    if (known(x) !== known(y)) return known(x) ? -1 : 1; // what is not known stands last either way
+    if (known(x) !== known(y)) return known(x) ? -1 : 1; // unknown values come last in both directions
     const order = known(x) && x !== y ? (x < y ? -1 : 1) * (view.down ? -1 : 1) : 0;
     return order || (a.name < b.name ? -1 : 1);
   });
@@ -177,7 +176,7 @@ function rowOf(r) {
     rows.set(r.id, row);
   }
   if (row.said !== r) {
-    // it is another object once anything has changed
+    // a run with news is a new object, so a row whose object is the same needs no drawing
     row.said = r;
     fields.forEach((f, i) => {
       if (f.key === "name") return;
@@ -242,7 +241,7 @@ export function drawOverview() {
   drawChosen(drawn);
 }
 
-// names tells runs apart by the part of their path in which they differ.
+// names shortens the runs' paths to the part in which they differ.
 function names(ids) {
   const all = ids.map((id) => (store.runs.get(id)?.name ?? id).split("/"));
   let common = 0;
@@ -259,7 +258,7 @@ function drawChosen(ids) {
   drawDifferences(runs);
 }
 
-// planStrip draws stages over layers, each as wide as its layers are many.
+// planStrip draws the stages of a plan side by side; a stage's width is its number of layers.
 export function planStrip(plan) {
   const strip = el("div", { class: "layers" });
   for (const [i, s] of plan.stages.entries()) {
@@ -311,10 +310,10 @@ function drawPlans(runs) {
     );
 }
 
-// Where a run is, and what it serves, is no setting of its training.
+// These settings say where a run writes and what it serves; they do not change its training.
 const beside = new Set(["out", "overwrite", "metrics", "live", "token_file", "resume"]);
 
-// Settings of which 0 is none, as if they were left out.
+// Settings for which 0 means the same as leaving them out.
 const zeroIsNone = new Set(["clip", "eval_every", "save_every"]);
 
 function drawDifferences(runs) {
@@ -366,7 +365,7 @@ function drawDifferences(runs) {
   );
 }
 
-// overviewKey is what a key does here; false: nothing.
+// overviewKey does what a key does on this page; it returns false if the key does nothing.
 export function overviewKey(key) {
   const all = listed();
   const i = all.findIndex((r) => r.id === at);

@@ -1,4 +1,4 @@
-// One run: how it does, the step as it happens beside the predicted one, memory, curves, and what has happened.
+// The page of one run: its state, the measured step beside the predicted one, memory, curves and events.
 import { curveSet, curveTools } from "./curve-set.js";
 import { planStrip, planWords } from "./overview.js";
 import { stepsView } from "./steps.js";
@@ -54,7 +54,7 @@ function build() {
   said = {};
 }
 
-// once says whether something is new since it was drawn last.
+// once says whether `what` differs from the last call with this name.
 function once(name, ...what) {
   const key = JSON.stringify(what);
   if (said[name] === key) return false;
@@ -103,8 +103,8 @@ export function drawSingle() {
   }
 }
 
-// left is the time that the run itself says it has left, as its terminal does, less what has passed since: while that
-// is known within a factor of 1.5, of three seconds at least, and while the run does what it said.
+// left writes the time that the run has left: its own estimate, as on its terminal, less what has passed since. It
+// writes nothing if the run is late, if the estimate is not known within a factor of 1.5, or below three seconds.
 function left(r, late) {
   if (!r.left || late) return "";
   const [least, most, at] = r.left;
@@ -239,13 +239,13 @@ function drawCards(r, d) {
   );
 }
 
-// Memory that was asked for, as the settings say it: "512MiB".
+// limitOf is the setting memory_limit in bytes, such as "512MiB"; undefined if there is none.
 function limitOf(d) {
   const m = /^([\d.]+)\s*([KMGT]?)(i?)B$/i.exec(d.details?.settings?.memory_limit ?? "");
   return m ? +m[1] * (m[3] ? 1024 : 1000) ** " KMGT".indexOf(m[2].toUpperCase() || " ") : undefined;
 }
 
-// ended is the states in which a run's processes hold nothing any more.
+// ended is the states in which a run's processes have ended and use no memory.
 const ended = new Set(["finished", "stopped", "failed"]);
 
 function drawMemory(d, going) {

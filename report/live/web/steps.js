@@ -1,9 +1,9 @@
-// The step that was traced last beside the predicted one, drawn as the report draws them.
+// The last traced step and the predicted one, drawn as in the report.
 import { makeTimeline } from "./timeline.js";
 import { el } from "./words.js";
 
-// stepsView adds the drawing to a parent. Its set takes the data of the predicted and of the measured steps, as
-// report.StepData has them, either of them null. A step that is looked at closely stays until the next is asked for.
+// stepsView adds the drawing to a parent. Its set takes the data of the predicted and of the measured steps, each as
+// report.StepData or null. While the user looks at a box or gap, the step stays until the user asks for the next one.
 export function stepsView(parent) {
   const canvas = el("canvas", {
     tabindex: "0",
@@ -52,7 +52,7 @@ export function stepsView(parent) {
   const texts = el("div", { class: "muted" });
   parent.append(tools, legend, texts, around, details);
 
-  // show draws a step; the window stays where it was, unless it was all of the step before.
+  // show draws a step. The part of the time axis that is shown stays, unless it was all of the previous step.
   const show = () => {
     paintLegend(timeline.show(data, shown, true));
     texts.replaceChildren(
@@ -92,12 +92,12 @@ export function stepsView(parent) {
     if (!of) return;
     const next = { ...of, predicted: predicted?.predicted ?? [], measured: measured?.measured ?? [] };
     if (predicted) {
-      // the plan's names, where the measured Timeline knows none
+      // take the plan's names where the measured timeline has none
       next.stage_labels = of.stage_labels.map((l, i) => l || predicted.stage_labels[i] || "");
       if (next.groups.length === 0) next.groups = predicted.groups;
     }
     if (data && (view.selected || view.hovered)) {
-      // somebody looks at something of this one
+      // the user looks at a box or gap of the step that is shown
       later = next;
       held.hidden = false;
       held.textContent = `Go on to ${next.measured[0]?.name ?? "the next step"}`;

@@ -1,4 +1,4 @@
-// What the page knows: runs, and of those that are drawn their curves, which the server keeps bounded.
+// What the page knows: all runs, and the curves of those that are drawn. The server limits how long the curves are.
 
 export const store = { runs: new Map(), drawn: new Map(), ahead: 0, state: "connecting", full: 0 };
 
@@ -11,14 +11,14 @@ let source = null,
   last = "",
   away = 0;
 
-// ask has the server send what is new of all runs, and the curves of those to draw. Those of others are dropped.
+// ask makes the server send news of all runs, and the curves of the runs to draw. It drops the curves of other runs.
 export function ask(draw, show) {
   const key = (a) => a.draw.join() + " " + a.show;
   const next = { draw: [...new Set(show ? [show, ...draw] : draw)].sort(), show };
   if (source && key(next) === key(asked)) return;
   asked = next;
   for (const id of store.drawn.keys()) if (!asked.draw.includes(id)) store.drawn.delete(id);
-  const [of, ...has] = last.split(" "); // and of those that are dropped the page no longer has anything
+  const [of, ...has] = last.split(" "); // of dropped runs the page has nothing
   last = [of, ...has.filter((run) => store.drawn.has(run.split(".")[0]))].join(" ");
   connect();
 }
@@ -30,7 +30,7 @@ function connect() {
   source.onopen = () => state("up");
   source.onerror = (e) => {
     state("down");
-    if (e.target.readyState === EventSource.CLOSED) setTimeout(again, 5000, e.target); // it does not by itself
+    if (e.target.readyState === EventSource.CLOSED) setTimeout(again, 5000, e.target); // the browser gave up
   };
   source.onmessage = (e) => {
     last = e.lastEventId;
@@ -43,7 +43,8 @@ function connect() {
   });
 }
 
-// again asks once more where a server has refused: of a page that must give the token anew the browser asks for it.
+// again connects once more after the server has refused. If the token must be given anew, it reloads the page, so that
+// the browser asks the user for it.
 async function again(refused) {
   if (refused !== source || store.state === "over") return;
   const page = await fetch(location.pathname).catch(() => null);
@@ -57,7 +58,7 @@ function state(s) {
   tell({ link: true });
 }
 
-// A page that nobody sees asks for nothing, and is up to date again as soon as it is seen.
+// A page that has been hidden for a minute closes its stream, and opens it again when it is shown.
 document.addEventListener("visibilitychange", () => {
   clearTimeout(away);
   if (document.visibilityState === "hidden") {
@@ -94,7 +95,7 @@ function take(news) {
   });
 }
 
-// joined is a series behind what was sent of it: from a part on it is what was sent.
+// joined is a series with what was sent: from the part sent.from on, the new parts replace what was there.
 function joined(has, sent) {
   const columns = ["step", "at", "samples"];
   sent.low ??= sent.mean;

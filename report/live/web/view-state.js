@@ -1,4 +1,4 @@
-// What is looked at, as the address says it behind its #, so that a link or the way back shows the same.
+// What the page shows, as written behind the # of its address, so that a link or the browser's Back shows the same.
 
 export const view = {
   run: "",
@@ -31,7 +31,7 @@ export function readView() {
   listeners.forEach((f) => f());
 }
 
-// change changes the view and the address. Another run is another page to go back from.
+// change changes the view and the address. Going to another run adds an entry to the browser's history.
 export function change(what) {
   const another = "run" in what && what.run !== view.run;
   if (another || ("x" in what && what.x !== view.x)) Object.assign(view, { from: null, to: null });

@@ -1,9 +1,9 @@
-// How values of runs are written, and small pieces of pages.
+// How values of runs are written, and small elements of pages.
 import { byteAxis } from "./curves.js";
 import { byteText, duration, loss, niceStep, whole } from "./format.js";
 export { loss, whole };
 
-// el makes an element. What is given is text, never markup.
+// el makes an element. Its text is set as text, never as markup.
 export function el(tag, { text, ...attributes } = {}, ...children) {
   const e = document.createElement(tag);
   if (text !== undefined) e.textContent = text;
@@ -27,7 +27,7 @@ export const rate = (r) => (r >= 99.95 ? whole(r) : r.toPrecision(3)) + " /s";
 export const accuracy = (a) => part(a, 0.0001);
 export const bubble = (b) => part(b, 0.001);
 
-// leftWords writes a time left as terminals do: with as many digits as an estimate has.
+// leftWords writes the time left as terminals do, with few digits, since it is an estimate.
 export const leftWords = (s) =>
   s < 90
     ? `about ${s.toFixed(0)} s left`
@@ -39,13 +39,13 @@ export const four = (x) => plain(x, Math.abs(x) / 1000 || 1);
 
 const day = (t) => t.toLocaleDateString("en-CA");
 
-// moment writes when something was, with its day unless that is today.
+// moment writes a time, with its day unless that is today.
 export function moment(time) {
   const t = new Date(time);
   return (day(t) === day(new Date()) ? "" : day(t) + " ") + t.toLocaleTimeString("en-GB");
 }
 
-// The axes that curves may be over.
+// The horizontal axes of curves: steps, time and samples.
 const overSteps = (x) => "step " + whole(x);
 overSteps.step = (range, count) => Math.max(1, niceStep(range, count));
 const overTime = (x, step) => (step >= 60 || x >= 600 ? seconds(x) : plain(x, step) + " s");
@@ -80,13 +80,13 @@ export const states = {
   failed: "failed",
 };
 
-// stateOf is how a run is doing: what it does behind its last step, where that is no step.
+// stateOf is the state of a run in words, or what it does after its last step, such as an evaluation.
 export const stateOf = (r) => (r.state === "going" && r.due) || states[r.state];
 
 const memory = byteAxis(byteText);
 
-// charts are the curves, in their order: a column of the series of steps, or held, one of that of evaluations. text
-// writes a value of an axis whose marks are step apart; value one that is read, as tables and tiles have it.
+// charts are the quantities that curves show, in their order. column is a column in the series of steps, held one in
+// the series of evaluations. text writes a value on an axis whose marks are step apart; value writes one in tables.
 export const charts = [
   { key: "loss", now: "loss", title: "Loss", column: 0, text: plain, value: loss, log: true, smooth: true },
   { key: "held", now: "held", title: "Evaluation loss", held: 0, text: plain, value: loss, log: true },
@@ -138,9 +138,9 @@ export const charts = [
   },
 ];
 
-// dashOf is how a run's line is dashed: runs of one colour differ in it, and so do neighbours.
+// dashOf is the number of a run's dash pattern. Runs of the same colour differ in it, and so do neighbours.
 export const dashOf = (index) => (index + Math.floor(index / 8)) % 4;
 
-// swatch is the line that a run is drawn with.
+// swatch is a sample of the line that a run is drawn with.
 export const swatch = (index) =>
   el("i", { class: `swatch r${index % 8} dash${dashOf(index)}`, "aria-hidden": "true" });
