@@ -1,6 +1,6 @@
 
-# Without the package bash-completion these do what the script needs of it: bash takes words apart at = and :, where
-# nobody has typed a space, and has no completion of paths by what they end in.
+# These functions replace what the script needs of the package bash-completion, if that is not installed. The first one
+# joins the words that bash splits at = and : without a space; the second one completes paths with given endings.
 
 __PROGRAM_words()
 {
