@@ -1,16 +1,18 @@
-# make demo   sets up everything and trains a planned pipeline on real data
-# make test   sets up everything and runs every test
-# make lint   looks at the sources alone: gofmt, vet, staticcheck, shellcheck, clang-format, node
-# make attack runs millrace on bad inputs, kills, signals and full disks, and strangers on a training's ports;
-#             ATTACK='--only kills --seed 2' are flags of the first, alone
-# make pictures takes the pictures of the documentation anew: pinned trainings, pages in a headless Chromium
-# make gallery makes docs/schedules.md with its drawings, docs/cli.md and docs/formats.md
-# make site   builds the documentation as a static site in build/site
-# make slow   compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' are its flags
-# make bench measures what BENCHMARKS.md tells, for hours, into lab/results
-# make benchmarks makes BENCHMARKS.md of lab/results
-# make papers runs every experiment of the four papers that plans or simulates, and writes docs/papers.md
-# make runs   trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
+# make demo     sets up everything and trains a planned pipeline on real data
+# make test     sets up everything and runs every test
+# make lint     checks the sources without running them: gofmt, vet, staticcheck, shellcheck, clang-format, node
+# make attack   runs millrace with bad inputs, kills, signals and full disks, and then with strangers connecting to a
+#               training's ports; with ATTACK='--only kills --seed 2', only the first part, with these flags
+# make pictures makes the pictures of the documentation anew: fixed trainings, pages in a headless Chromium
+# make gallery  makes docs/schedules.md with its drawings, docs/cli.md and docs/formats.md
+# make site     builds the documentation as a static site in build/site
+# make slow     compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' gives flags
+# make bench    measures what BENCHMARKS.md reports and writes it to lab/results; this takes hours
+# make benchmarks makes BENCHMARKS.md from lab/results
+# make papers   runs every experiment of the four papers that plans or simulates, and writes docs/papers.md
+# make runs     trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
+# make soak     runs the tests that are too slow for make test, also between processes and network namespaces
+# make clean    removes bin, build and runs
 
 SHELL := /bin/bash
 NATIVE := build/libmillrace_native.so
@@ -24,7 +26,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
 
-# Tests of launchers and shells that are not there are skipped; those of PyTorch models fail without it.
+# Tests of launchers and shells that are not installed are skipped; tests of PyTorch models fail without PyTorch.
 test: setup setup-pytorch
 	@scripts/browser.sh
 	-@scripts/setup.sh openmpi-bin mpich zsh fish bash-completion
@@ -52,9 +54,9 @@ $(TEXT):
 lint: setup
 	@scripts/lint.sh
 
-# The kernels that OPENBLAS_CORETYPE asks for are not those of this processor.
+# OPENBLAS_CORETYPE may ask for kernels of another processor, so measurements unset it.
 BENCH := env -u OPENBLAS_CORETYPE bin/millrace-lab bench
-# What BENCHMARKS.md has of convnet was measured with this, which was its default.
+# BENCHMARKS.md's measurements of convnet use this optimizer, which was once the default.
 CONVNET := --model convnet --optimizer sgd --momentum 0.9 --lr 0.05 --lr-warmup 0
 
 RESULTS := lab/results
@@ -133,7 +135,7 @@ attack: build
 	$(if $(ATTACK),,MILLRACE_ATTACK=$(CURDIR)/lab/results/attack.json go test -count=1 -timeout 10m \
 	  -run TestStrangersDoNotDisturbATraining ./cmd/millrace)
 
-# The packages whose tests know -rapid.checks; others refuse the flag.
+# The packages whose tests import rapid; tests of other packages refuse the flag -rapid.checks.
 with-rapid = $(shell go list -f '{{range .TestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1)) \
 	$(shell go list -f '{{range .XTestImports}}{{if eq . "pgregory.net/rapid"}}{{$$.ImportPath}} {{end}}{{end}}' $(1))
 

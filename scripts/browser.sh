@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # browser.sh: installs what the tests of pages need: Debian's chromium with a font, and axe-core in build/axe.min.js.
-# It comes from npm, which is Debian's too where there is none. Asks nothing, says what it does, and is done at once
-# when nothing is missing.
+# axe-core is fetched by npm, which is installed from Debian if missing. The script asks nothing, says what it does, and
+# ends at once if nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=4.14.1

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# lint.sh: looks at the sources without running them, and installs the tools that this takes. Says what is wrong with
-# which file, and ends with 1 where anything is.
+# lint.sh: checks the sources without running them, and installs the tools for that. It says what is wrong in which
+# file, and ends with status 1 if anything is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wrong=0
-# look NAME COMMAND...: runs a check; what it prints is what is wrong.
+# look NAME COMMAND...: runs a check, which fails if the command fails or prints anything.
 look() {
   local name=$1 said
   shift
@@ -33,11 +33,11 @@ mapfile -t shells < <(git ls-files '*.sh' .ci/run)
 echo "lint: gofmt, vet, staticcheck, shellcheck, clang-format, node --check"
 look gofmt gofmt -l "${sources[@]}"
 look vet go vet ./...
-# Only what leans on cgo is written twice; that all else builds without it, its compiler says.
+# Only engine/torch has files that are built without cgo only, so only it is vetted again; the rest is just built.
 look "vet without cgo" env CGO_ENABLED=0 go vet ./engine/torch
 look "build without cgo" env CGO_ENABLED=0 go build -o /dev/null ./cmd/millrace
 look staticcheck go tool staticcheck ./...
-# A link in a checkout replaces the ignored folder of its name, as one named build has done.
+# A committed link would replace an ignored folder of the same name, such as build, in every checkout.
 look "links in the repository" bash -c "git ls-files --stage | grep ^120000 || true"
 look shellcheck shellcheck "${shells[@]}"
 look clang-format format

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# native.sh OUT.so: builds the native library unless OUT.so is of these very sources.
+# native.sh OUT.so: builds the native library unless OUT.so was built from exactly these sources.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # pytorch.sh: installs what the tests of PyTorch models and the rivals of `millrace-lab bench` need: Debian's
-# python3-torch and python3-torchvision, and iproute2 for slow links. Asks nothing, says what it does, and is done
-# when all is there; where it may not install, it prints the command and ends with status 1.
+# python3-torch and python3-torchvision, and iproute2 for slow links. It asks nothing, says what it does, and ends at
+# once if nothing is missing. If it may not install packages, it prints the command and ends with status 1.
 set -euo pipefail
 
 PATH="$PATH:/usr/sbin:/sbin"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh [PACKAGE...]: installs what is missing of millrace's Debian packages, and of
-# those named. Asks nothing, says what it does, and is done at once when nothing is missing.
+# setup.sh [PACKAGE...]: installs those of millrace's Debian packages, and of the packages named, that are
+# missing. It asks nothing, says what it does, and ends at once if nothing is missing.
 set -euo pipefail
 
 packages=(libtorch-dev libgloo-dev libopenblas0-pthread g++ dataset-fashion-mnist "$@")

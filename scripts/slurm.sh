@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# slurm.sh up DIR    starts a Slurm of two nodes, both this machine, and prints the variables of its users
-# slurm.sh down DIR  ends it
-# Needs root and Debian's slurmctld, slurmd, slurm-client and munge. All it writes is in DIR, and it listens on
-# the loopback alone.
+# slurm.sh up DIR    starts a Slurm cluster with two nodes on this machine, and prints the variable SLURM_CONF for its
+#                    users
+# slurm.sh down DIR  stops the cluster
+# It needs root and Debian's slurmctld, slurmd, slurm-client and munge. It writes only to DIR and listens only on the
+# loopback interface.
 set -euo pipefail
 
 dir=$(realpath "${2:?slurm.sh up|down DIR}")
 conf=$dir/slurm.conf
 
-# ended waits until no process of a file of process numbers is left.
+# ended FILE...: waits until the processes whose numbers are in these files have ended, and kills them after 10 s.
 ended() {
   for _ in $(seq 100); do
     mapfile -t processes < <(cat "$@" 2>/dev/null)

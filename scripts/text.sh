@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# text.sh OUT.txt: a real text of four megabytes for language models: the King James Bible
+# text.sh OUT.txt: writes a text of four megabytes for language models: the King James Bible
 # (public domain), printed by Debian's bible-kjv. The packages are downloaded and unpacked
 # in a temporary folder, not installed.
 set -euo pipefail
