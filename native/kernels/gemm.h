@@ -49,7 +49,7 @@ int64_t panels_size(int64_t terms, int64_t columns);
 Panels pack(Factor b, int64_t terms, int64_t columns, float* to);
 
 // multiply_packed is multiply on the calling thread, with the first n columns of b and its terms from
-// `term` up to last_term. a begins with the factor of that first term.
+// `term` up to last_term. a.at must point at the terms from `term` on.
 void multiply_packed(int64_t m, int64_t n, int64_t term, int64_t last_term, float alpha, Factor a,
                      const Panels& b, Addend plus, float* c, int64_t apart);
 

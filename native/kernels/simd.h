@@ -76,10 +76,10 @@ struct Normal {
   float below, density;
 };
 
-// normal calculates Normal at x. The probability beyond |x| is 0.5 e^(-x^2 / 2) t P(t) with t = 1 / (1 + |x|
-// / sqrt(8)), the form of Hastings (Approximations for Digital Computers, 1955, sheet 61). So one exp serves
-// both results. P is a polynomial of the eighth degree, fitted for the least relative error, 4.2e-8 up to |x|
-// = 13.
+// normal calculates Normal at x. The probability beyond |x| is 0.5 e^(-x^2 / 2) t P(t) with
+// t = 1 / (1 + |x| / sqrt(8)), the form of Hastings (Approximations for Digital Computers, 1955, sheet 61).
+// So one exp serves both results. P is a polynomial of the eighth degree, fitted for the least relative
+// error, 4.2e-8 up to |x| = 13.
 inline Normal normal(float x) {
   const float size = x < 0 ? -x : x, t = 1.0f / (1.0f + size * 0.353553391f);
   const float bell = exp(-0.5f * x * x);
