@@ -117,8 +117,8 @@ func (c *chrome) slice(process, thread int, s *slice) {
 	}
 }
 
-// microseconds writes nanoseconds exactly, with three decimals. A float would move ends of boxes past the starts of
-// the next ones.
+// microseconds returns a time in nanoseconds as microseconds with three decimals, which is exact. A float would move
+// ends of boxes past the starts of the next ones.
 func microseconds(ns int64) json.Number {
 	sign := ""
 	if ns < 0 {

@@ -19,7 +19,7 @@ type Numbers struct {
 	Last             int       `json:"last_step"`
 	StepS            float64   `json:"step_s"`
 	SamplesPerSecond float64   `json:"samples_per_s"`
-	Bubble           float64   `json:"bubble"` // the bubble of one step: 1 - sum(busy_s) / (workers x step_s)
+	Bubble           float64   `json:"bubble"` // 1 - sum(busy) / (workers x step) of one step; see NumbersOf
 	BusyS            []float64 `json:"busy_s"`
 	PeakBytes        []int64   `json:"peak_bytes"`
 	PeakActivations  []int     `json:"peak_activations"`
@@ -54,8 +54,9 @@ func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	return n
 }
 
-// bubbleOf returns the fraction of a step's time, over all workers, in which they did not compute. It is 0 if workers
-// compute for longer than the step, as in a stream, whose steps overlap.
+// bubbleOf returns the fraction of a step's time, over all workers, in which they did not compute. It is 0 if busy
+// times or the step's time are unknown. It is also 0 if workers compute for longer than the step, as in a stream, whose
+// steps overlap.
 func bubbleOf(busyS []float64, stepS float64) float64 {
 	if stepS <= 0 || len(busyS) == 0 {
 		return 0
@@ -130,7 +131,7 @@ func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 		took, bubbles = append(took, s.S), append(bubbles, bubbleOf(s.BusyS, s.S))
 		for w := range busy {
 			if len(s.BusyS) != len(busy) {
-				busy = nil // the steps are of an older version, which reported less
+				busy = nil // an older version recorded no busy times in some of the steps
 				break
 			}
 			busy[w] = append(busy[w], s.BusyS[w])
@@ -138,7 +139,7 @@ func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 	}
 	n.StepS = stats.Median(took)
 	for _, b := range busy {
-		n.BusyS = append(n.BusyS, min(stats.Median(b), n.StepS)) // steps of a stream overlap
+		n.BusyS = append(n.BusyS, min(stats.Median(b), n.StepS)) // steps of a stream overlap, so a median may be longer
 	}
 	if len(busy) > 0 {
 		n.Bubble = stats.Median(bubbles)
@@ -156,7 +157,7 @@ func sum(xs []float64) (all float64) {
 	return all
 }
 
-// which says which steps the numbers cover; "" for a single step.
+// which says which steps the numbers cover; "" for fewer than two steps.
 func (n *Numbers) which() string {
 	if n == nil || n.Steps < 2 {
 		return ""
@@ -241,8 +242,8 @@ type Comparison struct {
 	Unit      Unit     `json:"unit"`
 	Predicted *float64 `json:"predicted"` // null without a prediction
 	Measured  *float64 `json:"measured"`
-	// Difference is measured over predicted, minus one. For parts it is measured minus predicted. It is null if one of
-	// the two is missing, or if only the predicted one is 0.
+	// Difference is measured / predicted - 1, or for parts measured - predicted. It is null if one of the two is
+	// missing. It is also null if only the prediction is 0, except for parts.
 	Difference *float64 `json:"difference"`
 }
 
@@ -271,7 +272,7 @@ func CompareOver(in Inputs) (all []Comparison, over string, err error) {
 	return all, measured.which(), nil
 }
 
-// Recent is how many last steps the numbers of a running run cover.
+// Recent is the maximal number of last steps that the numbers of a running run cover.
 const Recent = 64
 
 // CompareRecent does the same as CompareOver for the last Recent steps that a run has reported. It skips none of them.

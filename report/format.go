@@ -78,7 +78,8 @@ const (
 	nearPoints, fairPoints = .02, .05
 )
 
-// off rates a difference: 0 is near, 1 is fair and 2 is beyond fair. Any difference of a count is 2.
+// off rates a difference: 0 is near, 1 is fair and 2 is beyond fair. Any difference of a count is 2. An unknown
+// difference is 0.
 func (c *Comparison) off() int {
 	if c.Difference == nil {
 		return 0
@@ -137,7 +138,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// clip shortens s to at most n runes, with an ellipsis at the cut.
+// clip shortens s to at most n runes. If n is above 1, the last one is then an ellipsis.
 func clip(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {

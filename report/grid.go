@@ -20,10 +20,10 @@ type Grid struct {
 	Facts    []Fact // shown under the title of a page
 	Stages   *Table // shown under the drawing of a page
 	// Micro colours boxes by micro-batch instead of by kind of computation. A page offers both; this setting chooses
-	// the first one.
+	// which one it shows at first.
 	Micro bool
 	// Unit is the unit of the clock, and PerS how many of it are a second; "ms" needs PerS 1000. Without a unit, times
-	// are the costs of a formula.
+	// are costs without a unit.
 	Unit string
 	PerS float64
 }
@@ -37,12 +37,12 @@ const (
 	gridLeft, gridTop    = 148.0, 30.0
 	gridBottom, gridEdge = 12.0, 14.0
 	gridBox              = 22.0 // width of the shortest computation, if there is room
-	gridLeast            = 16.0 // minimal width of the shortest computation, in a drawing that then fits a screen
+	gridLeast            = 16.0 // a drawing is narrowed to fit a screen if its shortest computation is still this wide
 	gridWidest           = 8000.0
 	gridNarrowest        = 560.0
 )
 
-// box is a computation of the drawing.
+// box is a computation or a wait in the drawing, or the colour of a micro-batch in its legend.
 type box struct {
 	X, Y, W  float64
 	Class    string // its kind and shade, or the cause of a wait
@@ -132,7 +132,7 @@ func (g *Grid) view() (*gridView, error) {
 	for w, gaps := range trace.AllGaps(t) {
 		for _, gap := range gaps {
 			if gap.Cause == trace.Finished || gap.StartS <= begin {
-				continue // there is no wait before the first box or after the last
+				continue // a wait before a worker's first box or after its last is not drawn
 			}
 			v.Waits = append(v.Waits, box{
 				X: x(gap.StartS), Y: y(w), W: x(gap.EndS) - x(gap.StartS), Class: "c-" + string(gap.Cause), Says: gap.Why,
@@ -187,7 +187,8 @@ func stageWords(held []heldStage) string {
 	return "stages " + strings.Join(words, ", ")
 }
 
-// hueStep is the difference of neighbouring hues, in degrees. It is large, so that neighbours differ clearly.
+// hueStep is the difference of the hues of consecutive micro-batches, in degrees. It is large, so that they differ
+// clearly.
 const hueStep = 137
 
 func (g *Grid) boxOf(e trace.Event, held holdings, x func(float64) float64, y func(int) float64) box {
@@ -222,7 +223,7 @@ func (g *Grid) time(s float64) string {
 	return fmt.Sprintf("%.4g %s", s*g.PerS, g.Unit)
 }
 
-// mostTicks is more than the widest drawing has ticks.
+// mostTicks is an upper bound of the number of ticks in the widest drawing.
 const mostTicks = 200
 
 // ticks places ticks at round times, at least 80 units of the drawing apart.
@@ -255,7 +256,7 @@ func (g *Grid) ticks(begin, end float64, x func(float64) float64) []gridLine {
 	return out
 }
 
-// legend lists the kinds that are drawn, the shades if workers hold several stages, and the colours of the first
+// legend lists the kinds that are drawn, the shades if workers hold several stages, and the colours of the first eight
 // micro-batches.
 func (v *gridView) legend(events []trace.Event, held holdings) {
 	present := map[string]bool{}

@@ -61,10 +61,11 @@ type gridPart struct {
 const (
 	wideSlice, wideLabels   = 1080.0, 106.0
 	phoneSlice, phoneLabels = 316.0, 26.0
-	mostOnPhone             = 4000 // number of boxes; a page has up to that many twice
+	mostOnPhone             = 4000 // a page draws up to this many boxes a second time, for phones
 )
 
-// slices cuts a drawing into equal parts, each at most this wide.
+// slices cuts a drawing into parts of equal width. A drawing that is wider than most is cut into parts of width most,
+// the last of which may end with empty space. Before each part is space for labels; brief shortens these.
 func (v svgView) slices(most, labels float64, brief bool) []gridPart {
 	n := int(math.Ceil(v.PlotW/most - 1e-9))
 	each := v.PlotW / float64(n)
@@ -171,7 +172,7 @@ func executeGrid(w io.Writer, name string, v any) error {
 	return nil
 }
 
-// gridTable is a Table with the style of its columns.
+// gridTable is a Table with the alignment of its columns.
 type gridTable struct {
 	Head []gridCell
 	Rows []gridTableRow

@@ -51,8 +51,8 @@ func hostsOf(t *trace.Timeline) []host {
 	return all
 }
 
-// groups returns the hosts by which workers are grouped. They are those of the run, or else of its prediction, or one
-// host without a name.
+// groups returns the hosts by which workers are grouped. They are those of the run, or else of its prediction. If
+// neither has several processes, it returns one host without a name for all workers.
 func (in Inputs) groups() []host {
 	for _, t := range []*trace.Timeline{in.Measured, in.Simulated} {
 		if all := hostsOf(t); all != nil {
@@ -66,8 +66,8 @@ func (in Inputs) groups() []host {
 	return []host{all}
 }
 
-// clocks returns sentences on how precisely times of different processes agree, and on what in the Timeline is
-// impossible. It returns nil for a single process.
+// clocks returns sentences on how precisely times of different processes agree, and on messages that were received
+// before they were sent. It returns nil for a single process.
 func clocks(t *trace.Timeline) []string {
 	if hostsOf(t) == nil {
 		return nil
@@ -92,8 +92,9 @@ func clocks(t *trace.Timeline) []string {
 	return text
 }
 
-// early returns the messages that were received before they were sent, by receive event. The value says by how many
-// seconds the difference exceeds the error of both clocks. Below 0 the error explains the difference.
+// early returns the messages between processes that were received before they were sent, by receive event. The value
+// says by how many seconds the difference exceeds the error of both clocks. If it is 0 or less, the error explains the
+// difference.
 func early(t *trace.Timeline) map[*trace.Event]float64 {
 	left := map[string]*trace.Event{}
 	for i := range t.Events {

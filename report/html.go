@@ -50,8 +50,9 @@ func HTML(w io.Writer, in Inputs) error {
 	return nil
 }
 
-// importLine and exportWord match what connects the modules as files. In one script they share a scope, so both are
-// removed. Tests check that no two modules use the same name at top level.
+// importLine and exportWord match the statements that connect the modules while these are separate files. In one script
+// the modules share a scope, so both statements are removed. Tests check that no two modules use the same name at top
+// level.
 var (
 	importLine = regexp.MustCompile(`(?m)^import .*\n`)
 	exportWord = regexp.MustCompile(`(?m)^export `)
@@ -73,8 +74,8 @@ func bundle() (string, error) {
 // Asset returns a file of the report's page, for similar pages: a module of its scripts, or its style.
 func Asset(name string) ([]byte, error) { return web.ReadFile("web/" + name) }
 
-// StepData returns, as JSON, the data from which the page's scripts draw steps. The steps are those of a plan, and of a
-// simulated and a measured Timeline.
+// StepData returns, as JSON, the data from which the page's scripts draw steps. The steps are those of the simulated
+// and of the measured Timeline. The plan says which stages a worker has.
 func StepData(in Inputs) ([]byte, error) {
 	in, err := in.filled()
 	if err != nil {

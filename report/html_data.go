@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pageData is the data of the page's scripts. It has a list for each column, which takes a third as much space as a
-// list of objects.
+// pageData is the data of the page's scripts. It has a list for each column, which takes less space than a list of
+// objects.
 type pageData struct {
 	Predicted  []panel     `json:"predicted"` // steps that can be shown; the first one is shown at once
 	Measured   []panel     `json:"measured"`
@@ -32,7 +32,7 @@ type pageData struct {
 	Groups      []group           `json:"groups"`          // workers by host, in the order of rows
 	Resumed     []int             `json:"resumed"`         // StepNumbers of the first steps of later parts
 	Steps       stepCurve         `json:"steps"`           // the steps' times
-	Where       []string          `json:"where,omitempty"` // by worker, in a run of several processes
+	Where       []string          `json:"where,omitempty"` // each worker's process and host, in a run of several processes
 }
 
 // group is the workers of a host; it has no title in a run with one process.
@@ -76,7 +76,7 @@ type stepCurve struct {
 	Predicted   string  `json:"predicted_text"`
 }
 
-// stepCurveOf returns the times of steps. It is empty for fewer than two steps.
+// stepCurveOf returns the times of steps. It is empty for fewer than two steps, or if no step time is measured.
 func (in Inputs) stepCurveOf() stepCurve {
 	c := stepCurve{X: []int{}, Y: []int64{}}
 	predicted, n := in.numbers()
@@ -109,7 +109,8 @@ func (in Inputs) stepCurveOf() stepCurve {
 		c.PredictedNS = nanoseconds(predicted.StepS)
 		c.Predicted = "predicted " + terminal.Duration(predicted.StepS)
 	}
-	// A few steps, mainly the first, take many times as long. So the axis ends where all but 2 % of the steps fit.
+	// A few steps, mainly the first, take many times as long. So the axis ends 15 % beyond the longest time after 2 %
+	// of the steps are left out, or beyond the predicted time if that is longer.
 	longest := slices.Sorted(maps.Values(took))
 	c.MostNS = max(nanoseconds(longest[98*(len(longest)-1)/100]), c.PredictedNS) * 23 / 20
 	for _, s := range longest {
@@ -254,8 +255,9 @@ func peakTexts(predicted, measured *Numbers, workers int) []string {
 	return texts
 }
 
-// thinned reduces a list to at most most values, and never leaves out a peak. It keeps the first and the last value. It
-// divides the others into equal parts, as many as fit, and keeps the lowest and the highest of each, in their order.
+// thinned reduces a list to at most most values, and keeps the highest and the lowest ones. It keeps the first and the
+// last value. It divides the others into equal parts, as many as fit, and keeps the lowest and the highest of each
+// part, in their order.
 func thinned[T any](all []T, most int, of func(T) float64) []T {
 	if len(all) <= most {
 		return all

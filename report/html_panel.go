@@ -15,7 +15,7 @@ type panel struct {
 	Name    string        `json:"name"`
 	Took    string        `json:"took"`
 	Text    string        `json:"text"`   // its time, in a sentence
-	Before  int64         `json:"before"` // when the step before ended; 0: before this one started
+	Before  int64         `json:"before"` // when the step before ended; 0: by the time this one started
 	Step    int           `json:"step"`   // its StepNumber
 	Micros  int           `json:"micros"` // micro-batches in a step; 0: unknown
 	Workers int           `json:"workers"`
@@ -32,7 +32,7 @@ type eventColumns struct {
 	Start   []int64  `json:"start"`
 	Length  []int64  `json:"length"`
 	Bytes   []int64  `json:"bytes"`
-	Shade   []int    `json:"shade"` // number of the stage among the worker's
+	Shade   []int    `json:"shade"` // number of the stage among the worker's, modulo shades
 	// Number is the number of the micro-batch or minibatch, counted from the step's first one; it is negative for an
 	// earlier step. Near is how many steps the instruction's step comes after the panel's.
 	Number []int `json:"number"`
@@ -48,7 +48,7 @@ type gapColumns struct {
 	Start   []int64  `json:"start"`
 	Length  []int64  `json:"length"`
 	Cause   []int    `json:"cause"`
-	Before  []int    `json:"before"`  // the event that ended the wait, or -1
+	Before  []int    `json:"before"`  // index of the event that ended the wait, or -1
 	Blocker []int    `json:"blocker"` // the event for which the worker waited, or -1
 	Why     []string `json:"why"`
 }
@@ -58,14 +58,15 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps is the most events of three steps with which the page also has the fastest, slowest and earliest step.
+// moreSteps limits the events of three steps like the drawn one. With more, the page has no other steps than that one.
 const moreSteps = 30_000
 
 // mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.
 const mostSamples = 4000
 
-// measuredPanels returns the measured steps that a page draws. The first is the one that the numbers refer to. If it
-// has few boxes and at least three steps are recorded, the fastest, the slowest and the earliest of them follow.
+// measuredPanels returns the measured steps that a page draws. The first is the one whose time is nearest to that of
+// the numbers. If it has few boxes, and the events of at least three steps after the skipped ones are recorded, three
+// panels follow: the fastest and the slowest of these steps, and the earliest of all recorded steps.
 func (in Inputs) measuredPanels() []panel {
 	t, skip := in.Measured, in.skip(len(in.Measured.Steps))
 	shown, marked := in.measured()
@@ -288,7 +289,7 @@ func (h holdings) shade(worker int, f trace.Fields) int {
 	return max(0, h.index(worker, f)) % shades
 }
 
-// legend explains the shades; it is empty if every worker has one stage.
+// legend explains the shades; it is empty if no worker has more than one stage.
 func (h holdings) legend() []colourKey {
 	var most []heldStage
 	for _, list := range h {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Lag says how many updates old the weights are with which a stage computes in a stream. 0 means the weights after the
+// Lag says how old, in updates, the weights are with which a stage computes in a stream. 0 means the weights after the
 // update of the minibatch before its own.
 type Lag struct {
 	Pipeline, Stage int
@@ -38,8 +38,8 @@ type layerColumn struct{ Name, Says, Height string }
 // rivalRow is a rival of the plan, or the plan itself.
 type rivalRow struct {
 	Name, Micros, Step, Bubble, Memory, Why string
-	Computes, Idles                         string // widths, relative to the longest step that is drawn whole
-	Cut                                     bool   // the step is longer than that and is drawn cut
+	Computes, Idles                         string // widths, relative to the longest bar
+	Cut                                     bool   // the step is longer than the longest bar, and is drawn cut
 	Chosen                                  bool
 }
 
@@ -222,7 +222,7 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 // mostRivals is the number of rivals that are shown at first.
 const mostRivals = 7
 
-// alike names the rivals after the first one that have the same step and bubble.
+// alike names the rivals directly after the first one that have the same step and bubble.
 func alike(all []plan.Rival) string {
 	var kinds []string
 	for _, r := range all[1:] {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// pageView is the data of the page's template, which needs no scripts. The template uses its fields by name.
+// pageView is the data of the page's template. The template uses its fields by name.
 type pageView struct {
 	Title, Subtitle string
 	Style           template.CSS
@@ -54,7 +54,7 @@ type Card struct {
 type numberRow struct {
 	Name, Predicted, Measured, Difference string
 	Off                                   int
-	First                                 bool // the first row of its group
+	First                                 bool // the row is the first of a group, but not of the table
 }
 
 // processRow is a row of the table of processes.
@@ -64,7 +64,7 @@ type processRow struct {
 
 // shareRow shows how one worker's time in the step is divided.
 type shareRow struct {
-	Host   string // the host's name at its first worker, if there are several hosts
+	Host   string // heading of the host at its first worker, in a run of several processes
 	Worker string
 	Bars   []shareBar
 }
@@ -139,7 +139,7 @@ func (in Inputs) learned() (all []Card) {
 	return all
 }
 
-// Cards returns the three numbers of the pipeline, and the memory of the worker with the highest peak.
+// Cards returns the known numbers of the whole pipeline, and the memory of the worker with the highest peak.
 func Cards(rows []Comparison) (all []Card) {
 	add := func(name string, c *Comparison) {
 		k := Card{Name: name, Off: c.off()}

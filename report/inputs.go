@@ -1,16 +1,16 @@
 // Package report draws predictions of plans and results of runs.
 //
-// In: a Plan, a simulated and a measured Timeline, losses and evaluations, any of
-// them missing. Out:
+// In: a Plan, a simulated and a measured Timeline, losses and evaluations, any of them missing. Out:
 //
 //   - Terminal: a summary that reads well at 80 columns;
 //   - HTML: one page that needs nothing else, with both steps on one axis;
 //   - Perfetto and ChromeJSON: the Timeline for other people's viewers;
 //   - Grid: a schedule as papers draw it, as SVG or a page, a row for each worker;
-//   - Table: rows as aligned text or as Markdown.
+//   - Table: rows as aligned text or as Markdown;
+//   - Study: a page of tables and plots that compare methods.
 //
-// Refused: Timelines that trace.Validate refuses, and Inputs with nothing to draw. It starts no run, runs no
-// simulation and opens no connection. report/metrics reports values while a run lasts.
+// Refused: Timelines that trace.Validate refuses, and Inputs with nothing to draw. It starts no run, runs no simulation
+// and opens no connection. report/metrics reports values while a run lasts.
 package report
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Inputs is what a report is drawn from. Any field may be missing, but not all.
+// Inputs is what a report is drawn from. At least one of Plan, Simulated, Measured, Losses and Took must be given.
 type Inputs struct {
 	Title      string          // "runs/gpt"; if empty, the model's name
 	Plan       *plan.Plan      // what ran where
@@ -36,16 +36,16 @@ type Inputs struct {
 	Losses      []trace.Loss
 	Evaluations []trace.Evaluation
 	// Took has the reported times of steps, also of earlier parts of the run, which the measured Timeline lacks.
-	// Resumed are the first steps of later parts. Without a measured Timeline the report uses the steps of Took from
-	// the last of Resumed on.
+	// Resumed are the first steps of later parts. Without a measured Timeline the report's numbers cover the steps of
+	// Took from the last of Resumed on.
 	Took    []StepTook
 	Resumed []int
 	// Unmeasured says why the measured Timeline is missing; empty: no remark.
 	Unmeasured string
 	// Batch is the number of samples of one step; 0 means that of the plan.
 	Batch int
-	// Skip is how many first steps are left out of medians because caches and threads are cold. 0 means a tenth of the
-	// steps, at least 1 and at most 10, but none of fewer than 3. -1 leaves none out.
+	// Skip is how many first steps the measured numbers leave out because caches and threads are cold. 0 means a tenth
+	// of the steps, at least 1 and at most 10, but none of fewer than 3. -1 leaves none out.
 	Skip int
 	// Facts are shown unchanged: engine, cores, threads, seed.
 	Facts []Fact
@@ -53,8 +53,8 @@ type Inputs struct {
 	sides *sides // values that filled has computed
 }
 
-// sides has values that are computed once and shown in several places. They are nil, or false, for a side that is
-// missing or has no steps.
+// sides has values that are computed once and shown in several places. predicted and measured are nil for a side that
+// is missing. has is false for a side without steps.
 type sides struct {
 	predicted, measured *Numbers
 	simulated, run      shownStep
@@ -187,7 +187,7 @@ func (in Inputs) skip(n int) int {
 	return min(10, max(1, n/10))
 }
 
-// shownStep is the step of a Timeline that is drawn: the one whose time is nearest to that of the numbers.
+// shownStep is a step of a Timeline that is drawn: mostly the one whose time is nearest to that of the numbers.
 type shownStep struct {
 	mark  trace.StepMark
 	tookS float64

@@ -197,7 +197,7 @@ func (p *Lines) says() string {
 	return p.Title + ": " + strings.Join(parts, ", ")
 }
 
-// Bars is a plot of groups of horizontal bars, whose names are easy to read.
+// Bars is a plot of groups of horizontal bars, beside which long names can be read.
 type Bars struct {
 	Title  string
 	Unit   Unit
@@ -228,7 +228,7 @@ const (
 // SVG implements Plot.
 func (p *Bars) SVG(w io.Writer) error { return writePlot(w, p) }
 
-// view lays out the plot. It refuses a plot without bars, and values that are negative or not finite.
+// view lays out the plot. It refuses a plot without groups, and values that are negative or not finite.
 func (p *Bars) view() (plotView, error) {
 	most := 0.0
 	for _, g := range p.Groups {

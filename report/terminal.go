@@ -11,8 +11,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Terminal writes the summary: drawings of the plan and of the predicted and the measured step, a comparison of their
-// numbers, why workers idled, and losses. It fits the width of the terminal w; see package terminal.
+// Terminal writes the summary: drawings of the plan and of the predicted and the measured step, the hosts, a comparison
+// of the steps' numbers, why workers idled, stragglers, losses and facts. It fits the width of the terminal w; see
+// package terminal.
 func Terminal(w io.Writer, in Inputs) error {
 	in, err := in.filled()
 	if err != nil {

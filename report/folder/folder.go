@@ -105,16 +105,16 @@ func kept(dir string) ([]int, error) {
 	return all, nil
 }
 
-// Readable returns nil if a part that begins in dir can keep the files of the present part, or else why not.
+// Readable returns an error if Keep cannot read which step the present part of dir began with.
 func Readable(dir string) error {
 	_, _, err := beginning(dir)
 	return err
 }
 
-// Keep makes room in dir for a part with this first step. The files of the present part move to the folder of earlier
-// parts. Parts that begin with this step or a later one are no longer valid, and move to aside. So do the drawings of
-// the present part, which show steps that are no longer valid. If aside is empty, parts that are no longer valid are
-// deleted, and drawings stay with their part.
+// Keep makes room in dir for a part whose first step is first. Parts that begin with this step or a later one are no
+// longer valid: their files move to aside. If an earlier part is present, its files move to the folder of earlier
+// parts. Its drawings, which may show steps that are no longer valid, move to aside instead. If aside is empty, parts
+// that are no longer valid are deleted, and drawings stay with their part.
 func Keep(dir string, first int, aside string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	if err != nil {

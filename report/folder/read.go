@@ -39,7 +39,7 @@ type Part struct {
 	LayerNames []string   // the model's, in order
 	LayerS     []float64  // seconds of a micro-batch in each layer, on the profile's first device type; nil: not known
 	Simulated  *trace.Timeline
-	Measured   *trace.Timeline // the run's Timeline without the steps from End on; nil if the part was killed
+	Measured   *trace.Timeline // the run's Timeline without the steps from End on; nil if the part was killed or runs
 }
 
 // Read reads a run's folder. Only its plan must exist.
@@ -129,7 +129,7 @@ func (p *Part) read() error {
 }
 
 // LayerTimes returns the time of a micro-batch in each layer, forward and backward, in seconds, on a profile's first
-// device type. It returns nil if the profile lacks this size.
+// device type. It returns nil if the profile has no costs for this size.
 func LayerTimes(p *profile.Profile, size int) []float64 {
 	types := p.DeviceTypes()
 	if len(types) == 0 {
@@ -202,8 +202,8 @@ func (r *Run) Shown() *Part {
 	return &r.Parts[len(r.Parts)-1]
 }
 
-// Inputs returns everything that a report of the run shows. The step is from the last part with steps; losses and
-// evaluations are from all parts.
+// Inputs returns what a report of the run shows, except Facts and Lags. The step is from the last part with steps;
+// losses and evaluations are from all parts.
 func (r *Run) Inputs() report.Inputs {
 	p := r.Shown()
 	in := report.Inputs{Title: r.Dir, Plan: p.Plan, LayerNames: p.LayerNames, Simulated: p.Simulated,
@@ -246,8 +246,8 @@ type Order struct {
 	Seen    []trace.Seen
 }
 
-// Order returns the order of updates. It returns an error if a part was killed before it wrote its own order, or if the
-// training has no such order.
+// Order returns the order of updates. It returns an error if a part has no Timeline, because it was killed or still
+// runs, or if the training has no such order.
 func (r *Run) Order() (all Order, err error) {
 	for _, p := range r.Parts {
 		if p.Measured == nil {

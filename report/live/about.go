@@ -241,7 +241,7 @@ const (
 	ends      = "ends" // the run evaluates, saves and writes its report
 )
 
-// due returns what a run does after its last step, according to its job: an evaluation, or its end. It returns "" if
+// due returns what a run does after its newest step, according to its job: an evaluation, or its end. It returns "" if
 // the next step follows.
 func (f *Follower) due() string {
 	switch step := f.now.Step; {
@@ -255,7 +255,7 @@ func (f *Follower) due() string {
 	return ""
 }
 
-// usual returns the usual time of a number of steps.
+// usual returns the usual time of a number of steps; 0 if unknown.
 func (f *Follower) usual(steps int) time.Duration {
 	s := f.soFar.of("step time")
 	if s == nil {
@@ -269,7 +269,7 @@ type summary struct {
 	ID    string  `json:"id"`
 	Name  string  `json:"name"`
 	State string  `json:"state"`
-	Heard float64 `json:"heard,omitempty"` // Unix time in seconds
+	Heard float64 `json:"heard,omitempty"` // when the run last wrote anything, as Unix time in seconds
 	Step  int     `json:"step"`            // steps done
 	Total int     `json:"total,omitempty"`
 	Due   string  `json:"due,omitempty"` // what the run does now instead of a step

@@ -2,12 +2,12 @@
 //
 // In: folders of runs, or folders with such folders, in which new ones may appear. Everything is read from the files in
 // them, which docs/runs.md lists. So the page of a run is the same whether it runs in this process or another, or has
-// ended. Out: an http.Handler. Refused: paths that do not exist. A faulty file gives a sentence on the page, and does
-// not hide the rest of the run.
+// ended. Out: an http.Handler. Refused: paths that do not exist or are files. A faulty file gives a sentence on the
+// page, and does not hide the rest of the run.
 //
-// A Shelf holds the runs. It reads files only while a page is open. While a page shows one run, it reads the other runs
-// less often. A Follower continues reading what a run appends, waits for incomplete lines, and starts again if a file
-// was replaced.
+// A Shelf holds the runs. It reads files only while a page is open. It reads the runs that no open page draws less
+// often than the others. A Follower continues reading what a run appends, waits for incomplete lines, and starts again
+// if a file was replaced.
 //
 // Memory for a run does not grow with its steps. A full series merges neighbours, and keeps the mean, the minimum and
 // the maximum of each part. A page keeps the same series.

@@ -48,13 +48,13 @@ type Follower struct {
 	evaluated   *metrics.EvaluationValues // the last one
 	happened    []metrics.Event
 	clock       clock
-	heard       time.Time // when anything was last read
+	heard       time.Time // time of the newest event, step or evaluation
 
 	about   about
-	details int               // number of changes of the field about
+	details int               // number of changes of what detail returns
 	wrong   map[string]string // by file: what is wrong with it
 	drawn   [2]stepData       // the data of the predicted step, and of the measured ones
-	bad     [2]int            // invalid lines of metrics, and of events
+	bad     [2]int            // numbers of invalid lines of metrics, and of events
 	soFar   numbers           // the numbers over the last steps
 }
 
@@ -81,7 +81,7 @@ type now struct {
 	LiveBytes  []int64         `json:"live,omitempty"`
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 	loss       float64
-	left       []float64 // the least and the most remaining seconds as the run reported them, and when it did
+	left       []float64 // the least and the most remaining seconds, as the run reported them at the time said
 	said       time.Time
 }
 

@@ -28,8 +28,8 @@ const (
 	atOnce      = 1 << 20
 )
 
-// read calls each with every complete new line, and reports whether anything was new. If the file was replaced, became
-// shorter or disappeared, it first calls anew.
+// read calls each with every complete new line that is not too long, and reports whether anything was new. If the file
+// was replaced, became shorter or disappeared, it first calls anew.
 func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) {
 	info, err := os.Stat(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,7 +112,7 @@ type changing struct {
 	again bool        // another file has changed on which this file's result depends
 }
 
-// changed reports whether the file has changed since the last call, and whether it exists.
+// changed reports whether the file has changed since the last call, or must be read again, and whether it exists.
 func (c *changing) changed() (changed, there bool) {
 	info, err := os.Stat(c.path)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// series is values over steps. It has at most most parts; if there are more, each two neighbours are merged.
+// series is values over steps. It has at most most parts: before there would be more, every two neighbours are merged.
 type series struct {
 	most    int
 	columns int
@@ -88,8 +88,8 @@ func (s *series) ends() (each, whole, rows int) {
 	return s.each, whole, rows
 }
 
-// appendJSON writes the parts from index from on, one list for each column. On a page they replace the parts from that
-// index on.
+// appendJSON writes the parts from index from on, one list for each column. On a page, the written parts replace those
+// from that index on.
 func (s *series) appendJSON(b []byte, from int) []byte {
 	parts := s.parts[from:]
 	b = append(b, `{"each":`...)
@@ -121,7 +121,7 @@ func (s *series) appendJSON(b []byte, from int) []byte {
 				b = append(b, ',')
 			}
 			if !slices.ContainsFunc(s.parts, func(p part) bool { return p.of[c].rows > 0 }) {
-				b = append(b, "null"...) // the value is unknown
+				b = append(b, "null"...) // no part of the series has this value
 				continue
 			}
 			b = appendColumn(b, parts, func(p *part) float64 {

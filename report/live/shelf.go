@@ -97,7 +97,8 @@ func (s *Shelf) put(dir string, named bool) {
 	s.runs = append(s.runs, r)
 }
 
-// IDOf identifies a folder's run in links: by its name, and a suffix for runs with the same name.
+// IDOf identifies a folder's run in links: by the folder's name, and a suffix that differs for folders of the same
+// name.
 func IDOf(dir string) string {
 	whole, err := filepath.Abs(dir)
 	if err != nil {
@@ -114,7 +115,8 @@ func IDOf(dir string) string {
 }
 
 // search finds new runs in the given folders, in their subfolders and in the subfolders of these. It removes runs that
-// it found earlier and whose folders are no longer those of runs.
+// it found earlier and whose folders are no longer those of runs. If it finds more than mostRuns, it prefers the
+// folders that changed last.
 func (s *Shelf) search() {
 	s.searched = time.Now()
 	s.full = false
@@ -179,7 +181,7 @@ func (s *Shelf) Runs() int {
 	return len(s.runs)
 }
 
-// Close ends all streams.
+// Close ends all streams, and the reading of folders.
 func (s *Shelf) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

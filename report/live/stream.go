@@ -22,7 +22,7 @@ type cursor struct {
 	of    map[string]has
 }
 
-// has says which version of each part of a run's data a page was last sent; 0: none.
+// has records, for each part of a run's data, the version that was last sent to a page; 0: none.
 type has struct {
 	replaced                              int // number of the last restart of the run's files
 	each, whole, rows                     int // sizes of the series of steps; rows is that of its incomplete part
@@ -135,9 +135,9 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 	return n, next, any
 }
 
-// since returns what a page lacks of a run, or nil. c is what the page has, if that is known, and next is what it will
-// have after this. about says that the run's details are also new to the page. A page that shows only this run also
-// gets its numbers and steps.
+// since returns what a page lacks of a run, or nil. c is what the page has, which counts only if known is set. next is
+// what the page has after this. about says that the run's details are also new to the page. If shown is set, the page
+// shows only this run, and also gets its numbers and the drawn steps.
 func (f *Follower) since(c has, known, shown bool) (d *drawn, about bool, next has) {
 	d = &drawn{Fresh: !known || c.replaced != f.replaced}
 	if d.Fresh {
@@ -316,7 +316,7 @@ func (o *sender) send(id string, text []byte) error {
 // remark sends a comment, which pages ignore, so that both ends notice a lost connection.
 func (o *sender) remark() error { return o.write(":\n\n") }
 
-// end tells the page that there will be no more answers.
+// end tells the page that there will be no more events.
 func (o *sender) end() error { return o.write("event: end\ndata: \n\n") }
 
 func (o *sender) write(text string) error {

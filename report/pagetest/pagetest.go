@@ -233,7 +233,8 @@ func (g *page) drawnStep() {
 	}
 }
 
-// micros returns the micro-batches of the drawn step, by stage and pipeline.
+// micros returns the micro-batches of the drawn step, by pipeline and stage. Side 0 is the predicted step, 1 the
+// measured.
 func (g *page) micros(side int) string {
 	numbers, events := map[string]bool{}, [2][]step{g.data.Predicted, g.data.Measured}[side][0].Events
 	for i, text := range events.Text {
@@ -326,7 +327,7 @@ func (g *page) plan() {
 			busy[first] += Value(g, s.Busy)
 		}
 	}
-	for _, s := range stages { // a stage whose worker is named at another stage has no time here
+	for _, s := range stages { // if stages have different lists of workers, busy lacks a part of some workers' time
 		if strings.ContainsAny(s.Worker, "–,") && s.Worker != stages[0].Worker {
 			return
 		}

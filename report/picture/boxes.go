@@ -86,7 +86,7 @@ type cell struct {
 	part  float64
 }
 
-// cut gives a computation the slots of its worker in which it takes the largest part.
+// cut gives a computation those slots of its worker of which it takes more than any computation before it.
 func cut(cells []cell, slot float64, e *trace.Event, from, to float64) {
 	begun := from < -1e-9*slot
 	for c := max(0, int(from/slot+1e-9)); c < len(cells) && float64(c)*slot < to-1e-9*slot; c++ {
@@ -126,7 +126,7 @@ func (d *Drawing) row(cells []cell, wide int, drawn map[string]bool) string {
 
 // labels says how boxes are named.
 type labels struct {
-	stages, pipelines bool // boxes name these, because workers have several
+	stages, pipelines bool // whether names contain the stage, and the pipeline
 	example           string
 }
 
@@ -157,8 +157,8 @@ func labelsOf(events []*trace.Event) labels {
 	return l
 }
 
-// of returns a computation's name, such as "F3". If workers have several stages it is "2F3", if they have several
-// pipelines "bF3".
+// of returns a computation's name, such as "F3". If a worker has several stages, it is "2F3" with the stage. If there
+// are several pipelines, it is "bF3" with a letter for the pipeline.
 func (l *labels) of(e *trace.Event) string {
 	f, ok := trace.ParseFields(e.Instruction)
 	if !ok {

@@ -1,8 +1,8 @@
 // Package scatter draws points on two axes as an SVG.
 //
-// In: a Drawing: series of points, a bound of x beyond which points are crosses, and names of axes. Out: the SVG,
-// the same bytes for the same Drawing. Refused: a drawing without points, and values that are not positive, because
-// y is logarithmic.
+// In: a Drawing: series of points, a bound of x, and names of axes. Points beyond the bound, which the caller marks as
+// Out, are crosses. Out: the SVG, the same bytes for the same Drawing. Refused: a drawing without points, values that
+// are not finite, a negative x, and a y that is not above 0, because its axis is logarithmic.
 package scatter
 
 import (
@@ -43,7 +43,7 @@ type Drawing struct {
 	BestName    string
 }
 
-// turns are colours that can be distinguished without colour vision (Okabe and Ito). Series take them in turn.
+// turns are colours that colour-blind people can distinguish (Okabe and Ito). Series take them in turn.
 var turns = []color.RGBA{{G: 114, B: 178, A: 255}, {R: 213, G: 94, A: 255}, {G: 158, B: 115, A: 255},
 	{R: 204, G: 121, B: 167, A: 255}, {R: 230, G: 159, A: 255}, {R: 86, G: 180, B: 233, A: 255}}
 
@@ -52,7 +52,7 @@ const (
 	margin     vg.Length = 8
 	dot        vg.Length = 3
 	beside     vg.Length = 150 // width of the legend
-	// reach limits the bound that is drawn: one more than reach times as far as the last point is only named.
+	// reach says which bound is drawn: a bound more than reach times as far right as the last point is only named.
 	reach = 3
 	// alike lists fonts of the same width as the one with which the drawing is laid out, and then any other.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
@@ -155,7 +155,7 @@ func add(p *plot.Plot, at plotter.XYs, shape draw.GlyphDrawer, paint color.RGBA,
 }
 
 // ticks returns 1, 2 and 5 times the powers of ten in a range. If these are too few to read the axis, it returns finer
-// multiples, and of a very narrow range its ends.
+// multiples. For a very narrow range it returns the two ends.
 func ticks(least, most float64) (all []plot.Tick) {
 	var tenths []float64
 	for n := 10; n < 100; n++ {
