@@ -135,8 +135,8 @@ func fill(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// fullTraining trains until the disk is full. It checks that earlier checkpoints are whole and that one can be
-// resumed.
+// fullTraining trains until the disk is full. It checks that all earlier checkpoints are whole. It also checks that the
+// training, resumed from the latest, ends with the weights of an undisturbed one.
 func (a *attack) fullTraining(ctx context.Context, c command) (command, []string, error) {
 	sync := &trainings[0]
 	want, err := a.reference(ctx, sync)

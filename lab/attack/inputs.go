@@ -17,7 +17,8 @@ import (
 //go:embed testdata
 var testdata embed.FS
 
-// attackInputs runs the table of bad inputs, or those whose name contains the value of --case.
+// attackInputs runs the table of bad inputs, or those whose name contains the value of --case. With a share below 1, it
+// leaves out slow inputs.
 func attackInputs(ctx context.Context, a *attack, _ int) (*tally, error) {
 	table, err := fs.Sub(testdata, "testdata/inputs")
 	if err != nil {
@@ -141,8 +142,8 @@ func (in *input) wrong(e *ended, l limits, before, after tree) []string {
 	return append(found, after.changes(before, inPlace)...)
 }
 
-// inPlace reports whether a successful command may write to a path: its own folder, the cache, and the folder for
-// temporary files.
+// inPlace reports whether a command that was not refused may write to a path: its own folder, the cache, and the folder
+// for temporary files.
 func inPlace(path string) bool {
 	return inCacheOrTemporary(path) || strings.HasPrefix(path, "tmp/") || strings.HasPrefix(path, "here/work/")
 }

@@ -124,7 +124,7 @@ func choose(only string) ([]kind, error) {
 	return chosen, nil
 }
 
-// begin makes paths absolute and creates the scratch folder.
+// begin makes paths absolute, deletes the folder --keep and creates the scratch folder.
 func (a *attack) begin() error {
 	for _, path := range []*string{&a.millrace, &a.lab, &a.native, &a.keep} {
 		if *path == "" {

@@ -84,7 +84,8 @@ func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// signal starts the command with this number and sends it a signal. met is false if the command had already ended.
+// signal starts the command with this number and sends it a signal. met is false if the command succeeded within a
+// second of the signal, because it was then nearly done.
 func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool, f *finding, err error) {
 	s := signalledCommands[number%len(signalledCommands)]
 	with := stopping[(number+number/len(signalledCommands))%len(stopping)]
@@ -123,7 +124,7 @@ func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool
 		return false, nil, err
 	}
 	took := e.took - sent.Sub(began)
-	// A command that was nearly done when the signal came may succeed.
+	// A command that was nearly done when the signal arrived may succeed.
 	if e.code == 0 && took < time.Second {
 		return false, nil, nil
 	}

@@ -41,7 +41,7 @@ type Orders struct {
 // Kind returns the report's name in its file.
 func (o *Orders) Kind() string { return "orders" }
 
-// Recount refuses numbers that do not follow from the rounds.
+// Recount refuses numbers that do not follow from the rounds, or from the workers' memory.
 func (o *Orders) Recount() (wrong error) {
 	if len(o.Orders) == 0 || slices.Contains(o.Orders, nil) {
 		return errors.New("orders has none, or one that is null")

@@ -48,7 +48,7 @@ type partTime struct {
 	count int
 }
 
-// partTimes sums computations by worker, kind and step.
+// partTimes sums computations by worker, kind and step. It also has the time in which each worker waited in each step.
 func partTimes(t *trace.Timeline, skip int) map[partKey]partTime {
 	type stepKey struct {
 		partKey

@@ -61,8 +61,8 @@ type PlanQuestion struct {
 	published map[string]float64
 }
 
-// Ask measures the time to make a plan. It takes the fastest of up to three tries, and stops after a try of more than a
-// second.
+// Ask measures the time to make a plan. It takes the fastest of up to three tries. It stops after a try of more than a
+// second, or without a plan.
 func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, limit time.Duration) (PlannedIn, error) {
 	row := PlannedIn{Model: q.profile.Model, Layers: len(q.profile.Layers), Devices: len(q.cluster.Devices),
 		Planner: p.Name, Formula: formula}
@@ -102,7 +102,7 @@ func (q PlanQuestion) Ask(ctx context.Context, p plan.Planner, formula string, l
 }
 
 // PlanQuestions returns the questions for planners. Some are the described models and the given profiles on 4 servers
-// of 4 devices. The others are chains of layers on up to 1,024 devices in 4 levels.
+// of 4 devices. The others are chains of layers on 16 to 1,024 devices, in 2 to 4 levels.
 func PlanQuestions(paths []string) ([]PlanQuestion, error) {
 	sixteen := benchCluster(4, 4)
 	questions, err := questionsOn(sixteen, paths)
@@ -183,7 +183,8 @@ func benchCluster(sizes ...int) *cluster.Cluster {
 	return c
 }
 
-// chainProfile returns a chain of n different layers: outputs shrink and weights grow.
+// chainProfile returns a chain of n layers of random costs. On average, outputs shrink and weights grow along the
+// chain.
 func chainProfile(n int) *profile.Profile {
 	p := &profile.Profile{Version: profile.Version, Model: "chain", ModelID: fmt.Sprint("chain-", n),
 		Source: profile.SourceImported}

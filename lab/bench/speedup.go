@@ -24,7 +24,7 @@ type Speedup struct {
 	Singles  [][]race.Measured `json:"singles"` // with one thread, and with two
 	Results  []race.Result     `json:"results"` // against the best with one thread, and with two
 	Pairs    []speedupPair     `json:"pairs"`   // against one thread
-	Bound    float64           `json:"bound"`   // median of the pairs; the next fields likewise
+	Bound    float64           `json:"bound"`   // Bound, OfBound, Work and Waiting are medians of the pairs
 	OfBound  float64           `json:"of_bound"`
 	Interval stats.Interval    `json:"of_bound_interval,omitzero"`
 	Work     float64           `json:"work"`
@@ -34,7 +34,7 @@ type Speedup struct {
 // Kind returns the report's name in its file.
 func (s *Speedup) Kind() string { return "speedup" }
 
-// Recount refuses numbers that do not follow from the pairs.
+// Recount refuses results, a bound and a fraction of the bound that do not follow from the pairs.
 func (s *Speedup) Recount() (wrong error) {
 	for _, r := range s.Results {
 		wrong = errors.Join(wrong, recount(&s.Head, s.Model, &r))

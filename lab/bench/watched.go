@@ -51,7 +51,7 @@ func (w *Watched) more() (all []float64) {
 // LivePage is the load that the page of a long run puts on the browser that shows it.
 type LivePage struct {
 	record.Head
-	Steps     int        `json:"steps"`      // when the page was opened
+	Steps     int        `json:"steps"`      // steps done when the page was opened
 	PageBytes int64      `json:"page_bytes"` // until all was drawn: the page, its scripts and style
 	DataBytes int64      `json:"data_bytes"` // bytes of the run's data
 	RedrawMS  []float64  `json:"redraw_ms"`  // time of each redraw

@@ -60,7 +60,7 @@ func (m Metric) Best(points []Point) float64 {
 	return best
 }
 
-// ReachedBy returns the best value that each of several trainings reaches: the weakest of their best values. Only
+// ReachedBy returns the best value that every one of several trainings reaches: the weakest of their best values. Only
 // evaluations in the given first part of a training's epochs count.
 //
 // It refuses an empty list, and a training without evaluations in that part.

@@ -128,7 +128,8 @@ func (m *Method) Pipelines() int {
 }
 
 // Plan returns the method's plan with the stages of base, and with micros micro-batches in a batch. PipeDream and
-// similar methods use whole minibatches instead (section 3.2).
+// similar methods use whole minibatches instead (section 3.2). PipeDream-2BW has at least one micro-batch for each
+// stage.
 func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
@@ -181,8 +182,8 @@ func (m *Method) Job(j *job.Job, seed uint64) job.Job {
 	return own
 }
 
-// FlatDevice is a device on which a layer's time is proportional to its operations. Stages then depend only on the
-// model, so that the training can be repeated anywhere.
+// FlatDevice is a device on which every kind of layer reaches the peak. Stages then depend only on the model, so that
+// the training can be repeated anywhere.
 var FlatDevice = cluster.DeviceType{PeakFLOPS: 50e9, MemoryBandwidthBytesPerSecond: 10e9,
 	Efficiency: map[string]float64{"": 1, "memory": 1}}
 

@@ -45,7 +45,7 @@ type GainReport struct {
 // Kind returns the report's name in its file.
 func (r *Report) Kind() string { return "curves" }
 
-// Recount refuses numbers that do not follow from epochs and rounds.
+// Recount refuses means and gains that do not follow from epochs and rounds.
 func (r *Report) Recount() (wrong error) {
 	for _, m := range r.Methods {
 		if r.Carried() && len(m.Epochs) == 0 {

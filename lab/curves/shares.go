@@ -14,7 +14,7 @@ type Share struct {
 	BubbleS    float64 `json:"bubble_s"`    // waiting for other workers' computations
 	MessageS   float64 `json:"message_s"`   // waiting for messages in flight
 	CoreS      float64 `json:"core_s"`      // waiting for a core that another worker used
-	BetweenS   float64 `json:"between_s"`   // between two instructions: the runtime itself
+	BetweenS   float64 `json:"between_s"`   // between two instructions: the runtime itself, and checkpoints
 }
 
 // LengthS returns the batch's length.

@@ -13,8 +13,7 @@ var Small = []Pair{
 		Data: Text, Batch: 16, Steps: 100, Below: 3.3},
 }
 
-// Large are the models with default settings on the data sets of the documentation. They include the papers' models
-// that are small enough to train here.
+// Large are the models with default settings on data sets of the documentation, and small versions of papers' models.
 var Large = []Pair{
 	{Name: "mlp-fashion-mnist", Model: "mlp", Settings: []string{"inputs=784"}, Data: "fashion-mnist", Batch: 64,
 		Steps: 500, Below: 0.55},

@@ -96,7 +96,7 @@ func (t *try) judge(c *campaign, w way, g *gang) error {
 	return nil
 }
 
-// gather moves the files of the last checkpoint from other hosts to the first.
+// gather moves the files of the last checkpoint from other hosts to the first, if each host has its own folder.
 func (t *try) gather() error {
 	for rank := 1; t.own && rank < processes; rank++ {
 		paths, err := filepath.Glob(filepath.Join(t.out(rank), "checkpoints", fmt.Sprintf("step-%08d", steps), "*"))

@@ -234,7 +234,7 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 		t.written(w, 1)
 	}
 	if !ended {
-		return nil // what is left are the processes that did not end
+		return nil // the processes that did not end are still there
 	}
 	return t.nothingLeft(g)
 }

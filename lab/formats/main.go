@@ -123,7 +123,7 @@ func (r reader) find(pkg, typ string) (*ast.StructType, string, error) {
 	return nil, "", fmt.Errorf("package %s has no struct %s", pkg, typ)
 }
 
-// keyOf returns a field's name in a file; "" if the field is in no file.
+// keyOf returns a field's name in a file, with "?" if it may be missing; "" if the field is in no file.
 func keyOf(f *ast.Field) string {
 	if f.Tag == nil {
 		return ""

@@ -17,8 +17,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// Colours that can be distinguished without colour vision (Okabe and Ito): the paper's, ours, and those of further
-// lines.
+// Colours that colour-blind people can distinguish (Okabe and Ito): the paper's, ours, and those of further lines.
 var (
 	theirs = color.RGBA{A: 255}
 	ours   = color.RGBA{G: 114, B: 178, A: 255}

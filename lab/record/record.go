@@ -108,7 +108,7 @@ func (h *Head) check(bench string) error {
 }
 
 // Median refuses a median or an interval that does not follow from the values. A zero interval is allowed and means
-// that there is none, as with too few values.
+// that there is none, as with too few values. Without values, it refuses results that are not carried over.
 func (h *Head) Median(name string, values []float64, median float64, i stats.Interval) error {
 	none := i == stats.Interval{}
 	if len(values) == 0 {

@@ -49,7 +49,7 @@ type comparison struct {
 	load      *avgpipe.Workload
 	baselines []avgpipe.Baseline
 	settings  avgpipe.Settings
-	rows      []avgpipe.EqualMemory // with the memory of all devices together
+	rows      []avgpipe.EqualMemory // AvgPipe within the memory of all devices of a baseline together
 }
 
 func (w compared) in(ctx context.Context, x world) (*comparison, error) {
@@ -72,7 +72,7 @@ func (w compared) in(ctx context.Context, x world) (*comparison, error) {
 	return c, err
 }
 
-// held returns AvgPipe within a budget for each baseline, which to computes.
+// held returns AvgPipe within a budget for each baseline; the function to computes the budget.
 func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgpipe.EqualMemory, err error) {
 	for _, b := range c.baselines {
 		row, err := c.settings.Within(b, to(b), c.load.LimitBytes)

@@ -24,7 +24,7 @@ type scheduled struct {
 	AdvanceMemory float64  `yaml:"advance_memory"`
 	AdvanceOfAFAB float64  `yaml:"advance_of_afab"` // advance's speed over AFAB's
 	KeptFirst     float64  `yaml:"kept_first"`      // advance's memory over AFAB's on the first GPU
-	KeptLast      float64  `yaml:"kept_last"`       // and on the last
+	KeptLast      float64  `yaml:"kept_last"`       // advance's memory over AFAB's on the last GPU
 }
 
 // schedules is one setting under 1F1B, under advance and under AFAB.

@@ -27,9 +27,9 @@ type world struct {
 	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. Every
 	// micro-batch then takes as long in a layer as if it had a fixed number of further samples.
 	fill float64
-	// narrow shows the partitioner the real wires; otherwise the partitioner sees infinitely fast ones. The
-	// partitioner only minimises the longest of stages and messages, so if a wire is slower than the stages, it hardly
-	// balances them.
+	// narrow shows the partitioner the real wires; otherwise the partitioner sees infinitely fast ones. The partitioner
+	// only minimises the longest time of a stage or a message. So if messages take longer than the stages, it hardly
+	// balances the stages.
 	narrow bool
 	// untied gives each of two layers its own weights where they share them.
 	untied bool

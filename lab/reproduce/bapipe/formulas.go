@@ -96,8 +96,8 @@ func bapipeTable1(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// features adds the activations that the first and the last of N accelerators hold. For accelerator i these are (N-i+1)
-// micro-batches of a bytes each, or times as many, but never more than all m.
+// features adds the activations that the first and the last of n accelerators hold. By the paper's formula, accelerator
+// i holds times*(n-i+1) micro-batches of a bytes each, but never more than all m.
 func features(t *table.Table, what string, times, n, m int, sum sim.Summary) {
 	for _, i := range []int{1, n} {
 		t.Number(fmt.Sprintf("%sfeatures of accelerator %d, a", what, i), float64(min(times*(n-i+1), m)),
@@ -181,7 +181,8 @@ func slowest(order string, n int, of func(transferS float64) sim.Costs) (float64
 // bapipesName maps a family to its name in BaPipe's paper.
 var bapipesName = map[string]string{"1f1b-as": "1F1B-AS", "fbp-as": "FBP-AS", "1f1b": "1F1B-SNO", "so": "1F1B-SO"}
 
-// weights adds the memory that BaPipe's planner counts for a stage with w bytes of weights and nothing else.
+// weights adds the simulated memory of the first and the last of n stages under BaPipe's plan. Each stage has w bytes
+// of weights and nothing else.
 func weights(ctx context.Context, t *table.Table, order string, n int, streams bool) error {
 	const w = 1000
 	p := &profile.Profile{Version: profile.Version, Model: "uniform", ModelID: "uniform", Source: "roofline"}

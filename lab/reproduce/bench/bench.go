@@ -60,8 +60,8 @@ func (b *Bench) MessagesAt(part float64) *Bench {
 	return &other
 }
 
-// OneWay returns the bench with links that carry messages one way at a time. So in PipeDream's formula 2 a / B, a bytes
-// take 2 a over the bandwidth B to go there and back.
+// OneWay returns the bench with links that carry messages one way at a time. PipeDream's formula 2 a / B assumes such
+// links: a bytes of activations and a bytes of gradients share the bandwidth B.
 func (b *Bench) OneWay() *Bench {
 	other, c := *b, *b.C
 	c.Levels = slices.Clone(c.Levels)
@@ -83,8 +83,8 @@ func (b *Bench) OwnPorts() *Bench {
 	return &other
 }
 
-// described maps the papers' device types to similar ones in cluster/types.yaml. The Titan X is missing there; the GTX
-// 1080 Ti stands for it.
+// described maps the papers' device types to similar ones in cluster/types.yaml. The Titan X is missing there, so the
+// GTX 1080 Ti replaces it.
 var described = map[string]string{"v100": "v100", "1080ti": "gtx-1080ti", "titan-x": "gtx-1080ti"}
 
 // BySize returns the bench on devices with the kernel costs of cluster/types.yaml: launches, and rates that fall
@@ -126,7 +126,8 @@ func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_
 // of a micro-batch.
 func Recurrent(kind string) bool { return kind == "lstm" }
 
-// others gives the kinds of layers that bySize does not select their costs by plain device types.
+// others replaces the costs of the layers whose kind bySize does not select. The new costs use the device types in
+// plain.
 func (b *Bench) others(p *profile.Profile, a profile.Analysis) error {
 	own, err := profile.Analyze(b.M, b.plain, a)
 	if err != nil {
@@ -167,7 +168,7 @@ func New(o table.Options, workload string, settings map[string]any, preset strin
 	return b, nil
 }
 
-// Profile returns costs for these micro-batch sizes.
+// Profile returns the published profile if there is one, and otherwise costs for these micro-batch sizes.
 func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
 	if b.Given != nil {
 		return b.Given, nil
@@ -277,7 +278,8 @@ func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*pla
 	return pl, nil
 }
 
-// Straight returns the pipeline of n stages without replicas whose slowest stage is as fast as possible.
+// Straight returns the pipeline of n stages without replicas whose slowest stage is as fast as possible. It does not
+// limit memory.
 func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 	p, err := b.Profile(microBatch)
 	if err != nil {
