@@ -99,7 +99,8 @@ func resumed() []run {
 	}
 }
 
-// commandLine returns runs whose settings are not all in a plan's file, and runs with evaluations and checkpoints.
+// commandLine returns runs with further flags of the command line and further settings of plans, among them evaluations
+// and checkpoints.
 func commandLine() []run {
 	return []run{
 		{Name: "flags-say-the-plan", Subject: "mlp", Like: "mlp-on-one-worker", leg: leg{Steps: 6,

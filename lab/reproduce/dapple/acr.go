@@ -138,7 +138,7 @@ func crossing(b *bench.Bench, from, to []int, bytes float64) float64 {
 	return latency + most
 }
 
-// split adds a row that compares the split of a plan with the paper's, unless neither has a split.
+// split adds a row that compares the split of a plan with the paper's, if at least one of them has a split.
 func split(t *table.Table, b *bench.Bench, r dappleRow, preset, what string, pl *plan.Plan) error {
 	counts, err := regexp.Compile(r.Counts)
 	if err != nil {

@@ -40,7 +40,8 @@ func stream(b *bench.Bench, last, replicas []int, minibatch int, inFlight func(s
 	return pl, nil
 }
 
-// noam returns the number of minibatches in flight for each replica of stage i (PipeDream section 3.2).
+// noam returns a function that gives the number of minibatches in flight for each replica of a stage (PipeDream section
+// 3.2).
 func noam(replicas []int) func(int) int {
 	return func(i int) int {
 		behind := 0

@@ -30,8 +30,8 @@ type Table struct {
 
 // Options holds the options of an experiment.
 type Options struct {
-	// Profiles is a folder with the published profiles (see published); "" means analytic costs. Workloads and variants
-	// without a published profile stay analytic.
+	// Profiles is a folder with the published profiles (lab/reproduce/bench/published.go); "" means analytic costs.
+	// Workloads and variants without a published profile stay analytic.
 	Profiles string
 	// Formula and Set are passed to the planners. Formula is "paper" or "artifact", and Set has the planners' own
 	// settings.
