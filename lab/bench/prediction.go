@@ -22,7 +22,7 @@ type PredictionRow struct {
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // relative to the measured step
 	OffMemory float64        `json:"off_memory"` // error of the worst worker, relative to its measured memory
-	// OfMost is the largest fraction of its upper bound on memory that any worker used in any training.
+	// OfMost is the largest fraction of its upper bound that the memory of any worker reached in any training.
 	OfMost    float64    `json:"of_most"`
 	SameCount bool       `json:"same_count"` // live micro-batches are as predicted on every worker
 	Ratios    []float64  `json:"ratios"`     // median step over its prediction, by round

@@ -22,13 +22,13 @@ import (
 // spread says in how many processes a side trains, and where.
 type spread struct {
 	processes bool        // one for each worker; otherwise a single one
-	hosts     *slow.Hosts // half of the processes on each; nil: all are here
+	hosts     *slow.Hosts // half of the processes run on each; nil: millrace launch starts all of them here
 
 	mu   sync.Mutex
 	port int // the last port at which a run's processes met
 }
 
-// firstPort is the port at which the processes of the first run connect, in their own namespace.
+// firstPort is the port at which the processes of the first run meet, on the first host.
 const firstPort = 29600
 
 // workersOf returns the number of workers in a command line of train, or otherwise in the text of a Program.

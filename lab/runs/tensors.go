@@ -109,8 +109,9 @@ func (t tensors) hash() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// distance returns how much two sets of tensors differ. It is the largest ratio, over all tensors, of the norm of the
-// difference to the norm in want. It is infinite if the sets cannot be compared. at names the tensor and the reason.
+// distance returns how much two sets of tensors differ: the largest ratio, over all tensors, of the norm of the
+// difference to the norm in want. It is infinite if two tensors cannot be compared. at then names them and says why;
+// otherwise it is the name of the tensor with the largest ratio.
 func (t tensors) distance(want tensors) (worst float64, at string) {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		if _, ok := want[name]; !ok {

@@ -8,5 +8,6 @@
 // Refused, all together and with file and line: a page of docs/ that the contents do not list, or that is listed but
 // missing; a broken link or picture; a link to a heading that does not exist.
 //
-// The output folder must be new, or must contain an earlier site. Files that Build did not write are left alone.
+// If the output folder contains an earlier site, Build removes its pages that are not in the new one. It leaves other
+// files alone, unless a page or a picture of the site has the same name.
 package site

@@ -15,13 +15,13 @@ import (
 
 // place is the target of a link.
 type place struct {
-	address  string // path of the HTML page or the picture relative to the linking page; "": not on the site
+	address  string // of the HTML page, relative to the linking page; "": not a page
 	page     string // the page's file; "": not a page
 	fragment string
 	file     string // path in the repository
 }
 
-// resolve finds the target of a relative link; ok is false for links to the network.
+// resolve finds the target of a relative link. ok is false, without an error, for a link to the network.
 func (b *builder) resolve(from Page, link string) (to place, ok bool, err error) {
 	u, err := url.Parse(link)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Speeds relative to the old build. Below them the new build counts as slower.
+// Limits of the speed relative to the old build. The new build counts as slower if the whole confidence interval of its
+// speed is below the limit.
 const (
 	TrainingLimit = 0.97
 	PlanningLimit = 0.95

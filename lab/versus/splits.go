@@ -53,8 +53,8 @@ func RandomSplits(seed uint64, count, layers, workers int) [][]string {
 	return all
 }
 
-// Predict trains every plan once on both builds in turn. Before that, each build predicts the plan from its profile,
-// which another process of the build measures.
+// Predict trains every plan once on each build, and compares the predictions with the measured steps. The builds take
+// turns at going first. Before that, a training that is not counted lets each build measure its profile.
 func Predict(ctx context.Context, old, new *Build, s Subject, workers int, plans [][]string,
 	log io.Writer) ([]Splits, error) {
 	found := []Splits{{Model: s.Model, Build: old.Name}, {Model: s.Model, Build: new.Name}}

@@ -6,7 +6,8 @@ import (
 	"strconv"
 )
 
-// series is values over steps. It has at most most parts: before there would be more, every two neighbours are merged.
+// series is values over steps, in at most `most` parts. When a further part would be too many, every two neighbours are
+// merged.
 type series struct {
 	most    int
 	columns int

@@ -72,7 +72,7 @@ func (w compared) in(ctx context.Context, x world) (*comparison, error) {
 	return c, err
 }
 
-// held returns AvgPipe within a budget for each baseline; the function to computes the budget.
+// held returns AvgPipe for each baseline, within the budget that the function `to` computes for it.
 func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgpipe.EqualMemory, err error) {
 	for _, b := range c.baselines {
 		row, err := c.settings.Within(b, to(b), c.load.LimitBytes)
