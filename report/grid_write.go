@@ -64,8 +64,8 @@ const (
 	mostOnPhone             = 4000 // a page draws up to this many boxes a second time, for phones
 )
 
-// slices cuts a drawing into parts of equal width. A drawing that is wider than most is cut into parts of width most,
-// the last of which may end with empty space. Before each part is space for labels; brief shortens these.
+// slices cuts a drawing into parts of equal width. A drawing that is wider than `most` is cut into parts of this width,
+// the last of which may end with empty space. Before each part is space for labels; `brief` shortens these.
 func (v svgView) slices(most, labels float64, brief bool) []gridPart {
 	n := int(math.Ceil(v.PlotW/most - 1e-9))
 	each := v.PlotW / float64(n)

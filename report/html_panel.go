@@ -15,7 +15,7 @@ type panel struct {
 	Name    string        `json:"name"`
 	Took    string        `json:"took"`
 	Text    string        `json:"text"`   // its time, in a sentence
-	Before  int64         `json:"before"` // when the step before ended; 0: by the time this one started
+	Before  int64         `json:"before"` // when the previous step ended; 0 if that was before this one's start
 	Step    int           `json:"step"`   // its StepNumber
 	Micros  int           `json:"micros"` // micro-batches in a step; 0: unknown
 	Workers int           `json:"workers"`
@@ -58,7 +58,7 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps limits the events of three steps like the drawn one. With more, the page has no other steps than that one.
+// moreSteps is the largest number of events in three steps like the drawn one with which the page also has other steps.
 const moreSteps = 30_000
 
 // mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.

@@ -231,7 +231,7 @@ func (s shownStep) text() string {
 		span, why)
 }
 
-// beforeS returns the end of the step before, relative to this one's start, in seconds.
+// beforeS returns the end of the previous step, relative to this one's start, in seconds.
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
 // show chooses the step of a Timeline to draw, among those that the numbers n cover if one of these is recorded. It

@@ -113,9 +113,9 @@ func copyTree(to, from string) error {
 	return nil
 }
 
-// each calls do for 0 to n-1, several at once, until the context is done. After an error, fewer calls run at once, and
-// the error is returned at the end. A context that is done is not a failure: fewer attacks are then made than were
-// wanted.
+// each calls the function `do` for 0 to n-1, several at once, until the context is done. After an error, fewer calls
+// run at once, and the error is returned at the end. A context that is done is not a failure: fewer attacks are then
+// made than were wanted.
 func (a *attack) each(ctx context.Context, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup

@@ -116,7 +116,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// await waits until so returns true, the process has ended, or the context is done.
+// await waits until the function `so` returns true, the process has ended, or the context is done.
 func await(ctx context.Context, pid int, so func() bool) {
 	for ctx.Err() == nil && residentOf(pid) > 0 && !so() {
 		pause(ctx, 300*time.Microsecond)

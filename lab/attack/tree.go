@@ -61,8 +61,8 @@ func entry(path string, d fs.DirEntry) (string, error) {
 	return fmt.Sprintf("%d bytes, %x", n, sum.Sum(nil)), err
 }
 
-// changes lists the paths that are new, gone or different compared with before, except those for which may returns
-// true.
+// changes lists the paths that are new, gone or different compared with the tree `before`, except those for which the
+// function `may` returns true.
 func (t tree) changes(before tree, may func(path string) bool) []string {
 	all := maps.Clone(before)
 	maps.Copy(all, t)

@@ -128,7 +128,7 @@ func (r *Runner) Run(ctx context.Context, p Pair) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	// The plan is one worker in any case, so the shortest profile is enough.
+	// The plan has one worker in any case, so the shortest profile is enough.
 	err = r.millrace(ctx, slices.Concat([]string{"profile", "-o", costs, "--passes", "1", "--sizes",
 		strconv.Itoa(p.Batch)}, of))
 	if err != nil {

@@ -124,7 +124,7 @@ func ranks(h *slow.Hosts) ([]*os.Process, error) {
 	return all, nil
 }
 
-// gone returns how long it takes until processes have ended, at most within.
+// gone returns how long it takes until processes have ended. It waits at most as long as `within`.
 func gone(within time.Duration, all []*os.Process) time.Duration {
 	since := time.Now()
 	for time.Since(since) < within && slices.ContainsFunc(all, func(p *os.Process) bool {

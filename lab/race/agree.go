@@ -16,7 +16,7 @@ type Agreement struct {
 }
 
 // Agree runs two rivals for some steps and compares their losses. It refuses losses that differ by a larger fraction
-// than within, and different numbers of parameters. It also refuses losses that never change, because they mean that
+// than `within`, and different numbers of parameters. It also refuses losses that never change, because they mean that
 // nothing is learned.
 func Agree(ctx context.Context, a, b Command, steps int, within float64) (Agreement, error) {
 	found := Agreement{A: a.Name, B: b.Name}
@@ -42,7 +42,7 @@ func Agree(ctx context.Context, a, b Command, steps int, within float64) (Agreem
 	return found, err
 }
 
-// judge refuses losses that differ by more than within, or never change.
+// judge refuses losses that differ by more than `within`, or never change.
 func (g *Agreement) judge(within float64) error {
 	changes := false
 	for i, b := range g.LossB {

@@ -52,7 +52,7 @@ type document struct {
 	headings map[string]bool
 }
 
-// Build writes the site of the repository in the folder from to the folder to, and returns the paths of the pages
+// Build writes the site of the repository in the folder `from` to the folder `to`, and returns the paths of the pages
 // there.
 func Build(from, to string) ([]string, error) { return build(from, to, Contents) }
 

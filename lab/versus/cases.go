@@ -88,7 +88,7 @@ func Profiling(s Subject, workers, pairs int) Case {
 	return command(fmt.Sprintf("profile %s, 2 sizes, 3 passes", s.Model), pairs, nil, args)
 }
 
-// command is a case that measures the duration of a command. Each build first runs the commands in before once.
+// command is a case that measures the duration of a command. Each build first runs the commands in `before` once.
 func command(name string, pairs int, before [][]string, args []string) Case {
 	return Case{
 		Name: name, Limit: PlanningLimit, Pairs: pairs,

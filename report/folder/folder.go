@@ -111,10 +111,10 @@ func Readable(dir string) error {
 	return err
 }
 
-// Keep makes room in dir for a part whose first step is first. Parts that begin with this step or a later one are no
-// longer valid: their files move to aside. If an earlier part is present, its files move to the folder of earlier
-// parts. Its drawings, which may show steps that are no longer valid, move to aside instead. If aside is empty, parts
-// that are no longer valid are deleted, and drawings stay with their part.
+// Keep makes room in dir for a part whose first step is `first`. Parts that begin with this step or a later one are no
+// longer valid: their files move to `aside`. If an earlier part is present, its files move to the folder of earlier
+// parts. Its drawings, which may show steps that are no longer valid, move to `aside` instead. If `aside` is empty,
+// parts that are no longer valid are deleted, and drawings stay with their part.
 func Keep(dir string, first int, aside string) error {
 	earlier, err := kept(filepath.Join(dir, PartsName))
 	if err != nil {

@@ -144,8 +144,8 @@ func named(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// draw makes the data for drawing the predicted steps (which is 0) or the measured steps (1). There is none if in is
-// nil.
+// draw makes the data for drawing the predicted steps (if `which` is 0) or the measured steps (1). There is none if
+// `in` is nil.
 func (f *Follower) draw(which int, in *report.Inputs) (err error) {
 	var text []byte
 	if in != nil {

@@ -28,8 +28,8 @@ const (
 	atOnce      = 1 << 20
 )
 
-// read calls each with every complete new line that is not too long, and reports whether anything was new. If the file
-// was replaced, became shorter or disappeared, it first calls anew.
+// read calls the function `each` with every complete new line that is not too long, and reports whether anything was
+// new. If the file was replaced, became shorter or disappeared, it first calls the function `anew`.
 func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) {
 	info, err := os.Stat(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,7 +79,7 @@ func (t *tail) read(anew func(), each func(line []byte)) (more bool, err error) 
 	return more, t.long
 }
 
-// split calls each with the lines of a text, except those that are too long.
+// split calls the function `each` with the lines of a text, except those that are too long.
 func (t *tail) split(text []byte, each func(line []byte)) {
 	for {
 		line, more, whole := bytes.Cut(text, []byte("\n"))

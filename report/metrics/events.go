@@ -11,7 +11,7 @@ import (
 const (
 	Begun    = "begun"
 	Saved    = "checkpoint"
-	Waiting  = "waiting"  // nothing happens, or a step takes far longer than others; Lines say who waits for which
+	Waiting  = "waiting"  // nothing happens, or a step takes far longer than others; Lines say who waits for whom
 	Slower   = "pace"     // a worker computes more slowly than its profile says, or no longer does
 	Warned   = "warning"  // a prediction or a metric is wrong
 	Finished = "finished" // all steps are done

@@ -86,7 +86,7 @@ type cell struct {
 	part  float64
 }
 
-// cut gives a computation those slots of its worker of which it takes more than any computation before it.
+// cut puts a computation into the slots of its worker in which it takes more time than every earlier computation.
 func cut(cells []cell, slot float64, e *trace.Event, from, to float64) {
 	begun := from < -1e-9*slot
 	for c := max(0, int(from/slot+1e-9)); c < len(cells) && float64(c)*slot < to-1e-9*slot; c++ {

@@ -101,7 +101,7 @@ func (d *Drawing) put(t *trace.Timeline, all []string) {
 	}
 }
 
-// Text returns the axis and the rows. If there are more than most workers, it returns the first and the last ones.
+// Text returns the axis and the rows. If there are more than `most` workers, it returns the first and the last ones.
 func (d *Drawing) Text(most int) string {
 	var b strings.Builder
 	b.WriteString(d.Axis)

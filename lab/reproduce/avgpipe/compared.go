@@ -271,7 +271,8 @@ func (w compared) batchOfEach(ctx context.Context) (float64, error) {
 	return dp.Predicted.StepS / float64(gpus), nil
 }
 
-// ranks adds the rows on which baseline is slowest, fastest and so on, according to the text.
+// ranks adds rows that name the slowest baseline, the fastest pipeline and the one without enough memory, as far as the
+// text names them.
 func (w compared) ranks(t *table.Table, c *comparison, others []switched) {
 	name := w.Training.Name
 	if w.Slowest != "" {

@@ -157,7 +157,8 @@ func emptier(w *avgpipe.Workload, samples float64) error {
 	return nil
 }
 
-// atOnce calls do n times, on as many goroutines as processors. It returns the error with the lowest index.
+// atOnce calls the function `do` n times, on as many goroutines as processors. It returns the error with the lowest
+// index.
 func atOnce(n int, do func(i int) error) error {
 	errs, slots, wait := make([]error, n), make(chan struct{}, runtime.GOMAXPROCS(0)), sync.WaitGroup{}
 	for i := range n {

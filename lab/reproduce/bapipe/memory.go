@@ -182,7 +182,7 @@ func (f *fitting) needs(g giant, layers int) (int64, error) {
 	return 0, fmt.Errorf("%d layers fit into a byte: %w", layers, err)
 }
 
-// within returns a bench whose GPUs have room bytes of memory (0 means as described), and its profile.
+// within returns a bench whose GPUs have `room` bytes of memory (0 means as described), and its profile.
 func (f *fitting) within(g giant, layers, samples int, room int64) (*bench.Bench, *profile.Profile, error) {
 	p, err := f.profile(g, layers, samples)
 	if err != nil {

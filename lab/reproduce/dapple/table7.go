@@ -55,7 +55,7 @@ func dappleTable7(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// reservedFor returns the fewest bytes to leave free so that at most want layers fit, in steps of 32 MiB.
+// reservedFor returns the fewest bytes to leave free so that at most `want` layers fit, in steps of 32 MiB.
 func reservedFor(want int, layers func(reserved int64) (int, error)) (int64, error) {
 	const step, most = 32 << 20, 16 << 30
 	var failed error

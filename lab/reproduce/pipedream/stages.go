@@ -62,8 +62,8 @@ func dataParallel(b *bench.Bench, batch int) (int64, error) {
 	return slices.Max(q.MemoryBytes), nil
 }
 
-// straight returns the simulated memory of each stage of a straight pipeline, in bytes. The number of minibatches in
-// flight on a stage is limited by most.
+// straight returns the simulated memory of each stage of a straight pipeline, in bytes. `most` limits the number of
+// minibatches in flight on a stage.
 func straight(b *bench.Bench, last []int, batch, most int) ([]int64, error) {
 	replicas := bench.Ones(len(last))
 	pl, err := stream(b, last, replicas, batch, func(i int) int { return min(most, noam(replicas)(i)) })
