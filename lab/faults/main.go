@@ -10,7 +10,7 @@
 //	killed    a follower is killed
 //	stopped   a follower is stopped, and continues when the others have ended
 //	cut       the link of a host is pulled
-//	half-open all that a host sends and is sent disappears
+//	half-open all that a host sends, and all that is sent to it, is lost
 //	leader    rank 0 is killed
 //	leader-stopped  rank 0 is stopped, and continues when the others have ended
 //	native    a replica is killed while Gloo sums the replicas' gradients
@@ -21,8 +21,8 @@
 //
 // In every fourth try, each host has its own folder. In every fourth, except in the way native, two processes resume
 // with another plan, as another run. In every fourth, millrace launch --hosts --restarts starts everything, with
-// nsenter in place of ssh, and continues without a host whose link is lost. In every eighth, the process is lost while
-// another one measures.
+// nsenter in place of ssh, and continues without a host whose link is lost; a stopped process then does not continue.
+// In every eighth, the process is lost while another one measures.
 //
 // At the end the weights must equal those of an undisturbed training, bit by bit. There must be no half-written
 // checkpoint, no error.json, and no process left in any namespace.

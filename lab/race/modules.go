@@ -65,8 +65,8 @@ func (m Module) Rival(python, scripts string, micro, steps int, options ...strin
 }
 
 // Rivals returns the settings of Rival that are worth trying on two cores. They vary the place of the cut,
-// micro-batches up to all rows of a step, threads, and the warm-up. also adds the other side's micro-batch sizes, so
-// that the rival may use them too.
+// micro-batches up to all rows of a step, threads, and the warm-up. The micro-batch sizes of the other side are given
+// in `also`, so that the rival may use them too.
 func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Command) {
 	micros := slices.Clone(also)
 	for micro := m.least; micro <= m.batch; micro *= 2 {
