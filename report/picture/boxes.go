@@ -98,7 +98,7 @@ func cut(cells []cell, slot float64, e *trace.Event, from, to float64) {
 	}
 }
 
-// row draws a worker's slots. It adds the kinds in them to drawn.
+// row draws a worker's slots, and adds the kinds in them to the set `drawn`.
 func (d *Drawing) row(cells []cell, wide int, drawn map[string]bool) string {
 	var b strings.Builder
 	for c, of := range cells {
