@@ -174,9 +174,34 @@ func TestSelectiveComputesScoresAgain(t *testing.T) {
 	near(t, "and backward", plain.InputS-flash.InputS, 2*core-2.5*core/2, 1e-6)
 }
 
-// TestUpdates: in f16, an update reads 16-bit gradients, writes 16-bit weights, and reads and writes the 32-bit weights
-// and both states of Adam: 2 + 2 + 3*8 = 28 bytes for each parameter. In f32 it reads 32-bit gradients, and reads and
-// writes the weights and both states: 4 + 3*8 = 28 bytes.
+// TestGradientsAreAddedApart: in 16 bits, without fused kernels, a weight's gradient is written in 2 bytes. Another
+// kernel reads it and the sum, and writes the sum: 2 + 4 + 4 bytes. Fused kernels read and write the sum in the product
+// itself: 8 bytes. Here memory is the limit. The products of the MLP have 16 rows and 2 x 64 x 256 weights.
+func TestGradientsAreAddedApart(t *testing.T) {
+	m := build(t, "gpt", map[string]any{"layers": 1, "width": 64, "heads": 4, "context": 8, "vocabulary": 16})
+	d := cluster.DeviceType{Peaks: map[string]float64{"bf16": 1e18, "f32": 1e18}, MemoryBandwidthBytesPerSecond: 1,
+		Kernels: bare(map[string]cluster.Rate{"matmul": {Limit: 1}, "memory": {Limit: 1}})}
+	inputs := 2.0 * 16 * (64 + 256) // elements that the two products read beside the weights
+	for _, k := range []struct {
+		precision string
+		fused     bool
+		want      float64
+	}{
+		{"bf16", false, 2*inputs + (2+10)*2*64*256},
+		{"bf16", true, 2*inputs + 8*2*64*256},
+		{"f32", false, 4*inputs + 8*2*64*256},
+	} {
+		d.Kernels.Fused = k.fused
+		c, err := kernels.Of(m, m.Index("block0.mlp"), 2, "d", d, kernels.Options{Precision: k.precision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, fmt.Sprintf("%+v", k), c.WeightS, k.want, 1e-9)
+	}
+}
+
+// TestUpdates: an update reads 16-bit gradients and writes 16-bit weights. It reads and writes the 32-bit weights and
+// both states of Adam: 28 bytes for each parameter.
 func TestUpdates(t *testing.T) {
 	d := cluster.DeviceType{PeakFLOPS: 1, Peaks: map[string]float64{"f16": 1}, MemoryBandwidthBytesPerSecond: 1000,
 		Kernels: bare(map[string]cluster.Rate{"memory": {Limit: 1}})}

@@ -33,7 +33,11 @@ func (w *work) product(d *device, n, k, m float64) {
 		w.input = append(w.input, narrow)
 	}
 	w.forward, w.input = append(w.forward, one), append(w.input, one)
-	one.bytes = d.e*(n*k+n*m) + 8*k*m // adds to the gradient, in 32 bits
+	if d.e == 2 && !d.k.Fused { // writes this micro-batch's gradient; another kernel adds it to the sum in 32 bits
+		w.weight = append(w.weight, kernel{rate: cluster.RateMemory, bytes: (d.e + 8) * k * m, launches: 1})
+	} else {
+		one.bytes = d.e*(n*k+n*m) + 8*k*m // adds to the sum
+	}
 	w.weight = append(w.weight, one)
 	w.pending += d.e * n * (k + m)
 }
