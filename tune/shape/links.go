@@ -81,10 +81,18 @@ func (l *links) gradientBytes() float64 {
 	return 4
 }
 
+// weightBytes returns the bytes of a weight's element while it is gathered.
+func (l *links) weightBytes() float64 {
+	if l.s.WeightBytes > 0 {
+		return float64(l.s.WeightBytes)
+	}
+	return float64(kernels.ElementBytes(l.s.Precision))
+}
+
 // sharded returns a unit's times with the collectives for its weights and gradients, if replicas shard them. gather
 // is the part of the collectives that is not hidden.
 func (l *links) sharded(u unit) (forwardS, inputS, gather float64) {
-	weights := u.parameters * float64(kernels.ElementBytes(l.s.Precision))
+	weights := u.parameters * l.weightBytes()
 	scatter := l.gather(0, u.parameters*l.gradientBytes())
 	var before, behind float64
 	switch l.s.Shard {
@@ -128,7 +136,7 @@ func (l *links) weights(stage int, parameters, forwardS float64) float64 {
 	if l.s.Shard != "zero1" && l.s.Shard != "zero2" {
 		return 0
 	}
-	took := l.gather(stage, parameters*float64(kernels.ElementBytes(l.s.Precision)))
+	took := l.gather(stage, parameters*l.weightBytes())
 	if l.s.WeightsAhead {
 		return l.beside(forwardS, took)
 	}

@@ -83,9 +83,10 @@ func (s Shape) words(out *plan.Plan) error {
 	for i := range out.Stages {
 		out.Stages[i].Recompute = again
 	}
-	if s.GradientBytes > 0 || s.NoFlush || s.AsyncTensor || s.WeightsAhead || s.Room > 0 {
-		return fmt.Errorf("shape: %v sums %d bytes a gradient, goes on without a flush, hides sums of groups, gathers "+
-			"weights ahead or has an order of its own, which plans have no words for", s, s.GradientBytes)
+	if s.GradientBytes > 0 || s.WeightBytes > 0 || s.NoFlush || s.AsyncTensor || s.WeightsAhead || s.Room > 0 {
+		return fmt.Errorf("shape: %v sums %d bytes a gradient, gathers %d a weight, goes on without a flush, hides "+
+			"sums of groups, gathers weights ahead or has an order of its own, which plans have no words for", s,
+			s.GradientBytes, s.WeightBytes)
 	}
 	var err error
 	out.Shard, err = plan.ParseShard(s.Shard)
