@@ -28,18 +28,19 @@ type Advice struct {
 
 // asked is a sweep's input for a run: everything except its layout.
 type asked struct {
-	source, preset       string
-	model                Model
-	devices, batch       int
-	precision            string
-	async                bool
-	gradients, positions int
+	source, preset     string
+	model              Model
+	devices, batch     int
+	precision          string
+	async              bool
+	gradients, weights int // bytes of an element on the way
+	positions          int
 }
 
 func (r *Result) asked() asked {
 	s := r.Prediction.Shape
 	return asked{r.Source, r.Preset, r.Model, s.Devices(), s.Batch, s.Precision, s.AsyncTensor, s.GradientBytes,
-		r.Model.Positions}
+		s.WeightBytes, r.Model.Positions}
 }
 
 // software holds the settings that the measured programs support, besides replicas, stages, groups, chunks and
@@ -100,7 +101,8 @@ func (b *lab) space(q asked, base shape.Shape, c *cluster.Cluster) ([]shape.Swee
 	}
 	can := expresses(q.source)
 	base = shape.Shape{Batch: base.Batch, Precision: base.Precision, States: base.States, Behind: base.Behind,
-		GradientBytes: base.GradientBytes, AsyncTensor: base.AsyncTensor, WeightsAhead: base.WeightsAhead}
+		GradientBytes: base.GradientBytes, WeightBytes: base.WeightBytes, AsyncTensor: base.AsyncTensor,
+		WeightsAhead: base.WeightsAhead}
 	w := shape.Sweep{Base: base, Recomputes: can.recomputes, Chunks: can.chunks}
 	if can.plain {
 		w.Stages, w.Tensors = []int{1}, []int{1}

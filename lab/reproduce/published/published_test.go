@@ -2,14 +2,17 @@ package published
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 	"github.com/millrace-ml/millrace/lab/reproduce/tabletest"
+	"github.com/millrace-ml/millrace/tune/shape"
 )
 
 // everything returns the predictions of all entries, which are computed only once.
@@ -31,19 +34,26 @@ func predicted(t *testing.T) (*lab, []Result) {
 }
 
 // At least 350 judged rows have predictions. A source's step times are within 10 % on average if it has calibration
-// rows, otherwise within 15 %. nanotron may be off by 15 % too, because its only calibration row is of one node. At
-// least 95 % of the pairs of runs of one model are in the measured order. Every row that is off by more than 20 % has
-// ablations.
+// rows, otherwise within 15 %. nanotron may be off by 12 %, because its only calibration row is of one node; its runs
+// of one node are within 10 %. In 95 % of pairs, runs of one model are in the measured order. At most seven rows are
+// off by more than 20 %. An ablation brings each of them within 10 %, and its note names one that does.
 func TestPublishedRuns(t *testing.T) {
 	b, all := predicted(t)
 	var got table.Table
 	if err := b.tabulate(t.Context(), all, &got); err != nil {
 		t.Fatal(err)
 	}
+	far := 0
 	for _, r := range got.Rows {
-		if math.Abs(r.Values.Ours/r.Values.Paper-1) > 0.2 && len(r.Ablations) == 0 {
-			t.Errorf("%s is %s off, without an ablation", r.What, r.Difference)
+		if math.Abs(r.Values.Ours/r.Values.Paper-1) <= 0.2 {
+			continue
 		}
+		if far++; !explains(&r, func(v float64) bool { return math.Abs(v/r.Values.Paper-1) <= 0.1 }) {
+			t.Errorf("%s is %s off: %q of %+v", r.What, r.Difference, r.Why, r.Ablations)
+		}
+	}
+	if far > 7 || !slices.Contains(got.Notes, fmt.Sprintf("%d of them are over 20 %% off", far)) {
+		t.Errorf("%d rows are over 20 %% off: %q", far, got.Notes)
 	}
 	if o := got.Agreement().Orders; float64(o.Same) < 0.95*float64(o.Of) || o.Of < 500 {
 		t.Errorf("orders %d of %d", o.Same, o.Of)
@@ -51,8 +61,11 @@ func TestPublishedRuns(t *testing.T) {
 	expressed := 0
 	for source, s := range BySource(all) {
 		most := 0.15
-		if s.Calibrated && source != "nanotron_llama1b_h100" {
+		if s.Calibrated {
 			most = 0.10
+		}
+		if source == "nanotron_llama1b_h100" {
+			most = 0.12
 		}
 		if expressed += s.Expressed; s.Expressed > 0 && s.Mean > most {
 			t.Errorf("%s: mean error %.1f %% of %d rows", source, 100*s.Mean, s.Expressed)
@@ -66,8 +79,94 @@ func TestPublishedRuns(t *testing.T) {
 			t.Errorf("%s is not expressed, without a reason", r.ID)
 		}
 	}
+	node := slices.DeleteFunc(slices.Clone(all), func(r Result) bool {
+		return r.Prediction == nil || r.Shape.Devices() > 8
+	})
+	if s := BySource(node)["nanotron_llama1b_h100"]; s.Mean > 0.10 || s.Expressed < 7 {
+		t.Errorf("nanotron on one node: mean error %.1f %% of %d rows", 100*s.Mean, s.Expressed)
+	}
 	if f := b.fits["megatron-a100"]; f == nil || f.HeldOut > 0.1 {
 		t.Errorf("megatron-a100: %+v", f)
+	}
+}
+
+// explains reports whether a row's note names one of its ablations, with a value that is near enough.
+func explains(r *table.Row, near func(v float64) bool) bool {
+	return slices.ContainsFunc(r.Ablations, func(a table.Ablation) bool {
+		return r.Why == "explained if "+a.Assumption && near(a.Value)
+	})
+}
+
+// Of three ablations, the one with the least error explains a row, unless its error is too large.
+func TestTheNearestAblationExplains(t *testing.T) {
+	var got table.Table
+	row := got.Number("a run", 10, 7, "%.4g s", "")
+	row.Ablate("links are slow", 8, "%.4g s")
+	row.Ablate("blocks are computed again", 9.5, "%.4g s")
+	row.Ablate("nothing hides", 10.8, "%.4g s")
+	found := explained{}
+	for _, k := range []struct {
+		near float64
+		want string
+	}{{0.1, "explained if blocks are computed again"}, {0.04, "no assumption explains it"}} {
+		found.add(row, nearest(row, k.near, func(v float64) float64 { return off(v, 10) }))
+		if row.Why != k.want {
+			t.Errorf("within %v: %q, want %q", k.near, row.Why, k.want)
+		}
+	}
+	want := []string{"1 of them would be near if blocks are computed again", "1 of them no assumption explains"}
+	if notes := found.notes("near"); found.total() != 2 || !slices.Equal(notes, want) {
+		t.Errorf("%d: %q", found.total(), notes)
+	}
+}
+
+// Rates are printed with two decimals, from 10 on with one or two. A rate of 0.8 is from 0.795 to 0.805, of 14.5 from
+// 14.45 to 14.55, and of 13.11 from 13.105 to 13.115. So a run at 0.95 gains from 0.945/0.805 to 0.955/0.795 over 0.8:
+// 17.4 to 20.1 %. A gain of 16 % is 1.4 points below that, and one of 25 % is 4.9 points above.
+func TestWhatPrintedDigitsLeaveOpen(t *testing.T) {
+	for rate, want := range map[string][2]float64{"0.8": {1 / 0.805, 1 / 0.795}, "14.5": {1 / 14.55, 1 / 14.45},
+		"13.11": {1 / 13.115, 1 / 13.105}} {
+		least, most := printed(rate, 1)
+		if math.Abs(least/want[0]-1) > 1e-12 || math.Abs(most/want[1]-1) > 1e-12 {
+			t.Errorf("a rate of %s: %v to %v s, want %v", rate, least, most, want)
+		}
+	}
+	g := gain{least: 0.945/0.805 - 1, most: 0.955/0.795 - 1}
+	for predicted, want := range map[float64]float64{0.16: 1.391, 0.18: 0, 0.25: 4.874} {
+		if got := g.beyond(predicted); math.Abs(got-want) > 1e-3 {
+			t.Errorf("a gain of %v is %v points off, want %v", predicted, got, want)
+		}
+	}
+	entries, err := Entries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		const rounded = 0.0005 // of StepS
+		if e.Source == zeroBubbles && !(e.Least < e.StepS+rounded && e.StepS-rounded < e.Most && e.Most < 1.03*e.Least) {
+			t.Errorf("%s takes %v s, by the printed digits %v to %v", e.ID, e.StepS, e.Least, e.Most)
+		}
+	}
+}
+
+// With the times of Table 9, two micro-batches of 1F1B on 8 stages take 2 + 8 - 1 times the 18.522 + 18.086 + 9.337 ms
+// of a stage, and 7 messages of 0.601 ms there and back. With all of the optimizer's passes an update takes 62/28 of
+// its predicted time, and 86/28 if there are copies.
+func TestStepsByTable9(t *testing.T) {
+	entries, err := Entries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(entries, func(e Entry) bool { return e.ID == "zb-T12-1.5B-p8-m2-b6-1F1B" })
+	r := Result{Entry: entries[at], Prediction: &shape.Prediction{Parts: shape.Parts{UpdateS: 28}}}
+	want := (9*(18.522+18.086+9.337) + 14*0.601) / 1e3
+	if got, err := stagesTimed(&r); err != nil || math.Abs(got/want-1) > 1e-6 {
+		t.Errorf("%v s, %v; want %v", got, err, want)
+	}
+	for noFlush, want := range map[bool]float64{false: 62, true: 86} {
+		if r.Shape.NoFlush = noFlush; math.Abs(passes(&r)-want) > 1e-9 {
+			t.Errorf("no flush %v: %v, want %v", noFlush, passes(&r), want)
+		}
 	}
 }
 
@@ -144,9 +243,9 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 	}
 }
 
-// If a zero-bubble schedule gains 5 % or more over 1F1B or interleaved 1F1B, it gains here too. Schedules of one model
-// that differ by 5 % or more are in the measured order. Each gain that is off by more than 3 points has ablations. For
-// all such gains except at most eight, one ablation brings the gain within 3 points.
+// Zero-bubble schedules that gain 5 % or more over 1F1B or interleaved 1F1B gain here too. Schedules of one model that
+// differ by as much are in the measured order. At most 40 gains are off by more than 3 points. An ablation explains
+// each of them, or the printed digits allow one within 3 points, and its note says which.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)
@@ -157,22 +256,20 @@ func TestGainsOfZeroBubbles(t *testing.T) {
 	if a := got.Agreement(); a.Signs.Same < a.Signs.Of || a.Signs.Of < 100 || a.Orders.Same < a.Orders.Of {
 		t.Errorf("signs %+v, orders %+v: %v", a.Signs, a.Orders, got.Apart())
 	}
-	missed, open := 0, 0
-	for _, r := range got.Rows {
+	missed, found := 0, gains(all)
+	for i, r := range got.Rows {
 		if math.Abs(100*(r.Values.Ours-r.Values.Paper)) <= most {
 			continue
 		}
-		if missed++; len(r.Ablations) == 0 {
-			t.Errorf("%s: %s, without an ablation", r.What, r.Difference)
-		}
-		if !slices.ContainsFunc(r.Ablations, func(a table.Ablation) bool {
-			return math.Abs(100*(a.Value-r.Values.Paper)) <= most
-		}) {
-			t.Logf("%s: %s, and no ablation explains it", r.What, r.Difference)
-			open++
+		missed++
+		g := &found[i]
+		off := func(v float64) float64 { return 100 * max(0, 1+g.least-v, v-1-g.most) }
+		open := off(r.Values.Ours) <= most && strings.Contains(r.Why, "printed digits")
+		if !open && !explains(&r, func(v float64) bool { return off(v) <= most }) {
+			t.Errorf("%s: %s, %q of %+v", r.What, r.Difference, r.Why, r.Ablations)
 		}
 	}
-	if len(got.Rows) < 120 || missed > 40 || open > 8 {
-		t.Errorf("%d gains, %d missed, %d of them without an ablation that explains it", len(got.Rows), missed, open)
+	if len(got.Rows) < 120 || missed > 40 {
+		t.Errorf("%d gains, %d missed", len(got.Rows), missed)
 	}
 }

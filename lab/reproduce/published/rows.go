@@ -26,6 +26,8 @@ type Entry struct {
 	Shape       shape.Shape
 	StepS       float64
 	Group       string // runs whose order counts: one model on one device
+	// Least and Most bound StepS by the digits of a printed rate; 0 means that they are not known.
+	Least, Most float64
 	// Open lists settings that the source does not print. The fastest that fit are used.
 	Open []string
 	Skip string // why there is no prediction
@@ -275,7 +277,19 @@ func zeroBubble(r row, e *Entry) {
 		e.Skip = "schedule " + r["schedule"]
 	}
 	e.StepS = r.number("iteration_s_derived")
+	e.Least, e.Most = printed(r["samples_per_s_per_gpu"], float64(s.Batch)/float64(s.Stages))
 	e.Group = fmt.Sprintf("zb-%d-%d-%d-%d", e.Model.Layers, s.Stages, s.MicroBatch, s.Batch)
+}
+
+// printed returns the least and the most time of so much work at a rate that is printed with two decimals, or with one
+// from 10 on, unless it has two there too. The CSV leaves out zeros at the end.
+func printed(rate string, work float64) (least, most float64) {
+	v, _ := strconv.ParseFloat(rate, 64)
+	half := 0.005
+	if _, decimals, _ := strings.Cut(rate, "."); v >= 10 && len(decimals) < 2 {
+		half = 0.05
+	}
+	return work / (v + half), work / (v - half)
 }
 
 func torchtitan(r row, e *Entry) {
@@ -318,6 +332,9 @@ func torchtitan(r row, e *Entry) {
 	}
 	s.Recompute = map[string]string{"full": "full", "selective layer": "alternate", "selective op": "operators",
 		"selective": "operators", "none": "none"}[r["activation_checkpointing"]]
+	if r["device"] == "H200" {
+		s.WeightBytes = 1 // its command has --float8.enable_fsdp_float8_all_gather
+	}
 	e.StepS = float64(s.Batch) * r.number("seq_len") / (r.number("tokens_per_s_per_gpu") * r.number("gpus"))
 	e.Group = family + r["model"]
 }

@@ -1,0 +1,159 @@
+package published
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cluster"
+	"github.com/millrace-ml/millrace/lab/reproduce/table"
+	"github.com/millrace-ml/millrace/tune/shape"
+)
+
+// farOff is the relative error of a step above which a row has ablations. One of them explains the row if it brings the
+// error to table.Near at most.
+const farOff = 0.2
+
+// explained counts rows by the ablation that explains them; "" counts those that none does.
+type explained map[string]int
+
+// add counts a row and says in it what explains it.
+func (e explained) add(row *table.Row, why string) {
+	e[why]++
+	if row.Why = "no assumption explains it"; why != "" {
+		row.Why = "explained if " + why
+	}
+}
+
+func (e explained) total() (n int) {
+	for _, of := range e {
+		n += of
+	}
+	return n
+}
+
+// notes returns a line for each ablation that explains rows, and one for the rest.
+func (e explained) notes(near string) (out []string) {
+	names := slices.SortedFunc(maps.Keys(e), func(a, b string) int {
+		return cmp.Or(cmp.Compare(e[b], e[a]), strings.Compare(a, b))
+	})
+	for _, name := range names {
+		if name != "" {
+			out = append(out, fmt.Sprintf("%d of them would be %s if %s", e[name], near, name))
+		}
+	}
+	if e[""] > 0 {
+		out = append(out, fmt.Sprintf("%d of them no assumption explains", e[""]))
+	}
+	return out
+}
+
+// nearest returns the ablation of a row with the least error, if that is at most near; else "".
+func nearest(row *table.Row, near float64, off func(value float64) float64) string {
+	why := ""
+	for _, a := range row.Ablations {
+		if e := off(a.Value); e <= near {
+			why, near = a.Assumption, math.Nextafter(e, -1)
+		}
+	}
+	return why
+}
+
+// ablation is an alternative to an assumption about a run: something that its software or machine really does.
+type ablation struct {
+	what   string
+	of     func(e *Entry) bool // whether it can be so there
+	change func(s *shape.Shape, c *cluster.Cluster)
+}
+
+// always says that an ablation can be so in every run.
+func always(*Entry) bool { return true }
+
+// byNanotron says that a run is nanotron's, whose source does not print what joins its nodes.
+func byNanotron(e *Entry) bool { return e.Source == "nanotron_llama1b_h100" }
+
+// ablations lists what is tried for a step that is far off.
+var ablations = []ablation{
+	// A device short of memory frees its cache, which waits for all streams (PyTorch, CUDA semantics, memory management).
+	{"no collective hides behind computations", always,
+		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Overlap = 0 }) }},
+	{"all collectives hide behind computations", always,
+		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Overlap = 1 }) }},
+	{"links between nodes are half as fast", always,
+		func(_ *shape.Shape, c *cluster.Cluster) {
+			l := &c.Levels[len(c.Levels)-1]
+			l.BandwidthBytesPerSecond /= 2
+			l.CollectiveBandwidthBytesPerSecond /= 2
+		}},
+	// NCCL falls back to TCP without a plugin for the network, and has two rings at least, each of one connection. A
+	// connection has 10 Gb/s at most on Amazon EC2 (instance network bandwidth), whose file system the runs' scripts name
+	// (bench_cluster/template/base_bench.slurm). Context rows agree: where a pipeline spans two nodes, a micro-batch takes
+	// as much longer as two messages of 67 MB at that rate.
+	{"nodes are joined by TCP, each of two rings by one connection of 10 Gb/s", byNanotron,
+		func(_ *shape.Shape, c *cluster.Cluster) {
+			l := &c.Levels[len(c.Levels)-1]
+			l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond = 10e9/8, 2*10e9/8
+		}},
+	// LLM-foundry's attn_impl: torch; PyTorch's attention without its fused kernels.
+	{"attention is not one kernel", always,
+		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Flash = false }) }},
+	// A setting of each program except nanotron, whose Llama recomputes nothing. Sources print what was set: a row that
+	// this explains is printed with another setting than it ran with.
+	{"blocks are computed again", func(e *Entry) bool { return !byNanotron(e) },
+		func(s *shape.Shape, _ *cluster.Cluster) { s.Recompute = "full" }},
+	// torchtitan, docs/float8.md: enable_fsdp_float8_all_gather. Not all of its sources print the command.
+	{"weights are gathered in fp8", func(e *Entry) bool {
+		return e.Source == "torchtitan_throughput" && e.Shape.Precision == "fp8" && !strings.HasPrefix(e.ID, "tt-async")
+	}, func(s *shape.Shape, _ *cluster.Cluster) { s.WeightBytes = 1 }},
+	// PyTorch's DistributedDataParallel outside no_sync().
+	{"gradients are summed after every micro-batch", func(e *Entry) bool { return e.Shape.Shard == "zero1" },
+		func(s *shape.Shape, _ *cluster.Cluster) { s.Shard = "zero2" }},
+	// Jiang et al., MegaScale, NSDI 2024: some hosts take about 10 % longer for the same computations.
+	{"the slowest machine takes a tenth longer", always,
+		func(_ *shape.Shape, c *cluster.Cluster) {
+			d := c.DeviceTypes[c.Devices[0]]
+			d.MemoryBandwidthBytesPerSecond /= 1.1
+			d.PeakFLOPS /= 1.1
+			peaks := maps.Clone(d.Peaks)
+			for name := range peaks {
+				peaks[name] /= 1.1
+			}
+			d.Peaks = peaks
+			c.DeviceTypes[c.Devices[0]] = d
+		}},
+}
+
+// ablate adds to a row with a large error its values under other assumptions, where they differ. It returns the one
+// that explains the row.
+func (b *lab) ablate(ctx context.Context, r *Result, row *table.Row) (why string, err error) {
+	c, err := b.preset(ctx, r.Preset)
+	if err != nil {
+		return "", err
+	}
+	m, err := b.model(r.Model)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range ablations {
+		if !a.of(&r.Entry) {
+			continue
+		}
+		s, other := r.Prediction.Shape, c.Copied()
+		a.change(&s, other)
+		p, err := shape.Predict(m, other, s)
+		if err != nil || p.StepS == r.Prediction.StepS {
+			continue // the assumption does not fit the shape, or says nothing of it
+		}
+		row.Ablate(a.what, p.StepS, "%.4g s")
+	}
+	return nearest(row, table.Near, func(step float64) float64 { return off(step, r.StepS) }), nil
+}
+
+// edit changes the kernels of a copied cluster's device type.
+func edit(c *cluster.Cluster, change func(k *cluster.Kernels)) {
+	change(c.DeviceTypes[c.Devices[0]].Kernels)
+}
