@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// averagedPipelines is the number of pipelines whose steps the timed update of the reference takes.
+// averagedPipelines is the number of pipelines whose steps a timed update of the reference takes in.
 const averagedPipelines = 2
 
 // averaging adds the update times of elastic averaging: those of a pipeline and of a reference, each with the whole

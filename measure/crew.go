@@ -125,9 +125,9 @@ type bench struct {
 	split   data.Split
 	float   engine.DType
 	rows    int
-	next    int            // next micro-batch
+	next    int            // number of the next micro-batch
 	waiting int            // micro-batch after its forward and before its backward, or noMicro
-	sizes   map[int]*clock // from earlier visits, by micro-batch size
+	sizes   map[int]*clock // clocks of earlier visits, by micro-batch size
 
 	reference *stage.Stage // reference of elastic averaging, if that is timed
 	averaged  []update.Updater
@@ -152,7 +152,7 @@ func (b *bench) close() {
 	}
 }
 
-// forward runs another micro-batch through all layers.
+// forward runs the next micro-batch through all layers.
 func (b *bench) forward() (id int, err error) {
 	given := stage.Tensors{}
 	batch, err := b.split.Batch(b.next, b.rows, 0, b.rows)
@@ -231,8 +231,8 @@ func (b *bench) update(by optim.Settings) error {
 	return err
 }
 
-// passes makes at least n passes over the model, and continues for at least that many seconds. The first hundred passes
-// of a small model run with cold code and caches, unlike training.
+// passes makes at least n passes over the model, and goes on until the given number of seconds has passed, because the
+// first hundred passes of a small model run with cold code and caches, unlike training.
 func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
 	begun := time.Now()
 	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {
@@ -276,7 +276,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	if err := b.passes(ctx, b.pass, r.Passes, r.AtLeastS); err != nil {
 		return err
 	}
-	// long: one pass takes longer than r.AtLeastS, the least time for all passes.
+	// long says that an average pass takes longer than r.AtLeastS, the least time for all passes together.
 	long := time.Since(begun).Seconds() > r.AtLeastS*float64(b.next-before)
 	if !known {
 		// The first pass in halves allocates the gradients, and memory of sizes that are new to the allocator.
@@ -292,8 +292,8 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 		}
 		b.clock.counts = true
 	}
-	// The waiting micro-batch's backward is in halves too. If passes are long and r.Passes is less than 4, it is the
-	// only one.
+	// The backward of the waiting micro-batch is in halves too. If passes are long and r.Passes is less than 4, it is
+	// the only timed backward in halves.
 	if n := max(r.Passes/2, 1) - 1; n > 0 || !long {
 		if err := b.passes(ctx, b.passInHalves, n, r.AtLeastS/2); err != nil {
 			return err
@@ -305,8 +305,8 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 	return b.computeAgain(ctx, long, max(r.Passes/2, 1), r.AtLeastS/2)
 }
 
-// againVisit is the visit that also times recomputation if passes are long. Doing so in every visit would lengthen a
-// measurement by a third.
+// againVisit is the number of the visit, from 1, that also times recomputation if passes are long. Timing recomputation
+// in every visit would lengthen such a measurement by a third.
 const againVisit = 2
 
 // computeAgain times at least n passes with full recomputation. No micro-batch is in flight before or after. The first

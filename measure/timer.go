@@ -17,9 +17,9 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Timer measures the cost of layers for package profile, with the code that trains. The whole model is one stage.
-// Each worker is a locked thread with its own device, and all compute at once. Passes go forward over all layers and
-// then backward with another micro-batch in flight, so that caches are as in training.
+// Timer measures the cost of layers for package profile, with the code that trains. The whole model is one stage. Each
+// worker is a locked thread with its own device, and all workers compute at once. A timed pass is the forward of one
+// micro-batch and then the backward of the micro-batch before it, so that caches are as in training.
 type Timer struct {
 	engine    engine.Engine
 	split     data.Split
@@ -38,7 +38,7 @@ type Pipeline struct {
 	MicroBatches, Steps int
 }
 
-// pipeline trains a Pipeline to its end.
+// pipeline trains a Pipeline, and returns an error if the training ended before its last step.
 func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, error) {
 	tl, err := t.train(ctx, p)
 	if err == nil && len(tl.Steps) < p.Steps {
@@ -71,7 +71,7 @@ func (t *Timer) Device() string { return t.engine.DeviceType() }
 type clock struct {
 	dev    engine.Device
 	counts bool                      // this pass counts
-	phases [stage.Phases][][]bracket // by layer, one per pass
+	phases [stage.Phases][][]bracket // by phase and layer, one per pass
 	again  [stage.Phases][][]bracket // the same for passes with recomputation
 	feeds  []bracket                 // copies of the model inputs
 	beside []besideLayers            // updates, each with its layers' parts

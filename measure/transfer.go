@@ -47,8 +47,8 @@ func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 }
 
 // Wire measures only the wire between two workers of this process, in a fraction of the time of Transfer. The latency
-// is the time from a send until a sleeping receiver begins the instruction that takes the message. It is measured in a
-// run of negligible cost. The bandwidth is that of the one copy that a transfer within a process makes.
+// is the time from a send until a sleeping receiver begins the instruction that takes the message, while a model of
+// negligible cost is trained. The bandwidth is that of the one copy that a transfer within a process makes.
 func (t *Timer) Wire(ctx context.Context) (*profile.Transfer, error) {
 	out := &profile.Transfer{}
 	var err error
@@ -156,7 +156,8 @@ func onThread(f func() error) error {
 	return <-failed
 }
 
-// AllReduce implements timing.Timer. It returns bytes divided by the time of the slowest worker's sum.
+// AllReduce implements timing.Timer. It returns a vector's bytes divided by the median time until the last worker has
+// the sum.
 func (t *Timer) AllReduce(ctx context.Context, workers int) (float64, error) {
 	carriers, err := wire.InProcess(workers)
 	if err != nil {

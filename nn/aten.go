@@ -27,7 +27,7 @@ func init() {
 type traced struct {
 	*rules.Program
 	layer   *model.Layer
-	checked atomic.Int64 // rows for which all shapes were last checked; 0 means none
+	checked atomic.Int64 // the number of rows of the last forward, whose shapes have been checked; 0 means none
 }
 
 // State implements Stateful.
@@ -113,7 +113,7 @@ func (r *tracing) begin() error {
 }
 
 // keep writes the changed state back, except in an evaluation and in a recomputed forward. So the state changes once
-// for each micro-batch.
+// for each micro-batch of a training.
 func (r *tracing) keep() error {
 	if !r.ctx.Training || r.ctx.Recomputing {
 		return nil
@@ -159,7 +159,8 @@ func (r *tracing) rowsFirst(x tensor, s rules.Spread) tensor {
 	return r.call("aten::movedim.int", r.reshape(x, append(to, shape[s.Dim+1:]...)), int64(s.Dim)+1, 0)
 }
 
-// run makes one call, in the mode of the forward.
+// run makes one call, as training, evaluation or recomputation requires. It leaves out a call that only writes a buffer
+// where the buffer must not change.
 func (r *tracing) run(c *rules.Call) error {
 	args := make([]any, len(c.In))
 	for i, o := range c.In {
@@ -171,7 +172,7 @@ func (r *tracing) run(c *rules.Call) error {
 	switch {
 	case len(c.Updates) > 0 && c.Norm():
 		if !copied && (r.ctx.Recomputing || !r.ctx.Training && c.Mode == nil) {
-			args[3], args[4] = nil, nil // running statistics stay, but a batch is still normalised by its own
+			args[3], args[4] = nil, nil // running statistics do not change; the batch is normalised by its own statistics
 		}
 	case len(c.Updates) > 0 && len(c.Out) == 0:
 		if !copied && (r.ctx.Recomputing || !r.ctx.Training) || !r.ctx.Training && !c.Always {
@@ -241,8 +242,8 @@ func literal(a aten.Arg) any {
 	return nil
 }
 
-// wrapped returns a number as a tensor, for arguments that take tensors. As in PyTorch it is a scalar tensor of the
-// default type for that kind of number.
+// wrapped returns a number as a scalar tensor, for arguments that take tensors. An int becomes int64, a bool becomes
+// bool, and a float gets the element type that the network computes in.
 func (r *tracing) wrapped(o rules.Operand) (tensor, error) {
 	switch {
 	case o.Size != nil:
@@ -261,7 +262,7 @@ func (r *tracing) wrapped(o rules.Operand) (tensor, error) {
 	return r.dev.Full(r.float(), nil, o.Literal.Float)
 }
 
-// float returns the element type that the network computes in.
+// float returns the type of the first float tensor among the parameters and the values so far, or Float32.
 func (r *tracing) float() engine.DType {
 	for _, t := range append(r.ctx.Params, r.values...) {
 		if t != nil && t.DType().IsFloat() {

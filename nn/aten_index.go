@@ -83,7 +83,7 @@ func (r *tracing) outside(c *rules.Call, x rules.Indexed, index rules.Operand, d
 		return err
 	}
 	r.err = nil
-	if skip != nil { // the skipped index counts as 0
+	if skip != nil { // the index that the operator ignores is replaced by 0
 		at = r.call("aten::masked_fill.Scalar", at, r.call("aten::eq.Scalar", at, *skip), int64(0))
 	}
 	ends := [2]int64{}

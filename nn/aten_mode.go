@@ -82,7 +82,8 @@ func (r *tracing) dropped(c *rules.Call, name string, x tensor, p float64) tenso
 }
 
 // spreadMask returns a mask of a shape. If s says where the rows are, a row's part of the mask does not depend on the
-// other rows in the batch. If nobody knows that, only the first slice of a micro-batch gets a mask.
+// other rows in the batch. If s does not, only a slice that begins at row 0 of its micro-batch gets a mask; any other
+// slice gets an error. A tensor without rows gets the same mask in every slice.
 func (r *tracing) spreadMask(site uint64, like tensor, shape []int64, s rules.Spread, p float64) tensor {
 	if r.err != nil {
 		return nil
@@ -172,8 +173,9 @@ func (r *tracing) causal(c *rules.Call, args []any, p float64) ([]tensor, error)
 	return r.dev.Call(c.Op, args...)
 }
 
-// attention computes softmax(QK'/sqrt(d) + mask)V with dropout of the softmax. A row whose bool mask hides
-// everything becomes zeros, as in PyTorch from 2.5 on.
+// attention computes softmax(s QK^T + mask)V, with dropout of the softmax. The factor s is the call's scale, or
+// 1/sqrt(d) for queries of d elements. If a bool mask hides all keys from a query, the query's result is 0, as in
+// PyTorch from 2.5 on.
 func (r *tracing) attention(c *rules.Call, args []any) ([]tensor, error) {
 	q, k, v := args[0].(tensor), args[1].(tensor), args[2].(tensor)
 	shape := q.Shape()

@@ -35,9 +35,9 @@ func init() {
 	Register("cross_entropy", func(model.Layer) (Layer, error) { return Func(crossEntropy), nil })
 }
 
-// dense makes activation(x w' + b), for w [width, features] and x [rows, ..., features]. A piece of a divided layer
-// computes its part of the product's features. The last piece joins the features of all pieces, and applies the
-// activation.
+// dense makes a layer that computes activation(x w^T + b), with w [outputs, inputs] and x [rows, ..., inputs]. A piece
+// of a divided layer computes its own outputs of x w^T + b. The last piece joins the outputs of all pieces and applies
+// the activation.
 func dense(l model.Layer) (Layer, error) {
 	activation, bias := l.Word("activation"), l.Flag("bias")
 	return Func(func(ctx *Context, in Bundle) (Bundle, error) {
@@ -72,8 +72,8 @@ func several(formula func(o *ops, xs []tensor) tensor) Layer {
 	})
 }
 
-// crossEntropy returns the mean loss of logits [rows, ..., classes] and targets [rows, ...], over all but the last
-// dimension. In evaluation it also returns the number of targets with the largest logit.
+// crossEntropy returns the mean loss over all targets, for logits [rows, ..., classes] and targets [rows, ...]. In
+// evaluation it also returns the number of targets whose class has the largest logit.
 func crossEntropy(ctx *Context, in Bundle) (Bundle, error) {
 	if err := take(in, 2); err != nil {
 		return nil, err

@@ -2,7 +2,8 @@ package nn
 
 import "github.com/millrace-ml/millrace/model"
 
-// Batch norm is as in PyTorch: epsilon is 1e-5, and running statistics move by a tenth.
+// Batch norm is as in PyTorch: epsilon is 1e-5, and running statistics move by a tenth of their distance to the
+// batch's.
 const (
 	normEps      = 1e-5
 	normMomentum = 0.1
@@ -55,8 +56,8 @@ func pool(op string, window ...any) Layer {
 	return unary(func(o *ops, _ *Context, x tensor) tensor { return o.call(op, append([]any{x}, window...)...) })
 }
 
-// batchNorm takes gain, shift, mean and variance. Running statistics move once for each micro-batch: a recomputed
-// forward uses the batch's own statistics and does not change the running ones.
+// batchNorm normalises x; p holds gain, shift, running mean and running variance. The running statistics move once for
+// each micro-batch: a recomputed forward uses the batch's own statistics and does not change the running ones.
 func (o *ops) batchNorm(ctx *Context, x tensor, p []tensor) tensor {
 	mean, variance := p[2], p[3]
 	if ctx.Recomputing {

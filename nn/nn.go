@@ -30,19 +30,19 @@ type Context struct {
 	Params   []engine.Tensor // leaves, in the order of model.Layer.Params, buffers included
 	Training bool
 	Seed     uint64
-	Layer    int // position in the model; for a piece, that of its layer before it was divided
+	Layer    int // position in the model; for a piece, the divided layer's position in the undivided model
 	Step     int
 	Micro    int // micro-batch within the step
-	// FirstRow is where a replica's slice begins in the micro-batch, and Rows is the slice's length. A row's random mask
-	// depends on the row's number in the micro-batch, so slicing changes nothing.
+	// FirstRow is where a replica's slice begins in the micro-batch, and Rows is the slice's length. A row's random
+	// mask depends on the row's number in the micro-batch, so slicing does not change masks.
 	FirstRow, Rows int
 	// Recomputing is true when a forward is repeated for its backward. Random masks are then the same again, and
 	// batch-norm statistics do not change.
 	Recomputing bool
 }
 
-// Stateful is a Layer that changes buffers and then reads them. When it is recomputed for its backward, its Params
-// contain copies of these buffers with the values of the first time. It may change the copies.
+// Stateful is a Layer that changes buffers and then reads them. When its forward is recomputed for a backward, its
+// Params contain copies of these buffers, with the values that the first forward read. The layer may change the copies.
 type Stateful interface {
 	// State returns the positions in Params of the buffers that the layer changes and then reads.
 	State() []int

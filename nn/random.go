@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// stream returns random words from a key and a counter. The same key and position give the same word on any worker,
-// in any order.
+// stream returns random words from a key and a counter. The same key and counter give the same word on any worker, in
+// any order.
 type stream struct{ key, n uint64 }
 
 // mix is the finalizer of SplitMix64 (Steele et al., Fast Splittable Pseudorandom
@@ -65,15 +65,15 @@ func InitialValues(p model.Param, layer, index int, seed uint64) []float64 {
 	return values
 }
 
-// mask returns a dropout mask of a shape like x, whose first dimension is rows: 0 with probability p and 1/(1-p)
-// otherwise. site distinguishes masks within a layer. Rows are numbered in the whole micro-batch, so a slice gets
-// the same rows.
+// mask returns a dropout mask of the given shape and of x's type. The first dimension is the rows. An element is 0 with
+// probability p, rounded to a multiple of 2^-16, and 1/(1-p) otherwise. site distinguishes masks within a layer. Rows
+// are numbered in the whole micro-batch, so a replica's slice gets its part of the whole mask.
 func (o *ops) mask(ctx *Context, site uint64, x tensor, shape []int64, p float64) tensor {
 	if o.err != nil {
 		return nil
 	}
 	key := newStream(ctx.Seed, 'd', uint64(ctx.Layer), site, uint64(ctx.Step), uint64(ctx.Micro)).key
-	threshold := min(math.Round(p*(1<<16)), math.MaxUint16) // 1<<16 would become 0, which drops nothing
+	threshold := min(math.Round(p*(1<<16)), math.MaxUint16) // as a uint16, 1<<16 is 0, which drops nothing
 	var m tensor
 	m, o.err = engine.Mask(o.dev, x, shape, key, int64(ctx.FirstRow), uint16(threshold), 1/(1-p))
 	return m

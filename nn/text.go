@@ -67,7 +67,7 @@ func (a attention) Forward(ctx *Context, in Bundle) (Bundle, error) {
 	return o.out(o.residual(ctx, x, y, w[4], w[5], a.dropout))
 }
 
-// scoreMask returns a dropout mask for the scores of x [rows, positions, width], or nil.
+// scoreMask returns a dropout mask for the scores of x [rows, positions, width], or nil if nothing is dropped.
 func (o *ops) scoreMask(ctx *Context, site uint64, x tensor, heads int64, p float64) tensor {
 	if p == 0 || !ctx.Training || o.err != nil {
 		return nil

@@ -21,11 +21,11 @@ type Link struct {
 }
 
 const (
-	wordBytes  = 16 // length of each of the leader's words
+	wordBytes  = 16 // length of a word or of its answer, in bytes
 	warm       = 20
 	mostPings  = 400
 	leastPings = 8
-	pingS      = 0.1 // once more than leastPings are done, no ping begins later than this, in seconds
+	pingS      = 0.1 // after more than leastPings pings, no ping begins later than this, in seconds
 	frameBytes = 256 << 10
 	enoughS    = 0.1 // seconds that the frames of a try should take
 	mostFrames = 1 << 12
@@ -33,7 +33,7 @@ const (
 	inFlight   = 4 // frames posted at once
 )
 
-// These are the words that the leader sends.
+// These are the words that the leader sends. Their comments say what the answering side does.
 const (
 	ping uint64 = iota
 	take        // receive this number of frames, and answer when all have arrived

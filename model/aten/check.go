@@ -13,7 +13,7 @@ import (
 // maxRank is the largest number of dimensions in PyTorch.
 const maxRank = 64
 
-// Check refuses a Graph that no module can have. The reader of every format calls it.
+// Check refuses a Graph that cannot be the trace of a module. The reader of every format calls Check.
 func (g *Graph) Check() error {
 	if err := named("the model", g.Name); err != nil {
 		return err

@@ -215,7 +215,7 @@ func (f *attention) scored(s *scores, a rules.Arg) bool {
 	return false
 }
 
-// hides records a problem if a mask sets scores to a fixed value that is not masked out after the later factors.
+// hides records a problem unless a, to which a mask sets scores, is constant and at most never after all later factors.
 func (f *attention) hides(s *scores, a rules.Arg) {
 	f.masks.known = map[int]*array{}
 	x := f.masks.constant(a)

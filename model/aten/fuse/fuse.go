@@ -5,9 +5,10 @@
 // sum), two-dimensional convolutions, layer norms, embeddings, LSTMs with zero initial states, causal attention and
 // plain max pooling. It removes dropouts that drop nothing. Losses and gradients stay the same up to rounding.
 //
-// Not fused: operators that millrace's would compute differently, and operators with a parameter that an operator which
-// is not fused also reads. The gradients of such a parameter would be added in another order in split backwards than in
-// whole ones. The caller must provide the operators under the names and arguments of native/shim.
+// Not fused: operators for which millrace's operator would give another result, and operators with a trained parameter
+// that an operator outside the fused ones also reads. The gradients of such a parameter would be added in another order
+// in split backwards than in whole ones. The caller must provide the operators under the names and arguments of
+// native/shim.
 package fuse
 
 import (

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// sources finds the tensors from which queries, keys and values are taken as views: one tensor for all three, or one
-// each.
+// sources finds the tensors from which queries, keys and values are taken as views: one tensor with all three, or a
+// tensor for each.
 func (f *attention) sources(s *scores, h *heads) ([]source, string) {
 	var of [3][]source
 	for i, a := range []rules.Arg{s.q, s.k, s.v} {

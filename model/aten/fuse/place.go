@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// emitAttention replaces the node with the result, and the views that follow it, by millrace's attention.
+// emitAttention replaces the last node that ahead finds by millrace's attention, and inserts nodes that rearrange the
+// attention's input and result.
 func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 	end, last, swap := f.ahead(s, h)
 	whole := h.heads * h.width

@@ -19,7 +19,8 @@ func (f *fuser) recurrent() {
 	}
 }
 
-// lstm replaces an LSTM by millrace's layers. If it cannot, it returns the reason.
+// lstm replaces an LSTM by one of millrace's LSTM operators for each layer and direction. If it cannot, it returns the
+// reason.
 func (f *fuser) lstm(at int, node *rules.Node) string {
 	in := node.In
 	layers, ways, front := number(in, 4, none), 1, number(in, 8, 0) != 0
@@ -88,7 +89,8 @@ func (f *fuser) lstm(at int, node *rules.Node) string {
 	return ""
 }
 
-// yield removes a node. The last node that was inserted before it makes its first value from then on.
+// yield removes node at. The last node that was inserted before it made v, and from now on makes the removed node's
+// first value instead.
 func (g *graph) yield(at, v int) {
 	last := &g.before[at][len(g.before[at])-1]
 	delete(g.net.Values, v)

@@ -56,8 +56,8 @@ func (f *fuser) unshared(found map[int]*candidate) {
 	}
 }
 
-// candidate returns a replacement for a node, or the reason why there is none. It returns neither for a node without
-// weights.
+// candidate returns a replacement for a node, or the reason why there is none. It returns neither for a node that is no
+// linear layer, convolution, layer norm or embedding.
 func (f *fuser) candidate(n *rules.Node) (*candidate, string) {
 	in := n.In
 	if len(in) < 2 {
@@ -240,7 +240,7 @@ func (f *fuser) gelu(node *rules.Node) {
 	node.Op, node.In, node.Scope = own+"linear_gelu", l.In, l.Scope
 }
 
-// sum tries to replace an addition to a linear layer's result by one node, and returns whether it did.
+// sum tries to replace a linear layer and the addition of with to its result by one node. It returns whether it did.
 func (f *fuser) sum(node *rules.Node, of, with rules.Arg) bool {
 	l := f.linearOf(of)
 	if l == nil {

@@ -10,8 +10,8 @@ import (
 // tensor.
 const small = 1 << 14
 
-// crosses says whether a value may leave its layer. It must be a tensor with a gradient. Either it is known where its
-// rows are, or it has no rows and few elements.
+// crosses says whether a value may leave its layer. It must have a gradient and at least one element for each row. Its
+// rows must be located, or it must have no rows and few elements.
 func (n *Network) crosses(v int) bool {
 	x := n.Values[v]
 	if x.Spread.Dim < 0 {

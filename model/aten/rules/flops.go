@@ -115,7 +115,7 @@ func (o operation) product() (total float64, operands []Arg) {
 		if x, w := o.shape(0), o.shape(2); len(x) > 0 && len(w) == 3 {
 			total = 2 * numel(w) * numel(x[:len(x)-1])
 		}
-	default: // convolutions: the weight is [out, in/groups, kernel], and swapped if transposed
+	default: // convolutions: the weight is [out, in/groups, kernel], or [in, out/groups, kernel] if transposed
 		x, w := o.shape(0), o.shape(1)
 		if len(w) < 2 || len(x) < 2 {
 			return 0, nil

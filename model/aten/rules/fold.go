@@ -157,8 +157,9 @@ func fraction(op string, in []Arg) *Arg {
 	return &Arg{Kind: Literal, Literal: aten.Arg{Kind: aten.Float, Float: f}}
 }
 
-// divided divides two sizes. With a rounding mode it rounds down. Without one it divides exactly, if both numbers are
-// fixed. It returns nil if it cannot divide.
+// divided divides two sizes. With the rounding mode floor it rounds down, and likewise with trunc if both sizes are
+// fixed and not negative. Without a mode it returns the quotient as a float, if both sizes are fixed. Otherwise it
+// returns nil.
 func divided(op string, in []Arg, x, y *Expr) (*Arg, error) {
 	if len(in) > 2 && in[2].Kind == Literal && in[2].Literal.Kind == aten.Word {
 		c, fixed := x.Const()

@@ -154,8 +154,8 @@ func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, 
 	return from, nil
 }
 
-// write gives new elements to a variable and to the variables that it is a view of. If it cannot compute those, it
-// marks them as unknown.
+// write gives new elements to a variable and to the variables that it is a view of. If it cannot compute the elements
+// of the latter, it marks them as unknown.
 func (w *walker) write(v *variable, made Arg) error {
 	v.class.version++
 	v.arg, v.version = made, v.class.version

@@ -35,7 +35,7 @@ type Held struct {
 	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is how many tensors may cross a cut inside a sequence of nodes that has too many operations for one layer.
+// few is how many tensors may cross a cut inside a sequence of nodes with over an eighth of the network's operations.
 const few = 4
 
 // group divides the nodes into layers.
@@ -153,7 +153,7 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	busy := false
 	for c := range cuts {
 		// A cut before a recomputed node is moved to the next node that is not recomputed, because nothing new is made
-		// in between. No cut is made where only a number crosses, because only the end of a loss is left there.
+		// in between. Where a number is all that crosses, there is no cut, because only the end of a loss follows.
 		if blocked[c] || !busy || c > end || free[c] || number[c] && cuts[c] == 1 {
 			cuts[c] = 0
 		}

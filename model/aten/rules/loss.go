@@ -11,8 +11,8 @@ import (
 // Losses lists the losses that WithLoss can add. Each is a mean over the elements; bce takes logits.
 var Losses = []string{"cross_entropy", "mse", "bce"}
 
-// WithLoss adds a mean loss to a graph whose module returns outputs, and a target as its last input. The loss uses
-// the output called logits, or otherwise the first; other outputs are left out.
+// WithLoss adds a mean loss to a graph whose module returns none, and the loss's target as the last input. The loss
+// uses the output called logits, or otherwise the first one. All other outputs are left out.
 func WithLoss(g *aten.Graph, loss string) (*aten.Graph, error) {
 	switch {
 	case !slices.Contains(Losses, loss):

@@ -93,7 +93,7 @@ func sliced(in []Arg, of *Expr) *Expr {
 		if !fixed {
 			if _, whole := of.Const(); i == 1 && start == 0 && (whole || in[i+2].Size.String() == of.String()) &&
 				(len(in) < 5 || in[4].Kind == Size && isOne(in[4].Size)) {
-				return in[i+2].Size // the slice takes as many as there are rows, from the first on
+				return in[i+2].Size // the slice begins at 0, so its end is its size
 			}
 			return nil
 		}
@@ -316,7 +316,7 @@ func chunked(b string, by Arg, of *Expr, k int) *Expr {
 	return part
 }
 
-// recurrent returns the sizes of an LSTM's or GRU's outputs, or of its states.
+// recurrent returns the sizes of a recurrent network's outputs (k = 0) or of one of its last states.
 func (f *facts) recurrent(n *Node, x []*Expr, k int, v *Value) []*Expr {
 	if overload(n.Op) != "input" || len(x) != 3 || len(v.Shape) != 3 {
 		return nil

@@ -31,7 +31,7 @@ type Call struct {
 	In      []Operand
 	Out     []int // values; for an operator that returns a list, its elements
 	List    bool
-	Site    int   // for a dropout: its number in the model
+	Site    int   // for a dropout: the number from which its masks are drawn
 	Mode    *Mode // nil if training and evaluation do not differ
 	Updates []int // parameters that it writes
 	Always  bool  // see Node.Always
@@ -40,7 +40,7 @@ type Call struct {
 	Shapes  []Recorded // recorded shapes of its results; not in the text form
 }
 
-// Norm says whether a Call normalises with running statistics, which are arguments 3 and 4.
+// Norm says whether a Call is a batch or instance norm, whose arguments 3 and 4 are running statistics.
 func (c *Call) Norm() bool {
 	b := base(c.Op)
 	return b == "batch_norm" || b == "instance_norm"

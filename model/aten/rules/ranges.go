@@ -8,7 +8,7 @@ import (
 // Range says which whole numbers the elements of an input may be, because an operator takes them as indices.
 type Range struct {
 	Least, Most int64
-	Skip        *int64 // one more allowed number, which is left out; nil: none
+	Skip        *int64 // one more allowed number, which the operator ignores; nil: none
 	At          []int  // positions in an input's row that it applies to, ascending; nil: all
 	Only        bool   // the input is only read as indices and compared; nothing is calculated from it
 	For         string // the reason: "aten::embedding in tokens takes it as an index into tokens.weight of shape [50 8]"
@@ -17,8 +17,8 @@ type Range struct {
 // mostPlaced limits the elements that are followed through a graph, over all values together.
 const mostPlaced = 1 << 24
 
-// placed describes a value that consists of elements of an input. at says which ones, counted through the whole
-// example.
+// placed describes a value that consists of elements of an input. at holds their positions in the whole input of the
+// example, row after row.
 type placed struct {
 	input int
 	shape []int64
@@ -105,7 +105,8 @@ func (f *follower) use(n *Node) (indices []int) {
 	return indices
 }
 
-// mayMask says whether an index may be a mask of several dimensions. Such a mask stands for as many indices.
+// mayMask says whether an index may be a mask of several dimensions. Such a mask takes the place of one index for each
+// of its dimensions.
 func (f *follower) mayMask(a Arg) bool {
 	return len(f.net.shape(a)) > 1 && (a.Kind != FromValue || !counts(f.net.Values[a.Value].DType))
 }

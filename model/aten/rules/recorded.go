@@ -12,8 +12,9 @@ type Recorded struct {
 }
 
 // Agrees says whether a tensor's shape fits the recorded shape. rows is the number of rows of the tensor's call, and
-// example that of the recorded example. A size that is the same with twice the rows may still change with more rows,
-// for instance if rows form groups of 16.
+// example that of the recorded example. With fewer rows than the example, or if Twice is unknown, only the number of
+// dimensions is compared. With more rows, but not twice as many, only Fixed sizes are compared: other sizes that are
+// the same with twice the rows may still change with more, for instance if rows form groups of 16.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:
@@ -35,8 +36,8 @@ func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	return true
 }
 
-// countless lists further operators whose number of results depends on the contents of tensors. counts covers the
-// others.
+// countless lists further operators whose results have sizes that depend on the contents of tensors. The method counts
+// knows the others.
 var countless = set(`bincount one_hot argwhere _pack_padded_sequence _pad_packed_sequence tensor_split`)
 
 // loose says whether the sizes of a node's result may depend on the contents of tensors.

@@ -11,9 +11,9 @@
 //
 // The caller evaluates each Size with the rows of the call. It sets the arguments that a Mode names: the flag for
 // training, and the dropout rate, with masks drawn from counters at the node's Site. It passes a Wrapped number as
-// PyTorch wraps one. It runs the nodes of a layer in order. Nodes with Updates and without values run only in training.
-// Buffers are written once for each forward, and not in a recomputation. If several layers hold a parameter, one of
-// them owns it and adds their gradients.
+// PyTorch wraps one. It runs the nodes of a layer in order. Nodes with Updates and without values run only in training,
+// unless they are marked as Always. Buffers are written once for each forward of a training, and not in a
+// recomputation. If several layers hold a parameter, one of them owns it and adds their gradients.
 package rules
 
 import (
@@ -142,8 +142,8 @@ func Normalise(g *aten.Graph) (*Network, error) {
 	return w.net, nil
 }
 
-// Regroup removes nodes whose results are not read, and groups the others into layers again. It is for networks in
-// which nodes were replaced.
+// Regroup removes nodes whose results are not read and that write no buffer. Then it groups the others into layers
+// again. Code that has replaced nodes calls it.
 func (n *Network) Regroup() {
 	n.dropDead()
 	n.Layers = nil

@@ -22,10 +22,10 @@ func (s Spread) Alone() bool { return s.Lead == 1 && s.Tail == 1 }
 var (
 	// reshaping lists the operators that keep the order of elements.
 	reshaping = set(`view reshape flatten unflatten _unsafe_view view_as reshape_as squeeze unsqueeze _reshape_alias`)
-	// scrambling lists operators that have rules on sizes, but that mix up rows which share a dimension with other
-	// elements.
+	// scrambling lists operators that mix up rows which share a dimension with other elements.
 	scrambling = set("flip roll gather index_select index_put scatter scatter_add index_add index_fill index_copy")
-	// keeping lists further operators that keep rows in order, besides those with rules on sizes.
+	// keeping lists the operators that keep rows in order and are not in alike, broadcast, samplewise, moved or
+	// reduced.
 	keeping = set(`linear matmul mm bmm addmm baddbmm embedding cat stack chunk split split_with_sizes unbind expand
 		expand_as`)
 )
@@ -57,7 +57,7 @@ func (f *facts) spread(n *Node, v *Value) Spread {
 	return found
 }
 
-// joined says whether all argument tensors with rows have them in the same place.
+// joined says whether all argument tensors with rows have them in the same place, and records the place in found.
 func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	for _, a := range args {
 		switch a.Kind {
