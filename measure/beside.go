@@ -20,10 +20,10 @@ type besides struct{ dispatch, send, receive []float64 }
 // workers, and then times profile passes over the same layers. It repeats both several times in turn, because a shared
 // machine may run at half its pace for a second.
 //
-// For a computation it counts the excess over the layers' times in passes, and for a receive the whole time. If the
-// worker did not wait, it also counts the time since the end of its previous instruction. A send lasts from the end of
-// the computation to the next instruction. The first stage's forwards are left out: they copy the model inputs, whose
-// time is part of the layers' costs.
+// For a computation it counts the excess over the layers' times in passes, and for a receive the whole time. An
+// instruction that waited counts from its start, and any other from when the worker reached it. A send lasts from the
+// end of the computation until the worker reaches its next instruction that is no send. The first besideCold steps are
+// left out. So are the first stage's forwards: they copy the model inputs, whose time is part of the layers' costs.
 func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	m, err := probeModel()
 	if err != nil {

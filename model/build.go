@@ -166,7 +166,7 @@ func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
 }
 
 // cycle names the layers of one cycle among those that could not be placed. Each of them reads another one of them, so
-// following these links must lead back.
+// following these links ends in a cycle.
 func cycle(name string, nodes []node, placed map[string]bool) error {
 	byName := map[string]node{}
 	var at node
@@ -188,8 +188,8 @@ func cycle(name string, nodes []node, placed map[string]bool) error {
 	}
 }
 
-// Check refuses a model whose layers are too large or whose parameters do not fit together. Such a model may be put
-// together by hand.
+// Check refuses a model whose layers are too large or whose parameters do not fit together. A model that was put
+// together by hand may be such.
 func (m *Model) Check() error {
 	for i := range m.Layers {
 		l := &m.Layers[i]
@@ -296,8 +296,8 @@ func (m *Model) Index(name string) int {
 	return slices.IndexFunc(m.Layers, func(l Layer) bool { return l.Name == name })
 }
 
-// Live returns the layers up to cut, ascending, whose outputs a later layer reads. These outputs cross the cut after
-// layer cut.
+// Live returns the layers up to layer cut, ascending, whose outputs a layer after it reads. These outputs cross the cut
+// after layer cut.
 func (m *Model) Live(cut int) []int {
 	var live []int
 	for i := 0; i <= cut && i < len(m.Layers); i++ {

@@ -54,8 +54,8 @@ func init() {
 	})
 }
 
-// attentionTo computes additive attention (Bahdanau, Cho and Bengio, 2015). For each pair of a query q and a memory
-// position m, the score is v tanh(W q + U m + b), with the weights v, W and U and the bias b.
+// attentionTo infers the shapes and the work of additive attention (Bahdanau, Cho and Bengio, 2015). For each pair of a
+// query q and a memory position m, the score is v tanh(W q + U m + b), with the weights v, W and U and the bias b.
 func attentionTo(l *Layer, in []Tensor) error {
 	if len(in) != 2 {
 		return fmt.Errorf("it reads %d tensors; it takes a sequence and the memory that it attends to", len(in))

@@ -6,7 +6,7 @@ func rmsNorm(prefix string, width int) Param {
 	return Param{Name: prefix + "gain", Shape: []int{width}, Init: Init{Kind: "ones"}, NoDecay: true}
 }
 
-// plain returns a weight without a bias, with Llama's initial distribution.
+// plain returns a weight without a bias, drawn from a normal distribution with mean 0 and standard deviation std.
 func plain(name string, to, from int, std float64) Param {
 	return Param{Name: name, Shape: []int{to, from}, Init: Init{Kind: "normal", Std: std}}
 }

@@ -21,7 +21,8 @@ func layerNorm(prefix string, width int) []Param {
 	}
 }
 
-// linear returns a weight and its bias. The weight is drawn from N(0, std), as in transformers, and the bias is zero.
+// linear returns a weight and its bias. As in transformers, the weight is drawn from a normal distribution with mean 0
+// and standard deviation std, and the bias is zero.
 func linear(prefix string, to, from int, std float64) []Param {
 	return []Param{
 		{Name: prefix + "weight", Shape: []int{to, from}, Init: Init{Kind: "normal", Std: std}},

@@ -78,7 +78,7 @@ type Layer struct {
 	// SavedBytes is what is kept from forward to backward for one sample, at 4 bytes for a float. It is an analytic
 	// estimate; a measured profile replaces it.
 	SavedBytes int64 `json:"saved_bytes"`
-	// Divides says how the layer can be divided, if its kind does not say so (Kind.Features); nil: it cannot.
+	// Divides says how the layer can be divided; nil: its kind says so (Kind.Features).
 	Divides *Features `json:"-"`
 	// Piece says which part of a layer this is, in a model that Divide made; nil: a whole layer.
 	Piece *Piece `json:"-"`

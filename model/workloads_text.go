@@ -32,9 +32,9 @@ func tokens(l *Layer) []Tensor {
 }
 
 // gnmt is Google's Neural Machine Translation (Wu et al., 2016) in the version of MLPerf 0.5, which PipeDream profiles.
-// Half of the layers encode, the first one in both directions. The others decode, and each reads the context of a
-// single attention. Residuals begin at the third layer. Sentences have 29 positions, the mean length in a batch, not
-// the maximum of 50 (see the constants of package profile).
+// Half of the layers encode, the first one in both directions. The other half decode, and each of these reads the
+// context of a single attention. Residuals begin at the third layer of each half. Sentences have 29 positions, the mean
+// length in a batch, not the maximum of 50 (see the constants of package profile).
 func gnmt(name string, layers, vocabulary int) Family {
 	return Family{
 		Name: name, Doc: "translation by LSTMs: half of the layers encode, the others decode with attention",

@@ -49,7 +49,8 @@ type files struct {
 	folder  string
 }
 
-// Files lists the existing files that Open reads for a path.
+// Files lists the files that Open reads for a path: the files with tensors, and the index and config.json if they
+// exist.
 func Files(path string) []string {
 	parts, folder, err := partsOf(path)
 	if err != nil {

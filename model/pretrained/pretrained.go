@@ -39,7 +39,7 @@ type Weights struct {
 	inner  model.Weights // the model's previous Weights, for what no file has
 }
 
-// Open compares the tensors at a path with the model. They must have values for its parameters and buffers.
+// Open compares the tensors at a path with the model. They must have values for its parameters and its saved buffers.
 func Open(path string, m *model.Model) (*Weights, error) {
 	switch is := content.Of(path); is {
 	case content.Network, content.PT2, content.NPZ, content.NPY, content.Pickle:

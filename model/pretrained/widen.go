@@ -26,7 +26,7 @@ var widerOf = map[string]wider{
 	"U8":   {"I64", 1, 8, func(to, e []byte) { little.PutUint64(to, uint64(e[0])) }},
 }
 
-// widen turns 16-bit floats into F32, and whole numbers into I64.
+// widen turns 16-bit floats into F32, whole numbers into I64, and bools into bytes of 0 or 1.
 func widen(v *model.Values) {
 	w, ok := widerOf[v.DType]
 	if !ok {

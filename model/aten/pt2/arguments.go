@@ -101,8 +101,8 @@ func listOf[T any](values []T, arg func(T) (aten.Arg, error)) (aten.Arg, error) 
 	return all, nil
 }
 
-// member converts an argument that is either a value of the graph or a plain one. Its kinds are as_optional_tensor and
-// those such as as_sym_int, which has as_name or as_int.
+// member converts an argument that is either a value of the graph or a plain one: an optional tensor (as_tensor or
+// as_none), or a number such as as_sym_int (as_name or as_int).
 func (b *builder) member(kind string, u union) (aten.Arg, error) {
 	switch {
 	case u.kind == "as_none" && kind == "as_optional_tensor":

@@ -214,7 +214,7 @@ type tree struct {
 
 // outputNames returns names for the count tensors that the module returns, from its dict or named tuple. Tensors
 // without a name there are called output0, output1 and so on. first says whether the first tensor may be the loss if
-// none is called "loss". This is false for a dict.
+// none is called "loss"; for a dict, first is false.
 func (b *builder) outputNames(count int) (all []string, first bool) {
 	for i := range count {
 		all = append(all, fmt.Sprintf("output%d", i))

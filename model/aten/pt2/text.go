@@ -117,7 +117,7 @@ func (u *union) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// oneMember splits a JSON object with exactly one plain member.
+// oneMember splits a JSON object with exactly one member, unless its name has an escape or its value is null.
 func oneMember(text []byte) (kind string, body []byte, ok bool) {
 	inner, ok := bytes.CutPrefix(text, []byte(`{"`))
 	if !ok {
