@@ -79,7 +79,7 @@ func vgg(l *Layer, convs []int) ([]Tensor, []node, error) {
 	return inputs, c.loss(), err
 }
 
-// resnet50 has the stride of a block in its 3x3 convolution, as in common implementations.
+// resnet50 puts the stride of a block into the block's 3x3 convolution, as common implementations do.
 func resnet50(l *Layer) ([]Tensor, []node, error) {
 	inputs, err := photographs(l)
 	normal := func(channels, kernel, stride int, activation string) map[string]any {

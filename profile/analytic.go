@@ -21,12 +21,12 @@ type Analysis struct {
 	// bandwidth (BaPipe, section 4.3).
 	OnChip bool
 	// Board holds assumptions about FPGA boards. Roofline treats boards like other devices: they compute one layer at a
-	// time, forward or backward, and read and write everything in memory.
+	// time, forward or backward, and read and write everything in memory, except parameters under OnChip.
 	Board    board.Settings
 	Roofline bool
 	// Recurrent makes recurrent layers read their state weights once per position if these exceed the cache. That slows
-	// down small micro-batches, and matters for tuning their size. Without it, all sizes are about equally efficient.
-	// The published planners assume this, as they scale one measured size.
+	// down small micro-batches, and matters for tuning their size. Without Recurrent, all sizes are about equally
+	// efficient. The published planners assume equal efficiency too, as they scale one measured size.
 	Recurrent bool
 	// Precision is one of cluster.Precisions; "" means f32. With 16 bits or fp8 the optimizer also keeps 32-bit weights
 	// (Micikevicius et al., Mixed Precision Training, 2018, section 3.1).
@@ -42,11 +42,12 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 }
 
 // Analyze returns the profile of a model on device types that are described and not measured. It uses the roofline
-// model (Williams, Waterman and Patterson, CACM 52(4), 2009). A layer takes the longer of two times. One is its FLOPs
-// over the speed that its kind reaches. The other is its bytes over the memory bandwidth reached (Efficiency). A
-// forward reads its inputs and parameters and writes its outputs once. A backward moves the same bytes again, and as
-// many bytes of gradients. Batch norm and the activation after a convolution read and write its output again, in
-// separate kernels. An update reads and writes parameters, gradients and the optimizer's copies.
+// model (Williams, Waterman and Patterson, CACM 52(4), 2009). A forward, and each half of a backward, takes the longer
+// of two times. One is its FLOPs over the speed that the layer's kind reaches. The other is its bytes over the memory
+// bandwidth reached (Efficiency). A forward reads the layer's inputs and parameters and writes its outputs once. Each
+// half of a backward moves as many bytes. A layer without parameters has no half for their gradients. Batch norm and
+// the activation after a convolution read and write its output again, in separate kernels. An update reads parameters,
+// gradients and the optimizer's copies, and writes parameters and copies.
 //
 // A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards use
 // package board, unless Roofline is set.

@@ -144,7 +144,7 @@ func beyond(kept, n int64, share func(int64) int64) int64 {
 
 // isJoined turns a cost into that of a piece before the last. The piece holds its part of the output. The temporary
 // memory of a product depends on its input as much as on its output. The piece's backward adds its gradient of the
-// input to the gradient from the later pieces, which takes as much memory again for a moment.
+// input to the gradient from the later pieces, so it holds both for a moment.
 func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	c.SavedBytes = c.OutputBytes
 	c.ForwardPeakBytes = c.OutputBytes + max(0, whole.ForwardPeakBytes-whole.OutputBytes)

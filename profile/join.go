@@ -19,8 +19,8 @@ type Part struct {
 
 // Join returns one profile with the device types of several profiles of the same model.
 //
-// Nothing is lost: the data of one machine is in Machines, by device type. The result does not depend on the order of
-// the parts, or on whether some of them were joined before.
+// The data of each machine is in Machines, by device type; Precision and Slices are not kept. The result does not
+// depend on the order of the parts, or on whether some of them were joined before.
 //
 // Refused: different models, layers, optimizers or threads per worker; a device type with different numbers in two
 // parts; costs that hold on any device; device types that have no micro-batch size in common.

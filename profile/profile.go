@@ -70,7 +70,7 @@ type HalvesPeaks struct {
 // Scores says what recomputing attention scores changes in a layer.
 type Scores struct {
 	AgainS float64 `json:"again_s"` // time to compute scores again
-	Bytes  int64   `json:"bytes"`   // saved bytes that this frees
+	Bytes  int64   `json:"bytes"`   // saved bytes that recomputing scores frees
 }
 
 // Feed is a model input that a layer reads.

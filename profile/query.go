@@ -180,8 +180,8 @@ func (l *Layer) StillBytes() int64 {
 	return n
 }
 
-// CutBytes returns the bytes that cross the cut after layer cut. These are the outputs of every layer up to it that a
-// later layer reads.
+// CutBytes returns the bytes that cross the cut after layer cut. These are the outputs of every layer up to the cut
+// that a layer after the cut reads.
 func (p *Profile) CutBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, false) }
 
 // GradientBytes returns the part of CutBytes for which gradients come back over the cut.

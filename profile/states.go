@@ -12,7 +12,8 @@ import (
 type State struct {
 	// Antichain is the layers whose outputs cross the cut, ascending. First, it has the last layers before the cut,
 	// none of which depends on another. Second, as in PipeDream's optimizer, it has earlier layers on which a last
-	// layer depends. Such a layer is also read by a layer other than that last layer and those it depends on.
+	// layer depends. Such an earlier layer is also read by a layer that is neither that last layer nor one on which
+	// that last layer depends.
 	Antichain []int
 
 	ComputeS        float64 // forward and backward of the closure, in seconds
@@ -25,9 +26,9 @@ type State struct {
 // whose closure is inside its own. The last closure is the whole model.
 type States struct {
 	List []State
-	// SlackS and SlackParameterBytes bound the loss by compression, in seconds of compute and in bytes of parameters. A
-	// stage between two states, some of which were dropped, becomes a stage between two kept states. The new stage
-	// takes at most this much more. 0 means that nothing is lost.
+	// SlackS and SlackParameterBytes bound the loss by compression, in seconds of compute and in bytes of parameters.
+	// If compression drops a state at which a stage begins or ends, the stage moves to kept states. It then has at most
+	// this much more. 0 means that nothing is lost.
 	SlackS              float64
 	SlackParameterBytes int64
 
@@ -114,9 +115,9 @@ func (s *States) Layers(i int) []int {
 	return layers
 }
 
-// Order returns a topological order of all layers in which each state of a chain ends a run. For example, the chain is
-// the cuts of a plan, and the order is plan.Plan.Order. ends is the number of layers in the closure of each state. Each
-// state must be Before the next. Layers that no state of the chain contains come last.
+// Order returns a topological order of all layers that begins with the closure of each state of a chain. For example,
+// the chain is the cuts of a plan, and the order is plan.Plan.Order. ends is the number of layers in the closure of
+// each state. Each state must be Before the next. Layers that no state of the chain contains come last.
 func (s *States) Order(chain []int) (order, ends []int) {
 	last := s.segments[len(s.segments)-1].last
 	taken := make([]bool, last+1)

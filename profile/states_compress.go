@@ -11,9 +11,9 @@ import (
 // pairs of that many states takes well under a second.
 const FewStates = 2048
 
-// CompressedStates lists the antichain states that a plan needs. Up to FewStates of them are all kept, and the optimum
-// of every objective is that of StatesOf. If there are more, layers are absorbed, cheapest first, until at most
-// FewStates are left.
+// CompressedStates lists the antichain states that a plan needs. If a graph has at most FewStates states, it keeps all,
+// and the optimum of every objective is that of StatesOf. If there are more, layers are absorbed, cheapest first, until
+// at most FewStates are left.
 //
 // A layer z may be absorbed under two conditions. No other layer reads what z reads, and z writes no more bytes than it
 // reads (an activation after its convolution; a concatenation). A state is dropped if it has all that an absorbed z
@@ -42,8 +42,8 @@ const FewStates = 2048
 // One limits memory by ActivationBytes, since absorbed activations move to an earlier stage. The other must use devices
 // that a plan cannot use well.
 //
-// In practice the loss is far below the bound. It refuses what StatesOf refuses, and graphs that still have more than
-// MaxStates states after absorbing.
+// In practice the loss is far below the bound. CompressedStates refuses what StatesOf refuses, except that only graphs
+// that still have more than MaxStates states after absorbing have too many.
 func CompressedStates(p *Profile, costs []Cost) (*States, error) {
 	return CompressedStatesTo(p, costs, FewStates)
 }

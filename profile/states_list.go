@@ -199,8 +199,8 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	return found, nil
 }
 
-// absorb adds to closure each absorbed layer whose inputs are all inside. before is the closure to which layers have
-// just been added; it lacked none. An absorbed layer is the only reader of its inputs, so it is the only reader of a
+// absorb adds to closure each absorbed layer whose inputs are all inside. before is the closure before layers were
+// added; it lacked no absorbed layer. An absorbed layer is the only reader of its inputs, so it is the only reader of a
 // layer that was just added. Some of its inputs are in its own segment, since segments does not cut before an absorbed
 // layer.
 func (l *lister) absorb(closure, before []uint64) {

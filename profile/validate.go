@@ -10,8 +10,8 @@ import (
 // MaxLayers is the largest number of layers in a file.
 const MaxLayers = 100_000
 
-// These are the largest values in a profile, so that no sum over layers, micro-batches and versions overflows. A time
-// is at most thirty years, and all layers together hold at most a petabyte.
+// These limit the values in a profile, so that no sum over layers, micro-batches and versions overflows. A time is at
+// most thirty years, and all layers together hold at most a petabyte.
 const (
 	mostS     = 1e9
 	mostBytes = 1e15

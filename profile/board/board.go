@@ -15,7 +15,8 @@
 //	          is different" (§3.2.1). At one position of a layer's output each weight is multiplied once per
 //	          sample. These products do not wait for each other, and no more slices than products can work. With
 //	          p products per sample and position, s slices need ceil(b p / s) cycles for b samples. A third of
-//	          the slices is fully used with a third of the samples, so FBP needs only a third.
+//	          the slices is fully used with a third of the samples, so FBP fills the board with a third of the
+//	          samples that FP alone needs.
 //	features  Layers pass rows on as they come, and features wait on the chip for their backward: FPDeep reduces
 //	          storage "to the point where only on-chip memory is used for the convolution layers" (its abstract).
 //	weights   In memory (DDR), or on the chip as far as they fit: "weights of each stage are stored in on-chip
@@ -30,7 +31,7 @@
 //	F        = pass_F(D)                     all D slices
 //	B        = max(pass_E(s_E), pass_G(s_G))       s_E + s_G = D
 //	FBP      = max(pass_F(s_F), pass_E(s_E), pass_G(s_G))   s_F + s_E + s_G = D, each s in proportion to its W
-//	memory   = w bytes / DDR forward, 2 w bytes / DDR backward
+//	memory   = 4 w / DDR forward, 8 w / DDR backward        4 bytes per weight, DDR in bytes per second
 //	stage    = max(sum of passes, sum of memory)
 //
 // Assumptions that neither paper states are Settings, so that they can be switched: p, and where features wait.

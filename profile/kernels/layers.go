@@ -25,7 +25,7 @@ func (w *work) product(d *device, n, k, m float64) {
 	if d.e == 2 && (!whole8(k) || !whole8(m)) {
 		one.flops /= unaligned
 	}
-	if d.o.Precision == "fp8" { // a copy is read for the scale, then read and narrowed: inputs, weights, output gradients
+	if d.o.Precision == "fp8" { // inputs, weights, output gradients: read for the scale, then read again and narrowed
 		one.rate = cluster.RateFP8
 		narrow := kernel{rate: cluster.RateMemory, bytes: 5 * (n*k + k*m), launches: 2}
 		w.forward = append(w.forward, narrow)
@@ -63,7 +63,7 @@ func drops(l *model.Layer) bool {
 	return p > 0
 }
 
-// norm adds a norm of n rows of c.
+// norm adds a norm of n rows of c elements.
 func (w *work) norm(d *device, n, c float64, rms bool) {
 	passes, launches := 2.0, 1.0
 	if rms && !d.k.Fused { // widen, square, average, scale, narrow and gain: one kernel each
@@ -176,8 +176,8 @@ func (d *device) scores(w *work, l *model.Layer, n, s, c, heads float64, dropout
 			w.saved += w.scores
 		}
 		back.flops = 2 * flops
-		// The two products are limited by arithmetic or by reading and writing scores. The rest is limited only by the
-		// scores.
+		// The two products are limited by arithmetic or by reading and writing scores. The softmax and the dropout are
+		// limited only by reading and writing scores.
 		scores := kernel{rate: cluster.RateMemory, bytes: (forward - 2*d.e) * elements, launches: core.launches}
 		w.forward, w.core = append(w.forward, scores), append(w.core, scores)
 		core.bytes = 2*d.e*elements + 4*d.e*n*c
@@ -269,7 +269,8 @@ func (d *device) loss(w *work, in []model.Tensor, samples float64) {
 }
 
 // other adds a layer of any other kind. Its arithmetic has the width and rows of its output, and it moves its inputs,
-// outputs and parameters.
+// outputs and parameters. A layer with little or no work for the gradients of its parameters only moves its inputs and
+// outputs.
 func (d *device) other(w *work, l *model.Layer, in []model.Tensor, samples float64) {
 	moved, out := 0.0, 0.0
 	for _, t := range in {

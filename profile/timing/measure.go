@@ -13,9 +13,9 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// These limit how often each size is visited in turn. A machine can be slow for seconds at a time. A size timed in one
-// go could then seem slower than its neighbours, and planners would avoid it. A measurement spread over more seconds is
-// also more like training.
+// These say how often each size is visited, in rounds over all sizes, and how many passes of updates are timed. A
+// machine can be slow for seconds at a time. A size timed in one go could then seem slower than its neighbours, and
+// planners would avoid it. A measurement spread over more seconds is also more like training.
 const (
 	leastRounds = 4
 	mostRounds  = 15
@@ -23,7 +23,7 @@ const (
 	leastPasses = 6    // passes of updates
 
 	// For a quick sitting:
-	firstsPart  = 0.74 // part of QuickS for the first visits to all sizes; larger sizes are left out
+	firstsPart  = 0.74 // part of QuickS for the first visits; sizes whose first visits do not fit are left out
 	leastSizes  = 3    // sizes that are measured in any case
 	quickPasses = 2    // passes of updates
 )
@@ -42,7 +42,7 @@ type sitting struct {
 	sizes  []int           // sizes that are visited in each round, ascending
 	passes int             // of each size, over all rounds; 0 means that the crew chooses
 	rounds int             // most rounds
-	later  map[int]float64 // by size: seconds of the last visit after the first
+	later  map[int]float64 // by size: seconds of the last visit in a round after the first
 	priorS float64         // first estimate of a pass over one sample, in seconds
 	kept   time.Time
 }
@@ -129,8 +129,8 @@ func (s *sitting) turns(of []int) []int {
 	return sizes
 }
 
-// thorough reports whether a size needs no more visits: it has mostRounds, or leastRounds if all visits took more than
-// enoughS. If Passes is set, it always needs more.
+// thorough reports whether a size needs no more visits: it has mostRounds, or it has leastRounds and the visits to all
+// requested sizes took more than enoughS together. If Passes is set, it always needs more.
 func (s *sitting) thorough(size int) bool {
 	if s.Passes > 0 {
 		return false
@@ -214,8 +214,8 @@ func (s *sitting) measureUpdates(t Timer) error {
 		return fmt.Errorf("profile: %s: updates: %w", s.Model, err)
 	}
 	s.Progress.End(s.now())
-	// Each of these passes is a forward, a backward and an update. There are three kinds: plain updates, and those of
-	// elastic averaging's two models.
+	// Each of these passes makes a forward, a backward and an update three times: once plainly, and once for each of
+	// the two pipelines of elastic averaging.
 	s.priorS = s.now().Sub(began).Seconds() / float64(3*(r.Warmup+passes)) / float64(r.MicroBatch)
 	s.Updates = slices.DeleteFunc(s.Updates, func(u Updates) bool { return u.Settings == s.Optimizer })
 	s.Updates = append(s.Updates, Updates{Settings: s.Optimizer, Kind: kind, States: states, Passes: passes, Layers: all})

@@ -16,7 +16,7 @@ type Options struct {
 	MicroBatches []int  // [1 2 4 8]
 	Optimizer    string // settings under which updates are stored; not interpreted here
 	// Quick stops after a few seconds, with rounds over as many of the smaller sizes as fit. Otherwise all sizes are
-	// visited in at least leastRounds rounds.
+	// visited in at least leastRounds rounds, or in Passes rounds if Passes is set to less.
 	Quick bool
 	// Every makes Quick measure all of the sizes, however long that takes.
 	Every bool

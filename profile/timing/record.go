@@ -66,7 +66,7 @@ type LayerVisit struct {
 	BareForwardS    *float64 `json:"bare_forward_s,omitempty"`
 	AgainS          *float64 `json:"again_s,omitempty"`
 	FeedS           float64  `json:"feed_s,omitempty"`
-	// Bytes is null if an earlier visit of the sitting to this size found the same bytes.
+	// Bytes is null if the sitting's previous visit to this size found the same bytes.
 	Bytes *LayerBytes `json:"bytes,omitempty"`
 }
 
@@ -122,8 +122,8 @@ func (r *Record) Same(o *Record) bool {
 	return r.ModelID == o.ModelID && r.Machine == o.Machine && r.Concurrency == o.Concurrency && r.Threads == o.Threads
 }
 
-// Merge adds what another such record has in addition. That is sittings that began at other times, and updates measured
-// in more passes or with other optimizers.
+// Merge adds to r the sittings of another such record that began at other times, and its updates by other optimizers.
+// For the same optimizer, updates that were measured in more passes replace those of r.
 func (r *Record) Merge(o *Record) {
 	r.Sittings, r.Updates = slices.Clone(r.Sittings), slices.Clone(r.Updates)
 	for _, theirs := range o.Sittings {

@@ -110,7 +110,7 @@ func (b *builder) arguments(list []given) ([]aten.Arg, []string, error) {
 		switch {
 		case g.Kind < 0 || g.Kind > 2:
 			return nil, nil, fmt.Errorf("argument %d, %.80s: its kind is %d: 1 by position or 2 by keyword", i, g.Name, g.Kind)
-		case g.Kind != 1: // writers that do not give the kind leave out defaults in the middle
+		case g.Kind != 1: // by keyword, or unknown: then defaults before it may have been left out
 			byName = true
 		case byName:
 			return nil, nil, fmt.Errorf("argument %d, %.80s: it is by position, behind one by keyword", i, g.Name)

@@ -44,7 +44,7 @@ func (x Indexed) DimOf(rank int, number func(arg int) (int64, bool)) int {
 		if dim, ok = number(x.Dim); !ok {
 			return -1
 		}
-	} else if x.Ignored > 0 || x.Dim > 0 { // the classes of a row without a batch dimension
+	} else if x.Ignored > 0 || x.Dim > 0 { // without a batch dimension, the classes are dimension 0
 		dim = min(dim, int64(rank)-1)
 	}
 	if dim < 0 {

@@ -52,7 +52,7 @@ func (f *facts) sizes(n *Node, k int, v *Value, double []int64) []*Expr {
 	for i, d := range v.Shape {
 		switch {
 		case f.counts(n), double == nil && d%f.g.Rows == 0:
-			dims[i] = nil // this size may be the batch
+			dims[i] = nil // this size may be the batch, or depend on the contents of tensors
 		case double != nil && d != double[i]:
 			dims[i] = nil
 			if per := d / f.g.Rows; d == per*f.g.Rows && double[i] == 2*d {
