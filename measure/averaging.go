@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/update"
 )
 
-// averagedPipelines is the number of pipelines whose steps a timed update of the reference takes in.
+// averagedPipelines is the number of pipelines in the timing of elastic averaging. A timed update of the reference
+// takes a step of each.
 const averagedPipelines = 2
 
 // averaging adds the update times of elastic averaging: those of a pipeline and of a reference, each with the whole

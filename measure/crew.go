@@ -195,7 +195,7 @@ func (b *bench) halves(id int) error {
 	return err
 }
 
-// drain runs the backward of the waiting micro-batch, if there is one.
+// drain calls back with the waiting micro-batch, if there is one. back runs a backward.
 func (b *bench) drain(back func(id int) error) error {
 	id := b.waiting
 	if b.waiting = noMicro; id == noMicro {
@@ -204,8 +204,8 @@ func (b *bench) drain(back func(id int) error) error {
 	return back(id)
 }
 
-// through runs the forward of one micro-batch, which then waits. It runs back for the micro-batch that waited before,
-// if there was one.
+// through runs the forward of one micro-batch, which then waits. If another micro-batch waited before, through calls
+// back with that one. back runs a backward.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {

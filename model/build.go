@@ -296,8 +296,8 @@ func (m *Model) Index(name string) int {
 	return slices.IndexFunc(m.Layers, func(l Layer) bool { return l.Name == name })
 }
 
-// Live returns the layers up to layer cut, ascending, whose outputs a layer after it reads. These outputs cross the cut
-// after layer cut.
+// Live returns the layers, ascending, whose outputs cross the cut after layer cut. These are the layers up to cut whose
+// outputs a layer after the cut reads.
 func (m *Model) Live(cut int) []int {
 	var live []int
 	for i := 0; i <= cut && i < len(m.Layers); i++ {

@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// gathered returns the width of several sequences when they are joined at each position.
+// gathered returns the number of positions of several sequences, and their width when they are joined at each position.
 func gathered(in []Tensor) (positions, width int, err error) {
 	if len(in) == 0 {
 		return 0, 0, fmt.Errorf("it reads nothing; it takes sequences")

@@ -29,11 +29,11 @@ type Tensor struct {
 type Init struct {
 	Kind string  `json:"kind"`           // "normal", "uniform", "zeros", "ones"; "given": from the model's Weights
 	Std  float64 `json:"std,omitempty"`  // for normal
-	High float64 `json:"high,omitempty"` // for uniform, in [-High, High)
+	High float64 `json:"high,omitempty"` // for uniform, in (-High, High)
 }
 
-// Param is one learned tensor of a layer, or a buffer (batch-norm statistics), which is kept and saved but has no
-// gradient.
+// Param is one tensor of a layer: a learned parameter, or a tensor without a gradient. The latter are frozen
+// parameters, constants, and buffers such as batch-norm statistics.
 type Param struct {
 	Name string `json:"name"` // name in the layer: "weight"
 	// Full is the parameter's name in checkpoints, if it differs from the layer's name, a dot and Name; see

@@ -14,7 +14,8 @@ type Range struct {
 // ignored is the class that PyTorch's cross entropy leaves out by default.
 const ignored = -100
 
-// bound sets the range of the model input that a layer reads as indices. from has the name of what makes each of in.
+// bound adds a range to the model input that a layer reads as indices. from[i] is the name of the layer or input that
+// makes in[i].
 func (m *Model) bound(k Kind, l *Layer, in []Tensor, from []string) {
 	if k.Range == nil {
 		return

@@ -117,8 +117,8 @@ func resnet50(l *Layer) ([]Tensor, []node, error) {
 }
 
 // amoeba is AmoebaNet-D with these numbers of normal cells and filters, counted as in GPipe (NeurIPS 2019, Table 1).
-// (18, 208) has 82 million parameters, and (36, 544) has 1.05 billion. DAPPLE's AmoebaNet-36 with 933 million must be
-// (36, 512), although the paper does not say so.
+// With (cells, filters) = (18, 208) it has 82 million parameters, and with (36, 544) it has 1.05 billion. DAPPLE's
+// AmoebaNet-36 with 933 million must be (36, 512), although the paper does not say so.
 func amoeba(name string, cells, filters int) Family {
 	return Family{
 		Name: name, Doc: "AmoebaNet-D as GPipe scales it; every cell reads the two before it",

@@ -79,7 +79,7 @@ func (o *ops) mask(ctx *Context, site uint64, x tensor, shape []int64, p float64
 	return m
 }
 
-// dropout applies a mask in training.
+// dropout drops elements of x with probability p in training. Otherwise it returns x.
 func (o *ops) dropout(ctx *Context, site uint64, x tensor, p float64) tensor {
 	if p == 0 || !ctx.Training || o.err != nil {
 		return x

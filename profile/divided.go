@@ -14,9 +14,9 @@ import (
 //
 // A piece reads its layer's whole input and computes its part. A piece before the last holds and sends only its part of
 // the output. The last piece also reads what the other pieces made, and has the layer's whole output and all that the
-// layer saves. Readers of the layer read the last piece. So two things cross a boundary inside a layer, in both
-// directions: the layer's input, and the output made so far. A piece shares the parameters that its layer shares.
-// Layers that share a parameter of a divided layer share it with the last piece.
+// layer saves. Readers of the layer read the last piece. So two things cross a boundary inside a layer, and their
+// gradients cross it back: the layer's input, and the output made so far. A piece shares the parameters that its layer
+// shares. Layers that share a parameter of a divided layer share it with the last piece.
 func (p *Profile) Divided(parts [][]float64) *Profile {
 	last := make([]int, len(p.Layers)) // the last piece of each layer
 	at := -1
@@ -160,8 +160,8 @@ func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 }
 
 // joins turns a cost into that of the last piece. The piece holds all that the layer saves and, while it joins the
-// parts, also its own part. During a backward it holds the gradient of the whole output in parts for a moment. It keeps
-// everything that waits for the weights' half.
+// parts, also its own part. During a backward it holds, for a moment, the gradient of the whole output a second time,
+// in parts. It keeps everything that waits for the weights' half.
 func (c *Cost) joins(whole *Cost, input int64, share func(int64) int64) {
 	c.ForwardPeakBytes = whole.ForwardPeakBytes + c.OutputBytes
 	c.OutputBytes, c.SavedBytes = whole.OutputBytes, whole.SavedBytes

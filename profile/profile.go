@@ -27,7 +27,7 @@ type Cost struct {
 	// BackwardS, are then used instead.
 	BareForwardS *float64 `json:"bare_forward_s,omitempty"`
 	AgainS       *float64 `json:"again_s,omitempty"`
-	// Board is the additional cost on an FPGA board, which computes and moves weights at once; null on other devices.
+	// Board holds further costs on an FPGA board, which computes while it moves weights; null on other devices.
 	Board *board.Cost `json:"board,omitempty"`
 	// FeedS is the time to copy those model inputs of a micro-batch that no earlier layer reads. It leaves out reading
 	// them from the data set, which runs in parallel to the workers.

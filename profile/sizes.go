@@ -81,8 +81,8 @@ func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost 
 	return c
 }
 
-// Slowed returns c with its forwards and backwards multiplied by these factors. Recomputation in a backward counts as
-// part of the backward.
+// Slowed returns c with the times of its forwards and backwards multiplied by these factors. Recomputation in a
+// backward counts as part of the backward.
 func (c Cost) Slowed(forward, backward float64) Cost {
 	c = c.owned()
 	if all := c.ForwardS + c.BackwardS; c.Board != nil && all > 0 {

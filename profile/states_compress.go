@@ -26,11 +26,11 @@ const FewStates = 2048
 //   - f keeps inclusion: what z reads is in every larger state too. So the cuts of a plan,
 //     D1 inside D2 inside ..., become cuts f(D1) inside f(D2) inside .... A stage may become
 //     empty and is then left out. f of the whole model is the whole model.
-//   - No cut carries more. Only z reads what z reads. So these layers are in the antichain
-//     itself in D, and no longer in it in D with z. z adds nothing new to the augmented
-//     antichain. It comes after the layers that it reads, whose only reader it is, and after
-//     what they come after. So OutputBytes grows at most by what z writes less what z reads,
-//     which is not above 0.
+//   - No cut carries more. z is the only reader of the layers that it reads. So these layers
+//     are in the antichain itself in D, and no longer in it in D with z. z adds no other
+//     layer to the augmented antichain: z depends only on these layers, whose only reader it
+//     is, and on what they depend on. So OutputBytes grows at most by what z writes less
+//     what z reads, which is not above 0.
 //   - A stage between D1 and D2 now computes f(D2) less f(D1), which is at most f(D2) less D2
 //     more than before. f(D2) less D2 is absorbed layers that lead, through absorbed layers
 //     only, to a last layer of f(D2). SlackS and SlackParameterBytes are the most that this
@@ -42,8 +42,8 @@ const FewStates = 2048
 // One limits memory by ActivationBytes, since absorbed activations move to an earlier stage. The other must use devices
 // that a plan cannot use well.
 //
-// In practice the loss is far below the bound. CompressedStates refuses what StatesOf refuses, except that only graphs
-// that still have more than MaxStates states after absorbing have too many.
+// In practice the loss is far below the bound. CompressedStates refuses what StatesOf refuses. But it refuses a graph
+// with more than MaxStates states only if more than MaxStates are left after absorbing.
 func CompressedStates(p *Profile, costs []Cost) (*States, error) {
 	return CompressedStatesTo(p, costs, FewStates)
 }

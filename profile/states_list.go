@@ -16,11 +16,11 @@ type lister struct {
 	out      *States
 	listed   int // total layers in all antichains
 
-	open []int // layers before the segment that a layer in or after it reads
+	open []int // layers before the segment that a layer in the segment or after it reads
 
 	// For the current segment:
 	seg    segment
-	past   [][]uint64 // by layer: the layers of the segment before it
+	past   [][]uint64 // by layer: the layers of the segment on which it depends
 	extras [][]int    // by layer: what it adds to the augmented antichain
 	marked []int      // by layer: the last visit that listed it
 	visit  int

@@ -134,8 +134,8 @@ func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Tr
 		named{"transfer: receive_s", &t.ReceiveS})
 }
 
-// validate checks layer i. It returns the most bytes that the layer holds, with as many copies of its parameters as
-// states says.
+// validate checks layer i. It returns the most bytes that the layer holds, including the optimizer's copies of the
+// parameters. states is the number of copies.
 func (l *Layer) validate(i, states int) (bytes float64, err error) {
 	if err := names.Check(l.Name); err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// maxRank is the largest number of dimensions in PyTorch.
+// maxRank is the largest number of dimensions of a tensor in PyTorch.
 const maxRank = 64
 
 // Check refuses a Graph that cannot be the trace of a module. The reader of every format calls Check.
@@ -200,8 +200,7 @@ func (c *checking) define(of string, v Value) error {
 	return nil
 }
 
-// known refuses an argument that refers to a value or tensor which was not defined before, and a text that names.Check
-// refuses.
+// known refuses an argument that refers to an undefined value or tensor, and a text that names.Check refuses.
 func (c *checking) known(a Arg) error {
 	switch a.Kind {
 	case FromValue:

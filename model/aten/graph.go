@@ -41,7 +41,7 @@ type Input struct {
 // Role says what a tensor is in its module.
 type Role int
 
-// The roles. The trace has made a Constant, which therefore has no name in the module.
+// The roles of tensors. A Constant was made by the trace, so it has no name in the module.
 const (
 	Parameter Role = iota
 	Buffer

@@ -33,8 +33,8 @@ var elements = []string{"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", 
 // remedy says how to make a readable file.
 const remedy = "write it with python3 python/millrace_export.py SPEC.py:build -o MODEL"
 
-// Weights gives access to the elements of tensors: little-endian, row by row. They are read only when the caller reads
-// them.
+// Weights gives access to the elements of tensors: little-endian, row by row. The elements are read from the file only
+// when the caller reads them.
 type Weights struct {
 	io.Closer
 	Of map[string]*io.SectionReader // by the name of the Graph's tensor
@@ -163,7 +163,7 @@ func textOf(m *zip.File) ([]byte, error) {
 	}
 	text := make([]byte, m.UncompressedSize64)
 	if _, err = io.ReadFull(r, text); err == nil {
-		_, err = io.Copy(io.Discard, r) // the end of the member checks the checksum
+		_, err = io.Copy(io.Discard, r) // reading to the end of the member checks the checksum
 	}
 	return text, damaged(cmp.Or(err, r.Close()))
 }

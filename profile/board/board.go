@@ -77,7 +77,8 @@ func (s Settings) Check() error {
 	return nil
 }
 
-// Cost is what a layer takes for a micro-batch on a board in addition to its forward and backward alone, in seconds.
+// Cost holds a layer's times for a micro-batch on a board, in seconds, other than those of a forward or a backward by
+// itself.
 type Cost struct {
 	PairedS float64 `json:"paired_s"` // forward of one micro-batch and backward of another, at once
 	// ForwardMemoryS and BackwardMemoryS are the times of memory traffic, which runs in parallel to the stage's
@@ -88,8 +89,8 @@ type Cost struct {
 	OnChip bool `json:"weights_on_chip,omitempty"`
 }
 
-// Of returns the times of a layer's passes over a micro-batch of n samples, in seconds: forward and backward alone,
-// and, in c, both together. onChip leaves the layer's weights out of the memory traffic.
+// Of returns the times of a layer's passes over a micro-batch of n samples, in seconds: of a forward by itself, of a
+// backward by itself, and (in c) of both at once. onChip leaves the layer's weights out of the memory traffic.
 func (s Settings) Of(l *model.Layer, d cluster.DeviceType, n int64, onChip bool) (forwardS, backwardS float64, c Cost) {
 	e := engines{board: d.FPGA, lanes: s.lanes(l), samples: float64(n)}
 	F, E, G := float64(l.ForwardFLOPs)/2, float64(l.InputFLOPs)/2, float64(l.WeightFLOPs)/2

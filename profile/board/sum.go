@@ -4,12 +4,12 @@ import "github.com/millrace-ml/millrace/cluster"
 
 // Sum is the times of several layers of a stage for one micro-batch. Sums can be added and subtracted.
 type Sum struct {
-	ForwardS, BackwardS float64 // each without the other
+	ForwardS, BackwardS float64 // of a forward and of a backward, each by itself
 	Cost
 	WeightBytes float64
 }
 
-// Plus returns s plus times o. times is 1, -1, or the part of a layer that a stage has.
+// Plus returns s + times * o. The factor times is 1, -1, or the part of a layer that a stage has.
 func (s Sum) Plus(o Sum, times float64) Sum {
 	s.ForwardS += times * o.ForwardS
 	s.BackwardS += times * o.BackwardS
@@ -21,8 +21,9 @@ func (s Sum) Plus(o Sum, times float64) Sum {
 	return s
 }
 
-// Times returns a stage's times on a device, in seconds: its forward and its backward alone, and both together for
-// different micro-batches. Weights that do not fit on the chip pass through memory, once forward and twice backward.
+// Times returns a stage's times on a device, in seconds: of a forward by itself, of a backward by itself, and of both
+// at once for different micro-batches. Weights that do not fit on the chip pass through memory, once forward and twice
+// backward.
 func (s Sum) Times(d cluster.DeviceType) (forwardS, backwardS, pairedS float64) {
 	spill := 0.0
 	if s.OnChip && d.MemoryBandwidthBytesPerSecond > 0 {

@@ -142,7 +142,7 @@ func (g *graph) removeUnplanned() {
 	}
 }
 
-// listed names some things and counts the rest.
+// listed joins up to six names, and counts the others.
 func listed(names []string) string {
 	if len(names) > 6 {
 		return strings.Join(names[:6], ", ") + fmt.Sprintf(" and %d more", len(names)-6)

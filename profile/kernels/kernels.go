@@ -36,7 +36,7 @@ type Spent struct {
 	LaunchesS  float64 `json:"launches_s"`     // fixed times of kernels and of layers
 }
 
-// Plus returns s plus times t.
+// Plus returns s + times * t.
 func (s Spent) Plus(t Spent, times float64) Spent {
 	return Spent{s.ProductsS + times*t.ProductsS, s.AttentionS + times*t.AttentionS, s.MemoryS + times*t.MemoryS,
 		s.LaunchesS + times*t.LaunchesS}

@@ -229,7 +229,7 @@ func (d *device) embedding(w *work, l *model.Layer, samples float64) {
 		passes += 3
 	}
 	w.forward = []kernel{{rate: cluster.RateMemory, bytes: passes * d.e * n * c, launches: 2}}
-	// Rows without a token have zero gradients: a dense gradient is written, and added to the existing one.
+	// The gradient is dense: rows without a token have zeros. It is written, and then added to the existing gradient.
 	table := float64(l.Int("vocabulary")) * c / d.t
 	w.weight = []kernel{{rate: cluster.RateMemory, bytes: 3*d.e*n*c + 3*4*table, launches: 3}}
 	w.forwardSum = n * c * d.e

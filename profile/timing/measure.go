@@ -293,8 +293,8 @@ func (s *sitting) piece(size, round int) progress.Piece {
 	return p
 }
 
-// left returns the visits still to make, from the i-th of a round on. A quick sitting fills its remaining time,
-// leftS seconds, with any number of visits after the first ones.
+// left returns the visits still to make, from the i-th of a round on. In a quick sitting these are the first visits to
+// further sizes, and one piece for all visits that fill the remaining leftS seconds.
 func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	var pieces []progress.Piece
 	if s.Quick {

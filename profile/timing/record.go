@@ -23,7 +23,7 @@ type Record struct {
 	Version     int    `json:"version"`
 	Model       string `json:"model"`
 	ModelID     string `json:"model_id"`
-	Settings    string `json:"settings,omitempty"` // with which the model was built, as a person reads them
+	Settings    string `json:"settings,omitempty"` // settings with which the model was built, as text for people
 	Machine     string `json:"machine"`            // everything else on which times depend; opaque here
 	Engine      string `json:"engine"`
 	Device      string `json:"device"`

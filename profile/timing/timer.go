@@ -53,7 +53,7 @@ type Timer interface {
 	Device() string
 }
 
-// Crew is the workers of a measurement. They stay for all its visits.
+// Crew is the workers of a measurement. The same workers make all visits.
 type Crew interface {
 	// Layers makes one visit to one micro-batch size. It times every layer of the crew's model, in passes over the
 	// whole model.

@@ -30,7 +30,7 @@ func sizes(dims []*rules.Expr) rules.Arg {
 	return l
 }
 
-// fixed returns the number that an argument is, if it does not depend on the rows.
+// fixed returns the value of an argument that is a number and does not depend on the rows. A bool counts as 0 or 1.
 func fixed(a rules.Arg) (float64, bool) {
 	switch {
 	case (a.Kind == rules.Size || a.Kind == rules.Wrapped) && a.Size != nil:
@@ -48,8 +48,8 @@ func fixed(a rules.Arg) (float64, bool) {
 	return 0, a.Literal.Kind == aten.Bool
 }
 
-// number returns argument i as a number. It returns otherwise if the argument is left out, and none if it is not a
-// fixed number.
+// number returns argument i as a number. If the argument is left out, number returns its parameter `otherwise`. If the
+// argument is not a fixed number, it returns `none`.
 func number(in []rules.Arg, i int, otherwise float64) float64 {
 	if i < 0 || i >= len(in) || in[i].Kind == rules.None {
 		return otherwise
@@ -63,7 +63,7 @@ func number(in []rules.Arg, i int, otherwise float64) float64 {
 // none marks an argument that is not a fixed number. No operator here has an argument of this size.
 const none = -1e300
 
-// numbers returns a list of fixed integers.
+// numbers returns argument i as integers, if the argument is a list of fixed numbers.
 func numbers(in []rules.Arg, i int) ([]int64, bool) {
 	if i >= len(in) || in[i].Kind != rules.List {
 		return nil, false
@@ -78,8 +78,8 @@ func numbers(in []rules.Arg, i int) ([]int64, bool) {
 	return out, true
 }
 
-// all says whether argument i is a list of count numbers, or of one number, that all equal each. A list that is left
-// out counts as equal.
+// all says whether argument i is a list of `count` numbers, or of one number, and all of them equal `each`. It also
+// says so if the argument is left out.
 func all(in []rules.Arg, i, count int, each int64) bool {
 	if i >= len(in) {
 		return true
@@ -96,7 +96,7 @@ func all(in []rules.Arg, i, count int, each int64) bool {
 	return true
 }
 
-// word returns the text of argument i, or otherwise if the argument is no text.
+// word returns the text of argument i, or the parameter `otherwise` if the argument is no text.
 func word(in []rules.Arg, i int, otherwise string) string {
 	if i >= len(in) || in[i].Kind != rules.Literal || in[i].Literal.Kind != aten.Word {
 		return otherwise

@@ -14,7 +14,7 @@ const never = -1e4
 // scores describes attention as a network computes it: softmax(scale QK^T + mask)V for queries Q, keys K and values V.
 type scores struct {
 	q, k, v  rules.Arg
-	turned   bool    // the last dimension of k is positions
+	turned   bool    // k is transposed: its last dimension is the positions
 	scale    float64 // factor of the scores
 	blocked  []rules.Arg
 	how      []how     // the meaning of each element of blocked
@@ -23,7 +23,7 @@ type scores struct {
 	site     int
 	causal   bool // causal by a flag, without a mask in the graph
 	yields   int
-	at       int // the node with the result
+	at       int // index of the node with the result
 	problems string
 }
 
@@ -216,7 +216,8 @@ func (f *attention) scored(s *scores, a rules.Arg) bool {
 	return false
 }
 
-// hides records a problem unless a, to which a mask sets scores, is constant and at most never after all later factors.
+// hides records a problem unless a mask hides scores completely. The value a that the mask gives the scores must be
+// constant and, multiplied by the factors that follow, not above -1e4 (see never).
 func (f *attention) hides(s *scores, a rules.Arg) {
 	f.masks.known = map[int]*array{}
 	x := f.masks.constant(a)
@@ -306,7 +307,7 @@ func (f *attention) isCausal(s *scores, t int64) string {
 	return ""
 }
 
-// heads holds the sizes of attention.
+// heads holds the number of heads of an attention, its positions, and the width of a head.
 type heads struct{ heads, positions, width int64 }
 
 // source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width] or, with swap,

@@ -27,7 +27,7 @@ type Report struct {
 	Left  []Left         `json:"left,omitempty"`
 }
 
-// Left counts operators that were not replaced, for one reason.
+// Left counts the operators of one name that were not replaced for one reason.
 type Left struct {
 	Op     string `json:"op"`
 	Reason string `json:"reason"`
@@ -119,7 +119,7 @@ func (g *graph) settle() {
 	g.net.Nodes = nodes
 }
 
-// insert puts a node before another and returns its value. The value's properties are copied from like.
+// insert puts a new node before another and returns the new node's value. The value's properties are copied from like.
 func (g *graph) insert(at int, n rules.Node, like rules.Value) int {
 	id := g.next
 	g.next++

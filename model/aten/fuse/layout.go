@@ -14,7 +14,7 @@ type factor struct{ size, stride int64 }
 type layout struct {
 	dims   [][]factor
 	offset int64
-	scale  float64 // factor of the elements
+	scale  float64 // factor by which the elements are multiplied
 }
 
 // plainly returns the layout of a contiguous tensor in that tensor itself.

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// emitAttention replaces the last node that ahead finds by millrace's attention, and inserts nodes that rearrange the
+// emitAttention replaces the last node that f.ahead finds by millrace's attention, and inserts nodes that rearrange the
 // attention's input and result.
 func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 	end, last, swap := f.ahead(s, h)

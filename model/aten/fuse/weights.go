@@ -240,7 +240,8 @@ func (f *fuser) gelu(node *rules.Node) {
 	node.Op, node.In, node.Scope = own+"linear_gelu", l.In, l.Scope
 }
 
-// sum tries to replace a linear layer and the addition of with to its result by one node. It returns whether it did.
+// sum tries to replace a linear layer, which makes argument `of`, and the addition of argument `with` by one node. It
+// returns whether it did.
 func (f *fuser) sum(node *rules.Node, of, with rules.Arg) bool {
 	l := f.linearOf(of)
 	if l == nil {

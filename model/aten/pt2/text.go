@@ -159,8 +159,8 @@ func (n *number) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// limit is an end of a range; its value is nil if the range has no such end. torch may write a missing end as a number
-// that is too large.
+// limit is an end of a range; its value is nil if the range has no such end. Instead of leaving out an end, torch may
+// write a number as large as maxCount.
 type limit struct{ value *int64 }
 
 func (l *limit) UnmarshalJSON(text []byte) error {

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// small is the largest number of elements of a tensor without rows that may cross. Each row carries a copy of the
-// tensor.
+// small is the largest number of elements of a tensor without rows that may cross from one layer to another. Each row
+// carries a copy of the tensor.
 const small = 1 << 14
 
 // crosses says whether a value may leave its layer. It must have a gradient and at least one element for each row. Its

@@ -11,7 +11,8 @@ import (
 // maxList is the largest number of elements of a list in a graph.
 const maxList = 1 << 16
 
-// folded handles a node that does not compute with tensors: lists, sizes, and arithmetic on them.
+// folded handles a node that does not compute with tensors: lists, sizes, and arithmetic on them. It returns false for
+// any other node.
 func (w *walker) folded(n *aten.Node) (bool, error) {
 	switch n.Op {
 	case "prim::ListConstruct", "prim::TupleConstruct":
@@ -130,7 +131,8 @@ func sized(e *Expr, err error) (*Arg, error) {
 	return &Arg{Kind: Size, Size: e}, nil
 }
 
-// fraction computes an operator on two fixed numbers, with a fraction as the result; it returns nil for anything else.
+// fraction computes a sum, difference, product, quotient or power of two fixed numbers as a float. It returns nil for
+// anything else.
 func fraction(op string, in []Arg) *Arg {
 	var x [2]float64
 	if len(in) != 2 {

@@ -39,8 +39,8 @@ var (
 		unsqueeze view view_as unbind split hsplit vsplit dsplit tensor_split split_with_sizes swapaxes swapdims chunk
 		slice`)
 
-	// maybe lists operators whose result shares elements if strides and types allow it. A graph does not say whether
-	// they do.
+	// maybe lists operators whose result shares the elements of the first argument if strides and types allow it. A
+	// graph does not say whether the result shares them.
 	maybe = set(`reshape reshape_as flatten ravel contiguous to type_as cpu cuda positive conj resolve_conj resolve_neg
 		lift_fresh lift atleast_1d atleast_2d atleast_3d data requires_grad einsum sum_to_size _to_copy
 		meshgrid broadcast_tensors _reshape_alias pin_memory float`)

@@ -12,7 +12,7 @@ import (
 // Parameters are numbered separately.
 type Program struct {
 	Inputs  []Spread // where the rows are in the tensors that it reads; they are passed with rows first
-	Rows    int      // an input whose first dimension is the rows of a call
+	Rows    int      // index of an input whose first dimension is the rows of a call
 	Params  int      // number of parameters that it reads
 	Values  int
 	Calls   []Call

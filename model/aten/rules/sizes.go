@@ -175,7 +175,7 @@ func (f *facts) broadcasted(in []Arg) []*Expr {
 	return dims
 }
 
-// listed reads sizes from a list among the arguments. A size of -1 stands for the remaining elements of x.
+// listed reads sizes from a list among the arguments. A size of -1 is computed from the number of elements of x.
 func (f *facts) listed(in []Arg, x []*Expr) []*Expr {
 	if len(in) == 0 || in[0].Kind != List {
 		return nil

@@ -38,7 +38,7 @@ type walker struct {
 	vars    map[int]*variable
 	tensors map[string]*variable
 	next    int // next unused number of a value
-	at      int // index of the traced node
+	at      int // index of the traced node that is being handled
 }
 
 // facts derives properties of an operator's result from those of its arguments: its sizes for any number of rows,
@@ -185,7 +185,7 @@ func (w *walker) unlearn(v *variable, detached bool, scope string) {
 	}
 }
 
-// another makes a value with the properties of like. It also depends on what from depends on.
+// another makes a value with the properties of like. The new value also depends on what the value `from` depends on.
 func (w *walker) another(like Value, from Value) int {
 	id := w.next
 	w.next++
