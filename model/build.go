@@ -268,8 +268,8 @@ func (m *Model) Reported() []string {
 	return names
 }
 
-// NormalisesMicroBatches returns the first layer that keeps statistics of its micro-batches, such as a batch norm. Its
-// results depend on which rows are in a micro-batch. It returns nil if there is no such layer.
+// NormalisesMicroBatches returns the first layer that keeps statistics of its micro-batches, such as a batch norm. The
+// results of such a layer depend on which rows are in a micro-batch. If there is none, it returns nil.
 func (m *Model) NormalisesMicroBatches() *Layer {
 	for i := range m.Layers {
 		for _, p := range m.Layers[i].Params {

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Freeze makes the parameters that a pattern matches constant: they get no gradient and no optimizer state. A pattern
-// has the form of a shell's (path.Match; * also matches dots), such as "embed", "block0.*" and "*.bias". It is compared
+// Freeze makes parameters constant: those that a pattern matches get no gradient and no optimizer state. A pattern has
+// the form of a shell's (path.Match; * also matches dots), such as "embed", "block0.*" and "*.bias". It is compared
 // with a parameter's full name, the beginnings of that name before a dot, and the name of its layer. A tied parameter
-// is frozen in all its uses, and a pattern may match the name of any of them. For a PyTorch module it may also match
-// other names under which the module saves the parameter. Statistics of a batch norm still change, as in PyTorch.
+// is frozen in all its uses, and a pattern may match the name of any of these uses. For a PyTorch module it may also
+// match other names under which the module saves the parameter. Statistics of a batch norm still change, as in PyTorch.
 //
 // Backwards then cost less. A layer computes weight gradients only for parameters that learn. It computes no gradient
 // of its input if no earlier parameter learns.

@@ -9,7 +9,7 @@ import (
 // The activations that a layer can end with.
 var activations = []string{"none", "relu", "gelu", "tanh"}
 
-// one returns the layer's only input.
+// one returns the layer's only input. Its elements must be of type dtype, and it must not be a scalar.
 func one(in []Tensor, dtype DType) (Tensor, error) {
 	if len(in) != 1 {
 		return Tensor{}, fmt.Errorf("it reads %d tensors; it takes one", len(in))

@@ -144,7 +144,7 @@ func amoebaCell(l *Layer, in []Tensor) error {
 		return fmt.Errorf("channels is %d; it must be 4 at least", c)
 	}
 	h, w := in[0].Shape[1], in[0].Shape[2]
-	places := int64(h) * int64(w) // places of the output; the inputs may have more
+	places := int64(h) * int64(w) // positions of the output; the inputs may have more
 	C, Q := int64(c), int64(c/4)
 	var weights, flops int64
 	conv := func(times, from, to, window, at int64) {

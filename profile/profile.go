@@ -40,8 +40,8 @@ type Cost struct {
 	// PendingBytes is what waits between the input's half of a backward and the weights' half: the output's gradient,
 	// and what the forward saved for the weights' half. null means unknown.
 	PendingBytes *int64 `json:"pending_bytes,omitempty"`
-	// PendingInputBytes is the part of PendingBytes that is the layer's input. The layer before also holds it, until
-	// that layer's own half is done. null means unknown.
+	// PendingInputBytes is the part of PendingBytes that is the layer's input. The layer that made this input holds it
+	// too, until that layer's own input half runs. null means unknown.
 	PendingInputBytes *int64 `json:"pending_input_bytes,omitempty"`
 	WorkspaceBytes    int64  `json:"workspace_bytes"` // most temporary bytes inside a forward or a backward
 	// ForwardPeakBytes and BackwardPeakBytes are the peaks of this layer's forward and backward, above the bytes that

@@ -18,7 +18,7 @@ type builder struct {
 	tensors map[string]*aten.Tensor
 	ranges  map[int][]rules.Range // ranges of inputs, by value
 	held    map[string]bool       // tensors that an earlier layer holds
-	also    map[string][]string   // other names of tensors
+	also    map[string][]string   // by tensor: its other names
 	makers  map[int]string        // for each value: the input or the layer that makes it
 	yields  map[string][]int      // for each input or layer: its values, in order
 }

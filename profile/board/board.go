@@ -13,10 +13,10 @@
 //	          F and B of Table I would not be the times of F and B alone.
 //	slices    "The minimum size of micro-batch to fully utilize DSP resources of FPGA by FP only or parallel FP/BP
 //	          is different" (§3.2.1). At one position of a layer's output each weight is multiplied once per
-//	          sample. These products do not wait for each other, and no more slices than products can work. With
-//	          p products per sample and position, s slices need ceil(b p / s) cycles for b samples. A third of
-//	          the slices is fully used with a third of the samples, so FBP fills the board with a third of the
-//	          samples that FP alone needs.
+//	          sample. These products do not wait for each other, and no more slices can work than there are
+//	          products. With p products per sample and position, s slices need ceil(b p / s) cycles for b
+//	          samples. A third of the slices is fully used with a third of the samples, so FBP fills the board
+//	          with a third of the samples that FP alone needs.
 //	features  Layers pass rows on as they come, and features wait on the chip for their backward: FPDeep reduces
 //	          storage "to the point where only on-chip memory is used for the convolution layers" (its abstract).
 //	weights   In memory (DDR), or on the chip as far as they fit: "weights of each stage are stored in on-chip

@@ -15,10 +15,10 @@ type Links struct {
 	Machine   string            `json:"machine"` // opaque here, as in a Record
 	Measured  time.Time         `json:"measured,omitzero"`
 	Transfer  *profile.Transfer `json:"transfer"`
-	AllReduce []AllReduce       `json:"all_reduce"` // by number of workers
+	AllReduce []AllReduce       `json:"all_reduce"` // one entry for each number of workers
 }
 
-// AllReduce is how fast this many workers sum their gradients.
+// AllReduce is how fast a number of workers sum their gradients.
 type AllReduce struct {
 	Workers        int     `json:"workers"`
 	BytesPerSecond float64 `json:"bytes_per_s"`

@@ -24,7 +24,7 @@ const (
 
 	// For a quick sitting:
 	firstsPart  = 0.74 // part of QuickS for the first visits; sizes whose first visits do not fit are left out
-	leastSizes  = 3    // sizes that are measured in any case
+	leastSizes  = 3    // number of sizes that are measured in any case
 	quickPasses = 2    // passes of updates
 )
 

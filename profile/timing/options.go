@@ -61,9 +61,9 @@ func (o Options) filled() (Options, error) {
 	return o, nil
 }
 
-// Measure profiles a model with no earlier measurements, including the wire between this many workers. It times each
-// micro-batch size in passes over the whole model, with the sizes in turn in several rounds. The same number of workers
-// compute at once as in training, because cores share caches and memory bandwidth.
+// Measure profiles a model with no earlier measurements, including the wire between with.Workers workers. It times the
+// micro-batch sizes in passes over the whole model, in several rounds over all sizes. As many workers compute at once
+// as in training, because cores share caches and memory bandwidth.
 func Measure(ctx context.Context, m *model.Model, t Timer, with Load, o Options) (*profile.Profile, error) {
 	r, l := NewRecord(m, "", with), &Links{Version: Version}
 	if err := r.Extend(ctx, m, t, o); err != nil {

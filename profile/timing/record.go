@@ -18,7 +18,8 @@ import (
 // measured again.
 const Version = 1
 
-// Record holds the measurements of one model on one kind of machine, run in one way.
+// Record holds the measurements of one model on one kind of machine, with one number of concurrent workers and of their
+// threads.
 type Record struct {
 	Version     int    `json:"version"`
 	Model       string `json:"model"`

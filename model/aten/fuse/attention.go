@@ -42,7 +42,7 @@ type attention struct {
 	masks masks
 }
 
-// fuse replaces attention by millrace's operator wherever both compute the same.
+// fuse replaces attention by millrace's operator wherever the operator computes the same.
 func (f *attention) fuse() {
 	for i := range f.net.Nodes {
 		node := &f.net.Nodes[i]

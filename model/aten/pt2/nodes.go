@@ -110,7 +110,7 @@ func (b *builder) arguments(list []given) ([]aten.Arg, []string, error) {
 		switch {
 		case g.Kind < 0 || g.Kind > 2:
 			return nil, nil, fmt.Errorf("argument %d, %.80s: its kind is %d: 1 by position or 2 by keyword", i, g.Name, g.Kind)
-		case g.Kind != 1: // by keyword, or unknown: then defaults before it may have been left out
+		case g.Kind != 1: // by keyword, or of unknown kind: then defaults before this argument may be missing
 			byName = true
 		case byName:
 			return nil, nil, fmt.Errorf("argument %d, %.80s: it is by position, behind one by keyword", i, g.Name)
@@ -235,7 +235,7 @@ func scopeOf(stack string) string {
 
 var (
 	subscript = regexp.MustCompile(`\[['"]?([^\]'"]*)['"]?\]`) // _modules['0']
-	again     = regexp.MustCompile(`@[0-9]+`)                  // a second call of one module
+	again     = regexp.MustCompile(`@[0-9]+`)                  // the suffix of a module's second call: "@1"
 	frame     = regexp.MustCompile(`File "([^"\n]+)", line ([0-9]+)`)
 )
 

@@ -70,7 +70,7 @@ func (w *walker) folded(n *aten.Node) (bool, error) {
 // reads lists the operators that turn a tensor into a Python number.
 var reads = set("Int IntImplicit ScalarImplicit FloatImplicit Float Bool item _local_scalar_dense")
 
-// arithmetic computes an operator on integers; it returns nil for another operator.
+// arithmetic computes an operator on integers; for anything else it returns nil.
 func arithmetic(op string, in []Arg) (*Arg, error) {
 	if base(op) == "prim::NumToTensor" {
 		return &in[0], nil

@@ -190,7 +190,8 @@ func (n *Network) lastBusy(free []bool) int {
 	return 0
 }
 
-// closure calls f with each value that arguments need, also through recomputed nodes. It leaves inputs out.
+// closure calls f with each value that some arguments need, including the values that recomputed nodes need for them.
+// It leaves inputs out.
 func (n *Network) closure(args []Arg, free []bool, maker map[int]int, f func(int)) {
 	seen := map[int]bool{}
 	todo := [][]Arg{args}

@@ -17,7 +17,7 @@ var (
 		flip roll index_put scatter scatter_add index_add index_fill index_copy select_scatter slice_scatter
 		diagonal_scatter alias normalize`)
 
-	// broadcast lists operators whose result has the common shape of their tensors.
+	// broadcast lists operators whose result has the shape to which their tensors are broadcast.
 	broadcast = set(`add sub mul div rsub pow eq ne lt le gt ge maximum minimum where atan2 remainder fmod floor_divide
 		logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor __and__ __or__ __xor__ lerp addcmul addcdiv
 		masked_fill binary_cross_entropy_with_logits`)
