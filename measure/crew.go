@@ -231,8 +231,8 @@ func (b *bench) update(by optim.Settings) error {
 	return err
 }
 
-// passes makes at least n passes over the model, and goes on until the given number of seconds has passed, because the
-// first hundred passes of a small model run with cold code and caches, unlike training.
+// passes makes at least n passes over the model, and goes on until the given number of seconds has passed. The first
+// hundred passes of a small model run with cold code and caches, unlike training.
 func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds float64) error {
 	begun := time.Now()
 	for i := 0; i < n || time.Since(begun).Seconds() < seconds; i++ {

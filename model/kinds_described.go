@@ -120,7 +120,7 @@ func windowPool(l *Layer, in []Tensor) error {
 	l.Outputs = out(x.Shape[0], (x.Shape[1]+2*pad-n)/stride+1, (x.Shape[2]+2*pad-n)/stride+1)
 	l.ForwardFLOPs = l.Outputs[0].Elements() * int64(n) * int64(n)
 	l.InputFLOPs = l.Outputs[0].Elements()
-	l.SavedBytes = 3 * l.OutputBytes() // 64-bit indices of the maxima
+	l.SavedBytes = 3 * l.OutputBytes() // the output, and 64-bit indices of the maxima
 	return nil
 }
 

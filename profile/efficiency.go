@@ -39,7 +39,7 @@ var fractions = map[string]map[string]float64{
 	fpga: {"": 1, Memory: 1},
 }
 
-// The tables are named by a measured device type, or otherwise by a kind of device.
+// These are the keys of fractions: a device type that was measured, and a kind of device.
 const (
 	gpu  = "v100"
 	fpga = "fpga"

@@ -81,7 +81,8 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 	return g, nil
 }
 
-// decodePiper decodes a file after checking its size limits. line is the line of an error, or 0 if no line is known.
+// decodePiper decodes a file. It refuses a file that is nested too deeply or has too many objects. line is the line of
+// an error, or 0 if no line is known.
 func decodePiper(text []byte) (f piperFile, line int, err error) {
 	if err := document.Bounded(text, document.MaxObjects); err != nil {
 		return f, 0, err

@@ -23,13 +23,13 @@
 // norm reads and writes its rows (2e), and moves 3e in its backward. Dropout and residual take 3e and a byte of mask in
 // one kernel, and 5e and a byte in two. An activation takes 2e, and 3e in its backward. If attention is not one kernel,
 // its scores pass through memory for both products, the softmax and the dropout. That takes 4e, or 6e+1 with dropout;
-// in the backward 6e, or 9e+1. Without fused kernels (cluster.Kernels.Fused), scores, gated activations and some norms
-// take more kernels and more bytes. Logits are float32 in the loss. They are read and widened, read for their maximum
-// and for their sum, and written again as their gradient. A weight's gradient is added to its sum over micro-batches,
-// which is in 32 bits: 8 bytes per element in the product itself, as Megatron-LM's fused kernels do
-// (wgrad_gemm_accum_fp32). In 16 bits without fused kernels the product writes 2 bytes, and another kernel moves 10
-// (nanotron, optim/gradient_accumulator.py). Causal attention in one kernel computes half of the scores; its backward
-// computes them once more (Dao et al., 2022).
+// in the backward 6e, or 9e+1. Without fused kernels (cluster.Kernels.Fused), scores, gated activations, RMS norms,
+// rotations and the loss take more kernels and more bytes. Logits are float32 in the loss. They are read and widened,
+// read for their maximum and for their sum, and written again as their gradient. A weight's gradient is added to its
+// sum over micro-batches, which is in 32 bits: 8 bytes per element in the product itself, as Megatron-LM's fused
+// kernels do (wgrad_gemm_accum_fp32). In 16 bits without fused kernels the product writes 2 bytes, and another kernel
+// moves 10 (nanotron, optim/gradient_accumulator.py). Causal attention in one kernel computes half of the scores; its
+// backward computes them once more (Dao et al., 2022).
 //
 // # Tensor-parallel groups (Shoeybi et al., Megatron-LM, 2019, section 3)
 //

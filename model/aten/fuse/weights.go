@@ -270,7 +270,7 @@ func (f *fuser) sum(node *rules.Node, of, with rules.Arg) bool {
 	return true
 }
 
-// alike says whether sizes are equal for any number of rows.
+// alike says whether sizes are known to be equal for any number of rows.
 func alike(a, b []*rules.Expr) bool {
 	if a == nil || len(a) != len(b) {
 		return false

@@ -25,7 +25,7 @@ func Constant(c int64) *Expr { return constant(c) }
 
 var rowsExpr = &Expr{op: 'r', size: 1}
 
-// Const returns the expression's value and true if it does not depend on the rows.
+// Const returns the expression's value and true if the expression is a constant.
 func (e *Expr) Const() (int64, bool) { return e.c, e.op == 'c' }
 
 // Eval returns the expression's value for a number of rows.
