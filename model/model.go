@@ -89,7 +89,7 @@ type Model struct {
 	Name   string   `json:"name"`
 	Inputs []Tensor `json:"inputs"` // contents of a batch, by name, for one sample; see Target
 	Layers []Layer  `json:"layers"` // in topological order
-	// Weights has the initial values of parameters and buffers; nil: they are drawn at random.
+	// Weights has the initial values of parameters and buffers; nil: they follow from each Param's Init.
 	Weights Weights `json:"-"`
 	// Positions gives each layer's position in the undivided model (see Divide); nil: the same position.
 	Positions []int `json:"-"`

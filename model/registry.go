@@ -44,7 +44,7 @@ func (k Kind) YAML() string {
 var kinds = registry.New[Kind]("kind")
 
 // RegisterKind adds a kind of layer, so that Go programs can add their own. nn.Register adds its computation.
-// Registering a name twice is a bug.
+// RegisterKind panics if the name is already registered.
 func RegisterKind(k Kind) { kinds.Add(k.Name, k) }
 
 // Kinds lists the registered kinds by name.

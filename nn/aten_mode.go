@@ -39,7 +39,6 @@ func (r *tracing) moded(c *rules.Call, args []any) ([]tensor, error) {
 	return nil, errors.New("its random numbers are not computed")
 }
 
-// rateOf returns the dropout rate of a call.
 func rateOf(c *rules.Call, args []any) float64 {
 	if c.Mode != nil && c.Mode.Rate >= 0 {
 		switch p := args[c.Mode.Rate].(type) {

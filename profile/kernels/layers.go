@@ -15,7 +15,6 @@ import (
 // 50304 makes training about a quarter faster (Karpathy, nanoGPT, 2023).
 const unaligned = 0.45
 
-// whole8 reports whether a side is a multiple of 8.
 func whole8(n float64) bool { return math.Mod(n, 8) == 0 }
 
 // product adds the product of n x k by k x m and its two gradients.
@@ -57,7 +56,6 @@ func (w *work) moves(forward, backward, launches float64) {
 	w.input = append(w.input, kernel{rate: cluster.RateMemory, bytes: backward, launches: launches})
 }
 
-// drops reports whether a layer has dropout.
 func drops(l *model.Layer) bool {
 	p, _ := l.Attr["dropout"].(float64)
 	return p > 0

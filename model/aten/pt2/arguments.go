@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// argument converts one argument of a call.
 func (b *builder) argument(u union) (aten.Arg, error) {
 	switch u.kind {
 	case "as_none":

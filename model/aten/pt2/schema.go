@@ -217,7 +217,6 @@ func shapeOf(sizes []union) (shape []int64, symbols []string, err error) {
 	return shape, symbols, err
 }
 
-// countOf returns how many elements a shape has.
 func countOf(shape []int64) (int64, error) {
 	count, zero := int64(1), false
 	for _, d := range shape {
