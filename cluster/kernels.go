@@ -19,8 +19,8 @@ type Kernels struct {
 	Overlap float64
 	// Flash says that attention is one kernel, which does not store the scores (Dao et al., FlashAttention, 2022).
 	Flash bool
-	// Fused says that each chain of memory-bound operators (norm, activation, residual) is one kernel, and that products
-	// of 16 bits add weight gradients to a sum in 32 bits.
+	// Fused says that each chain of memory-bound operators (norm, activation, residual) is one kernel. Products in 16
+	// bits then also add weight gradients to their 32-bit sums.
 	Fused bool
 	Rates map[string]Rate // by kernel kind (see RateKinds)
 }

@@ -19,11 +19,11 @@ type Part struct {
 
 // Join returns one profile with the device types of several profiles of the same model.
 //
-// The data of each machine is in Machines, by device type; Precision and Slices are not kept. The result does not
-// depend on the order of the parts, or on whether some of them were joined before.
+// The data of each machine is in Machines, by device type. Slices has the sizes that are slices in any part. The result
+// does not depend on the order of the parts, or on whether some of them were joined before.
 //
-// Refused: different models, layers, optimizers or threads per worker; a device type with different numbers in two
-// parts; costs that hold on any device; device types that have no micro-batch size in common.
+// Refused: different models, layers, precisions, optimizers or threads per worker; a device type with different numbers
+// in two parts; costs that hold on any device; device types that have no micro-batch size in common.
 func Join(parts ...Part) (*Profile, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("profile: there is nothing to join")
@@ -32,7 +32,8 @@ func Join(parts ...Part) (*Profile, error) {
 	out := &Profile{
 		Version: Version, Model: first.Profile.Model, ModelID: first.Profile.ModelID, Source: first.Profile.Source,
 		ThreadsPerWorker: first.Profile.ThreadsPerWorker, Optimizer: first.Profile.Optimizer,
-		OptimizerStates: first.Profile.OptimizerStates, Layers: bare(first.Profile.Layers),
+		OptimizerStates: first.Profile.OptimizerStates, Precision: first.Profile.Precision,
+		Layers: bare(first.Profile.Layers),
 	}
 	from := map[string]Part{} // by device type
 	for _, part := range parts {
@@ -45,6 +46,7 @@ func Join(parts ...Part) (*Profile, error) {
 		if part.Profile.Source != out.Source {
 			out.Source = SourceJoined
 		}
+		out.Slices = append(out.Slices, part.Profile.Slices...)
 		for _, device := range part.Profile.DeviceTypes() {
 			if device == AnyDevice {
 				return nil, fmt.Errorf("profile: %s has costs on any device; say which it is, as in: NAME=%s", part.Name,
@@ -60,6 +62,8 @@ func Join(parts ...Part) (*Profile, error) {
 			out.take(part.Profile, device)
 		}
 	}
+	slices.Sort(out.Slices)
+	out.Slices = slices.Compact(out.Slices)
 	if err := out.sizesInCommon(); err != nil {
 		return nil, err
 	}
@@ -116,6 +120,8 @@ func fits(a, b Part) error {
 		return refuse("the optimizer", q.Optimizer, p.Optimizer)
 	case p.OptimizerStates != q.OptimizerStates:
 		return refuse("optimizer_states", q.OptimizerStates, p.OptimizerStates)
+	case cmp.Or(p.Precision, "f32") != cmp.Or(q.Precision, "f32"):
+		return refuse("the precision", cmp.Or(q.Precision, "f32"), cmp.Or(p.Precision, "f32"))
 	case p.ThreadsPerWorker != q.ThreadsPerWorker:
 		return refuse("threads_per_worker", q.ThreadsPerWorker, p.ThreadsPerWorker)
 	case len(p.Layers) != len(q.Layers):

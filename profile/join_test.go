@@ -129,6 +129,23 @@ func leaves(v any) map[string]bool {
 	return out
 }
 
+// TestJoinKeepsPrecisionAndSlices joins profiles in 16 bits of which one has a slice size. An f32 profile is refused.
+func TestJoinKeepsPrecisionAndSlices(t *testing.T) {
+	g := rand.New(rand.NewPCG(3, 4))
+	a, b := filledOn(g, "fast"), filledOn(g, "slow")
+	a.Precision, b.Precision = "bf16", "bf16"
+	a.Slices, b.Slices = []int{4}, nil
+	whole := joined(t, b, a)
+	if whole.Precision != "bf16" || !slices.Equal(whole.Slices, []int{4}) || !slices.Equal(whole.Sizes("slow"), []int{1}) {
+		t.Errorf("%q, slices %v, sizes %v", whole.Precision, whole.Slices, whole.Sizes("slow"))
+	}
+	b.Precision = ""
+	_, err := profile.Join(part("a.json", a), part("b.json", b))
+	if want := "the precision of b.json is f32; of a.json it is bf16"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
 // TestJoinInAnyOrder: the order of joins does not change the result. Joining a part a second time changes nothing.
 func TestJoinInAnyOrder(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))

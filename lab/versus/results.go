@@ -25,8 +25,8 @@ func (r *Results) Kind() string { return Kind }
 // Kind is the name of all comparisons of builds in their files.
 const Kind = "versus"
 
-// Recount refuses speeds and intervals that do not follow from the pairs, and errors and correlations of predictions
-// that do not follow from the plans.
+// Recount refuses speeds and intervals that do not follow from the pairs. It also refuses errors and correlations of
+// predictions that do not follow from the plans.
 func (r *Results) Recount() error {
 	var wrong error
 	for _, row := range r.Rows {

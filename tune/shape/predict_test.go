@@ -239,9 +239,9 @@ func TestPlansOfShapesAreBuilt(t *testing.T) {
 	}
 }
 
-// TestWeightsGatheredInFewerBytes: under zero3, two gathers of 2 bytes a weight and the sum of 4 bytes a gradient take 8
-// bytes' time if nothing hides them and links have no latency. With weights of 1 byte they take that of 6. A plan has no
-// word for it.
+// TestWeightsGatheredInFewerBytes compares zero3 steps if nothing hides collectives and links have no latency. Two
+// gathers of 2 bytes per weight and the sum of 4 bytes per gradient take the time of 8 bytes. With weights of 1 byte
+// they take the time of 6 bytes. A plan cannot say in how many bytes weights are gathered.
 func TestWeightsGatheredInFewerBytes(t *testing.T) {
 	m, c := gpt(t, 8, 512, 8, 128, 1024), machines(2)
 	d := c.DeviceTypes["a100"]

@@ -71,8 +71,8 @@ func byMemory(a, b avgpipe.EqualMemory) int {
 	return 0
 }
 
-// least adds a row that names the baseline with the least memory, also if the one that the paper names cuts a batch
-// into twice as many micro-batches.
+// least adds a row that names the baseline with the least memory. A second value lets the baseline that the paper names
+// cut a batch into twice as many micro-batches.
 func (w compared) least(ctx context.Context, t *table.Table, c *comparison) error {
 	row := t.Word(w.Training.Name+", the least memory of the baselines", w.LeastMemory,
 		slices.MinFunc(c.rows, byMemory).Name, "")

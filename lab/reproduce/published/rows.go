@@ -281,8 +281,8 @@ func zeroBubble(r row, e *Entry) {
 	e.Group = fmt.Sprintf("zb-%d-%d-%d-%d", e.Model.Layers, s.Stages, s.MicroBatch, s.Batch)
 }
 
-// printed returns the least and the most time of so much work at a rate that is printed with two decimals, or with one
-// from 10 on, unless it has two there too. The CSV leaves out zeros at the end.
+// printed returns the least and the most time of an amount of work at a printed, and so rounded, rate. Rates have two
+// decimals, but rates from 10 on have one unless two are printed. The CSV leaves out zeros at the end.
 func printed(rate string, work float64) (least, most float64) {
 	v, _ := strconv.ParseFloat(rate, 64)
 	half := 0.005
