@@ -3,6 +3,7 @@ package measure_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/millrace-ml/millrace/data"
@@ -140,5 +141,39 @@ func TestMeasuringCanBeStopped(t *testing.T) {
 	}
 	if _, err := measure.NewTimer(nil, nil, optim.Settings{}, nil, nil); err == nil {
 		t.Error("a timer without an engine was made")
+	}
+}
+
+// TestAllReduceSaysHowFarItIs: three workers are six pairs, in each of the sums.
+func TestAllReduceSaysHowFarItIs(t *testing.T) {
+	m := build(t, "mlp", nil)
+	timer, err := measure.NewTimer(ref.New(), samples{m, 10}, optim.Settings{Kind: optim.SGD},
+		run.TrainPipeline(ref.New(), nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var sums []int
+	most := map[int]int{}
+	if _, err := timer.AllReduce(t.Context(), 3, func(s timing.Summing) {
+		mu.Lock()
+		defer mu.Unlock()
+		if s.Pairs == 0 {
+			sums = append(sums, s.Sum)
+		}
+		most[s.Sum] = max(most[s.Sum], s.Pairs)
+		if s.Each != 6 || s.Sum > s.Of {
+			t.Errorf("%+v", s)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i, sum := range sums {
+		if sum != i+1 || most[sum] != 6 {
+			t.Errorf("sum %d said %d of 6 pairs", sum, most[sum])
+		}
+	}
+	if len(sums) < 3 {
+		t.Errorf("%d sums", len(sums))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-ml/millrace/data"
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 	"github.com/millrace-ml/millrace/model"
 	"github.com/millrace-ml/millrace/profile"
+	"github.com/millrace-ml/millrace/profile/timing"
 	"github.com/millrace-ml/millrace/run/place"
 	"github.com/millrace-ml/millrace/stage"
 	"github.com/millrace-ml/millrace/trace"
@@ -28,6 +30,9 @@ const (
 	besideCold   = 4 // steps with cold code and caches
 	reduceBytes  = 16 << 20
 	reduceRounds = 7
+	leastRounds  = 3  // even if they take longer than reduceS
+	reduceS      = 10 // seconds for the rounds after the first
+	toldPairs    = 64 // times that a round says how far it is
 	copyBytes    = 4 << 20
 	copyRounds   = 15
 )
@@ -156,9 +161,9 @@ func onThread(f func() error) error {
 	return <-failed
 }
 
-// AllReduce implements timing.Timer. It returns a vector's bytes divided by the median time until the last worker has
-// the sum.
-func (t *Timer) AllReduce(ctx context.Context, workers int) (float64, error) {
+// AllReduce implements timing.Timer. It returns bytes divided by the time of the slowest worker's sum. Sums that take
+// long are repeated less often.
+func (t *Timer) AllReduce(ctx context.Context, workers int, told func(timing.Summing)) (float64, error) {
 	carriers, err := wire.InProcess(workers)
 	if err != nil {
 		return 0, err
@@ -183,32 +188,49 @@ func (t *Timer) AllReduce(ctx context.Context, workers int) (float64, error) {
 		}
 	}
 	ports.Begin(1, table.Edges())()
-	float := t.engine.Float()
-	sum := func(dst, src []byte, _ wire.DType) error { return t.engine.SumInto(dst, src, float) }
 	vectors := make([][]byte, workers)
 	for k := range vectors {
 		vectors[k] = make([]byte, reduceBytes)
 	}
 	var took []float64
-	for range reduceRounds {
+	at := timing.Summing{Of: reduceRounds, Each: workers * (workers - 1)}
+	for at.Sum = 1; at.Sum <= at.Of; at.Sum++ {
 		start := time.Now()
-		errs := make([]error, workers)
-		var wg sync.WaitGroup
-		for k := range workers {
-			wg.Go(crash.Caught(func() {
-				gradients := []wire.Buffer{{
-					DType: wire.DTypeOf(float.String()), Shape: []int64{reduceBytes / float.Size()}, Data: vectors[k],
-				}}
-				if errs[k] = groups[k].AllReduce(ctx, gradients, sum); errs[k] != nil {
-					ports.Fail(k, errs[k])
-				}
-			}))
-		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
+		if err := t.reduce(ctx, ports, groups, vectors, at, told); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(start).Seconds())
+		at.Of = min(reduceRounds, max(leastRounds, 1+int(reduceS/took[0])))
 	}
 	return reduceBytes / stats.Median(took), nil
+}
+
+// reduce sums the vectors of all workers once, and says how far it is.
+func (t *Timer) reduce(ctx context.Context, ports *wire.Ports, groups []*collective.Group, vectors [][]byte,
+	at timing.Summing, told func(timing.Summing)) error {
+	told(at)
+	float := t.engine.Float()
+	var pairs atomic.Int64
+	sum := func(dst, src []byte, _ wire.DType) error {
+		if n := int(pairs.Add(1)); n%max(1, at.Each/toldPairs) == 0 {
+			at := at
+			at.Pairs = n
+			told(at)
+		}
+		return t.engine.SumInto(dst, src, float)
+	}
+	errs := make([]error, len(groups))
+	var wg sync.WaitGroup
+	for k := range groups {
+		wg.Go(crash.Caught(func() {
+			gradients := []wire.Buffer{{
+				DType: wire.DTypeOf(float.String()), Shape: []int64{reduceBytes / float.Size()}, Data: vectors[k],
+			}}
+			if errs[k] = groups[k].AllReduce(ctx, gradients, sum); errs[k] != nil {
+				ports.Fail(k, errs[k])
+			}
+		}))
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }

@@ -50,7 +50,7 @@ func Decode(text []byte, v any) (err error) {
 	}()
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
-		return err
+		return tabbed(err)
 	}
 	s := sizer{anchors: map[string]int{}}
 	said := 0
@@ -135,6 +135,17 @@ func (s *sizer) size(n ast.Node, depth int) (int, error) {
 		}
 	}
 	return size, nil
+}
+
+// tabbed says of an error about a tab in place of an indent what is wrong, and in which line. It returns other errors unchanged.
+func tabbed(err error) error {
+	var syntax *yaml.SyntaxError
+	if !errors.As(err, &syntax) || !strings.Contains(syntax.Message, "'\t'") &&
+		!strings.Contains(syntax.Message, "tab character") {
+		return err
+	}
+	_, quoted, _ := strings.Cut(err.Error(), "\n")
+	return fmt.Errorf("line %d: a tab; YAML indents with spaces\n%s", syntax.Token.Position.Line, quoted)
 }
 
 // at returns an error that quotes the text around a token.

@@ -76,9 +76,9 @@ func (c *clockedTimer) Transfer(ctx context.Context) (*profile.Transfer, error) 
 	return c.evenTimer.Transfer(ctx)
 }
 
-func (c *clockedTimer) AllReduce(ctx context.Context, workers int) (float64, error) {
+func (c *clockedTimer) AllReduce(ctx context.Context, workers int, told func(Summing)) (float64, error) {
 	c.reduces = append(c.reduces, workers)
-	return c.evenTimer.AllReduce(ctx, workers)
+	return c.evenTimer.AllReduce(ctx, workers, told)
 }
 
 func mlp(t *testing.T) *model.Model {
@@ -307,13 +307,20 @@ func TestRecordsLast(t *testing.T) {
 // measured.
 func TestLinksLast(t *testing.T) {
 	c, l := newClocked(0.01), &Links{Version: Version}
+	var did []string
 	for _, workers := range []int{1, 2, 4, 2} {
-		if err := l.Measure(t.Context(), c, workers); err != nil {
+		if err := l.Measure(t.Context(), c, workers, func(what string) { did = append(did, what) }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if c.wires != 1 || !slices.Equal(c.reduces, []int{2, 4}) {
 		t.Errorf("the wire was measured %d times, all-reduces of %v", c.wires, c.reduces)
+	}
+	want := []string{"messages between workers", "all-reduce 1 of 2, 0 of 12 pairs of workers",
+		"all-reduce 2 of 2, 6 of 12 pairs of workers", "messages between workers",
+		"all-reduce 1 of 2, 0 of 12 pairs of workers", "all-reduce 2 of 2, 6 of 12 pairs of workers"}
+	if !slices.Equal(did, want) {
+		t.Errorf("said %q, want %q", did, want)
 	}
 	if got := l.Between(4); got == nil || got.AllReduceWorkers != 4 || got.AllReduceBytesPerSecond != 0.25e9 {
 		t.Errorf("%+v", got)

@@ -58,17 +58,21 @@ func (l *Links) Between(workers int) *profile.Transfer {
 	return nil
 }
 
-// Measure measures those costs of the wire between this many workers that are missing.
-func (l *Links) Measure(ctx context.Context, t Timer, workers int) (err error) {
+// Measure measures those costs of the wire between this many workers that are missing. It calls doing
+// with what it begins, because sums of many workers take long.
+func (l *Links) Measure(ctx context.Context, t Timer, workers int, doing func(what string)) (err error) {
 	if l.Between(workers) != nil {
 		return nil
 	}
+	doing("messages between workers")
 	if l.Transfer == nil {
 		if l.Transfer, err = t.Transfer(ctx); err != nil {
 			return fmt.Errorf("profile: transfers: %w", err)
 		}
 	}
-	rate, err := t.AllReduce(ctx, max(workers, 2))
+	rate, err := t.AllReduce(ctx, max(workers, 2), func(s Summing) {
+		doing(fmt.Sprintf("all-reduce %d of %d, %d of %d pairs of workers", s.Sum, s.Of, s.Pairs, s.Each))
+	})
 	if err != nil {
 		return fmt.Errorf("profile: all-reduce: %w", err)
 	}

@@ -34,7 +34,9 @@ func (evenTimer) Transfer(context.Context) (*profile.Transfer, error) {
 	return &profile.Transfer{LatencyS: 1e-6, BandwidthBytesPerSecond: 1e9}, nil
 }
 
-func (evenTimer) AllReduce(_ context.Context, workers int) (float64, error) {
+func (evenTimer) AllReduce(_ context.Context, workers int, told func(Summing)) (float64, error) {
+	told(Summing{Sum: 1, Of: 2, Each: 12})
+	told(Summing{Sum: 2, Of: 2, Pairs: 6, Each: 12})
 	return 1e9 / float64(workers), nil
 }
 

@@ -27,6 +27,8 @@ type Options struct {
 	AtLeastS float64
 	// Progress is told what is done and what remains; may be nil.
 	Progress *progress.Work
+	// Doing is called with what is done where Progress cannot say it; may be nil.
+	Doing func(what string)
 	// Keep is called after new measurements, between visits at most once every keptEvery; may be nil.
 	Keep func() error
 
@@ -66,10 +68,13 @@ func (o Options) filled() (Options, error) {
 // as in training, because cores share caches and memory bandwidth.
 func Measure(ctx context.Context, m *model.Model, t Timer, with Load, o Options) (*profile.Profile, error) {
 	r, l := NewRecord(m, "", with), &Links{Version: Version}
+	if o.Doing == nil {
+		o.Doing = func(string) {}
+	}
 	if err := r.Extend(ctx, m, t, o); err != nil {
 		return nil, err
 	}
-	if err := l.Measure(ctx, t, with.Workers); err != nil {
+	if err := l.Measure(ctx, t, with.Workers, o.Doing); err != nil {
 		return nil, err
 	}
 	sizes, _ := r.Sizes()

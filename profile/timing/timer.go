@@ -46,14 +46,21 @@ type Timer interface {
 	Updates(ctx context.Context, r Request) (all []profile.UpdateTimes, optimizer string, states int, err error)
 	// Transfer measures the wire between two workers of this process, and what instructions cost in addition to layers.
 	Transfer(ctx context.Context) (*profile.Transfer, error)
-	// AllReduce measures how many bytes of gradients this many workers sum per second.
-	AllReduce(ctx context.Context, workers int) (float64, error)
+	// AllReduce measures how many bytes of gradients this many workers sum per second. It calls told from any
+	// goroutine, and before each sum.
+	AllReduce(ctx context.Context, workers int, told func(Summing)) (float64, error)
 	// Engine and Device name what was measured: "torch 1.13.1", "cpu".
 	Engine() string
 	Device() string
 }
 
-// Crew is the workers of a measurement. The same workers make all visits.
+// Summing is how far a measurement of all-reduces is.
+type Summing struct {
+	Sum, Of     int // number of the current sum, from 1, and of all
+	Pairs, Each int // pairs of workers of which one has added the other's part, in this sum, and in each
+}
+
+// Crew is the workers of a measurement. They stay for all its visits.
 type Crew interface {
 	// Layers makes one visit to one micro-batch size. It times every layer of the crew's model, in passes over the
 	// whole model.

@@ -219,8 +219,7 @@ func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Prof
 		})
 	}
 	if l.Between(k.job.Machine.Workers) == nil {
-		meter.Doing("messages between workers")
-		if err := l.Measure(ctx, timer, k.job.Machine.Workers); err != nil {
+		if err := l.Measure(ctx, timer, k.job.Machine.Workers, meter.Doing); err != nil {
 			return nil, err
 		}
 		if err := write(func() error { return l.Write(k.links) }); err != nil {

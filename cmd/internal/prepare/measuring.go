@@ -69,7 +69,7 @@ func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes in
 	meter := cli.StartMeter("profile")
 	defer meter.Stop()
 	p, err := timing.Measure(c.Context(), m, timer, loadOf(j), timing.Options{
-		MicroBatches: sizes, Passes: passes, Progress: meter.Work(),
+		MicroBatches: sizes, Passes: passes, Progress: meter.Work(), Doing: meter.Doing,
 	})
 	return p, refusal(err)
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
-	"github.com/millrace-ml/millrace/internal/progress"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/measure"
 	"github.com/millrace-ml/millrace/model"
@@ -26,7 +26,7 @@ const (
 
 // briefly measures the layers as little as a tuning of AvgPipe's degrees needs: at two small sizes, where passes are
 // short. Costs of other sizes are extrapolated. The profile is not kept.
-func briefly(c *cobra.Command, j *job.Job, m *model.Model, work *progress.Work) (*profile.Profile, error) {
+func briefly(c *cobra.Command, j *job.Job, m *model.Model, meter *cli.Meter) (*profile.Profile, error) {
 	e, err := prepare.OpenEngine()
 	if err != nil {
 		return nil, noEngine(err)
@@ -38,7 +38,8 @@ func briefly(c *cobra.Command, j *job.Job, m *model.Model, work *progress.Work) 
 	sizes := prepare.MicroBatches(j)
 	p, err := timing.Measure(c.Context(), m, briefTimer{timer, m, j.Train.Optimizer},
 		timing.Load{Concurrency: min(j.Machine.Workers, prepare.CoresOf(j)), Threads: j.Machine.ThreadsPerWorker,
-			Workers: j.Machine.Workers}, timing.Options{MicroBatches: briefSizes(sizes), Passes: 1, Progress: work})
+			Workers: j.Machine.Workers}, timing.Options{MicroBatches: briefSizes(sizes), Passes: 1,
+			Progress: meter.Work(), Doing: meter.Doing})
 	if err != nil {
 		return nil, err
 	}
