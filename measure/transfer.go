@@ -212,7 +212,7 @@ func (t *Timer) reduce(ctx context.Context, ports *wire.Ports, groups []*collect
 	float := t.engine.Float()
 	var pairs atomic.Int64
 	sum := func(dst, src []byte, _ wire.DType) error {
-		if n := int(pairs.Add(1)); n%max(1, at.Each/toldPairs) == 0 {
+		if n := int(pairs.Add(1)); n%max(1, at.Each/toldPairs) == 0 || n == at.Each {
 			at := at
 			at.Pairs = n
 			told(at)

@@ -308,7 +308,7 @@ func TestARestartGoesOnFromItsOwn(t *testing.T) {
 	}
 	all := hostsOf(t, p, []string{"a", "b", "c"}, line+"6 --overwrite", again)
 	end(t, all, 0, 0, 0)
-	if said := all[0].said.String(); !strings.Contains(said, "goes on from r/checkpoints/step-00000004 ") {
+	if said := all[0].said.String(); !strings.Contains(said, "goes on from r/checkpoints/step-00000004\n") {
 		t.Error(said)
 	}
 	if a := in(t, p, "a"); !strings.Contains(a, "step-00000004/manifest.json") {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-ml/millrace/internal/document"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/profile"
 )
 
@@ -71,7 +72,11 @@ func (l *Links) Measure(ctx context.Context, t Timer, workers int, doing func(wh
 		}
 	}
 	rate, err := t.AllReduce(ctx, max(workers, 2), func(s Summing) {
-		doing(fmt.Sprintf("all-reduce %d of %d, %d of %d pairs of workers", s.Sum, s.Of, s.Pairs, s.Each))
+		far := "spreading the sums"
+		if s.Pairs < s.Each {
+			far = fmt.Sprintf("%s of %s pairs of workers", terminal.Whole(s.Pairs), terminal.Whole(s.Each))
+		}
+		doing(fmt.Sprintf("all-reduce %d of %d, %s", s.Sum, s.Of, far))
 	})
 	if err != nil {
 		return fmt.Errorf("profile: all-reduce: %w", err)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -14,6 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/run/checkpoint"
 	"github.com/millrace-ml/millrace/run/control"
+	"github.com/millrace-ml/millrace/run/process"
+	"github.com/millrace-ml/millrace/stage/optim"
 )
 
 // ErrorName is the file in a run's folder that says why the run failed. None is written for a run that ended well or
@@ -136,4 +139,25 @@ func readError(path string) (f errorFile, ok bool) {
 // ended records how far the run came. ran says that the run has written to its folder.
 func (n *ending) ended(ran bool, steps int, saved string) {
 	n.ran, n.steps, n.saved = ran, &steps, saved
+}
+
+// faultOf adds to an error what is left of the run, if the run diverged or the disk was full. Such errors are
+// failures, not bad input.
+func faultOf(err error, saved string) error {
+	diverged := errors.Is(err, process.ErrNotFinite) || errors.Is(err, optim.ErrRange)
+	switch full := isFull(err); {
+	case !diverged && !full:
+		return err
+	case saved != "":
+		return fmt.Errorf("%w; the last checkpoint is %s", err, saved)
+	case diverged:
+		return fmt.Errorf("%w; no checkpoint was saved before it (--save-every)", err)
+	default:
+		return fmt.Errorf("%w; no checkpoint was saved before it: make room and begin again", err)
+	}
+}
+
+// isFull reports whether an error means that the disk or the user's quota was full.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }

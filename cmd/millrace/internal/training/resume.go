@@ -7,9 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/prepare"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
@@ -334,43 +332,4 @@ func (r *resumption) rate(j *job.Job, pipelines int) (optim.Rate, float64) {
 		rate.Floor = r.manifest.Rate.Floor
 	}
 	return rate, factor
-}
-
-// explain says what the run resumes from, and with which settings.
-func (r *resumption) explain(j *job.Job) string {
-	if r == nil {
-		return ""
-	}
-	if r.anew {
-		return fmt.Sprintf("%s has no checkpoint yet: training begins with step 1\n", checkpoints(j))
-	}
-	text := "goes on from " + r.path
-	if len(r.taken) > 0 {
-		text += " with its " + strings.Join(r.taken, ", ")
-	}
-	text += "\n"
-	if len(r.changed) > 0 {
-		text += fmt.Sprintf("changed: %s\n", strings.Join(r.changed, ", "))
-	}
-	return text
-}
-
-// planned returns a text if the plan's micro-batches differ in size from the checkpoint's, and no setting asked for
-// that size. It also records the change. Sums are then formed in another order, and bits differ.
-func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
-	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
-		return ""
-	}
-	changed := fmt.Sprintf("micro_batch %d (was %d)", pl.MicroBatch, r.manifest.MicroBatch)
-	r.changed = append(r.changed, changed)
-	return fmt.Sprintf("changed: %s\n", changed)
-}
-
-// remedied adds to the error of a damaged newest checkpoint the command that resumes from the newest whole one.
-func remedied(err error) error {
-	var damaged *checkpoint.DamagedError
-	if !errors.As(err, &damaged) || damaged.Whole == "" {
-		return err
-	}
-	return cli.BadInput(fmt.Errorf("%w; go on from that with: %s", err, CommandFrom(commandLine(), damaged.Whole)))
 }

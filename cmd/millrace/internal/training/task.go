@@ -159,7 +159,7 @@ func (t *training) planned(j *job.Job, needs *needs) (*undertaking, error) {
 	if t.peers.unlike != "" {
 		p.Plan.Why = append(p.Plan.Why, t.peers.unlike)
 	}
-	t.say(t.from.planned(j, p.Plan))
+	t.say(t.from.replanned(t.changedFlags(), p.Plan, p.Model) + t.from.planned(j, p.Plan))
 	task, err := t.task(p)
 	if err != nil {
 		return nil, err

@@ -10,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/hosts"
@@ -19,6 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/together"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/planning"
+	"github.com/millrace-ml/millrace/internal/terminal"
 	"github.com/millrace-ml/millrace/job"
 	"github.com/millrace-ml/millrace/launch"
 	"github.com/millrace-ml/millrace/launch/setup"
@@ -339,11 +342,21 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 	return err
 }
 
-// say prints text for people.
+// say prints text for people, in lines that fit.
 func (t *training) say(text string) {
-	if !t.asJSON {
-		fmt.Fprint(t.OutOrStdout(), cli.FitLines(t.OutOrStdout(), "", text))
+	if text == "" || t.asJSON {
+		return
 	}
+	s := terminal.Of(t.OutOrStdout())
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		fmt.Fprint(t.OutOrStdout(), s.Wrap("", "  ", line))
+	}
+}
+
+// changedFlags returns the names of the flags on the command line.
+func (t *training) changedFlags() (names []string) {
+	t.Flags().Visit(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
 }
 
 // wasStopped returns the error of a stopped run: a signal reached this process, or another one.

@@ -1,0 +1,120 @@
+package training
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/millrace-ml/millrace/cmd/internal/cli"
+	"github.com/millrace-ml/millrace/internal/terminal"
+	"github.com/millrace-ml/millrace/job"
+	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/report/folder"
+	"github.com/millrace-ml/millrace/run/checkpoint"
+)
+
+// explain says what the run resumes from, and with which settings.
+func (r *resumption) explain(j *job.Job) string {
+	if r == nil {
+		return ""
+	}
+	if r.anew {
+		return fmt.Sprintf("%s has no checkpoint yet: training begins with step 1\n", checkpoints(j))
+	}
+	text := "goes on from " + r.path + "\n"
+	if len(r.taken) > 0 {
+		text += "taken from it: " + strings.Join(r.taken, ", ") + "\n"
+	}
+	if len(r.changed) > 0 {
+		text += fmt.Sprintf("changed: %s\n", strings.Join(r.changed, ", "))
+	}
+	return text
+}
+
+// planned returns a text if the plan's micro-batches differ in size from the checkpoint's, and no setting asked for
+// that size. It also records the change. Sums are then formed in another order, and bits differ.
+func (r *resumption) planned(j *job.Job, pl *plan.Plan) string {
+	if r == nil || r.manifest == nil || j.Given("micro_batch") || pl.MicroBatch == r.manifest.MicroBatch {
+		return ""
+	}
+	changed := fmt.Sprintf("micro_batch %d (was %d)", pl.MicroBatch, r.manifest.MicroBatch)
+	r.changed = append(r.changed, changed)
+	return fmt.Sprintf("changed: %s\n", changed)
+}
+
+// remedied adds to the error of a damaged newest checkpoint the command that resumes from the newest whole one.
+func remedied(err error) error {
+	var damaged *checkpoint.DamagedError
+	if !errors.As(err, &damaged) || damaged.Whole == "" {
+		return err
+	}
+	return cli.BadInput(fmt.Errorf("%w; go on from that with: %s", err, CommandFrom(commandLine(), damaged.Whole)))
+}
+
+// planFlags are the flags that may change the plan of a resumed run.
+var planFlags = []string{"workers", "stages", "split", "schedule", "plan", "program", "batch", "micro-batches",
+	"micro-batch", "pipelines", "weights", "recompute", "memory-limit", "profile", "cluster", "tensor"}
+
+// replanned says which plan the rest of a run trains, and why, if it is another than the checkpoint's. flags are the
+// flags of the command line.
+func (r *resumption) replanned(flags []string, pl *plan.Plan, m *model.Model) string {
+	if r == nil || r.manifest == nil || r.manifest.Plan == nil || samePlan(r.manifest.Plan, pl) {
+		return ""
+	}
+	was, own := r.manifest.Plan.Summary(), pl.Summary()
+	if was == own {
+		was, own = was+cuts(r.manifest.Plan, m), own+cuts(pl, m)
+	}
+	var asked []string
+	for _, name := range planFlags {
+		if slices.Contains(flags, name) {
+			asked = append(asked, "--"+name)
+		}
+	}
+	why := "chosen anew, from what is measured of this machine now"
+	switch n, had := len(pl.Devices()), len(r.manifest.Plan.Devices()); {
+	case len(asked) == 1:
+		why = "as " + asked[0] + " asks"
+	case len(asked) > 1:
+		last := len(asked) - 1
+		why = "as " + strings.Join(asked[:last], ", ") + " and " + asked[last] + " ask"
+	case n != had:
+		why = fmt.Sprintf("for %s instead of %d", terminal.Count(n, "worker"), had)
+	default:
+		if file := filepath.Join(filepath.Dir(filepath.Dir(r.path)), folder.PlanName); isFile(file) {
+			why += "; --plan " + file + " keeps the one before"
+		}
+	}
+	return fmt.Sprintf("changed: the plan, %s (was %s): %s\n", own, was, why)
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+// samePlan reports whether two plans train in the same way: the same stages on the same workers, in the same order.
+func samePlan(a, b *plan.Plan) bool {
+	return a.Summary() == b.Summary() && a.Schedule == b.Schedule && a.Weights == b.Weights &&
+		slices.EqualFunc(a.Stages, b.Stages, func(x, y plan.Stage) bool {
+			return x.FirstLayer == y.FirstLayer && x.LastLayer == y.LastLayer && slices.Equal(x.Devices, y.Devices)
+		})
+}
+
+// cuts names the first layer of each stage but the first.
+func cuts(pl *plan.Plan, m *model.Model) string {
+	var names []string
+	for _, s := range pl.Stages[1:] {
+		if s.FirstLayer < len(m.Layers) {
+			names = append(names, m.Layers[s.FirstLayer].Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ", cut before " + strings.Join(names, ", ")
+}
