@@ -20,7 +20,8 @@ func TestResumeSaysWhichPlanItTrains(t *testing.T) {
 		return &plan.Plan{Schedule: "1f1b", MicroBatches: 4, MicroBatch: 8, Stages: []plan.Stage{
 			{LastLayer: cut - 1, Devices: []int{0}}, {FirstLayer: cut, LastLayer: 3, Devices: []int{1}}}}
 	}
-	one := &plan.Plan{Schedule: "dp", MicroBatches: 4, MicroBatch: 8, Stages: []plan.Stage{{LastLayer: 3, Devices: []int{0}}}}
+	one := &plan.Plan{Schedule: "dp", MicroBatches: 4, MicroBatch: 8,
+		Stages: []plan.Stage{{LastLayer: 3, Devices: []int{0}}}}
 	at := filepath.Join(t.TempDir(), "checkpoints", "step-00000040")
 	r := &resumption{path: at, manifest: &checkpoint.Manifest{Plan: two(1)}}
 	for _, c := range []struct {
