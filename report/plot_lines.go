@@ -222,7 +222,9 @@ type Bar struct {
 const (
 	barHigh, barApart, groupApart = 15.0, 2.0, 9.0
 	barNames, barValues           = 128.0, 92.0
-	nameLetters                   = 19
+	// nameLetters have room in barNames. Longer names get letterWide more for each letter, up to mostLetters.
+	nameLetters, mostLetters = 19, 32
+	letterWide               = 6.3
 )
 
 // SVG implements Plot.
@@ -248,12 +250,17 @@ func (p *Bars) view() (plotView, error) {
 		most = 1
 	}
 	v := plotView{Title: p.Title}
-	toX := func(x float64) float64 { return barNames + x/most*(plotWidth-barNames-barValues) }
+	longest := nameLetters
+	for _, g := range p.Groups {
+		longest = min(max(longest, len([]rune(g.Name))), mostLetters)
+	}
+	left := barNames + letterWide*float64(longest-nameLetters)
+	toX := func(x float64) float64 { return left + x/most*(plotWidth-left-barValues) }
 	y := plotTop
 	var said []string
 	for _, g := range p.Groups {
 		high := float64(len(g.Bars))*(barHigh+barApart) - barApart
-		v.Labels = append(v.Labels, plotText{X: barNames - 8, Y: y + high/2 + 4, Text: clip(g.Name, nameLetters),
+		v.Labels = append(v.Labels, plotText{X: left - 8, Y: y + high/2 + 4, Text: clip(g.Name, longest),
 			Anchor: "end", Class: "label"})
 		for i, b := range g.Bars {
 			text := b.None
@@ -265,11 +272,11 @@ func (p *Bars) view() (plotView, error) {
 				name += ", " + p.Names[i]
 			}
 			said = append(said, name+" "+text)
-			bar := plotBar{Class: seriesClass(i), X: barNames, Y: y, H: barHigh, Says: name + ": " + text}
+			bar := plotBar{Class: seriesClass(i), X: left, Y: y, H: barHigh, Says: name + ": " + text}
 			if b.None == "" {
-				bar.W = max(toX(b.Value)-barNames, 1)
+				bar.W = max(toX(b.Value)-left, 1)
 			}
-			end := barNames + bar.W
+			end := left + bar.W
 			if b.Hi > b.Lo && b.None == "" {
 				bar.Whisker, bar.WhiskerFrom, bar.WhiskerTo = true, toX(b.Lo), toX(b.Hi)
 				end = max(end, toX(b.Hi))

@@ -127,6 +127,18 @@ func TestPlotsStayInside(t *testing.T) {
 	})
 }
 
+// TestNamesOfBarsHaveRoom: a name of up to 32 letters is whole, and its bars begin behind it.
+func TestNamesOfBarsHaveRoom(t *testing.T) {
+	v, err := (&Bars{Title: "t", Groups: []BarGroup{{"equations, as printed", []Bar{{Value: 1}}}}}).view()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := v.Labels[0]; name.Text != "equations, as printed" || name.X < 6*21 || v.Bars[0].X < name.X ||
+		v.Bars[0].X+v.Bars[0].W > plotWidth-barValues+1e-6 {
+		t.Errorf("%+v, %+v", name, v.Bars[0])
+	}
+}
+
 func TestTicksAreRound(t *testing.T) {
 	for _, c := range []struct {
 		lo, hi float64

@@ -222,7 +222,7 @@ func (d *drawing) idle() {
 	d.section(title, "part of the step that is drawn")
 	d.line("%s", d.screen.Paint(terminal.Faint, "worker"))
 	gaps := trace.AllGaps(t)
-	d.byHost(t.Workers, func(w int) {
+	why := func(w int) string {
 		idle := trace.Idle(gaps[w])
 		var parts []string
 		for _, c := range trace.Causes {
@@ -233,25 +233,32 @@ func (d *drawing) idle() {
 		if parts == nil {
 			parts = []string{"none"}
 		}
-		d.b.WriteString(d.screen.Wrap(fmt.Sprintf("  %4d  ", w), "        ", strings.Join(parts, ", ")))
+		return strings.Join(parts, ", ")
+	}
+	d.byHost(t.Workers, func(a, b int) bool { return why(a) == why(b) }, func(first, last int) {
+		d.b.WriteString(d.screen.Wrap(fmt.Sprintf("%6s  ", span(first, last)), "        ", why(first)))
 	})
 }
 
-// byHost draws a row for each worker. With several processes, workers are grouped under their hosts' names.
-func (d *drawing) byHost(workers int, row func(worker int)) {
-	rows := 0
+// byHost draws a row for each worker, or one row for neighbours that are alike. With several processes, workers are
+// grouped under their hosts' names.
+func (d *drawing) byHost(workers int, alike func(a, b int) bool, row func(first, last int)) {
+	rows, left := 0, workers
 	for _, h := range d.in.groups() {
 		if len(h.Processes) > 0 && len(h.Workers) > 0 && rows < maxRows {
 			d.line("  %s", d.screen.Paint(terminal.Faint, terminal.Clip(h.title(), d.screen.Columns-2, "…")))
 		}
-		for _, w := range h.Workers {
-			if rows++; w < workers && rows <= maxRows {
-				row(w)
+		for i := 0; i < len(h.Workers) && h.Workers[i] < workers && rows < maxRows; rows++ {
+			first, last := h.Workers[i], h.Workers[i]
+			for i++; i < len(h.Workers) && h.Workers[i] == last+1 && last+1 < workers && alike(first, last+1); i++ {
+				last++
 			}
+			row(first, last)
+			left -= last + 1 - first
 		}
 	}
-	if workers > maxRows {
-		d.line("  … and %s", terminal.Count(workers-maxRows, "more worker"))
+	if left > 0 {
+		d.line("  … and %s", terminal.Count(left, "more worker"))
 	}
 }
 

@@ -39,7 +39,8 @@ func (d *drawing) steps() {
 		d.wrap("  ", side.title+" "+side.text)
 		rows := picture.Letters(side.t, frame)
 		d.b.WriteString(rows.Axis)
-		d.byHost(side.t.Workers, func(w int) { d.b.WriteString(rows.Row(w)) })
+		d.byHost(side.t.Workers, func(a, b int) bool { return rows.Idle(a) && rows.Idle(b) },
+			func(first, last int) { d.b.WriteString(rows.Rows(first, last)) })
 		drawn = append(drawn, rows)
 	}
 	d.b.WriteString(picture.Legend(drawn...))

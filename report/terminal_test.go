@@ -129,6 +129,24 @@ func TestWorkersOfWhichTheSameIsToBeSaid(t *testing.T) {
 	}
 }
 
+// TestIdleWorkersShareARow: workers that are idle all the time have one row in the drawing of a step, and those that
+// idle for the same reasons have one line below.
+func TestIdleWorkersShareARow(t *testing.T) {
+	step := tracetest.TwoStages().Timeline()
+	step.Workers = 10
+	step.PeakBytes, step.PeakActivations = append(step.PeakBytes, make([]int64, 8)...), nil
+	var b bytes.Buffer
+	if err := Terminal(&b, Inputs{Simulated: step}); err != nil {
+		t.Fatal(err)
+	}
+	drawn := b.String()
+	for _, want := range []string{`\n     1  ·*F.*\n   2–9  ·+\n[A-Z]`, `\n     1  .*%.*\n   2–9  [a-z].* 100\.0 %\n`} {
+		if !regexp.MustCompile(want).MatchString(drawn) {
+			t.Errorf("want %q in\n%s", want, drawn)
+		}
+	}
+}
+
 // TestDifferences checks the text and the rating of differences between prediction and measurement.
 func TestDifferences(t *testing.T) {
 	for _, c := range []struct {

@@ -3,6 +3,7 @@ package picture
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,8 +70,31 @@ func (d *Drawing) Whole() bool { return d.Columns <= d.screen.Columns }
 const gutter = len("worker  ")
 
 // Row returns the line of a worker, and below it the line of its thread with the reference, if there is one.
-func (d *Drawing) Row(worker int) string {
-	row := fmt.Sprintf("%*d  %s\n", gutter-2, worker, d.rows[worker])
+func (d *Drawing) Row(worker int) string { return d.labelled(strconv.Itoa(worker), worker) }
+
+// Rows returns one line for neighbouring workers that are idle all the time, from the first to the last.
+func (d *Drawing) Rows(first, last int) string {
+	if first == last {
+		return d.Row(first)
+	}
+	return d.labelled(fmt.Sprintf("%d–%d", first, last), first)
+}
+
+// Idle reports whether a worker is idle all the time that is drawn.
+func (d *Drawing) Idle(worker int) bool {
+	drawn := d.rows[worker]
+	if d.aside != nil {
+		drawn += d.aside[worker]
+	}
+	return strings.Trim(escapes.ReplaceAllString(drawn, ""), "· ") == ""
+}
+
+// escapes matches the colours of a line.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// labelled returns a worker's lines with another label.
+func (d *Drawing) labelled(label string, worker int) string {
+	row := fmt.Sprintf("%*s  %s\n", gutter-2, label, d.rows[worker])
 	if d.aside != nil {
 		row += fmt.Sprintf("%*s  %s\n", gutter-2, "ref", d.aside[worker])
 	}
