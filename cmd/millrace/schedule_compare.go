@@ -65,10 +65,12 @@ and gradients count too: a worker's share of the weights is as large as --parame
 				return cli.WriteJSON(c.OutOrStdout(), all)
 			}
 			screen := terminal.Of(c.OutOrStdout())
-			if err := contestTable(all, s.time, s.size).Write(c.OutOrStdout(), screen); err != nil {
+			table := contestTable(all, s.time, s.size)
+			if err := table.Write(c.OutOrStdout(), screen); err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(c.OutOrStdout(), "\n", screen.Wrap("", "", s.legend()))
+			shows := func(heading string) bool { return table.Shows(screen, heading) }
+			_, err = fmt.Fprint(c.OutOrStdout(), "\n", screen.Wrap("", "", s.legend(shows)))
 			return err
 		},
 	}
@@ -231,8 +233,8 @@ func (s *shape) whole() string {
 	return fmt.Sprintf("%.4g and %.4g", n*s.times.forward[0], n*s.times.backward[0])
 }
 
-// legend explains the table's columns and their units.
-func (s *contestFlags) legend() string {
+// legend explains the shown columns of the table and their units.
+func (s *contestFlags) legend(shows func(heading string) bool) string {
 	units := "time: of"
 	if s.profile == "" {
 		share := ""
@@ -244,11 +246,23 @@ func (s *contestFlags) legend() string {
 			"micro-batch leaves on a worker; its share of the weights is as large as %.4g, and so are its gradients.\ntime: in "+
 			"these units, of", s.times.forward[0], s.times.backward[0], share, s.parameters)
 	}
-	return units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one for " +
-		"each pipeline. behind: how much more time than the fastest it takes. bubble: the part of the workers' time in " +
-		"which they do not compute; why: where it goes, as fill and drain at the step's ends, and stall inside.\n" +
-		"at most: on the worker that has the most. in flight: micro-batches between forward and backward. versions: of " +
-		"weights, of all its stages. ×2: each stage on 2 workers, as hybrid parallelism has them."
+	text := units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one for " +
+		"each pipeline. behind: how much more time than the fastest it takes. "
+	if shows("bubble") {
+		text += "bubble: the part of the workers' time in which they do not compute; why: where it goes, as fill and drain " +
+			"at the step's ends, and stall inside.\n"
+	} else {
+		text += "why: where the workers' time goes in which they do not compute, as fill and drain at the step's ends, and " +
+			"stall inside.\n"
+	}
+	text += "at most: on the worker that has the most. "
+	if shows("in flight") {
+		text += "in flight: micro-batches between forward and backward. "
+	}
+	if shows("versions") {
+		text += "versions: of weights, of all its stages. "
+	}
+	return text + "×2: each stage on 2 workers, as hybrid parallelism has them."
 }
 
 // contestTable makes a table with a row for each entry.

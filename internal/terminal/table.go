@@ -59,16 +59,21 @@ const (
 	readable, squeezed = 28, 8
 )
 
-// Write writes the table. Columns with only empty cells are not shown.
-func (t *Table) Write(w io.Writer, s Screen) error {
-	shown := make([]int, 0, len(t.Columns))
+// Shows reports whether Write shows the column with a heading on a screen.
+func (t *Table) Shows(s Screen, heading string) bool {
+	shown, _, _ := t.layout(s)
+	return slices.ContainsFunc(shown, func(i int) bool { return t.Columns[i].Heading == heading })
+}
+
+// layout returns which columns are shown, how wide each is, and those that have no room.
+func (t *Table) layout(s Screen) (shown, widths []int, out []Column) {
+	shown = make([]int, 0, len(t.Columns))
 	for i := range t.Columns {
 		if slices.ContainsFunc(t.rows, func(r row) bool { return r.cells[i] != "" }) {
 			shown = append(shown, i)
 		}
 	}
-	var out []string
-	widths := t.fit(shown, s.Columns, readable)
+	widths = t.fit(shown, s.Columns, readable)
 	for widths == nil && len(shown) > 1 {
 		last := slices.MaxFunc(shown, func(a, b int) int { return cmp.Or(t.Columns[a].Spare-t.Columns[b].Spare, a-b) })
 		if t.Columns[last].Spare == 0 {
@@ -80,16 +85,23 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 			return i == last || t.Columns[i].Group != "" && t.Columns[i].Spare > 0 &&
 				t.Columns[i].Group == t.Columns[last].Group && t.Columns[i].Spare == t.Columns[last].Spare
 		}
-		name, before := t.Columns[last].name(), len(shown)
+		name, before := t.Columns[last], len(shown)
 		if !slices.ContainsFunc(shown, func(i int) bool { return !gone(i) }) { // the last column stays
 			gone = func(i int) bool { return i == last }
 		}
 		if shown = slices.DeleteFunc(shown, gone); len(shown) < before-1 {
-			name = t.Columns[last].Group
+			name.Heading = "" // the whole group
 		}
 		out = append(out, name)
 		widths = t.fit(shown, s.Columns, readable)
 	}
+	slices.Reverse(out)
+	return shown, widths, out
+}
+
+// Write writes the table. Columns with only empty cells are not shown.
+func (t *Table) Write(w io.Writer, s Screen) error {
+	shown, widths, out := t.layout(s)
 	if len(shown) == 0 {
 		return nil
 	}
@@ -102,8 +114,7 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 		t.line(&b, s, shown, widths, r)
 	}
 	if len(out) > 0 {
-		slices.Reverse(out)
-		b.WriteString(s.Wrap(gutter, gutter, "("+strings.Join(out, ", ")+": not shown in "+Count(s.Columns, "column")+")"))
+		b.WriteString(s.Wrap(gutter, gutter, "("+names(out)+": not shown in "+Count(s.Columns, "column")+")"))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -111,6 +122,18 @@ func (t *Table) Write(w io.Writer, s Screen) error {
 
 // name is the name of a column without its group's heading above it.
 func (c *Column) name() string { return strings.TrimSpace(c.Group + " " + c.Heading) }
+
+// names lists columns, with the group only before the first of neighbours of one group.
+func names(columns []Column) string {
+	var all []string
+	for k, c := range columns {
+		if k > 0 && c.Group == columns[k-1].Group && c.Heading != "" {
+			c.Group = ""
+		}
+		all = append(all, c.name())
+	}
+	return strings.Join(all, ", ")
+}
 
 // units reports whether a line of units is shown below the headings, and returns the heading of a column's group.
 func (t *Table) units(shown []int) (line bool, group func(i int) string) {

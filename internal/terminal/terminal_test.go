@@ -181,6 +181,22 @@ func TestUnitsOfAGroupThatDifferStandBelowTheHeadings(t *testing.T) {
 	}
 }
 
+// TestColumnsLeftOutAreNamedInOneLine: a group is named once, and Shows says which columns are left.
+func TestColumnsLeftOutAreNamedInOneLine(t *testing.T) {
+	table := &Table{Columns: []Column{{Heading: "schedule"}, {Heading: "time", Group: "step"},
+		{Heading: "bubble", Group: "step", Spare: 1}, {Heading: "in flight", Group: "at most", Spare: 2},
+		{Heading: "versions", Group: "at most", Spare: 3}}}
+	table.Add(strings.Repeat("a", 20), strings.Repeat("b", 14), "1", "2", "3")
+	screen := Screen{Columns: 40}
+	if got := drawn(table, screen); !strings.HasSuffix(got, "\n  (step bubble, at most in flight,\n  versions: not shown in 40 "+
+		"columns)\n") {
+		t.Errorf("got\n%s", got)
+	}
+	if !table.Shows(screen, "time") || table.Shows(screen, "bubble") || !table.Shows(Screen{Columns: 100}, "versions") {
+		t.Error("Shows differs from what is shown")
+	}
+}
+
 // TestATableOfOneGroupIsNotEmpty: if a table's only group of columns is too wide, one of its columns is still shown.
 func TestATableOfOneGroupIsNotEmpty(t *testing.T) {
 	table := &Table{Columns: []Column{{Heading: "here", Group: "step", Spare: 1}, {Heading: "there", Group: "step",

@@ -191,7 +191,7 @@ func (c Rules) enter(f family.Family, e Entry) Entry {
 	}
 	if worker, over := c.over(sum.PeakBytes); over > 0 {
 		e.Verdict = TooBig
-		e.Why = fmt.Sprintf("worker %d has room for %s, weights included", worker, c.bytes(c.MemoryBytes(worker)))
+		e.Why = fmt.Sprintf("worker %d has room for %s", worker, c.bytes(c.MemoryBytes(worker)))
 	}
 	return e
 }
