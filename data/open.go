@@ -26,6 +26,42 @@ func Builtins() []Builtin {
 	}
 }
 
+// Place returns where a built-in data set lies and how many bytes it takes there. path is empty if it is a part of
+// millrace. It returns an error, with what installs it, if the data set is missing.
+func (b Builtin) Place() (path string, bytes int64, err error) {
+	if b.Name == "digits" {
+		return "", int64(len(digits)), nil
+	}
+	files, err := os.ReadDir(fashionMNIST)
+	for _, f := range files {
+		if info, err := f.Info(); err == nil && info.Mode().IsRegular() {
+			bytes += info.Size()
+		}
+	}
+	if err != nil || bytes == 0 {
+		return fashionMNIST, 0, errors.New("not installed; on Debian: apt-get install dataset-fashion-mnist")
+	}
+	return fashionMNIST, bytes, nil
+}
+
+// Format is a kind of files that can be trained on.
+type Format struct {
+	Spec string `json:"data"`     // what --data gets
+	Doc  string `json:"doc"`      // what is in it
+	Test string `json:"held_out"` // which rows are evaluated and do not train
+}
+
+// Formats lists the kinds of files that Open reads.
+func Formats() []Format {
+	return []Format{
+		{"a folder", "four IDX files, named as MNIST's are, .gz or not", "the rows of the t10k files"},
+		{"FILE.csv, FILE.csv.gz", "rows of numbers, the class or its name last", "every fifth row"},
+		{"FILE.npz, FILE.safetensors", "an array for each input of the model, with a row for each sample",
+			"a tenth of the rows, drawn at random, the same in every run (--train-part)"},
+		{"any other file", "a text of bytes, or of tokens with --tokenizer", "its last tenth"},
+	}
+}
+
 // Open opens a data set. spec is "digits" (shipped), "fashion-mnist" (Debian's package), or a path. A folder has
 // MNIST-style IDX files. A .csv or .csv.gz file has the class in its last column. An .npz or .safetensors file has
 // arrays. Any other file is read as a text of bytes or tokens.

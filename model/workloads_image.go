@@ -121,7 +121,8 @@ func resnet50(l *Layer) ([]Tensor, []node, error) {
 // AmoebaNet-36 with 933 million must be (36, 512), although the paper does not say so.
 func amoeba(name string, cells, filters int) Family {
 	return Family{
-		Name: name, Doc: "AmoebaNet-D as GPipe scales it; every cell reads the two before it",
+		Name: name, Doc: fmt.Sprintf("AmoebaNet-D of %d normal cells and %d filters, as GPipe scales it; every cell "+
+			"reads the two before it", cells, filters),
 		Settings: []Setting{
 			count("image", 224, "side of the image"),
 			count("classes", 1000, "classes"),

@@ -25,6 +25,14 @@ func init() {
 		xlnet("xlnet-24", 24), xlnet("xlnet-36", 36))
 }
 
+// also returns the Doc of a family. The papers also name a network by its size, as gnmt-8 and bert-large.
+func also(name, first, doc string) string {
+	if name == "gnmt-8" || name == "bert-large" {
+		return "the same as " + first + ", under its name in some papers"
+	}
+	return doc
+}
+
 // tokens returns the inputs of a network over text.
 func tokens(l *Layer) []Tensor {
 	shape := []int{l.Int("context")}
@@ -37,7 +45,8 @@ func tokens(l *Layer) []Tensor {
 // length in a batch, not the maximum of 50 (see the constants of package profile).
 func gnmt(name string, layers, vocabulary int) Family {
 	return Family{
-		Name: name, Doc: "translation by LSTMs: half of the layers encode, the others decode with attention",
+		Name: name, Doc: also(name, "gnmt", fmt.Sprintf("translation by %d LSTM layers: half encode, half decode with "+
+			"attention", layers)),
 		Settings: []Setting{
 			repeats("layers", layers, "LSTM layers, even"),
 			count("width", 1024, "units"),
@@ -111,7 +120,8 @@ func awd(l *Layer) ([]Tensor, []node, error) {
 // come before the branches here, not after them, which costs the same.
 func bert(name string, layers, context int) Family {
 	return Family{
-		Name: name, Doc: "transformer encoder with two scores for each position",
+		Name: name, Doc: also(name, "bert", fmt.Sprintf("transformer encoder of %d blocks with two scores for each position",
+			layers)),
 		Settings: []Setting{
 			repeats("layers", layers, "blocks"),
 			count("width", 1024, "model width"),
@@ -136,7 +146,7 @@ func bert(name string, layers, context int) Family {
 // xlnet is the trunk of the large XLNet (Yang et al., 2019), with any number of layers.
 func xlnet(name string, layers int) Family {
 	return Family{
-		Name: name, Doc: "transformer with relative positions and a memory",
+		Name: name, Doc: fmt.Sprintf("transformer of %d blocks with relative positions and a memory", layers),
 		Settings: []Setting{
 			repeats("layers", layers, "blocks"),
 			count("width", 1024, "model width"),

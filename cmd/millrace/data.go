@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
 	"github.com/millrace-ml/millrace/cmd/internal/words"
+	"github.com/millrace-ml/millrace/cmd/millrace/internal/listing"
 	"github.com/millrace-ml/millrace/data"
 	"github.com/millrace-ml/millrace/internal/names"
 	"github.com/millrace-ml/millrace/internal/terminal"
@@ -20,12 +21,12 @@ import (
 
 func dataCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "data", Short: "Show what there is to train on",
-		Example: "  millrace data show data.npz",
+		Use: "data", Short: "List and show what there is to train on",
+		Example: "  millrace data ls\n  millrace data show data.npz",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(showData())
+	c.AddCommand(listing.DataCommand(), showData())
 	return c
 }
 
