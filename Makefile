@@ -1,18 +1,25 @@
-# make demo     sets up everything and trains a planned pipeline on real data
-# make test     sets up everything and runs every test
-# make lint     checks the sources without running them: gofmt, vet, staticcheck, shellcheck, clang-format, node
-# make attack   runs millrace with bad inputs, kills, signals and full disks, and then with strangers connecting to a
-#               training's ports; with ATTACK='--only kills --seed 2', only the first part, with these flags
-# make pictures makes the pictures of the documentation anew: fixed trainings, pages in a headless Chromium
-# make gallery  makes docs/schedules.md with its drawings, docs/cli.md and docs/formats.md
-# make site     builds the documentation as a static site in build/site
-# make slow     compares with data parallelism between hosts with slow links; SLOW='--hosts 2 --rates 1gbit' gives flags
-# make bench    measures what BENCHMARKS.md reports and writes it to lab/results; this takes hours
-# make benchmarks makes BENCHMARKS.md from lab/results
-# make papers   runs every experiment of the four papers that plans or simulates, and writes docs/papers.md
-# make runs     trains the list of small runs in lab/runs; with AGAINST=COMMIT, compares with that commit
-# make soak     runs the tests that are too slow for make test, also between processes and network namespaces
-# make clean    removes bin, build and runs
+# make demo           sets up everything, trains a planned pipeline on real data
+# make test           sets up everything, runs every test
+# make help           prints these lines
+#
+# make build          bin/millrace and bin/millrace-lab; what is missing is installed
+# make setup          installs libtorch, OpenBLAS and data, builds the native library
+# make setup-pytorch  also a Python with torch, to export networks
+# make clean          removes bin, build and runs
+#
+# make lint           gofmt, vet, staticcheck, shellcheck, clang-format, node
+# make soak           random Programs, faults and launchers, for hours
+# make attack         bad inputs, kills, signals, full disks, strangers on ports; ATTACK='--only kills --seed 2'
+# make runs           trains the list of small runs in lab/runs; AGAINST=COMMIT compares
+#
+# make gallery        docs/schedules.md and its drawings, docs/cli.md, docs/formats.md
+# make pictures       the pictures of the documentation, in a headless Chromium
+# make site           the documentation as a static site in build/site
+#
+# make bench          measures what BENCHMARKS.md tells, for hours, into lab/results
+# make benchmarks     BENCHMARKS.md of lab/results
+# make slow           data parallelism over slow links; SLOW='--hosts 2 --rates 1gbit'
+# make papers         the experiments of the four papers, into docs/papers.md
 
 SHELL := /bin/bash
 NATIVE := build/libmillrace_native.so
@@ -21,12 +28,15 @@ export CGO_ENABLED := 1
 # Programs, tests and what tests build share compiled packages.
 export GOFLAGS := -trimpath $(GOFLAGS)
 
-.PHONY: benchmarks papers pictures gallery site demo test runs build setup setup-pytorch lint bench slow soak attack clean
+.PHONY: help benchmarks papers pictures gallery site demo test runs build setup setup-pytorch lint bench slow soak attack clean
 
 demo: build
 	bin/millrace train --job examples/demo.yaml --overwrite
 
-# Tests of launchers and shells that are not installed are skipped; tests of PyTorch models fail without PyTorch.
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' $(firstword $(MAKEFILE_LIST))
+
+# Tests of launchers and shells that are not there are skipped; those of PyTorch models fail without it.
 test: setup setup-pytorch
 	@scripts/browser.sh
 	-@scripts/setup.sh openmpi-bin mpich zsh fish bash-completion

@@ -43,8 +43,8 @@ type Checkpointing struct {
 	Claim func(arrange func() error) error
 }
 
-// Hooks are called during a run, one at a time, on a goroutine that no worker waits for. OnPart, WantsTrace and OnTaken
-// are called on other goroutines.
+// Hooks are called during a run, one at a time, on a goroutine that no worker waits for. OnPart, OnTested,
+// WantsTrace and OnTaken are called elsewhere.
 type Hooks struct {
 	OnStep       func(StepReport)
 	OnEvaluation func(trace.Evaluation)
@@ -56,6 +56,9 @@ type Hooks struct {
 	// OnPart is called in every process when its own part of a step is complete. It must return quickly: workers wait
 	// for it.
 	OnPart func(step int)
+	// OnTested is called in the processes that compute the loss, when an evaluation has done so many of its
+	// micro-batches here. It must return quickly, and several workers may call it at once.
+	OnTested func(done, of int)
 	// OnPace is called when a worker becomes a straggler, regularly while it still is one, and when it stops being one.
 	// It is also called, once, if so many workers are slower than their profiles that the whole machine is (pace.All).
 	OnPace func(Pace)

@@ -36,7 +36,7 @@ func newJob(c Config) (*process.Job, error) {
 			Ahead: c.Machine.Ahead},
 		Sums: process.Sums{BucketBytes: c.Wire.BucketBytes, Meet: c.Wire.Meet},
 		Keep: process.Keep{Steps: c.Keep.Steps, WantStep: c.Keep.WantStep, Weights: c.Keep.Weights,
-			OnPart: c.Hooks.OnPart},
+			OnPart: c.Hooks.OnPart, OnTested: c.Hooks.OnTested},
 		World: c.Machine.World, Class: c.Class, Carriers: c.Wire.Carriers, Decide: c.decide, Without: c.without,
 	}
 	if c.Checkpoint.Dir != "" {

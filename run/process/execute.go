@@ -252,7 +252,11 @@ func (h *holding) evaluate(in schedule.Instruction) error {
 		tested.Index, tested.Rows = m.Index, rows
 		w.x.mu.Lock()
 		w.x.now.tested.Parts = append(w.x.now.tested.Parts, tested)
+		done := len(w.x.now.tested.Parts)
 		w.x.mu.Unlock()
+		if f := w.job.Keep.OnTested; f != nil {
+			f(done, w.job.TestMicros())
+		}
 	}
 	return h.cuts.pass(asKind(in, schedule.SF), out)
 }

@@ -79,6 +79,9 @@ type Keep struct {
 	WantStep func(int) bool
 	Weights  bool
 	OnPart   func(step int) // called for every step when this process's part is complete; may be nil
+	// OnTested is called by a worker when an evaluation has done so many of its micro-batches in this process; may be
+	// nil.
+	OnTested func(done, of int)
 }
 
 // Close closes the checkpoint that the run resumes from.

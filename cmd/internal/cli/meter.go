@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -211,19 +212,31 @@ func (m *Meter) line(now time.Time, bar bool) string {
 		line += fmt.Sprintf("  %.0f %%", 100*s.Done)
 	}
 	if s.Honest {
-		line += "  " + Left(s.Left)
+		line += "  " + Left(s.Least, s.Most)
 	}
 	return line
 }
 
-// Left returns a remaining time in words, with as many digits as an estimate deserves.
-func Left(d time.Duration) string {
-	switch s := d.Seconds(); {
-	case s < 90:
-		return fmt.Sprintf("about %.0f s left", s)
-	case s < 90*60:
-		return fmt.Sprintf("about %.0f min left", s/60)
-	default:
-		return fmt.Sprintf("about %.1f h left", s/3600)
+// Left returns a remaining time in words, as the range in which it is. Both ends are rounded; if they are the same then,
+// there is one number.
+func Left(least, most time.Duration) string {
+	unit, each, step := "s", 1.0, 1.0
+	switch s := most.Seconds(); {
+	case s >= 90*60:
+		unit, each, step = "h", 3600, 0.5
+	case s >= 90:
+		unit, each, step = "min", 60, 0.5
 	}
+	low, high := least.Seconds()/each, most.Seconds()/each
+	if high >= 10 {
+		step = 5
+	}
+	low, high = step*math.Floor(low/step), step*math.Ceil(high/step)
+	switch {
+	case low == high:
+		return fmt.Sprintf("about %v %s left", low, unit)
+	case low == 0:
+		return fmt.Sprintf("at most %v %s left", high, unit)
+	}
+	return fmt.Sprintf("%v to %v %s left", low, high, unit)
 }

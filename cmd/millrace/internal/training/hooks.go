@@ -29,7 +29,8 @@ func (w *runDir) hooks() run.Hooks {
 		}
 	}
 	return run.Hooks{
-		OnPart: cli.AtStep,
+		OnPart:   cli.AtStep,
+		OnTested: func(done, of int) { w.progress.tested(done, of) },
 		OnStep: func(s run.StepReport) {
 			w.steps = trace.StepNumber(s.Step)
 			w.progress.step(s, v.stragglers)

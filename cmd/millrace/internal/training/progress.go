@@ -3,8 +3,10 @@ package training
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace-ml/millrace/cmd/internal/cli"
@@ -31,6 +33,7 @@ type progress struct {
 	batch    int               // samples per step
 	shown    string            // text about the last step
 	live     bool              // a live line is on the screen
+	tests    tests
 	interval time.Duration
 }
 
@@ -106,6 +109,8 @@ func (p *progress) piece(kind string, times int) work.Piece {
 		one.Within = draws(p.steps)
 	case saving:
 		one.Within = saves(p.bytes)
+	case evaluating:
+		one.Far = p.tests.far
 	}
 	return one
 }
@@ -114,6 +119,7 @@ func (p *progress) piece(kind string, times int) work.Piece {
 // begins next.
 func (p *progress) did(now time.Time, done int) (next string) {
 	p.work.End(now)
+	p.tests.ended(now, p.every[evaluating])
 	left := []work.Piece{p.piece(stepping, p.steps-done)}
 	for _, kind := range []string{saving, evaluating} {
 		n := p.times(kind, done)
@@ -136,6 +142,7 @@ func (p *progress) did(now time.Time, done int) (next string) {
 	default:
 		return ""
 	}
+	p.tests.begins(now, next, p.shown)
 	p.work.Begin(now, p.piece(next, 1))
 	return next
 }
@@ -143,7 +150,12 @@ func (p *progress) did(now time.Time, done int) (next string) {
 // behind records that a save or an evaluation after the last step has ended.
 func (p *progress) behind() {
 	now := time.Now()
-	if next := p.did(now, p.done); p.apart(next) {
+	next := p.did(now, p.done)
+	if text := p.tests.advice; text != "" && p.done < p.steps {
+		p.tests.advice, p.tests.advised = "", true
+		p.say(text)
+	}
+	if p.apart(next) {
 		p.draw(p.shown + p.rest(now, next) + p.pace())
 	} else if next == evaluating && p.done == p.steps { // without a terminal, no later step shows that the run goes on
 		cli.Say(evaluating)
@@ -160,7 +172,7 @@ func (p *progress) rest(now time.Time, next string) (text string) {
 		text = "  " + next
 	}
 	if state := p.work.At(now); state.Honest && p.done < p.steps {
-		text += "  " + cli.Left(state.Left)
+		text += "  " + cli.Left(state.Least, state.Most)
 	}
 	return text
 }
@@ -180,12 +192,12 @@ func (p *progress) step(s run.StepReport, stragglers map[int]float64) {
 	p.done = trace.StepNumber(s.Step)
 	p.keep(s)
 	p.due = slices.DeleteFunc([]string{saving, evaluating}, func(kind string) bool { return !p.isDue(kind, p.done) })
+	p.shown = fmt.Sprintf("step %s/%s  loss %s", terminal.Whole(p.done), terminal.Whole(p.steps), terminal.Loss(s.Loss))
 	next := p.did(now, p.done)
 	if now.Sub(p.last) < p.interval && p.done < p.steps && !p.apart(next) {
 		return
 	}
 	p.last = now
-	p.shown = fmt.Sprintf("step %s/%s  loss %s", terminal.Whole(p.done), terminal.Whole(p.steps), terminal.Loss(s.Loss))
 	line := p.shown + p.rest(now, next) // a narrow terminal cuts off the end
 	about := []any{"step", p.done, "steps", p.steps, "loss", s.Loss, "samples_per_s", s.SamplesPerSecond, "step_s",
 		s.Seconds, "bubble", s.Bubble}
@@ -267,4 +279,79 @@ func (p *progress) end() {
 		fmt.Fprintln(p.to)
 		p.live = false
 	}
+}
+
+// tests follows the evaluations of a run: how far the current one is, and what they take beside the steps between.
+type tests struct {
+	part  atomic.Uint64          // part of the current evaluation that is done, as math.Float64bits
+	told  atomic.Int64           // when it was last shown, in Unix nanoseconds
+	line  atomic.Pointer[string] // what is shown before it; nil: no evaluation
+	now   string                 // kind of the current work
+	since time.Time              // when it began
+
+	stepsS  float64 // time of steps since the last evaluation, in seconds
+	advice  string  // to be printed: evaluations take longer than the steps between
+	advised bool
+}
+
+// longS is how long an evaluation takes at least, in seconds, to be worth an advice.
+const longS = 2
+
+// far returns the completed part of the current evaluation.
+func (t *tests) far() float64 { return math.Float64frombits(t.part.Load()) }
+
+// begins records that work of a kind begins.
+func (t *tests) begins(now time.Time, kind, line string) {
+	t.now, t.since = kind, now
+	t.part.Store(0)
+	t.told.Store(now.UnixNano())
+	if t.line.Store(nil); kind == evaluating {
+		t.line.Store(&line)
+	}
+}
+
+// ended records that the current work has ended. every is the number of steps between evaluations; 0 means that only the
+// end has one.
+func (t *tests) ended(now time.Time, every int) {
+	took := now.Sub(t.since).Seconds()
+	switch {
+	case t.since.IsZero():
+	case t.now == stepping:
+		t.stepsS += took
+	case t.now == evaluating:
+		if every > 0 && t.stepsS > 0 && took > max(t.stepsS, longS) && !t.advised {
+			t.advice = fmt.Sprintf("an evaluation takes %s, longer than %s before it (%s): --eval-every %d, or fewer "+
+				"--eval-rows, leaves more time to train", terminal.Duration(took), stepsBefore(every),
+				terminal.Duration(t.stepsS), every*int(math.Ceil(took/t.stepsS)))
+		}
+		t.stepsS = 0
+	}
+	t.since = time.Time{}
+}
+
+func stepsBefore(n int) string {
+	if n == 1 {
+		return "the step"
+	}
+	return "the " + terminal.Count(n, "step")
+}
+
+// tested shows how far an evaluation is. Workers call it.
+func (p *progress) tested(done, of int) {
+	t, now := &p.tests, time.Now()
+	t.part.Store(math.Float64bits(float64(done) / float64(of)))
+	last, before := t.told.Load(), t.line.Load()
+	if before == nil || now.UnixNano()-last < int64(p.interval) || done == of ||
+		!t.told.CompareAndSwap(last, now.UnixNano()) {
+		return
+	}
+	line := fmt.Sprintf("%s %d %%", evaluating, 100*done/of)
+	if state := p.work.At(now); state.Honest {
+		line += "  " + cli.Left(state.Least, state.Most)
+	}
+	if p.to == nil {
+		cli.Say(line)
+		return
+	}
+	cli.DrawLine(p.to, *before+"  "+line)
 }

@@ -208,3 +208,50 @@ func TestATrainingsTimeLeftIsHonest(t *testing.T) {
 		}
 	}
 }
+
+// TestAnEvaluationShowsHowFarItIs: a log has a line for each interval in which the evaluation went on.
+func TestAnEvaluationShowsHowFarItIs(t *testing.T) {
+	var said bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
+	defer slog.SetDefault(before)
+	p := &progress{steps: 2, every: map[string]int{evaluating: 1}, cost: map[string]float64{stepping: 1, evaluating: 1}}
+	p.tested(1, 4) // no evaluation has begun
+	p.step(run.StepReport{Step: 0}, nil)
+	said.Reset()
+	p.tested(1, 4)
+	p.tested(4, 4)
+	if got := said.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `"evaluating 25 %"`) {
+		t.Errorf("said %q", got)
+	}
+	if p.tests.far() != 1 {
+		t.Errorf("%v is done", p.tests.far())
+	}
+}
+
+// TestLongEvaluationsHaveAdvice: an evaluation of 3 s after 4 steps of 1 s in all is three times as long, and 12 steps
+// between two make it as long as they are.
+func TestLongEvaluationsHaveAdvice(t *testing.T) {
+	for _, c := range []struct {
+		evaluationS float64
+		every       int
+		want        string
+	}{
+		{3, 4, "an evaluation takes 3.00 s, longer than the 4 steps before it (1.00 s): --eval-every 12, or fewer " +
+			"--eval-rows, leaves more time to train"},
+		{0.9, 4, ""}, {1.5, 4, ""}, {3, 0, ""},
+	} {
+		var s tests
+		at := time.Unix(1000, 0)
+		for range 4 {
+			s.begins(at, stepping, "")
+			at = at.Add(time.Second / 4)
+			s.ended(at, c.every)
+		}
+		s.begins(at, evaluating, "")
+		s.ended(at.Add(time.Duration(c.evaluationS*1e9)), c.every)
+		if s.advice != c.want || s.stepsS != 0 {
+			t.Errorf("%v s, every %d: %q", c.evaluationS, c.every, s.advice)
+		}
+	}
+}
