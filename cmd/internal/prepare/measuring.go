@@ -184,6 +184,9 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 		return nil, fmt.Errorf("%w; or name a profile that was measured elsewhere with --profile", err)
 	}
 	return completed(ctx, j, m, w, kind, func(k *kept) (*profile.Profile, error) {
+		if alone {
+			WarnOfCores(log, j)
+		}
 		kept := ", kept for later runs"
 		if k.lost != nil {
 			kept = ""
@@ -205,7 +208,24 @@ func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model,
 	})
 }
 
-// Extend returns a job's profile on one kind of machine. It measures what is missing, in this process.
+// WarnOfCores prints a line if a job has more workers than this machine has cores. Call it before anything is measured
+// with them.
+func WarnOfCores(log io.Writer, j *job.Job) {
+	if text := tooManyFor(j.Machine.Workers, CoresOf(j)); text != "" {
+		fmt.Fprint(log, terminal.Of(log).Wrap("", "  ", text))
+	}
+}
+
+// tooManyFor returns the warning of WarnOfCores; "" if there are enough cores.
+func tooManyFor(workers, cores int) string {
+	if workers <= cores {
+		return ""
+	}
+	return fmt.Sprintf("profile: %s share %s and take turns: on this machine expect no step faster than with --workers %d",
+		terminal.Count(workers, "worker"), terminal.Count(cores, "core"), cores)
+}
+
+// Extend measures what a profile lacks in this process, and returns the profile.
 func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string, alone bool) (*profile.Profile, error) {
 	return completed(c.Context(), j, m, w, kind, func(k *kept) (*profile.Profile, error) {
 		p, err := k.measure(c.Context(), w, alone)
