@@ -20,8 +20,12 @@ func (t *tuned) printChoices(w io.Writer) error {
 		return section(w, "ways of choosing, and what each gives in a training of "+
 			terminal.Count(t.TrainBatches, "batch")+", by simulation", t.simulatedChoices(), nil)
 	}
+	how := ""
+	if t.inTurn {
+		how = "; a batch: measured again, the choices in turn"
+	}
 	err := section(w, "ways of choosing, what each costs and gives in a training of "+
-		terminal.Count(t.TrainBatches, "batch"), t.choicesTable(), nil)
+		terminal.Count(t.TrainBatches, "batch")+how, t.choicesTable(), nil)
 	if cost := t.cost(); cost != "" {
 		fmt.Fprint(w, terminal.Of(w).Wrap("  ", "  ", cost))
 	}
@@ -92,7 +96,7 @@ func (t *tuned) cost() string {
 			t.Profiled.At, avgpipe.ProfileBatches, settings(t.tuning(t.choice(avgpipe.ByPrinted))/each))
 	}
 	return fmt.Sprintf("the profile, of all layers and of %s, costs what traversal takes for %s of %d "+
-		"batches; a batch is of the choices run again in turn", join(t.Anchors),
+		"batches", join(t.Anchors),
 		settings(t.tuning(t.choice(avgpipe.BySimulator))/each), avgpipe.ProfileBatches)
 }
 

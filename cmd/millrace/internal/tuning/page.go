@@ -34,7 +34,11 @@ func (t *tuned) study() *report.Study {
 		steps.Groups = append(steps.Groups, g)
 	}
 	if measured {
-		steps.Names = append(steps.Names, where)
+		name := where
+		if !t.Simulated {
+			name = traversed
+		}
+		steps.Names = append(steps.Names, name)
 	}
 	grid := t.gridTable(t.Grid)
 	grid.Chosen = 1 + slices.IndexFunc(t.Grid, func(c avgpipe.Cell) bool { return c.At == t.Best.At })

@@ -39,6 +39,7 @@ func (t *tuned) print(w io.Writer) error {
 		terminal.Count(best.At.Pipelines, "pipeline"), terminal.Count(best.Advance(), "forward")))
 	line("predicted", fmt.Sprintf("%s a batch, %s samples/s", terminal.Duration(best.StepS),
 		terminal.Number(float64(t.Batch)/best.StepS, 4)))
+	line("measured", t.measured())
 	if over, chosen, ok := t.PassedOver(t.LimitBytes); !ok {
 		line("why", t.why())
 	} else {
@@ -63,6 +64,16 @@ func (t *tuned) print(w io.Writer) error {
 		return nil
 	}
 	return t.printAll(w)
+}
+
+// measured says what the chosen setting took when the choices were run again in turn; "" if they were not.
+func (t *tuned) measured() string {
+	for i := range t.Choices {
+		if c := &t.Choices[i]; t.inTurn && c.At == t.Best.At && c.Refused == "" && c.Measured != nil {
+			return fmt.Sprintf("%s a batch, run in turn with the other choices below", terminal.Duration(c.Measured.StepS))
+		}
+	}
+	return ""
 }
 
 // why says how the chosen setting compares with the others that were simulated.
@@ -122,17 +133,17 @@ func section(w io.Writer, title string, table *report.Table, marked func(row int
 
 // printProfile prints what equations 1 to 8 were computed from: a batch on each worker.
 func (t *tuned) printProfile(w io.Writer) error {
-	table := &report.Table{Head: []string{" worker", " computes", " using", " sends", " blocked", " bubble",
-		" memory: models", " memory: data"}}
+	table := &report.Table{Head: []string{" worker", " a batch, mean: computes", " a batch, mean: blocked",
+		" a batch, mean: bubble", " a batch, mean: in all", " sends", " using", " memory: models", " memory: data"}}
 	for k, d := range t.Profiled.Devices {
-		table.Add(k, terminal.Duration(d.Utilisation.Length()), report.Percent(d.Utilisation.Mean()),
-			terminal.Duration(d.CommunicationS), terminal.Duration(d.BlockedS), terminal.Duration(d.BubbleS),
-			terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
+		computesS := d.Utilisation.Length()
+		table.Add(k, terminal.Duration(computesS), terminal.Duration(d.BlockedS), terminal.Duration(d.BubbleS),
+			terminal.Duration(computesS+d.BlockedS+d.BubbleS), terminal.Duration(d.CommunicationS),
+			report.Percent(d.Utilisation.Mean()), terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, a batch of %s in the median (computes, blocked and bubble: means, "+
-		"which add up to the mean of a batch; sends: beside them; using: how much of a worker is at work while it computes; "+
-		"models: weights, gradients and optimizer states; data: what a batch takes beside them)", t.Profiled.At,
-		terminal.Duration(t.Profiled.StepS)), table, nil)
+	return section(w, fmt.Sprintf("profiled at %s, %d batches: the median of a batch is %s (sends: meanwhile; using: how much "+
+		"of a worker is at work while it computes; models: weights, gradients and optimizer states; data: what a batch takes "+
+		"beside them)", t.Profiled.At, avgpipe.ProfileBatches, terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
 // listed is how many settings of a large grid are listed. They are the best by simulation.
@@ -156,17 +167,24 @@ func (t *tuned) printGrid(w io.Writer) error {
 		grid, of = grid[:listed], fmt.Sprintf(", the best %d of %d settings by simulation (--grid lists all)",
 			listed, len(t.Grid))
 	}
+	table, how := t.gridTable(grid), ""
+	if slices.ContainsFunc(table.Head, func(head string) bool { return strings.HasSuffix(head, traversed) }) {
+		how = fmt.Sprintf("; %s: measured, %d batches of each", traversed, avgpipe.TraversalBatches)
+	}
 	return section(w, "settings, M micro-batches and N pipelines, by the simulator and by the paper's equations, as "+
-		"printed and adjusted (over: it does not fit)"+of, t.gridTable(grid),
+		"printed and adjusted (over: it does not fit"+how+")"+of, table,
 		func(row int) bool { return grid[row].At == t.Best.At })
 }
+
+// traversed heads what the traversal measured. The choices are measured once more, in turn.
+const traversed = "traversed"
 
 // gridTable makes a table with a row for each setting.
 func (t *tuned) gridTable(grid []avgpipe.Cell) *report.Table {
 	names := []string{"simulator", "printed", "adjusted"}
 	tried := !t.Simulated && slices.ContainsFunc(grid, func(c avgpipe.Cell) bool { return c.Measured != nil })
 	if tried {
-		names = append(names, "measured")
+		names = append(names, traversed)
 	}
 	table := &report.Table{Head: []string{" M", " N"}}
 	for _, group := range []string{"a batch, ms", "fullest worker"} {

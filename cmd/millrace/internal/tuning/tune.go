@@ -121,6 +121,7 @@ type tuned struct {
 	train   string              // the command that trains the chosen plan
 	whole   bool                // lists the whole grid
 	refused *avgpipe.LimitError // why AvgPipe has no Result
+	inTurn  bool                // the choices were run again in turn after the traversal
 }
 
 func (f *tuneFlags) run(c *cobra.Command, j *job.Job) error {
@@ -187,6 +188,7 @@ func (f *tuneFlags) tune(c *cobra.Command, p *prepare.Prepared, r avgpipe.Reques
 	out := &tuned{
 		Model: p.Profile.Model, Cluster: p.Cluster.Name, Batch: p.Job.Plan.Batch, Simulated: f.simulate,
 		TrainBatches: f.train, LimitBytes: w.LimitBytes, Result: found, whole: f.grid, refused: tooMuch,
+		inTurn: r.Rivals && r.Anchored && r.Rounds < 2,
 	}
 	if c.Context().Err() != nil {
 		return out, err
