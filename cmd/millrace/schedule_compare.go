@@ -246,8 +246,8 @@ func (s *contestFlags) legend(shows func(heading string) bool) string {
 			"micro-batch leaves on a worker; its share of the weights is as large as %.4g, and so are its gradients.\ntime: in "+
 			"these units, of", s.times.forward[0], s.times.backward[0], share, s.parameters)
 	}
-	text := units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one for " +
-		"each pipeline. behind: how much more time than the fastest it takes. "
+	text := units + " a step with others before and after it (a steady step); of elastic, of a batch: a step has one " +
+		"for each pipeline. behind: how much more time than the fastest it takes. "
 	if shows("bubble") {
 		text += "bubble: the part of the workers' time in which they do not compute; why: where it goes, as fill and drain " +
 			"at the step's ends, and stall inside.\n"

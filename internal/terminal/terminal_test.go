@@ -188,8 +188,8 @@ func TestColumnsLeftOutAreNamedInOneLine(t *testing.T) {
 		{Heading: "versions", Group: "at most", Spare: 3}}}
 	table.Add(strings.Repeat("a", 20), strings.Repeat("b", 14), "1", "2", "3")
 	screen := Screen{Columns: 40}
-	if got := drawn(table, screen); !strings.HasSuffix(got, "\n  (step bubble, at most in flight,\n  versions: not shown in 40 "+
-		"columns)\n") {
+	want := "\n  (step bubble, at most in flight,\n  versions: not shown in 40 columns)\n"
+	if got := drawn(table, screen); !strings.HasSuffix(got, want) {
 		t.Errorf("got\n%s", got)
 	}
 	if !table.Shows(screen, "time") || table.Shows(screen, "bubble") || !table.Shows(Screen{Columns: 100}, "versions") {

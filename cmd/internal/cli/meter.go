@@ -217,8 +217,8 @@ func (m *Meter) line(now time.Time, bar bool) string {
 	return line
 }
 
-// Left returns a remaining time in words, as the range in which it is. Both ends are rounded; if they are the same then,
-// there is one number.
+// Left returns a remaining time in words, as the range in which it is. Both ends are rounded outwards. If they are the
+// same then, there is one number.
 func Left(least, most time.Duration) string {
 	unit, each, step := "s", 1.0, 1.0
 	switch s := most.Seconds(); {

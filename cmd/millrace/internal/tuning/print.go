@@ -141,9 +141,9 @@ func (t *tuned) printProfile(w io.Writer) error {
 			terminal.Duration(computesS+d.BlockedS+d.BubbleS), terminal.Duration(d.CommunicationS),
 			report.Percent(d.Utilisation.Mean()), terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, %d batches: the median of a batch is %s (sends: meanwhile; using: how much "+
-		"of a worker is at work while it computes; models: weights, gradients and optimizer states; data: what a batch takes "+
-		"beside them)", t.Profiled.At, avgpipe.ProfileBatches, terminal.Duration(t.Profiled.StepS)), table, nil)
+	return section(w, fmt.Sprintf("profiled at %s, %d batches: the median of a batch is %s (sends: meanwhile; using: how "+
+		"much of a worker is at work while it computes; models: weights, gradients and optimizer states; data: what a batch "+
+		"takes beside them)", t.Profiled.At, avgpipe.ProfileBatches, terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
 // listed is how many settings of a large grid are listed. They are the best by simulation.
