@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/millrace-ml/millrace/engine"
@@ -67,7 +68,18 @@ func TestAModelsOwnNumbersAreReported(t *testing.T) {
 		config.Data.Test, config.Train.EvalEvery = test, 2
 		var heard []trace.Evaluation
 		config.Hooks.OnEvaluation = func(e trace.Evaluation) { heard = append(heard, e) }
+		var mu sync.Mutex
+		var done []string
+		config.Hooks.OnTested = func(n, of int) {
+			mu.Lock()
+			defer mu.Unlock()
+			done = append(done, fmt.Sprintf("%d/%d", n, of))
+		}
 		seen := train(t, config).Timeline.Evaluations
+		each := map[int][]string{3: {"1/4", "2/4", "3/4", "4/4"}, 4: {"1/3", "2/3", "3/3"}}[c.micro] // of 11 rows
+		if want := append(slices.Clone(each), each...); !slices.Equal(done, want) {
+			t.Errorf("cut at %v: two evaluations did %v, want %v", c.cuts, done, want)
+		}
 		if len(seen) != 2 || len(heard) != 2 ||
 			fmt.Sprint(slices.Sorted(maps.Keys(seen[1].Reported))) != "[mean_target odd]" {
 			t.Fatalf("cut at %v: %v, %v", c.cuts, seen, heard)
