@@ -42,14 +42,18 @@ func (t *tuned) study() *report.Study {
 	}
 	grid := t.gridTable(t.Grid)
 	grid.Chosen = 1 + slices.IndexFunc(t.Grid, func(c avgpipe.Cell) bool { return c.At == t.Best.At })
+	how := ""
+	if measured && !t.Simulated {
+		how = fmt.Sprintf(" Traversed: measured, %d batches of each.", avgpipe.TraversalBatches)
+	}
 	s.Sections = append(s.Sections, report.StudySection{
 		Title: "Predicted and " + where, Note: "A batch in ms, and the fullest worker, for each number of micro-batches " +
-			"(M) and pipelines (N). What was chosen stands out.",
+			"(M) and pipelines (N). What was chosen stands out." + how,
 		Table: grid, Plots: []report.Plot{steps},
 	})
 	if len(t.Errors) > 0 {
 		s.Sections = append(s.Sections, report.StudySection{Title: "How far the predictions were off",
-			Table: t.errorsTable()})
+			Note: "Against what the traversal measured.", Table: t.errorsTable()})
 	}
 	spent, training := &report.Bars{Title: "Time tuning",
 		Unit: report.UnitSeconds}, &report.Bars{Title: "Training of " + terminal.Count(t.TrainBatches, "batch"),
@@ -65,6 +69,9 @@ func (t *tuned) study() *report.Study {
 	}
 	choices := report.StudySection{Title: "What each way of choosing costs and gives", Table: t.choicesTable(),
 		Plots: []report.Plot{spent, training}}
+	if t.inTurn {
+		choices.Note = "A batch: measured again, the choices in turn."
+	}
 	if cost := t.cost(); cost != "" {
 		choices.Notes = append(choices.Notes, cost)
 	}

@@ -134,16 +134,19 @@ func section(w io.Writer, title string, table *report.Table, marked func(row int
 // printProfile prints what equations 1 to 8 were computed from: a batch on each worker.
 func (t *tuned) printProfile(w io.Writer) error {
 	table := &report.Table{Head: []string{" worker", " a batch, mean: computes", " a batch, mean: blocked",
-		" a batch, mean: bubble", " a batch, mean: in all", " sends", " using", " memory: models", " memory: data"}}
+		" a batch, mean: bubble", " sends", " using", " memory: models", " memory: data"}}
+	meanS := 0.0 // the same for every worker: its bubble is what is left of a batch
 	for k, d := range t.Profiled.Devices {
 		computesS := d.Utilisation.Length()
+		meanS = computesS + d.BlockedS + d.BubbleS
 		table.Add(k, terminal.Duration(computesS), terminal.Duration(d.BlockedS), terminal.Duration(d.BubbleS),
-			terminal.Duration(computesS+d.BlockedS+d.BubbleS), terminal.Duration(d.CommunicationS),
+			terminal.Duration(d.CommunicationS),
 			report.Percent(d.Utilisation.Mean()), terminal.Bytes(d.ModelBytes), terminal.Bytes(d.DataBytes))
 	}
-	return section(w, fmt.Sprintf("profiled at %s, %d batches: the median of a batch is %s (sends: meanwhile; using: how "+
-		"much of a worker is at work while it computes; models: weights, gradients and optimizer states; data: what a batch "+
-		"takes beside them)", t.Profiled.At, avgpipe.ProfileBatches, terminal.Duration(t.Profiled.StepS)), table, nil)
+	return section(w, fmt.Sprintf("profiled at %s, %d batches: %s in the mean and %s in the median (sends: meanwhile; "+
+		"using: how much of a worker is at work while it computes; models: weights, gradients and optimizer states; data: "+
+		"what a batch takes beside them)", t.Profiled.At, avgpipe.ProfileBatches,
+		terminal.Duration(meanS), terminal.Duration(t.Profiled.StepS)), table, nil)
 }
 
 // listed is how many settings of a large grid are listed. They are the best by simulation.
