@@ -217,15 +217,28 @@ func TestARunWithAFlatJobFileGoesOn(t *testing.T) {
 func TestARunGoesOnUnderAnotherPlan(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
-	train := func(args string) {
+	train := func(args string) string {
 		t.Helper()
-		if text, err := p.Command(t, strings.Fields("train --eval-rows 8 "+args)).CombinedOutput(); err != nil {
+		text, err := p.Command(t, strings.Fields("train --eval-rows 8 "+args)).CombinedOutput()
+		if err != nil {
 			t.Fatalf("%s: %v\n%s", args, err, text)
 		}
+		return string(text)
 	}
 	begin := "--model mlp --data digits --profile mlp.json --batch 4 --steps 2 --micro-batches 1 "
 	train(begin + "--stages 2 --split dense1 --schedule 1f1b --out cut")
-	train("--resume cut --steps 3 --workers 1")
+	file, err := os.ReadFile(filepath.Join(p.Dir, "cut", "plan.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(p.Dir, "first.json"), string(file))
+	if said := train("--resume cut --steps 3 --workers 1"); !strings.Contains(said, "changed: the plan, one worker, ") {
+		t.Errorf("another plan trains, of which it says nothing: %s", said)
+	}
+	said := train("--resume cut --steps 4 --plan first.json --workers 2 --out first")
+	if !strings.Contains(strings.Join(strings.Fields(said), " "), "(was one worker, ") {
+		t.Errorf("the first plan trains again, of which it says nothing: %s", said)
+	}
 	train("--resume cut --steps 4 --workers 2 --stages 2")
 	train("--resume cut --steps 5 --schedule afab --split head")
 	// A Program is a schedule of its own. The run's job names the Program's file, and also has its name as the

@@ -84,8 +84,7 @@ func TrainCommand() *cobra.Command {
 				t.flags.File = args[0]
 			}
 			flags := c.Flags()
-			if t.flags.File == "" && flags.Changed("resume") && !flags.Changed("model") &&
-				!flags.Changed("plan") {
+			if t.flags.File == "" && flags.Changed("resume") && !flags.Changed("model") {
 				if err := t.ofRun(flags.Lookup("resume").Value.String(), w.Workers()); err != nil {
 					return cli.BadInput(err)
 				}
