@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
 )
@@ -124,7 +126,8 @@ func TestAdviceIsOfWhatBinds(t *testing.T) {
 }
 
 // TestAdviceKeepsToADeadline: searches for better hardware share the time equally and stop at a deadline. So the
-// explanation of a search with a time limit stays within the limit. Everything else is always explained.
+// explanation of a search with a time limit stays within the limit. What is left out is named, and everything else is
+// always explained.
 func TestAdviceKeepsToADeadline(t *testing.T) {
 	t.Parallel()
 	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
@@ -140,7 +143,80 @@ func TestAdviceKeepsToADeadline(t *testing.T) {
 	if err != nil || asked != nil || e.Levers != nil || e.Bottleneck == "" || len(e.Memory) == 0 {
 		t.Errorf("behind the deadline it asked %q and explained %+v (%v)", asked, e, err)
 	}
-	if _, err := found.Explain(t.Context()); err != nil || len(asked) < 3 {
-		t.Errorf("with time it asked %q (%v)", asked, err)
+	left, why := e.LeversLeft, e.LeversLeftWhy
+	if e, err = found.Explain(t.Context()); err != nil || len(asked) < 3 || e.LeversLeft != nil {
+		t.Errorf("with time it asked %q and left out %q (%v)", asked, e.LeversLeft, err)
+	}
+	if !slices.Equal(left, asked[:len(left)]) || len(left) < 3 || !strings.Contains(why, "time") {
+		t.Errorf("behind the deadline it left out %q because %s; with time it asked %q", left, why, asked)
+	}
+}
+
+// TestAdviceTakesNoLongerThanASearch: without a deadline all searches for better hardware, and all for a model that
+// fits nowhere, together take as long as a search may take. If that is no time, none is begun.
+func TestAdviceTakesNoLongerThanASearch(t *testing.T) {
+	t.Parallel()
+	r := planned(t, "gpt", map[string]any{"layers": 3}, "dapple-a:1x2", 16)
+	r.Longest = time.Nanosecond
+	var asked []string
+	r.Asked = func(change string) { asked = append(asked, change) }
+	found, err := Search(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := found.Explain(t.Context())
+	if err != nil || asked != nil || len(e.LeversLeft) != len(betterHardware(r.Cluster, true)) {
+		t.Errorf("it asked %q and left out %q (%v)", asked, e.LeversLeft, err)
+	}
+	if got := Remedies(t.Context(), r, &MemoryError{Plan: "a plan"}); len(got) != 1 {
+		t.Errorf("remedies %q; only the first needs no search", got)
+	}
+}
+
+// TestAdviceNamesWhatIsTooLargeToTry: no better hardware is tried for a plan whose prediction takes long.
+func TestAdviceNamesWhatIsTooLargeToTry(t *testing.T) {
+	r := planned(t, "gpt", nil, "dapple-a:1x2", 16)
+	var e Explanation
+	e.levers(t.Context(), r, &plan.Plan{MicroBatches: 1 << 30, Stages: make([]plan.Stage, 2)}, nil)
+	if want := []string{"twice the bandwidth of level server"}; !slices.Equal(e.LeversLeft, want) ||
+		!strings.Contains(e.LeversLeftWhy, "predicting") {
+		t.Errorf("left out %q because %s; the one level with two devices must be named", e.LeversLeft, e.LeversLeftWhy)
+	}
+}
+
+// TestSlicesTakeTheirSharesOfALink: replicas that take slices of a micro-batch send what their rows have in common. The
+// shared links of a cut between any numbers of replicas carry the sum over all pairs of intersections of slices.
+func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
+	c, err := cluster.Preset("dapple-a:4x6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Levels {
+		c.Levels[i].Shared = true
+	}
+	s, err := newSearch(Request{Profile: imported(2, 8), Cluster: c, Batch: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.estimator.m = 8
+	h := &shape{cuts: []int{0, 1, 2}, size: 8, split: true, order: s.orders[0]}
+	for senders := 1; senders < 24; senders++ {
+		for receivers := 1; senders+receivers <= 24; receivers++ {
+			h.counts = []int{senders, receivers}
+			taken, busiest := map[[2]int]float64{}, 0.0
+			for row := range senders * receivers { // the finest rows that no slice divides
+				from, to := h.order[row/receivers], h.order[senders+row/senders]
+				for _, ends := range [][2]int{{from, to}, {to, from}} {
+					part := 8 * 1024 / float64(senders*receivers) // of 8 micro-batches of 1 KiB
+					for _, link := range c.Links(ends[0], ends[1]) {
+						taken[link] += part * c.ByteS(ends[0], ends[1])
+						busiest = max(busiest, taken[link])
+					}
+				}
+			}
+			if got := s.estimator.shared(h, h.devices()); math.Abs(got-busiest) > 1e-9*busiest || busiest == 0 {
+				t.Errorf("%d to %d replicas: %v s, want %v s", senders, receivers, got, busiest)
+			}
+		}
 	}
 }

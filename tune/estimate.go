@@ -275,12 +275,12 @@ func (e *estimator) shared(h *shape, devices [][]int) float64 {
 			continue
 		}
 		for a, from := range senders {
-			for b, to := range receivers {
+			for b := max(0, a*q/r-1); b < min(q, (a+1)*q/r+2); b++ { // no other receiver has rows of this sender
 				part := min(float64(a+1)/float64(r), float64(b+1)/float64(q)) -
 					max(float64(a)/float64(r), float64(b)/float64(q))
 				if part > 1e-9 {
-					pass(from, to, all*part)
-					pass(to, from, all*part)
+					pass(from, receivers[b], all*part)
+					pass(receivers[b], from, all*part)
 				}
 			}
 		}

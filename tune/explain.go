@@ -55,6 +55,9 @@ type Explanation struct {
 	Levers     []Lever       `json:"levers,omitempty"` // the largest gain first
 	// LeversCut says that some searches for better hardware ended early for lack of time. They might find more.
 	LeversCut bool `json:"levers_cut,omitempty"`
+	// LeversLeft are the changes that were not tried, and LeversLeftWhy says why.
+	LeversLeft    []string `json:"levers_left,omitempty"`
+	LeversLeftWhy string   `json:"levers_left_why,omitempty"`
 	// Step is the simulation of the plan's first step, or of a stream's first minibatches. It is nil if it is too large
 	// to draw.
 	Step *trace.Timeline `json:"-"`
@@ -65,11 +68,13 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 	return explain(ctx, r, pl, nil)
 }
 
-// Explain analyses the best plan, and searches again for each lever. Each of these searches is short, and for better
-// hardware. If ctx has a deadline, they share the time until then. If such a search finds a faster plan for this
-// hardware too, Best and Rivals change.
+// Explain analyses the best plan, and searches again for each lever. Each of these is a short search on better
+// hardware. Together they take no longer than a search may take, or until ctx's deadline if that is earlier; at most one
+// of them ends later. Such a search may find a faster plan for this hardware too. Then Best and Rivals change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
+	ctx, cancel := context.WithTimeout(ctx, s.limit())
+	defer cancel()
 	for again := 0; ; again++ {
 		out, err := explain(ctx, s.Request, found.Best, s)
 		if err != nil || s.top.plan == found.Best || again == mostAgain {
@@ -94,7 +99,7 @@ func explain(ctx context.Context, r Request, pl *plan.Plan, s *search) (*Explana
 	}
 	out := &Explanation{Memory: memorySplits(r.Profile, r.Cluster, pl, &costs)}
 	out.Bottleneck = bottleneck(r.Cluster, pl, &costs)
-	out.Levers, out.LeversCut = levers(ctx, r, pl, s)
+	out.levers(ctx, r, pl, s)
 	if err := cancelled(ctx); err != nil {
 		return nil, err
 	}
@@ -203,16 +208,18 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 // worthAdvising is the least gain that is reported; predictions are not accurate enough for less.
 const worthAdvising = 0.01
 
-// levers tries better hardware and keeps the changes that help. It does nothing for plans whose prediction takes long.
-// If a search finds a plan that this hardware can run, s considers that plan. cut says whether time ended a search.
-func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lever, cut bool) {
-	if predict.CheckWork(pl, predict.OftenPlayed) != nil {
-		return nil, false
-	}
+// levers tries better hardware and keeps the changes that help. It tries none for plans whose prediction takes long, and
+// begins no search after ctx's deadline; the changes that it leaves out are in LeversLeft. If a search finds a plan that
+// this hardware can run, s considers that plan.
+func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s *search) {
 	better := betterHardware(r.Cluster, s != nil)
+	if err := predict.CheckWork(pl, predict.OftenPlayed); err != nil {
+		out.leave(better, "predicting this plan takes too long to do it often")
+		return
+	}
 	for i, h := range better {
 		if ctx.Err() != nil {
-			cut = s != nil
+			out.leave(better[i:], "no time was left for them")
 			break
 		}
 		step, same := pl.Predicted.StepS, len(h.Devices) == len(r.Cluster.Devices)
@@ -232,7 +239,7 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lev
 				brief.Longest = max(1, min(cmp.Or(r.Longest, shortest), share))
 			}
 			if found, err := Search(ctx, brief); err == nil {
-				cut = cut || found.search.cutAt > 0
+				out.LeversCut = out.LeversCut || found.search.cutAt > 0
 				over := int64(0)
 				if same {
 					s.consider(found.Best)
@@ -244,11 +251,17 @@ func levers(ctx context.Context, r Request, pl *plan.Plan, s *search) (out []Lev
 			}
 		}
 		if gain := pl.Predicted.StepS/step - 1; gain >= worthAdvising {
-			out = append(out, Lever{Change: h.change, StepS: step, Gain: gain})
+			out.Levers = append(out.Levers, Lever{Change: h.change, StepS: step, Gain: gain})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Lever) int { return cmp.Compare(b.Gain, a.Gain) })
-	return out, cut
+	slices.SortStableFunc(out.Levers, func(a, b Lever) int { return cmp.Compare(b.Gain, a.Gain) })
+}
+
+// leave notes changes that are not tried, and why.
+func (out *Explanation) leave(changes []hardware, why string) {
+	for _, h := range changes {
+		out.LeversLeft, out.LeversLeftWhy = append(out.LeversLeft, h.change), why
+	}
 }
 
 // hardware is a cluster that is better than another one in one way.
@@ -311,10 +324,12 @@ func doubled(c *cluster.Cluster) *cluster.Cluster {
 }
 
 // Remedies lists small changes that make a model fit: a memory limit that a simulated plan keeps, and more devices
-// of the same kind.
+// of the same kind. Its searches together take no longer than one may take; at most one of them ends later.
 func Remedies(ctx context.Context, r Request, e *MemoryError) []string {
 	out := []string{fmt.Sprintf("devices of %s (%d bytes): %s", terminal.Bytes(e.SmallestBytes), e.SmallestBytes,
 		e.Plan)}
+	ctx, cancel := context.WithTimeout(ctx, r.limit())
+	defer cancel()
 	bigger := r
 	for times := 2; times <= 8 && !r.Cluster.SharesCores() && ctx.Err() == nil; times *= 2 {
 		bigger.Cluster, bigger.brief = doubled(bigger.Cluster), true

@@ -53,7 +53,7 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := cmp.Or(r.Time, r.Longest, longest)
+	limit := r.limit()
 	if r.start != nil {
 		limit = cmp.Or(r.Longest, shortest)
 		if s.start = s.shapeOf(r.start); s.start != nil {
@@ -98,6 +98,9 @@ func Search(ctx context.Context, r Request) (*Result, error) {
 	}
 	return found, err
 }
+
+// limit returns how long a search may take that does not start from a plan.
+func (r *Request) limit() time.Duration { return cmp.Or(r.Time, r.Longest, longest) }
 
 // cancelled returns the cause if ctx was cancelled by its caller. It returns nil if time ran out, because the best plan
 // so far is then the answer.

@@ -145,6 +145,9 @@ func (v *view) plan(why *tune.Explanation) {
 			levers = append(levers, "(searches for better hardware were ended before they were done: a longer --time looks "+
 				"further)")
 		}
+		if left := why.LeversLeft; len(left) > 0 {
+			levers = append(levers, fmt.Sprintf("(not tried, because %s: %s)", why.LeversLeftWhy, strings.Join(left, "; ")))
+		}
 		v.line("would help", strings.Join(levers, "\n"))
 	}
 	v.line("why", strings.Join(pl.Why, "\n"))
