@@ -220,3 +220,24 @@ func TestSlicesTakeTheirSharesOfALink(t *testing.T) {
 		}
 	}
 }
+
+// TestStagesOfMoreReplicasThanInstructionsName: instructions number 1023 replicas of a stage at most. A search on more
+// devices cuts no stages with more, and so finds a plan.
+func TestStagesOfMoreReplicasThanInstructionsName(t *testing.T) {
+	r := planned(t, "gpt", nil, "dapple-a:64x64", 4)
+	r.Longest = time.Nanosecond
+	if _, err := Search(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+	s, err := newSearch(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	widest := 0
+	for _, w := range s.cut.wants(s.orders[0], 4, plan.KeepAll) {
+		widest = max(widest, slices.Max(w.replicas))
+	}
+	if widest != 512 { // of 4096 devices; 2 or 4 stages would have 2048 or 1024 on each
+		t.Errorf("stages with %d replicas", widest)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace-ml/millrace/plan"
+	"github.com/millrace-ml/millrace/schedule"
 	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/roles"
 )
@@ -28,7 +29,7 @@ func (c cutter) wants(order []int, size int, again plan.Recompute) []want {
 	w.devices, w.replicas = W, nil
 	if W > 32 { // the same number of replicas for every stage
 		for _, S := range c.stageCounts() {
-			if W%S == 0 && S < W {
+			if W%S == 0 && S < W && W/S <= schedule.MaxReplica {
 				w.stages, w.replicas = S, []int{W / S}
 				all = append(all, w)
 				if !c.Whole {
