@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // Refusals holds the reasons why a carrier refuses calls: because a worker has failed, or because the carrier is
@@ -48,6 +49,7 @@ func (r *Refusals) RefuseAll() {
 // and Close. Its answers fit a carrier that copies bytes in host memory.
 type Local struct {
 	Refusals
+	moved   atomic.Int64 // bytes
 	rank    int
 	address Address
 	how     string
@@ -98,8 +100,11 @@ func (l *Local) Takes(_ int, p Place) bool { return p.Memory != Device }
 // HandsOver implements Carrier.
 func (l *Local) HandsOver(int) bool { return false }
 
-// Moved implements Carrier.
-func (l *Local) Moved() int64 { return 0 }
+// Count adds bytes to Moved. A carrier whose frames arrive whole at once counts none.
+func (l *Local) Count(bytes int) { l.moved.Add(int64(bytes)) }
+
+// Moved implements Carrier. It has what the carrier has given to Count.
+func (l *Local) Moved() int64 { return l.moved.Load() }
 
 // Address implements Carrier. Its Data identifies the carriers that were made together.
 func (l *Local) Address() Address { return l.address }

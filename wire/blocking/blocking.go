@@ -6,7 +6,8 @@
 // ends with this carrier shows that every Program keeps to the order of its edges, and that no message waits for
 // another message that cannot move.
 //
-// In: frames in host memory. Out: the same bytes in the receiver's memory. Frame numbers and epochs are ignored.
+// In: frames in host memory. Out: the same bytes in the receiver's memory. Epochs are ignored, and frame numbers are
+// only named in errors.
 package blocking
 
 import (
@@ -62,23 +63,24 @@ type carrier struct {
 	running sync.WaitGroup
 }
 
-func (c *carrier) Send(_ uint32, e wire.Edge, _ uint32, frames []*wire.Buffer, done func(error)) {
+func (c *carrier) Send(_ uint32, e wire.Edge, n uint32, frames []*wire.Buffer, done func(error)) {
 	done = wire.Once(len(frames), done)
-	for _, b := range frames {
-		c.post(e, e.To, (*side).send, frame{b, done})
+	for i, b := range frames {
+		c.post(e, e.To, (*side).send, frame{n + uint32(i), b, done})
 	}
 }
 
-func (c *carrier) Recv(e wire.Edge, _ uint32, b *wire.Buffer, done func(error)) {
+func (c *carrier) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
 	if int64(len(b.Data)) != b.Bytes() {
 		done(fmt.Errorf("blocking: a receive of %d bytes is posted with %d bytes of memory", b.Bytes(), len(b.Data)))
 		return
 	}
-	c.post(e, e.From, (*side).receive, frame{b, done})
+	c.post(e, e.From, (*side).receive, frame{n, b, done})
 }
 
-// frame is a posted frame.
+// frame is a posted frame. Its number is only for errors.
 type frame struct {
+	n    uint32
 	b    *wire.Buffer
 	done func(error)
 }
@@ -219,7 +221,7 @@ func (s *side) receive(f frame) error {
 	case o := <-s.meet:
 		var err error
 		if len(o.data) != len(f.b.Data) {
-			err = &wire.LengthError{Edge: s.edge, Sent: int64(len(o.data)), Room: int64(len(f.b.Data))}
+			err = &wire.LengthError{Edge: s.edge, N: f.n, Sent: int64(len(o.data)), Room: int64(len(f.b.Data))}
 		} else {
 			copy(f.b.Data, o.data)
 		}

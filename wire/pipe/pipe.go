@@ -135,7 +135,7 @@ func (c *carrier) writer(peer int) (*writer, error) {
 		if err != nil {
 			return nil, err
 		}
-		w := &writer{file: way.write, more: make(chan struct{}, 1)}
+		w := &writer{file: way.write, more: make(chan struct{}, 1), count: c.Count}
 		c.out[peer] = w
 		c.running.Go(crash.Caught(w.run))
 	}
@@ -153,7 +153,7 @@ func (c *carrier) reader(peer int) (*reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := &reader{file: way.read, lanes: map[uint32]*lane{}, stopped: make(chan struct{})}
+		r := &reader{file: way.read, lanes: map[uint32]*lane{}, stopped: make(chan struct{}), count: c.Count}
 		c.in[peer] = r
 		c.running.Go(crash.Caught(r.run))
 	}
@@ -194,8 +194,9 @@ func (c *carrier) Close() error {
 
 // writer writes the frames for one peer, in the order in which they were posted.
 type writer struct {
-	file *os.File
-	more chan struct{} // capacity 1: signals a change
+	file  *os.File
+	more  chan struct{} // capacity 1: signals a change
+	count func(bytes int)
 
 	mu    sync.Mutex
 	queue []frame
@@ -258,9 +259,18 @@ func (w *writer) write(f frame) error {
 	if _, err := w.file.Write(prefix); err != nil {
 		return err
 	}
-	_, err := w.file.Write(f.b.Data)
-	return err
+	for part := range slices.Chunk(f.b.Data, countedBytes) {
+		n, err := w.file.Write(part)
+		if w.count(n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// countedBytes is how many bytes of a frame are written before they are counted. A pipe has room for several times as
+// many.
+const countedBytes = 1 << 14
 
 func (w *writer) end(err error) {
 	w.mu.Lock()

@@ -3,6 +3,7 @@ package pipe_test
 import (
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -48,5 +49,40 @@ func TestNoPipeStaysOpen(t *testing.T) {
 	}
 	if after := files(); after != before {
 		t.Errorf("%d files are open, %d were before", after, before)
+	}
+}
+
+// TestMovedTellsASlowTransferFromAStalledOne: a frame that nobody reads counts as far as it fills the pipe, and no
+// further. Once it is read, both workers count all of it.
+func TestMovedTellsASlowTransferFromAStalledOne(t *testing.T) {
+	all, err := pipe.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 4 << 20 // a pipe holds at most 1 MiB
+	frame := func() *wire.Buffer {
+		return &wire.Buffer{DType: wire.U8, Shape: []int64{size}, Data: make([]byte, size)}
+	}
+	e, done := wire.Edge{From: 0, To: 1}, make(chan error, 2)
+	all[0].Send(1, e, 0, []*wire.Buffer{frame()}, func(err error) { done <- err })
+	for since := time.Now(); all[0].Moved() == 0 && time.Since(since) < 20*time.Second; {
+		time.Sleep(time.Millisecond)
+	}
+	if n, m := all[0].Moved(), all[1].Moved(); n == 0 || n >= size || m != 0 {
+		t.Errorf("of a frame that is not read %d bytes are sent and %d received", n, m)
+	}
+	all[1].Recv(e, 0, frame(), func(err error) { done <- err })
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for rank, c := range all {
+		if n := c.Moved(); n < size || n > size+100 {
+			t.Errorf("worker %d counts %d bytes of a frame of %d and its prefix", rank, n, size)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 type reader struct {
 	file    *os.File
 	stopped chan struct{} // closed by end
+	count   func(bytes int)
 	once    sync.Once
 
 	mu    sync.Mutex
@@ -123,8 +124,20 @@ func (r *reader) fail(err error) {
 }
 
 // read takes frame after frame until the pipe ends or sends something that is not a frame.
+// counted counts what is read.
+type counted struct {
+	from  io.Reader
+	count func(bytes int)
+}
+
+func (c counted) Read(to []byte) (int, error) {
+	n, err := c.from.Read(to)
+	c.count(n)
+	return n, err
+}
+
 func (r *reader) read() error {
-	in := bufio.NewReaderSize(r.file, 1<<12)
+	in := bufio.NewReaderSize(counted{r.file, r.count}, 1<<12)
 	var prefix [prefixBytes]byte
 	for {
 		if _, err := io.ReadFull(in, prefix[:]); err != nil {

@@ -234,13 +234,21 @@ func lengths(t *testing.T, open Maker) {
 	for _, sizes := range [][2]int{{10, 12}, {12, 10}, {0, 1}, {1, 0}} {
 		for _, sendsFirst := range []bool{false, true} {
 			all := carriers(t, open, 2)
+			first, came := bufferOf(random(3, 1)), bufferOf(random(4, 1))
 			said := make(chan error, 2)
+			all[0].Send(1, edge, 0, []*wire.Buffer{&first}, func(err error) { said <- err })
+			all[1].Recv(edge, 0, &came, func(err error) { said <- err })
+			for range 2 {
+				if err := wait(t, said, "frame 0"); err != nil {
+					t.Error(err)
+				}
+			}
 			a, b := bufferOf(random(1, sizes[0])), bufferOf(random(2, sizes[1]))
-			receive := func() { all[1].Recv(edge, 0, &b, func(err error) { said <- err }) }
+			receive := func() { all[1].Recv(edge, 1, &b, func(err error) { said <- err }) }
 			if !sendsFirst {
 				receive()
 			}
-			all[0].Send(1, edge, 0, []*wire.Buffer{&a}, func(err error) {
+			all[0].Send(1, edge, 1, []*wire.Buffer{&a}, func(err error) {
 				if all[0].HandsOver(1) { // other carriers may have sent the frame already
 					said <- err
 				}
@@ -250,7 +258,7 @@ func lengths(t *testing.T, open Maker) {
 			}
 			var wrong *wire.LengthError
 			if err := wait(t, said, "an answer"); !errors.As(err, &wrong) || wrong.Sent != int64(sizes[0]) ||
-				wrong.Room != int64(sizes[1]) {
+				wrong.Room != int64(sizes[1]) || wrong.N != 1 || wrong.Edge != edge {
 				t.Errorf("%v, the send first is %v: %v", sizes, sendsFirst, err)
 			}
 			closeAll(t, all)
