@@ -49,6 +49,12 @@ func TestTables(t *testing.T) {
 	if _, err := Table("zigzag", 1, 1, 1, 1, 0); err == nil {
 		t.Error("a schedule that the tables do not have passed")
 	}
+	for _, bad := range [][5]float64{{0, 3, 1, 2, 0}, {8, 0, 1, 2, 0}, {8, 3, 0, 2, 0}, {8, 3, 1, 0, 0}, {8, 3, 1, 2, -1},
+		{8, 3, math.NaN(), 2, 0}} {
+		if row, err := Table("1f1b", int(bad[0]), int(bad[1]), bad[2], bad[3], bad[4]); err == nil {
+			t.Errorf("M, N, F, B, SR = %v passed: %+v", bad, row)
+		}
+	}
 }
 
 // mixedCase draws a chain of layers and a chain of devices of two types. One type is faster: twice as fast in

@@ -194,11 +194,11 @@ func (x *exploration) step(h *chain, family string, bounds []boundary, M int) fl
 	case "so":
 		pace = max(pace, 2*sr)
 	}
-	row, err := Table(family, M, N, pace, 0, sr)
+	step, err := stepOf(family, M, N, pace, sr)
 	if err != nil {
 		panic("plan: bapipe: " + err.Error())
 	}
-	return row.TimeS + h.alone(bounds) + h.allReduce(bounds)
+	return step + h.alone(bounds) + h.allReduce(bounds)
 }
 
 // alone returns the time that Table I leaves out: filling and emptying the pipeline takes longer if a forward and a

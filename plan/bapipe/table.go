@@ -17,31 +17,41 @@ type Row struct {
 var families = map[string]string{"1F1B-AS": "1f1b-as", "FBP-AS": "fbp-as", "1F1B-SNO": "1f1b", "1F1B-SO": "so"}
 
 // Table evaluates BaPipe's Table I (families 1f1b-as, fbp-as) or Table II (so, and 1f1b for SNO). n is the number of
-// stages and m of micro-batches. f and b are the times of a forward and a backward. sr is the time to send and receive
-// one feature map or its gradient. All times are in seconds.
+// stages and m of micro-batches, at least 1. f and b are the times of a forward and a backward, over 0. sr is the time
+// to send and receive one feature map or error. All times are in seconds.
 func Table(family string, m, n int, f, b, sr float64) (Row, error) {
-	M, N := float64(m), float64(n)
-	compute := (M + N - 1) * (f + b)
-	row := Row{TimeS: compute, InRange: true}
+	if m < 1 || n < 1 || !(f > 0) || !(b > 0) || !(sr >= 0) {
+		return Row{}, fmt.Errorf("plan: BaPipe's tables with M = %d, N = %d, F = %v s, B = %v s and SR = %v s; M and N must "+
+			"be 1 at least, F and B over 0, SR not negative", m, n, f, b, sr)
+	}
+	timeS, err := stepOf(family, m, n, f+b, sr)
+	if err != nil {
+		return Row{}, err
+	}
+	row := Row{TimeS: timeS, Bubble: 1 - float64(m)*(f+b)/timeS, BandwidthBytesPerSecond: 1 / f, InRange: true}
 	switch family {
-	case "1f1b-as":
-		row.BandwidthBytesPerSecond = 1 / f
 	case "fbp-as":
 		row.BandwidthBytesPerSecond = 2 / (f + b)
+	case "so":
+		row.InRange = 2*sr <= f+b
+	}
+	return row, nil
+}
+
+// stepOf returns the tables' time of a mini-batch. pace is the time of a forward and a backward, which may be 0.
+func stepOf(family string, m, n int, pace, sr float64) (float64, error) {
+	M, N := float64(m), float64(n)
+	compute := (M + N - 1) * pace
+	switch family {
+	case "1f1b-as", "fbp-as":
+		return compute, nil
 	case "1f1b":
 		waves := float64((m - 1 + n - 1) / n) // ceil((M-1)/N)
-		row.TimeS = compute + (N+M-2-waves)*2*sr
-		row.BandwidthBytesPerSecond = 1 / f
+		return compute + (N+M-2-waves)*2*sr, nil
 	case "so":
-		row.TimeS = compute + (N-1)*2*sr
-		row.BandwidthBytesPerSecond = 1 / f
-		row.InRange = 2*sr <= f+b
-	default:
-		return Row{}, fmt.Errorf("plan: BaPipe's tables have no schedule %q; they have 1f1b-as, fbp-as, 1f1b (SNO) "+
-			"and so", family)
+		return compute + (N-1)*2*sr, nil
 	}
-	row.Bubble = 1 - M*(f+b)/row.TimeS
-	return row, nil
+	return 0, fmt.Errorf("plan: BaPipe's tables have no schedule %q; they have 1f1b-as, fbp-as, 1f1b (SNO) and so", family)
 }
 
 // featuresOf returns the most micro-batches whose features a stage holds at once (fourth row of both tables). The stage
