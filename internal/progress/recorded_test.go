@@ -68,3 +68,22 @@ func TestATimeLeftIsHonestOnAMachineThatOthersUse(t *testing.T) {
 		})
 	}
 }
+
+// TestAnUnknownCostIsReplayed: no time left is given while a piece of unknown duration remains, whether its events come
+// from a file or are made by hand.
+func TestAnUnknownCostIsReplayed(t *testing.T) {
+	events := func(cost float64) []Event {
+		all := []Event{{Plan: "all", Left: []Piece{{What: "rest", Kind: "step", Group: "step", Cost: cost}}}}
+		for i := range 20 {
+			all = append(all, Event{At: float64(10 * i), Begin: &Piece{What: "step", Kind: "step", Group: "step", Cost: 10}})
+		}
+		return all
+	}
+	said := func(cost float64) (n int) {
+		Replay(events(cost), 300, func(float64, float64) { n++ })
+		return n
+	}
+	if n := said(-1); n > 0 || said(100) == 0 {
+		t.Errorf("%d times left are given with a piece of unknown duration, %d with one of a known", n, said(100))
+	}
+}

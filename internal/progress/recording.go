@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -34,11 +35,6 @@ func ReadRecording(r io.Reader) ([]Event, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("progress: event %d of a recording: %w", len(all)+1, err)
 		}
-		for i := range e.Left {
-			if e.Left[i].Cost < 0 {
-				e.Left[i].Cost = Unknown
-			}
-		}
 		all = append(all, e)
 	}
 }
@@ -63,7 +59,7 @@ func Replay(all []Event, total float64, said func(at, left float64)) {
 		case e.Far > 0:
 			far = e.Far
 		default:
-			w.Plan(on(e.At), e.Plan, e.Left...)
+			w.Plan(on(e.At), e.Plan, e.planned()...)
 		}
 		until := total
 		if i+1 < len(all) {
@@ -75,6 +71,17 @@ func Replay(all []Event, total float64, said func(at, left float64)) {
 			}
 		}
 	}
+}
+
+// planned returns what an event says is left, as it was given to Plan.
+func (e *Event) planned() []Piece {
+	left := slices.Clone(e.Left)
+	for i := range left {
+		if left[i].Cost < 0 {
+			left[i].Cost = Unknown
+		}
+	}
+	return left
 }
 
 // record records an event, if recording is on.
