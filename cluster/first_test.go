@@ -79,3 +79,16 @@ func TestLimitedMemory(t *testing.T) {
 		t.Error("devices without a limit have one")
 	}
 }
+
+// TestHostsOfNoDevices: no hosts have no sizes, and hosts have no more devices than there are.
+func TestHostsOfNoDevices(t *testing.T) {
+	if all := alike(nil); len(all) > 0 {
+		t.Errorf("of no hosts: %v", all)
+	}
+	if all := FirstHosts([]int{2, 3}, 9); !slices.Equal(all, []int{2, 3}) {
+		t.Errorf("of 9 of 5 devices: %v", all)
+	}
+	if all := FirstHosts([]int{2, 3}, 0); len(all) > 0 {
+		t.Errorf("of no devices: %v", all)
+	}
+}

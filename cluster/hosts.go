@@ -123,10 +123,11 @@ func (c *Cluster) HostSizes() []int {
 	return slices.Repeat([]int{each}, len(c.Devices)/each)
 }
 
-// FirstHosts returns the sizes of the hosts of the first n devices; the last host may have only some of its devices.
+// FirstHosts returns the sizes of the hosts of the first n devices; the last host may have only some of its devices. If
+// there are fewer than n devices, it returns all sizes.
 func FirstHosts(sizes []int, n int) []int {
 	var first []int
-	for i := 0; n > 0; i++ {
+	for i := 0; i < len(sizes) && n > 0; i++ {
 		first = append(first, min(sizes[i], n))
 		n -= sizes[i]
 	}
@@ -135,7 +136,7 @@ func FirstHosts(sizes []int, n int) []int {
 
 // alike returns a single number if all are equal, and the numbers unchanged otherwise.
 func alike(all []int) []int {
-	if slices.ContainsFunc(all, func(n int) bool { return n != all[0] }) {
+	if len(all) == 0 || slices.ContainsFunc(all, func(n int) bool { return n != all[0] }) {
 		return all
 	}
 	return all[:1]
