@@ -103,7 +103,8 @@ func TestOneStepChangesWhatLearnsAsIfNothingWereFrozen(t *testing.T) {
 					case p.Tied != "":
 					case p.Frozen:
 						if still++; same {
-							t.Errorf("%s %s: %s is frozen and has changed", name, family, full)
+							t.Errorf("%s %s: %s is frozen and is what training makes of it where nothing is frozen", name,
+								family, full)
 						}
 					case !p.Buffer:
 						if learned++; !same {

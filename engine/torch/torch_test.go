@@ -76,7 +76,7 @@ func TestWithoutKernels(t *testing.T) {
 	if os.Getenv("MILLRACE_KERNELS") == "none" {
 		t.Skip("this is without kernels")
 	}
-	c := exec.Command(os.Args[0], "-test.run", "Fused|Gelu|Attention|Norm|Pool|LSTM|Product|WeightsHalf|Threads",
+	c := exec.Command(os.Args[0], "-test.run", "Fused|Gelu|Attention|Norm|Pool|LSTM|Product|WeightsHalf|Threads|Mask",
 		"-test.v")
 	c.Env = append(os.Environ(), "MILLRACE_KERNELS=none")
 	said, err := c.CombinedOutput()

@@ -158,6 +158,9 @@ func (a *attack) fullTraining(ctx context.Context, c command) (command, []string
 		}
 	}
 	latest, err := checkpoint.Latest(dir)
+	if err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		return c, nil, err
+	}
 	if err != nil || len(wrong) > 0 {
 		return c, wrong, nil
 	}

@@ -194,6 +194,9 @@ func (a *attack) readsBest(ctx context.Context, s *signalled, dir string, left t
 // saving changes later steps, the weights at the stop are compared instead.
 func (a *attack) resumed(ctx context.Context, t *training, dir string) (wrong []string, last command, err error) {
 	latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints"))
+	if err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		return nil, last, err
+	}
 	if err == nil && t.drains {
 		if wrong, err = a.afresh(ctx, t, latest, dir); err != nil {
 			return nil, last, err

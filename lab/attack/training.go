@@ -131,7 +131,11 @@ func (a *attack) finish(ctx context.Context, t *training, args, dir string, comp
 		return nil, last, err
 	}
 	words := a.trainArgs(args, "out/checkpoints")
-	if latest, err := checkpoint.Latest(filepath.Join(dir, "out", "checkpoints")); err != nil || latest == "" {
+	_, err = checkpoint.Latest(filepath.Join(dir, "out", "checkpoints"))
+	if err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		return nil, last, err
+	}
+	if err != nil {
 		words = append(a.trainArgs(t.args, ""), "--overwrite") // the training was killed before its first checkpoint
 	}
 	last = command{dir: dir, home: dir, args: words, limits: usual}

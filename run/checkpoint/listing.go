@@ -225,8 +225,8 @@ func SetAside(dir, to string, names []string) error {
 	return errors.Join(syncDir(to), syncDir(dir))
 }
 
-// ErrNone matches the errors of Open, Inspect and Among if there is no checkpoint, complete or damaged. It also matches
-// that of Latest for an existing directory without one.
+// ErrNone matches the errors of Open, Inspect, Among and Latest if there is no checkpoint, complete or damaged. For
+// Latest that includes a directory that does not exist: a run makes it with its first checkpoint.
 var ErrNone = errors.New("checkpoint: none is there")
 
 // remedy says what to pass if there is no checkpoint.
@@ -241,9 +241,13 @@ func noneIn(dir string) error {
 	return &noneError{fmt.Sprintf("checkpoint: %s holds no %s directory; "+remedy, dir, prefix+"N")}
 }
 
-// Latest returns the path of the newest checkpoint in a store's directory.
+// Latest returns the path of the newest checkpoint in a store's directory. If there is none, or no such directory, the
+// error matches ErrNone.
 func Latest(dir string) (string, error) {
 	found, err := list(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", &noneError{fmt.Sprintf("checkpoint: there is no %s; "+remedy, dir)}
+	}
 	if err != nil {
 		return "", err
 	}

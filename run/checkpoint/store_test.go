@@ -100,8 +100,17 @@ func names(t *testing.T, dir string) []string {
 
 func TestTheLatestCheckpointsAreKept(t *testing.T) {
 	s := &Store{Dir: filepath.Join(t.TempDir(), "run", "checkpoints"), Keep: 2}
-	if _, err := Latest(t.TempDir()); !errors.Is(err, ErrNone) {
-		t.Error(err)
+	for _, dir := range []string{t.TempDir(), s.Dir} { // the second does not exist yet
+		if _, err := Latest(dir); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), dir) {
+			t.Error(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Latest(file); err == nil || errors.Is(err, ErrNone) {
+		t.Errorf("of a file: %v", err)
 	}
 	for i, steps := range []int{5, 10, 100} {
 		if _, err := written(s, steps, byte(i)); err != nil {
