@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -121,6 +122,16 @@ func TestFaultsAreFound(t *testing.T) {
 			}
 		})
 	}
+	for text, want := range map[string]string{
+		"fatal error: runtime: out of memory\n\ngoroutine 1 [running]:\n": "",
+		"panic: runtime error: index out of range\n\ngoroutine 1 [x]:\n":  "crash",
+		"millrace: no memory is left\n":                                   "",
+	} {
+		e := &ended{code: 2, err: []byte(text)}
+		if found := strings.Join(e.starved(usual), "; "); !strings.Contains(found, want) || (want == "") != (found == "") {
+			t.Errorf("with little memory %q: found %q, want %q", text, found, want)
+		}
+	}
 	before, err := treeOf(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +145,78 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	if got := after.halfWritten(before); len(got) != 1 || !strings.Contains(got[0], "x.partial") {
 		t.Errorf("half-written: %q", got)
+	}
+}
+
+// The copy of a finding's folder has everything that was in it: links, pipes and large files. Changes anywhere in a
+// large file are noticed.
+func TestCopiesAreWhole(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "kept", "copy")
+	large := filepath.Join(from, "in", "large")
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(from, "in"), 0o755),
+		os.WriteFile(filepath.Join(from, "small"), []byte("text"), 0o644),
+		os.WriteFile(large, []byte("begins"), 0o644), os.Truncate(large, digested+(1<<20)),
+		os.Symlink(large, filepath.Join(from, "absolute")), os.Symlink("in/large", filepath.Join(from, "relative")),
+		os.Symlink("/nowhere", filepath.Join(from, "away")), syscall.Mkfifo(filepath.Join(from, "pipe"), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := treeOf(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string, at int64) {
+		f, err := os.OpenFile(large, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteAt([]byte(text), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(20 * time.Millisecond) // file systems count time in ticks of a few milliseconds
+	write("ends", digested+100)
+	if err := copyTree(to, from); err != nil {
+		t.Fatal(err)
+	}
+	after, err := treeOf(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.changes(before, func(string) bool { return false }); len(got) != 1 ||
+		!strings.Contains(got[0], "in/large") {
+		t.Errorf("changes %q", got)
+	}
+	copied, err := treeOf(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, is := range after {
+		switch name {
+		case "absolute":
+			is = "link to " + filepath.Join(to, "in", "large")
+		case "in/large":
+			is, _, _ = strings.Cut(is, ", changed")
+			copied[name], _, _ = strings.Cut(copied[name], ", changed")
+		}
+		if copied[name] != is {
+			t.Errorf("the copy of %s is %q, want %q", name, copied[name], is)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(to, "in", "large"))
+	if err != nil || string(text[:6]) != "begins" || string(text[digested+100:digested+104]) != "ends" {
+		t.Errorf("the large file was copied otherwise: %v", err)
+	}
+	info, err := os.Stat(filepath.Join(to, "in", "large"))
+	if err != nil || info.Sys().(*syscall.Stat_t).Blocks*512 > 8<<20 {
+		t.Errorf("zeros take room in the copy: %v", err)
+	}
+	if err := copyTree(to, from); err != nil {
+		t.Errorf("over an old copy: %v", err)
 	}
 }
 

@@ -16,6 +16,9 @@ var documented = map[int]bool{0: true, 1: true, 2: true, 129: true, 130: true, 1
 var dumps = regexp.MustCompile(`(?m)^fatal error:|^goroutine \d+ |^SIG[A-Z]+: |\bpanic\b|runtime error:` +
 	`|internal error in |unexpected fault address|terminate called|core dumped|stack smashing|double free|corrupted size`)
 
+// crashed begins the fault that a command has printed what dumps matches.
+const crashed = "printed a crash: "
+
 // faults returns what a command did that no command may do, whatever its input.
 func (e *ended) faults(l limits) []string {
 	var found []string
@@ -27,7 +30,7 @@ func (e *ended) faults(l limits) []string {
 	}
 	for _, text := range [][]byte{e.err, e.out} {
 		if at := dumps.FindIndex(text); at != nil {
-			found = append(found, fmt.Sprintf("printed a crash: %s", lineAt(text, at[0])))
+			found = append(found, crashed+lineAt(text, at[0]))
 			break
 		}
 	}

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/millrace-ml/millrace/internal/crash"
 )
@@ -72,9 +76,6 @@ func (a *attack) keepFolder(f *finding, home string) error {
 		return '-'
 	}, f.name)
 	f.kept = filepath.Join(a.keep, plain)
-	if err := errors.Join(os.RemoveAll(f.kept), os.MkdirAll(filepath.Dir(f.kept), 0o755)); err != nil {
-		return err
-	}
 	if err := copyTree(f.kept, home); err != nil {
 		return err
 	}
@@ -82,35 +83,70 @@ func (a *attack) keepFolder(f *finding, home string) error {
 	return os.WriteFile(filepath.Join(f.kept, "stderr.txt"), []byte(f.message), 0o644)
 }
 
-// copyTree copies a folder with the folders and regular files in it. Links are left out, because they may lead
-// anywhere. Files larger than digested, pipes and the like are left out too.
+// copyTree copies a folder with the folders, regular files, links and pipes in it. A link into the folder leads into the
+// copy; other links lead where they did. A file's zeros take no room in the copy. What was there before is removed.
 func copyTree(to, from string) error {
-	t, err := treeOf(from)
+	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(filepath.Dir(to), 0o755)); err != nil {
+		return err
+	}
+	return filepath.WalkDir(from, func(source string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, source)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		switch d.Type() {
+		case fs.ModeDir:
+			return os.MkdirAll(target, 0o755)
+		case fs.ModeSymlink:
+			leads, err := os.Readlink(source)
+			if err != nil {
+				return err
+			}
+			if below, err := filepath.Rel(from, leads); filepath.IsAbs(leads) && err == nil && filepath.IsLocal(below) {
+				leads = filepath.Join(to, below)
+			}
+			return os.Symlink(leads, target)
+		case fs.ModeNamedPipe:
+			return syscall.Mkfifo(target, 0o644)
+		case 0:
+			return copyFile(target, source)
+		}
+		return nil // a socket or a device cannot be copied
+	})
+}
+
+// copyFile copies a regular file, and skips pieces of zeros.
+func copyFile(to, from string) (err error) {
+	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	for name := range t {
-		source, target := filepath.Join(from, name), filepath.Join(to, name)
-		info, err := os.Lstat(source)
-		if err != nil {
-			return err
-		}
-		switch {
-		case info.IsDir():
-			err = os.MkdirAll(target, 0o755)
-		case info.Mode()&os.ModeSymlink != 0:
-			// A link may lead anywhere, so it is left out.
-		case info.Mode().IsRegular() && info.Size() <= digested:
-			var text []byte
-			if text, err = os.ReadFile(source); err == nil {
-				err = errors.Join(os.MkdirAll(filepath.Dir(target), 0o755), os.WriteFile(target, text, 0o644))
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	zeros, piece := make([]byte, 1<<20), make([]byte, 1<<20)
+	for at := int64(0); ; {
+		n, err := io.ReadFull(in, piece)
+		if !bytes.Equal(piece[:n], zeros[:n]) {
+			if _, err := out.WriteAt(piece[:n], at); err != nil {
+				return err
 			}
 		}
-		if err != nil {
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return out.Truncate(at)
+		case err != nil:
 			return err
 		}
 	}
-	return nil
 }
 
 // each calls the function `do` for 0 to n-1, several at once, until the context is done. After an error, fewer calls

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -52,19 +55,23 @@ func (a *attack) starve(ctx context.Context, number int, c command) (f *finding,
 	if e, err = a.run(ctx, c); err != nil {
 		return nil, nil, err
 	}
-	var wrong []string
-	switch {
-	case e.hung:
-		wrong = append(wrong, fmt.Sprintf("did not end in %v", c.limits.wall))
-	case e.code > exitMost:
-		wrong = append(wrong, fmt.Sprintf("ended with %d: %s", e.code, e.last()))
-	}
-	if f = a.found(fmt.Sprintf("memory %d, %d bytes of address space", number, c.limits.address), c, e, wrong); f != nil {
+	if f = a.found(fmt.Sprintf("memory %d, %d bytes of address space", number, c.limits.address), c, e, e.starved(c.limits)); f != nil {
 		err = a.keepFolder(f, c.dir)
 		f.repeat = fmt.Sprintf("(ulimit -v %d; %s)", c.limits.address>>10, f.repeat)
 	}
 	return f, e, err
 }
 
-// exitMost is the largest exit code of a process that ended by itself.
-const exitMost = 2
+// noMemory matches what Go's runtime prints when it ends a process that gets no more memory or threads.
+var noMemory = regexp.MustCompile(`(?m)^fatal error: .*(memory|newosproc|mmap|map pages|OS thread)` +
+	`|^runtime: (out of memory|failed to create new OS thread)|^runtime/cgo: pthread_create failed`)
+
+// starved returns the faults of a command that may have had too little memory. A crash is no fault if Go's runtime
+// names memory as the cause.
+func (e *ended) starved(l limits) []string {
+	wrong := e.faults(l)
+	if noMemory.Match(e.err) {
+		wrong = slices.DeleteFunc(wrong, func(w string) bool { return strings.HasPrefix(w, crashed) })
+	}
+	return wrong
+}

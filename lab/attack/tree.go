@@ -13,14 +13,14 @@ import (
 	"slices"
 )
 
-// tree describes what is below a folder: the kind of each path, and the size and digest of each file, up to digested
-// bytes.
+// tree describes what is below a folder: the kind of each path, and the size and digest of each file. Of files larger
+// than digested it has the digest of the first bytes and the time of the last change.
 type tree map[string]string
 
 // unfinished matches the names of files that were being written.
 var unfinished = regexp.MustCompile(`\.partial$|\.replaced$|\.tmp$|(^|/)\.millrace-|(^|/)\.[^/]*-[0-9]+$`)
 
-// digested is how many of a file's first bytes its entry covers. Changes after these bytes are not noticed.
+// digested is how many of a file's first bytes are read. Some inputs claim many gigabytes.
 const digested = 64 << 20
 
 // treeOf reads the tree below a folder.
@@ -57,8 +57,18 @@ func entry(path string, d fs.DirEntry) (string, error) {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	n, err := io.Copy(sum, io.LimitReader(f, digested))
-	return fmt.Sprintf("%d bytes, %x", n, sum.Sum(nil)), err
+	if _, err := io.Copy(sum, io.LimitReader(f, digested)); err != nil {
+		return "", err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("%d bytes, %x", info.Size(), sum.Sum(nil))
+	if info.Size() > digested {
+		text += fmt.Sprint(", changed at ", info.ModTime().UnixNano())
+	}
+	return text, nil
 }
 
 // changes lists the paths that are new, gone or different compared with the tree `before`, except those for which the
