@@ -9,8 +9,7 @@ func (c *Cluster) AllReduceS(devices []int, bytes int64) float64 {
 	if len(devices) < 2 {
 		return 0
 	}
-	level := c.LevelOf(slices.Min(devices), slices.Max(devices))
-	return c.leastOf(level, func(c *Cluster, _ func(level int) float64) float64 {
+	return c.leastOf(devices, func(c *Cluster, _ func(level int) float64) float64 {
 		total, levels := c.hierarchical(devices, bytes)
 		if levels < 2 {
 			return total // with one level, the hierarchy is the same ring

@@ -35,7 +35,7 @@ func (c *Cluster) CollectiveS(devices []int, bytes float64, what Collective) flo
 		return 0
 	}
 	outer := c.LevelOf(devices[0], devices[len(devices)-1])
-	return c.leastOf(outer, func(c *Cluster, tree func(level int) float64) float64 {
+	return c.leastOf(devices, func(c *Cluster, tree func(level int) float64) float64 {
 		return c.collectiveS(devices, bytes, what, outer, tree)
 	})
 }

@@ -113,21 +113,27 @@ func protocolsText(all []Protocol) string {
 	return f.String()
 }
 
-// leastOf returns the time of a collective under its fastest protocol, in seconds. took returns the time on a cluster
-// with the latencies and bandwidths of one protocol; leastOf adds the protocol's start time. took's second argument
-// returns that protocol's latency of a hop in a level's tree.
-func (c *Cluster) leastOf(level int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
+// leastOf returns the time of a collective among devices under its fastest protocol, in seconds. took returns the time
+// on a cluster with the latencies and bandwidths of one protocol. took's second argument returns that protocol's latency
+// of a hop in a level's tree. A collective starts once: it takes the longest start of the levels on which members hold
+// some of the devices.
+func (c *Cluster) leastOf(devices []int, took func(c *Cluster, tree func(level int) float64) float64) float64 {
 	at := slices.IndexFunc(c.Levels, func(l Level) bool { return l.Protocols != nil })
 	if at < 0 {
 		return took(c, func(level int) float64 { return c.Levels[level].LatencyS })
 	}
+	var passed []Level
+	sorted := slices.Sorted(slices.Values(devices))
+	for i, l := range c.Levels {
+		if l.Protocols != nil && c.members(sorted, i-1) > c.members(sorted, i) {
+			passed = append(passed, l)
+		}
+	}
 	least := math.Inf(1)
 	for i := range c.Levels[at].Protocols {
 		start := 0.0
-		for _, l := range c.Levels[:level+1] {
-			if l.Protocols != nil {
-				start = max(start, l.Protocols[i].StartS)
-			}
+		for _, l := range passed {
+			start = max(start, l.Protocols[i].StartS)
 		}
 		least = min(least, start+took(c.by(i), func(level int) float64 {
 			if all := c.Levels[level].Protocols; all != nil {
@@ -139,7 +145,8 @@ func (c *Cluster) leastOf(level int, took func(c *Cluster, tree func(level int) 
 	return least
 }
 
-// by returns the cluster with the latencies and bandwidths of the i-th protocol.
+// by returns the cluster with the latencies and bandwidths of the i-th protocol. They hold for all nodes: a node's own
+// latency is of messages alone.
 func (c *Cluster) by(i int) *Cluster {
 	out := *c
 	out.Levels = slices.Clone(c.Levels)
@@ -155,6 +162,7 @@ func (c *Cluster) by(i int) *Cluster {
 		out.Nodes = slices.Clone(c.Nodes)
 		for n := range out.Nodes {
 			out.Nodes[n].BandwidthBytesPerSecond *= share[i].Share
+			out.Nodes[n].LatencyS = 0
 		}
 	}
 	return &out
@@ -175,6 +183,12 @@ func (c *Cluster) AtBest() *Cluster {
 			l.LatencyS = min(l.LatencyS, p.LatencyS, p.treeHopS())
 		}
 		l.Protocols = nil
+	}
+	out.Nodes = slices.Clone(c.Nodes)
+	for i := range out.Nodes {
+		if n := &out.Nodes[i]; n.LatencyS > 0 && c.Levels[0].Protocols != nil {
+			n.LatencyS = min(n.LatencyS, out.Levels[0].LatencyS)
+		}
 	}
 	return &out
 }

@@ -71,6 +71,25 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 	}
 	near("bulk gathers go by rings", c.CollectiveS(all, 1e8, Gather), 8e-6+0.75e8/4e9+2*3e-6+2*7e-6)
 
+	// One device of each box passes no link inside a box, so bulk starts in 8 us, whatever its start in boxes.
+	c.Levels[0].Protocols[0].StartS = 1
+	if p := c.Levels[0].Protocols[0]; p.Name != "bulk" {
+		t.Fatal(p.Name)
+	}
+	near("a sum of one device a box", c.AllReduceS([]int{3, 1}, 1e8), 8e-6+2*(7e-6+0.5e8/4e9))
+	near("a gather of one device a box", c.CollectiveS([]int{1, 3}, 1e8, Gather), 8e-6+2*7e-6+0.5e8/2e9) // by half of the links
+	c.Levels[0].Protocols[0].StartS = 6e-6
+	// The latency of a node is of messages; collectives in it have those of their protocols.
+	c.Nodes = []Node{{LatencyS: 50e-6}, {}}
+	if latency, _ := c.Transfer(0, 1, 0); latency != 50e-6 {
+		t.Errorf("a message in the node takes %v s", latency)
+	}
+	near("a small sum in the node", c.AllReduceS(two, 1000), 2*(1e-6+500/2.5e9))
+	near("a small ring in the node", c.CollectiveS(two, 1000, AllReduce), 2*(1e-6+500/2.5e9))
+	if latency, _ := c.AtBest().Transfer(0, 1, 0); latency != 1e-6 {
+		t.Errorf("at best a message in the node takes %v s", latency)
+	}
+
 	g := Group{Size: 2, BandwidthBytesPerSecond: 10e9, LatencyS: 5e-6, Protocols: c.Levels[0].Protocols}
 	near("a group's small sum", g.RingS(1000, 2), 2*(1e-6+500/2.5e9))
 	near("a group's large gather", g.RingS(1e6, 1), 6e-6+3e-6+5e5/1e10)
