@@ -68,10 +68,10 @@ func (l *links) whole(stage int) (all []int) {
 	return all
 }
 
-// lost returns by how much sharing ports delays a stage's sum of gradients, and its last message to the stage before.
-// The message leaves when the last backward ends, and shares ports with the rest of the sum. The last message of a
-// split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3 backwards sum the
-// gradients, so no sum is left.
+// lost returns how much longer a stage's sum of gradients and its last message to the stage before it take, because
+// they share ports: the message leaves when the last backward ends, and meets what is left of the sum. The last message
+// of a split backward leaves before the backward's second half, so it meets no sum. Under zero2 and zero3 backwards sum
+// the gradients, so no sum is left. In every placement, worker i has stage i, and its last backward is that of stage i.
 func (l *links) lost(stage int, parameters, backwardS, boundary float64) (sumS, messageS float64) {
 	if f, err := family.Named(l.s.Schedule); stage == 0 || err != nil || f.Halves {
 		return 0, 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-ml/millrace/cluster"
 	"github.com/millrace-ml/millrace/model"
+	"github.com/millrace-ml/millrace/schedule/family"
 )
 
 // Sweep lists variants of Base. An empty list keeps Base's setting.
@@ -64,6 +65,28 @@ func (w Sweep) check() error {
 		}
 	}
 	return nil
+}
+
+// Ordered returns an error if the schedule that the sweep names orders no pipeline with any of its numbers of chunks.
+// Only shapes of one stage would be left, which have no schedule. A sweep of only such shapes has no error.
+func (w Sweep) Ordered() (err error) {
+	if w.Base.Schedule == "" || slices.Equal(w.Stages, []int{1}) {
+		return nil
+	}
+	chunks := w.Chunks
+	if f, err := family.Named(w.Base.Schedule); chunks == nil && err == nil && f.Chunks < 0 {
+		chunks = []int{2}
+	}
+	if chunks == nil {
+		chunks = []int{0} // the schedule's own
+	}
+	for _, v := range chunks {
+		s := Shape{Schedule: w.Base.Schedule, Stages: 2, Chunks: v}.filled()
+		if err = s.ordered(); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // all lists the shapes of a sweep that divide batch and devices. why is the reason for the first shape that was left

@@ -209,5 +209,5 @@ func (f *sweepFlags) sweep(j *job.Job) (shape.Sweep, error) {
 	default:
 		w.Recomputes = strings.Split(j.Plan.Recompute, ",")
 	}
-	return w, nil
+	return w, w.Ordered()
 }
