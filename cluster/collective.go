@@ -49,13 +49,13 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	k := n / groups
 	rate, hops := math.Inf(1), (n-groups)*inner.LatencyS
 	if k > 1 {
-		rate = inner.collective() / c.carries(0, k)
+		rate = inner.collective() / c.carries(0, devices)
 	}
 	for i := 1; i <= outer; i++ {
 		inside := c.members(devices, i-1) // number of the level's members with some of the devices
 		if c.Levels[i].Uplinks || c.Levels[i].Rails > 0 || inside > c.members(devices, i) {
 			each := c.CollectiveBandwidth(i) * n / inside / float64(c.groupSize(i-1))
-			rate = min(rate, each/c.carries(i, inside/c.members(devices, i)))
+			rate = min(rate, each/c.carries(i, devices))
 		}
 	}
 	if outer > 0 {
@@ -72,19 +72,42 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	return min(2*once, trees)
 }
 
-// carries returns how many times a link of a level carries what one of n members sends. A Shared link carries it for
-// all n members. A half duplex link carries it twice, in and out, if it is an uplink or a rail, or joins the only two
-// members. A collective_bandwidth is measured, so it already counts this.
-func (c *Cluster) carries(level int, n float64) float64 {
+// carries returns how many times the busiest link of a level carries what one member sends. A Shared link carries it for
+// all members of its group. A half duplex link carries it twice, in and out, if it is an uplink or a rail, or joins the
+// only two members of its group. A collective_bandwidth is measured, so it already counts this. devices are in ascending
+// order.
+func (c *Cluster) carries(level int, devices []int) float64 {
 	l := c.Levels[level]
-	switch {
-	case l.CollectiveBandwidthBytesPerSecond > 0:
-	case l.Shared:
-		return max(1, n)
-	case !l.FullDuplex && (l.Uplinks || l.Rails > 0 || n == 2):
-		return 2
+	most := 1
+	if l.CollectiveBandwidthBytesPerSecond > 0 {
+		return 1
 	}
-	return 1
+	for _, n := range c.joined(devices, level) {
+		switch {
+		case l.Shared:
+			most = max(most, n)
+		case !l.FullDuplex && (l.Uplinks || l.Rails > 0 || n == 2):
+			most = 2
+		}
+	}
+	return float64(most)
+}
+
+// joined returns how many members of each of a level's groups have some of the devices, which are in ascending order.
+// Groups without any are left out.
+func (c *Cluster) joined(devices []int, level int) (counts []int) {
+	size, inside := c.groupSize(level), c.groupSize(level-1)
+	group, member := -1, -1
+	for _, d := range devices {
+		if g := d / size; g != group {
+			counts, group = append(counts, 0), g
+		}
+		if m := d / inside; m != member {
+			counts[len(counts)-1]++
+			member = m
+		}
+	}
+	return counts
 }
 
 // members returns how many groups of a level contain some of the devices, which are in ascending order.

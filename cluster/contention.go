@@ -45,8 +45,8 @@ func (c *Cluster) MessageLoads(from, to int, bytes int64, linkS float64) []Load 
 
 // SumLoads returns what a collective takes of the ports of levels with Contention. devices are in ascending order, and
 // takesS is how long it takes alone. If n members of a level's groups have some of the devices, each member sends and
-// receives (n-1)/n of the bytes, twice for an all-reduce, evenly over the ports that its devices have. A Shared link
-// carries that for all members of its group. The bytes are spread evenly over takesS, so a collective that waits for a
+// receives (n-1)/n of the bytes, twice for an all-reduce, evenly over the ports that its devices have. A member alone in
+// its group takes no port but an uplink or rail. A Shared link carries that for all members of its group. The bytes are spread evenly over takesS, so a collective that waits for a
 // slower level takes a small part.
 func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS float64) []Load {
 	if len(devices) < 2 || bytes <= 0 || takesS <= 0 {
@@ -56,14 +56,8 @@ func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS
 	outer := c.LevelOf(devices[0], devices[len(devices)-1])
 	for i := range c.Levels[:outer+1] {
 		l := &c.Levels[i]
-		inside := 1
-		if i > 0 {
-			inside = c.groupSize(i - 1)
-		}
-		n, groups := float64(len(devices)), c.members(devices, i)
-		if i > 0 {
-			n = c.members(devices, i-1)
-		}
+		inside := c.groupSize(i - 1)
+		n, groups := c.members(devices, i-1), c.members(devices, i)
 		if !l.Contention || n < 2 || n == groups && !l.Uplinks && l.Rails == 0 {
 			continue
 		}
@@ -71,9 +65,7 @@ func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS
 		if what == AllReduce {
 			moved *= 2
 		}
-		if l.Shared {
-			moved *= n / groups
-		}
+		counts, group, at := c.joined(devices, i), devices[0]/c.groupSize(i), 0
 		first := map[int]int{}     // first device of each port
 		members := map[int][]int{} // the ports of each member
 		for _, d := range devices {
@@ -86,8 +78,17 @@ func (c *Cluster) SumLoads(devices []int, bytes float64, what Collective, takesS
 			}
 		}
 		for _, d := range devices {
+			if g := d / c.groupSize(i); g != group {
+				group, at = g, at+1
+			}
+			if counts[at] < 2 && !l.Uplinks && l.Rails == 0 {
+				continue
+			}
 			if number := c.port(i, d, false).Number; first[number] == d {
 				each := moved / float64(len(members[d/inside]))
+				if l.Shared {
+					each *= float64(counts[at])
+				}
 				out = c.loaded(out, i, d, false, each, takesS)
 				out = c.loaded(out, i, d, true, each, takesS)
 			}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 )
@@ -83,6 +84,36 @@ func TestLoadsOfInnerUplinks(t *testing.T) {
 	same(t, "a message", c.MessageLoads(0, 4, 20, 2), []Load{{port(0, false), 1}, {port(2, true), 1}})
 	same(t, "an all-reduce", c.SumLoads([]int{0, 4}, 40, AllReduce, 4), []Load{{port(0, false), 1}, {port(0, true), 1},
 		{port(2, false), 1}, {port(2, true), 1}})
+}
+
+// TestGroupsOfDifferentSizes: three devices of one server and one of another sum 40 bytes. Each edge of their ring
+// carries 2 x 3/4 x 40 = 60 bytes. The device alone in its server takes no port inside it. One link for a server carries
+// 60 bytes for each of its three devices. A half duplex link between two of three devices carries them one way.
+func TestGroupsOfDifferentSizes(t *testing.T) {
+	c := &Cluster{Levels: []Level{
+		{Name: "server", Size: 3, BandwidthBytesPerSecond: 10, FullDuplex: true, Contention: true},
+		{Name: "net", Size: 2, BandwidthBytesPerSecond: 1e12, FullDuplex: true}},
+		Devices: []string{"d", "d", "d", "d", "d", "d"}}
+	devices := []int{0, 1, 2, 3}
+	port := func(number int, back bool) Port { return Port{Number: number, Back: back} }
+	var want []Load
+	for d := range 3 {
+		want = append(want, Load{port(d, false), 0.5}, Load{port(d, true), 0.5})
+	}
+	same(t, "a sum", c.SumLoads(devices, 40, AllReduce, 12), want)
+	seconds := func(what string, want float64) {
+		t.Helper()
+		if got := c.CollectiveS(devices, 40, AllReduce); math.Abs(got-want) > 1e-6 {
+			t.Errorf("%s takes %v s, want %v", what, got, want)
+		}
+	}
+	seconds("a sum", 6)
+	c.Levels[0].FullDuplex = false
+	seconds("a half duplex sum", 6)
+	c.Levels[0].Shared = true
+	seconds("a sum over half duplex buses", 18)
+	c.Levels[0].FullDuplex = true
+	same(t, "a sum over buses", c.SumLoads(devices, 40, AllReduce, 36), []Load{{port(0, false), 0.5}, {port(0, true), 0.5}})
 }
 
 // TestContentionInFiles: the key contention is written as it was read. It is refused beside one_memory, because memory

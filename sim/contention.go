@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -269,7 +270,12 @@ func (t *traffic) leave(m *message) {
 		return
 	}
 	start := t.s.queue.now
-	t.start(t.ports.Message(m.from, m.to, m.bytes, m.takes), m.takes, func() { t.left(m, start) })
+	loads := t.ports.Message(m.from, m.to, m.bytes, m.takes)
+	if err := checkParts(loads, "a message of %d bytes from worker %d to worker %d", m.bytes, m.from, m.to); err != nil {
+		t.s.fault = cmp.Or(t.s.fault, err)
+		return
+	}
+	t.start(loads, m.takes, func() { t.left(m, start) })
 }
 
 // left ends a message on its links: it notes the arrival, and starts messages that are the first in their lines now.
@@ -287,7 +293,8 @@ func (t *traffic) left(m *message, start float64) {
 	}
 }
 
-// check refuses ports of devices that stream, missing loads, and loads of collectives that are no part of a port.
+// check refuses ports of devices that stream, missing loads, and loads of collectives that are no part of a port. The
+// loads of messages are checked when they are needed.
 func (p *Ports) check(stages int, streams bool) error {
 	switch {
 	case streams:
@@ -297,11 +304,19 @@ func (p *Ports) check(stages int, streams bool) error {
 			p.Message != nil, len(p.Sums), stages)
 	}
 	for s := range p.Sums {
-		for _, l := range p.Sums[s] {
-			if !(l.Part > 0 && l.Part <= 1) {
-				return fmt.Errorf("sim: a collective of stage %d takes %v of port %v; a part is over 0 and up to 1", s, l.Part,
-					l.Port)
-			}
+		if err := checkParts(p.Sums[s], "a collective of stage %d", s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkParts refuses loads that are no part of a port. what and its arguments name the transfer that has them.
+func checkParts(loads []cluster.Load, what string, args ...any) error {
+	for _, l := range loads {
+		if !(l.Part > 0 && l.Part <= 1) {
+			return fmt.Errorf("sim: "+what+" takes %v of port %v; a part is over 0 and up to 1",
+				append(args, l.Part, l.Port)...)
 		}
 	}
 	return nil

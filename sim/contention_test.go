@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -252,6 +254,25 @@ func TestRefusedPorts(t *testing.T) {
 		c := Uniform(1, 1, 1, 0)
 		c.Ports = ports
 		if _, _, err := Run(p, c, Options{}); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	pair, err := family.Generate("1f1b", schedule.Settings{Placement: schedule.Replicated(2, 1), MicroBatches: 2})
+	if err == nil {
+		pair, err = lower.Lower(pair, lower.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []float64{0, -1, 2, math.NaN()} {
+		c := Uniform(2, 1, 1, 0)
+		c.Transfer = func(int, int, int64) (float64, float64) { return 0, 1 }
+		c.Ports = &Ports{Sums: make([][]cluster.Load, 2), Message: func(int, int, int64, float64) []cluster.Load {
+			return []cluster.Load{{Port: cluster.Port{Number: 1}, Part: part}}
+		}}
+		want := fmt.Sprintf("sim: a message of 0 bytes from worker 0 to worker 1 takes %v of port {0 1 false}; a part is "+
+			"over 0 and up to 1", part)
+		if _, _, err := Run(pair, c, Options{}); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
