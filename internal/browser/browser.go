@@ -100,8 +100,9 @@ func (b *Browser) Kill() error { return syscall.Kill(-b.program.Process.Pid, sys
 
 // Page is an open page. Pages share no stored data.
 type Page struct {
-	ctx   context.Context
-	close func()
+	ctx     context.Context
+	close   func()
+	address string
 
 	lock   sync.Mutex
 	faults []string
@@ -119,6 +120,25 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 		}
 		address = (&url.URL{Scheme: "file", Path: whole}).String()
 	}
+	ctx, end := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
+	p := &Page{ctx: ctx, close: end, address: address}
+	err := chromedp.Listen(ctx, p.note)
+	if err == nil {
+		err = p.show(v, chromedp.Navigate(address))
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Again loads the page again as it is shown in a view, and returns when it has been loaded and drawn. That takes less
+// than a second Open. The page keeps its faults, and what it has stored.
+func (p *Page) Again(v View) error { return p.show(v, chromedp.Reload()) }
+
+// show sets a view and loads the page.
+func (p *Page) show(v View, load chromedp.Action[chromedp.Void]) error {
 	if v.Height == 0 {
 		v.Height = 900
 	}
@@ -129,29 +149,23 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 	if v.Dark {
 		shade = "dark"
 	}
-	ctx, end := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
-	p := &Page{ctx: ctx, close: end}
-	err := chromedp.Listen(ctx, p.note)
-	if err == nil {
-		err = p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-			_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: shade},
-					{Name: "prefers-reduced-motion", Value: "reduce"}}})
-			return err
-		}), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
-			_, err := cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
-				Width: int64(v.Width), Height: int64(v.Height), DeviceScaleFactor: v.Scale, Mobile: v.Width < 600})
-			return err
-		}), chromedp.Navigate(address))
-	}
+	err := p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: shade},
+				{Name: "prefers-reduced-motion", Value: "reduce"}}})
+		return err
+	}), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+			Width: int64(v.Width), Height: int64(v.Height), DeviceScaleFactor: v.Scale, Mobile: v.Width < 600})
+		return err
+	}), load)
 	if err == nil {
 		err = p.Settle()
 	}
 	if err != nil {
-		end()
-		return nil, fmt.Errorf("%s: %w", address, err)
+		return fmt.Errorf("%s: %w", p.address, err)
 	}
-	return p, nil
+	return nil
 }
 
 // Close closes the page.

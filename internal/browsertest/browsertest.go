@@ -62,6 +62,12 @@ func Each(t *testing.T, address string, test func(t *testing.T, p *Page, v brows
 	}
 }
 
+// Again loads the page again in another view. Unlike Open it needs no new process, and what the page has stored stays.
+func (p *Page) Again(v browser.View) {
+	p.t.Helper()
+	p.check(p.page.Again(v))
+}
+
 // check ends the test if there is an error.
 func (p *Page) check(err error) {
 	p.t.Helper()
@@ -155,6 +161,37 @@ func (p *Page) Accessible() {
 	for _, v := range found {
 		p.t.Error(v)
 	}
+}
+
+// Seen remembers the kinds of elements of audited pages, so that pages made by the same code are not all audited in
+// every view. A kind is an element's name, its classes, the name of its parent, and whether its content is wider than
+// itself. The zero value has seen nothing. Tests that run at once may share it.
+type Seen struct {
+	mu    sync.Mutex
+	kinds map[string]bool
+}
+
+// Accessible is Accessible of a page that has kinds of elements that Seen has not; otherwise it does nothing. It says
+// whether the page was audited.
+func (s *Seen) Accessible(p *Page) bool {
+	p.t.Helper()
+	var kinds []string
+	p.Eval(`[...new Set([...document.body.querySelectorAll("*")].map(e => [e.parentElement.localName, e.localName,
+		...[...e.classList].sort(), e.scrollWidth > e.clientWidth].join(" ")))]`, &kinds)
+	s.mu.Lock()
+	known := len(s.kinds)
+	if s.kinds == nil {
+		s.kinds = map[string]bool{}
+	}
+	for _, kind := range kinds {
+		s.kinds[kind] = true
+	}
+	more := len(s.kinds) > known
+	s.mu.Unlock()
+	if more {
+		p.Accessible()
+	}
+	return more
 }
 
 // source returns the source of axe-core, from the build folder of the test's module.

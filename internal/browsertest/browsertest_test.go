@@ -138,3 +138,36 @@ func TestFaultsAreFound(t *testing.T) {
 		page.Close()
 	}
 }
+
+// TestAPageIsLoadedAgainInAnotherView: it has the view's width and theme, and its script has begun anew.
+func TestAPageIsLoadedAgainInAnotherView(t *testing.T) {
+	p := Open(t, write(t, `<main><h1>A</h1></main>`), browser.View{Width: 1280})
+	p.Eval("window.old = 1", nil)
+	p.Again(browser.View{Width: 400, Dark: true})
+	const seen = "`${innerWidth} ${matchMedia('(prefers-color-scheme: dark)').matches} ${window.old}`"
+	if got := p.Text(seen); got != "400 true undefined" {
+		t.Error(got)
+	}
+}
+
+// TestOnlyNewKindsAreAudited: of pages with the same kinds of elements only the first is audited. An element of another
+// class, in another element, or wider than itself is of another kind.
+func TestOnlyNewKindsAreAudited(t *testing.T) {
+	const plain = `<main><h1>A</h1><p>one</p>`
+	var seen Seen
+	for _, of := range []struct {
+		body string
+		new  bool
+	}{
+		{plain, true}, {plain, false}, {plain + `<p>two</p>`, false}, {plain + `<p class="b">two</p>`, true},
+		{plain + `<div><p>two</p></div>`, true}, {plain + `<div><p>three</p></div>`, false},
+		{plain + `<div style="width: 9px; overflow: auto" tabindex="0"><p>three</p></div>`, true}, {plain, false},
+	} {
+		wrong := &failing{T: t}
+		p := Open(t, write(t, of.body+`<img src="data:image/gif;base64,">`), browser.View{Width: 400})
+		p.t = wrong
+		if got := seen.Accessible(p); got != of.new || got != strings.Contains(wrong.said, "image-alt") {
+			t.Errorf("%s: audited: %v, want %v; found %q", of.body, got, of.new, wrong.said)
+		}
+	}
+}
