@@ -72,10 +72,10 @@ func (c *Cluster) collectiveS(devices []int, bytes float64, what Collective, out
 	return min(2*once, trees)
 }
 
-// carries returns how many times the busiest link of a level carries what one member sends. A Shared link carries it for
-// all members of its group. A half duplex link carries it twice, in and out, if it is an uplink or a rail, or joins the
-// only two members of its group. A collective_bandwidth is measured, so it already counts this. devices are in ascending
-// order.
+// carries returns how many times the busiest link of a level carries what one member sends. A Shared link carries it
+// for all members of its group. A half duplex link carries it twice, in and out, if it is an uplink or a rail, or joins
+// the only two members of its group. A collective_bandwidth is measured, so it already counts this. devices are in
+// ascending order.
 func (c *Cluster) carries(level int, devices []int) float64 {
 	l := c.Levels[level]
 	most := 1

@@ -87,8 +87,8 @@ func TestLoadsOfInnerUplinks(t *testing.T) {
 }
 
 // TestGroupsOfDifferentSizes: three devices of one server and one of another sum 40 bytes. Each edge of their ring
-// carries 2 x 3/4 x 40 = 60 bytes. The device alone in its server takes no port inside it. One link for a server carries
-// 60 bytes for each of its three devices. A half duplex link between two of three devices carries them one way.
+// carries 2 x 3/4 x 40 = 60 bytes. The device alone in its server takes no port inside it. One link for a server
+// carries 60 bytes for each of its three devices. A half duplex link between two of three devices carries them one way.
 func TestGroupsOfDifferentSizes(t *testing.T) {
 	c := &Cluster{Levels: []Level{
 		{Name: "server", Size: 3, BandwidthBytesPerSecond: 10, FullDuplex: true, Contention: true},
@@ -113,7 +113,8 @@ func TestGroupsOfDifferentSizes(t *testing.T) {
 	c.Levels[0].Shared = true
 	seconds("a sum over half duplex buses", 18)
 	c.Levels[0].FullDuplex = true
-	same(t, "a sum over buses", c.SumLoads(devices, 40, AllReduce, 36), []Load{{port(0, false), 0.5}, {port(0, true), 0.5}})
+	same(t, "a sum over buses", c.SumLoads(devices, 40, AllReduce, 36), []Load{{port(0, false), 0.5},
+		{port(0, true), 0.5}})
 }
 
 // TestContentionInFiles: the key contention is written as it was read. It is refused beside one_memory, because memory

@@ -77,7 +77,8 @@ func TestTheFastestProtocolIsTaken(t *testing.T) {
 		t.Fatal(p.Name)
 	}
 	near("a sum of one device a box", c.AllReduceS([]int{3, 1}, 1e8), 8e-6+2*(7e-6+0.5e8/4e9))
-	near("a gather of one device a box", c.CollectiveS([]int{1, 3}, 1e8, Gather), 8e-6+2*7e-6+0.5e8/2e9) // by half of the links
+	half := 0.5 * 4e9 // of a box's links, because half of its devices take part
+	near("a gather of one device a box", c.CollectiveS([]int{1, 3}, 1e8, Gather), 8e-6+2*7e-6+0.5e8/half)
 	c.Levels[0].Protocols[0].StartS = 6e-6
 	// The latency of a node is of messages; collectives in it have those of their protocols.
 	c.Nodes = []Node{{LatencyS: 50e-6}, {}}

@@ -69,8 +69,8 @@ func Explain(ctx context.Context, r Request, pl *plan.Plan) (*Explanation, error
 }
 
 // Explain analyses the best plan, and searches again for each lever. Each of these is a short search on better
-// hardware. Together they take no longer than a search may take, or until ctx's deadline if that is earlier; at most one
-// of them ends later. Such a search may find a faster plan for this hardware too. Then Best and Rivals change.
+// hardware. Together they take no longer than a search may take, or until ctx's deadline if that is earlier; at most
+// one of them ends later. Such a search may find a faster plan for this hardware too. Then Best and Rivals change.
 func (found *Result) Explain(ctx context.Context) (*Explanation, error) {
 	s := found.search
 	ctx, cancel := context.WithTimeout(ctx, s.limit())
@@ -208,9 +208,9 @@ func bottleneck(c *cluster.Cluster, pl *plan.Plan, costs *sim.Costs) string {
 // worthAdvising is the least gain that is reported; predictions are not accurate enough for less.
 const worthAdvising = 0.01
 
-// levers tries better hardware and keeps the changes that help. It tries none for plans whose prediction takes long, and
-// begins no search after ctx's deadline; the changes that it leaves out are in LeversLeft. If a search finds a plan that
-// this hardware can run, s considers that plan.
+// levers tries better hardware and keeps the changes that help. It tries none for plans whose prediction takes long,
+// and begins no search after ctx's deadline; the changes that it leaves out are in LeversLeft. If a search finds a plan
+// that this hardware can run, s considers that plan.
 func (out *Explanation) levers(ctx context.Context, r Request, pl *plan.Plan, s *search) {
 	better := betterHardware(r.Cluster, s != nil)
 	if err := predict.CheckWork(pl, predict.OftenPlayed); err != nil {

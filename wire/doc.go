@@ -76,7 +76,7 @@
 //     under no lock of its own;
 //  4. refuse a frame of another length than its receive with a LengthError;
 //  5. return from every method without waiting, on any goroutine;
-//  6. count in Moved the bytes of frames that arrive bit by bit, so that a slow transfer can be told from a stalled one;
+//  6. count in Moved the bytes of frames that arrive in parts, so that a slow transfer can be told from a stalled one;
 //  7. declare no worker dead: what cannot be moved stays posted until Fail or Close;
 //  8. after Fail, end everything with that worker within milliseconds, with its first error; in Close, end
 //     everything with ErrClosed, and return when none of its goroutines or done functions runs any more.

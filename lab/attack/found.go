@@ -83,8 +83,8 @@ func (a *attack) keepFolder(f *finding, home string) error {
 	return os.WriteFile(filepath.Join(f.kept, "stderr.txt"), []byte(f.message), 0o644)
 }
 
-// copyTree copies a folder with the folders, regular files, links and pipes in it. A link into the folder leads into the
-// copy; other links lead where they did. A file's zeros take no room in the copy. What was there before is removed.
+// copyTree copies a folder with the folders, regular files, links and pipes in it. A link into the folder leads into
+// the copy; other links lead where they did. A file's zeros take no room in the copy. What was there before is removed.
 func copyTree(to, from string) error {
 	if err := errors.Join(os.RemoveAll(to), os.MkdirAll(filepath.Dir(to), 0o755)); err != nil {
 		return err

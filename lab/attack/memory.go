@@ -55,7 +55,8 @@ func (a *attack) starve(ctx context.Context, number int, c command) (f *finding,
 	if e, err = a.run(ctx, c); err != nil {
 		return nil, nil, err
 	}
-	if f = a.found(fmt.Sprintf("memory %d, %d bytes of address space", number, c.limits.address), c, e, e.starved(c.limits)); f != nil {
+	name := fmt.Sprintf("memory %d, %d bytes of address space", number, c.limits.address)
+	if f = a.found(name, c, e, e.starved(c.limits)); f != nil {
 		err = a.keepFolder(f, c.dir)
 		f.repeat = fmt.Sprintf("(ulimit -v %d; %s)", c.limits.address>>10, f.repeat)
 	}

@@ -59,8 +59,8 @@ func TestASweepNamesChunksThatItsScheduleHasNot(t *testing.T) {
 	}
 }
 
-// TestTheLastMessageGoesToTheWorkerInFront: whatever the placement, the last message of a worker's last backward goes to
-// the worker in front of it, or to itself. That is the message that contention counts beside the sum.
+// TestTheLastMessageGoesToTheWorkerInFront: whatever the placement, the last message of a worker's last backward goes
+// to the worker in front of it, or to itself. That is the message that contention counts beside the sum.
 func TestTheLastMessageGoesToTheWorkerInFront(t *testing.T) {
 	checked := 0
 	for _, f := range family.All() {
