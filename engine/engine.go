@@ -175,7 +175,7 @@ type Device interface {
 	// be freed.
 	ToHost(t Tensor) (Host, error)
 	// FromHost issues a copy of h's present content into t; h must come from ToHost of t. t must not be read between
-	// ToHost and FromHost. h must not be written afterwards; it may be freed.
+	// ToHost and FromHost. After FromHost, h must not be written, but may be freed.
 	FromHost(t Tensor, h Host) error
 	// Item waits for the only element of t and returns it as a float64.
 	Item(t Tensor) (float64, error)

@@ -33,7 +33,7 @@ func (p Past) At() time.Time { return time.Time(p) }
 // Stream runs work on a device in the order of issue, possibly after the issuing call has returned. Only Await orders
 // the work of two streams.
 type Stream interface {
-	// Record marks the point after everything issued so far. If no event can be made, Wait of the one returned gives
+	// Record marks the point after everything issued so far. If no event can be made, Wait of the returned Event gives
 	// the error.
 	Record() Event
 	// Await makes all work issued from now on run after p. The caller itself waits only on a CPU, where work happens

@@ -13,7 +13,7 @@ import (
 )
 
 // averagedPipelines is the number of pipelines in the timing of elastic averaging. A timed update of the reference
-// takes a step of each.
+// applies one step of each pipeline.
 const averagedPipelines = 2
 
 // averaging adds the update times of elastic averaging: those of a pipeline and of a reference, each with the whole

@@ -20,10 +20,11 @@ type besides struct{ dispatch, send, receive []float64 }
 // workers, and then times profile passes over the same layers. It repeats both several times in turn, because a shared
 // machine may run at half its pace for a second.
 //
-// For a computation it counts the excess over the layers' times in passes, and for a receive the whole time. An
-// instruction that waited counts from its start, and any other from when the worker reached it. A send lasts from the
-// end of the computation until the worker reaches its next instruction that is no send. The first besideCold steps are
-// left out. So are the first stage's forwards: they copy the model inputs, whose time is part of the layers' costs.
+// For a computation it records the excess over the layers' times in passes, and for a receive the whole time. If an
+// instruction waited, its time begins at its start. Otherwise its time begins when the worker reached it. A send lasts
+// from the end of the computation until the worker reaches its next instruction that is no send. The first besideCold
+// steps are left out. So are the first stage's forwards: they copy the model inputs, whose time is part of the layers'
+// costs.
 func (t *Timer) beside(ctx context.Context, into *profile.Transfer) error {
 	m, err := probeModel()
 	if err != nil {
@@ -77,8 +78,8 @@ func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 	return own
 }
 
-// add adds the excess times of one worker's instructions. loop has the layers' times in passes; forwards says whether
-// forwards count.
+// add adds the excess times of one worker's instructions. The argument loop has the layers' times in passes. If
+// `forwards` is false, forwards are left out.
 func (b *besides) add(own []trace.Event, loop []timing.LayerTiming, forwards bool) {
 	layersS := map[string]float64{}
 	for _, l := range loop {

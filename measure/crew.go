@@ -84,8 +84,8 @@ func (t *Timer) hire(r timing.Request) (*crew, error) {
 	return c, nil
 }
 
-// work makes every worker run f and waits for all of them. A worker that has finished repeats idle until the last has
-// finished, so that all are timed under the same load.
+// work makes every worker run f and waits for all of them. A worker that has finished repeats `idle` until the last
+// worker has finished, so that all are timed under the same load.
 func (c *crew) work(ctx context.Context, f, idle func(*bench) error) error {
 	c.busy.Store(int32(len(c.benches)))
 	c.done.Add(len(c.benches))
@@ -195,7 +195,8 @@ func (b *bench) halves(id int) error {
 	return err
 }
 
-// drain calls back with the waiting micro-batch, if there is one. back runs a backward.
+// drain calls the function `back` with the waiting micro-batch, if there is one. This function runs the micro-batch's
+// backward.
 func (b *bench) drain(back func(id int) error) error {
 	id := b.waiting
 	if b.waiting = noMicro; id == noMicro {
@@ -205,7 +206,7 @@ func (b *bench) drain(back func(id int) error) error {
 }
 
 // through runs the forward of one micro-batch, which then waits. If another micro-batch waited before, through calls
-// back with that one. back runs a backward.
+// the function `back` with it, which runs a backward.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {
@@ -246,8 +247,8 @@ func (b *bench) passes(ctx context.Context, pass func() error, n int, seconds fl
 	return nil
 }
 
-// visit times passes over micro-batches of r.MicroBatch samples into b.clock. The first visit to a size also allocates
-// the memory that later ones reuse. All visits to a size count bytes together.
+// visit times passes over micro-batches of r.MicroBatch samples, and records the times in b.clock. The first visit to a
+// size also allocates the memory that later visits reuse. All visits to a size share their byte counts.
 func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) error {
 	if err := b.drain(b.backward); err != nil {
 		return err

@@ -47,9 +47,9 @@ func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, erro
 	return tl, err
 }
 
-// NewTimer returns a Timer. split gives the samples for timing layers, because the cost of an embedding depends on
-// them. train trains Pipelines on workers of this host, with the code that trains for users. on says which settings of
-// the process may be changed.
+// NewTimer returns a Timer. The argument split gives the samples for timing layers, because the cost of an embedding
+// depends on them. The function train trains Pipelines on workers of this host, with the code that trains for users.
+// The argument on says which settings of the process may be changed.
 func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
 	train func(context.Context, Pipeline) (*trace.Timeline, error), on *place.Policy) (*Timer, error) {
 	if e == nil || split == nil || train == nil {
@@ -83,8 +83,8 @@ type clock struct {
 	first  bool // no backward has run since the last update, so the next one allocates the parameters' gradients
 }
 
-// layerBytes holds byte counts of one layer from an allocator. peaks has the high-water mark of each phase, above the
-// live bytes at its start. firsts has those of phases that allocated the parameters' gradients.
+// layerBytes holds byte counts of one layer from an allocator. The field peaks has the high-water mark of each phase,
+// above the live bytes at its start. The field firsts has the marks of phases that allocated the parameters' gradients.
 type layerBytes struct {
 	output, saved, pending int64
 	inputLeaves            int64 // change of live bytes in an input half that allocates no parameter gradients

@@ -37,8 +37,8 @@ const (
 	copyRounds   = 15
 )
 
-// Transfer implements timing.Timer. It measures what Wire does, how much longer instructions take than their layers,
-// and the speed of packing tensors.
+// Transfer implements timing.Timer. It measures what Wire measures, how much longer instructions take than their
+// layers, and the speed of packing tensors.
 func (t *Timer) Transfer(ctx context.Context) (*profile.Transfer, error) {
 	out, err := t.Wire(ctx)
 	if err != nil {

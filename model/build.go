@@ -97,7 +97,7 @@ func assemble(name string, inputs []Tensor, nodes []node) (*Model, error) {
 		}
 		l := Layer{Name: n.Name, Kind: n.Kind, From: n.From, Attr: attr}
 		var in []Tensor
-		var makers []string // names of the layers or inputs that make each of in
+		var makers []string // for each tensor of `in`: the name of the layer or input that makes it
 		for _, from := range n.From {
 			in = append(in, known[from]...)
 			makers = append(makers, slices.Repeat([]string{from}, len(known[from]))...)
@@ -165,8 +165,8 @@ func topological(name string, inputs []Tensor, nodes []node) ([]node, error) {
 	return ordered, nil
 }
 
-// cycle names the layers of one cycle among those that could not be placed. Each of them reads another one of them, so
-// following these links ends in a cycle.
+// cycle names the layers of one cycle among those that could not be placed. Each such layer reads another such layer,
+// so a path from layer to layer ends in a cycle.
 func cycle(name string, nodes []node, placed map[string]bool) error {
 	byName := map[string]node{}
 	var at node
@@ -188,8 +188,8 @@ func cycle(name string, nodes []node, placed map[string]bool) error {
 	}
 }
 
-// Check refuses a model whose layers are too large or whose parameters do not fit together. A model that was put
-// together by hand may be such.
+// Check refuses a model whose layers are too large or whose parameters do not fit together. This can happen in a model
+// that was put together by hand.
 func (m *Model) Check() error {
 	for i := range m.Layers {
 		l := &m.Layers[i]
@@ -296,8 +296,8 @@ func (m *Model) Index(name string) int {
 	return slices.IndexFunc(m.Layers, func(l Layer) bool { return l.Name == name })
 }
 
-// Live returns the layers, ascending, whose outputs cross the cut after layer cut. These are the layers up to cut whose
-// outputs a layer after the cut reads.
+// Live returns, in ascending order, the layers whose outputs cross the cut after layer `cut`. These are the layers up
+// to the cut whose outputs a layer after the cut reads.
 func (m *Model) Live(cut int) []int {
 	var live []int
 	for i := 0; i <= cut && i < len(m.Layers); i++ {

@@ -7,7 +7,7 @@ import (
 
 // The FLOPs of a transformer are worked out by hand, for a sample with T positions, width C and V words. In the
 // forward, products with weights take 2 FLOPs for each weight and position: 24*T*C^2 in a block. The scores and their
-// use take 4*T^2*C, and the head 2*T*C*V. The backward takes twice as many.
+// use take 4*T^2*C, and the head takes 2*T*C*V. The backward takes twice as many FLOPs as the forward.
 func TestTransformerFLOPs(t *testing.T) {
 	const C, V, T, L = 64, 100, 32, 3
 	m, err := Build("gpt", map[string]any{"layers": L, "width": C, "heads": 4, "context": T, "vocabulary": V})

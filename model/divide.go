@@ -28,13 +28,13 @@ type Piece struct {
 // Last says whether p is the last piece of its layer. The last piece joins what all pieces have made.
 func (p *Piece) Last() bool { return p.End == p.Count }
 
-// Rows says which rows of a parameter a piece has: First to End-1 of Of.
+// Rows says which rows of a parameter a piece has: rows First to End-1. The whole parameter has Of rows.
 type Rows struct {
 	Name           string // name of the whole parameter
 	First, End, Of int
 }
 
-// Shape returns the shape of the whole parameter. shape is that of the piece's rows.
+// Shape returns the shape of the whole parameter. The argument shape is the shape of the piece's rows.
 func (r *Rows) Shape(shape []int) []int {
 	whole := slices.Clone(shape)
 	whole[0] = r.Of
@@ -95,7 +95,7 @@ func (l *Layer) features() (f Features, can bool) {
 	return f, f.Count > 1
 }
 
-// Cut returns the features at which the parts of a layer end. parts are fractions that add up to 1.
+// Cut returns the features at which the parts of a layer end. The argument parts has fractions that add up to 1.
 func Cut(parts []float64, features int) []int {
 	ends, sum := make([]int, len(parts)), 0.0
 	for i, part := range parts {
@@ -106,8 +106,8 @@ func Cut(parts []float64, features int) []int {
 	return ends
 }
 
-// Divide returns the model with each layer divided into pieces. Every piece is a layer of its own (BaPipe, §3.3.2).
-// parts has a list for each layer with the fractions of its pieces, which add up to 1.
+// Divide returns the model with each layer divided into pieces. Every piece is a layer of its own (BaPipe, §3.3.2). For
+// each layer, the argument parts has a list with the fractions of the layer's pieces, which add up to 1.
 //
 // A piece reads what its layer reads, and makes some of the features from its rows of the parameters; Cut says which.
 // The last piece also reads what the other pieces have made. It joins all features, and does what the layer does after

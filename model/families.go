@@ -125,7 +125,7 @@ func Build(name string, settings map[string]any) (*Model, error) {
 		"of a PyTorch network"))
 }
 
-// chain adds layers that each read the one before.
+// chain adds layers, each of which reads the layer before it.
 type chain struct {
 	nodes []node
 	last  string

@@ -58,7 +58,8 @@ func (l *Layer) learns() (n int64) {
 	return n
 }
 
-// match adds to frozen, for each parameter that a pattern matches, the full name of the parameter's owner.
+// match adds names to `frozen`. For each parameter that the pattern matches, it adds the full name of the parameter's
+// owner.
 func (m *Model) match(pattern string, frozen map[string]bool) error {
 	if pattern == "" {
 		return fmt.Errorf("model %s: freeze %q: it is empty; write a name, or a pattern of * ? [a-z]", m.Name, pattern)

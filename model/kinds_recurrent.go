@@ -35,12 +35,12 @@ func init() {
 }
 
 // lstm has four gates, each a product with the input and with the state (Hochreiter and Schmidhuber, 1997). As in
-// cuDNN, each gate has two biases, and the order is input, forget, cell, output. It saves the gates, cell and state,
-// the joined inputs if there are several, and the output if it is not the state itself.
+// cuDNN, each gate has two biases, and the order is input, forget, cell, output. The layer saves the gates, cell and
+// state, the joined inputs if there are several, and the output if it is not the state itself.
 //
 // Dropout draws one mask for each sequence, the same at all its positions (Gal and Ghahramani, A Theoretically Grounded
-// Application of Dropout in Recurrent Neural Networks, 2016, section 4). Here it applies only to the output; unlike in
-// AWD-LSTM, the weights of the state are not dropped.
+// Application of Dropout in Recurrent Neural Networks, 2016, section 4). Here dropout applies only to the output;
+// unlike in AWD-LSTM, the weights of the state are not dropped.
 func lstm(l *Layer, in []Tensor) error {
 	t, width, err := gathered(in)
 	if err != nil {

@@ -21,7 +21,8 @@ type Tensor struct {
 	Name  string `json:"name" yaml:"name"`
 	Shape []int  `json:"shape" yaml:"shape"`
 	DType DType  `json:"dtype" yaml:"dtype"`
-	// Ranges limits the elements of an input. It follows from the layers, and is not a part of the description.
+	// Ranges limits the elements of an input. It follows from the layers that read the input, and is not a part of the
+	// description.
 	Ranges []Range `json:"-" yaml:"-"`
 }
 
@@ -91,7 +92,8 @@ type Model struct {
 	Layers []Layer  `json:"layers"` // in topological order
 	// Weights has the initial values of parameters and buffers; nil: they follow from each Param's Init.
 	Weights Weights `json:"-"`
-	// Positions gives each layer's position in the undivided model (see Divide); nil: the same position.
+	// Positions gives each layer's position in the undivided model (see Divide); nil: the same positions as in this
+	// model.
 	Positions []int `json:"-"`
 }
 

@@ -6,7 +6,7 @@ import "slices"
 type Range struct {
 	Least, Most int64
 	Skip        *int64 // one more allowed number, which the layer ignores; nil: none
-	At          []int  // positions in a row that it applies to, ascending; nil: all
+	At          []int  // positions in a row that the range applies to, ascending; nil: all
 	Only        bool   // layers read the input only as indices, and calculate nothing else from it
 	For         string // the reason: "layer embed has a table of 50 rows"
 }

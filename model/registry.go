@@ -19,7 +19,7 @@ type Kind struct {
 	Infer func(l *Layer, in []Tensor) error
 	// Range says which of the layer's inputs it takes as indices, and which numbers these may be; nil: no input.
 	Range func(l *Layer, in []Tensor) (at int, r Range)
-	// Features says how a layer of the kind is divided between stages; nil: it cannot be (Model.Divide).
+	// Features says how a layer of the kind is divided between stages (Model.Divide); nil: it cannot be divided.
 	Features func(l *Layer) Features
 }
 

@@ -18,7 +18,7 @@ type Setting struct {
 	Doc     string
 	// Words lists the allowed strings; nil: any.
 	Words []string
-	// Least and Most limit numbers, also those in lists; a Most of 0 means no limit. With Between, Least and Most
+	// Least and Most limit numbers, also those in lists; a Most of 0 means no limit. If Between is set, Least and Most
 	// themselves are not allowed.
 	Least, Most float64
 	Between     bool

@@ -136,7 +136,7 @@ func (r *tracing) spread(x tensor, s rules.Spread) tensor {
 	if s.Alone() {
 		return r.call("aten::movedim.int", x, 0, int64(s.Dim))
 	}
-	// from [rows, before..., lead, tail, after...] to [before..., lead x rows x tail, after...]
+	// The dimensions [rows, before..., lead, tail, after...] become [before..., lead x rows x tail, after...].
 	x = r.call("aten::movedim.int", x, 0, int64(s.Dim)+1)
 	if r.err != nil {
 		return nil
@@ -159,8 +159,8 @@ func (r *tracing) rowsFirst(x tensor, s rules.Spread) tensor {
 	return r.call("aten::movedim.int", r.reshape(x, append(to, shape[s.Dim+1:]...)), int64(s.Dim)+1, 0)
 }
 
-// run makes one call, as training, evaluation or recomputation requires. It leaves out a call that only writes a buffer
-// where the buffer must not change.
+// run makes one call, as training, evaluation or recomputation requires. If buffers must not change, it leaves out a
+// call that only writes a buffer.
 func (r *tracing) run(c *rules.Call) error {
 	args := make([]any, len(c.In))
 	for i, o := range c.In {

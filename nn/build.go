@@ -32,14 +32,13 @@ func Computes(kind string) bool {
 	return err == nil
 }
 
-// Register says how layers of a kind are computed. A new kind needs only this and model.RegisterKind. It panics if the
-// kind is already registered.
+// Register says how layers of a kind are computed. A new kind needs only this call and model.RegisterKind. Register
+// panics if the kind is already registered.
 func Register(kind string, make func(model.Layer) (Layer, error)) {
 	makers.Add(kind, make)
 }
 
-// Build makes the layers of a model, in its order. They hold no tensors and may be
-// shared by workers.
+// Build makes the layers of a model, in its order. The layers hold no tensors and may be shared by workers.
 func Build(m *model.Model) ([]Layer, error) {
 	layers := make([]Layer, len(m.Layers))
 	for i, l := range m.Layers {

@@ -82,7 +82,7 @@ func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 	at := m.Index("b")
 	values := make([]float64, 3*4*4*4)
 	for i := range values {
-		values[i] = float64(i%16) + 1 // every channel has 1 to 16, mean 8.5, three times
+		values[i] = float64(i%16) + 1 // every channel has the numbers 1 to 16, whose mean is 8.5, three times
 	}
 	x := numbers(t, d, engine.Float32, []int{3, 4, 4, 4}, values)
 	ctx := &nn.Context{Device: d, Training: true, Layer: at, Rows: 3}
@@ -96,7 +96,7 @@ func TestBatchNormCountsAMicroBatchOnce(t *testing.T) {
 		}
 		return read(t, d, out[0].Tensor)[0]
 	}
-	const mean, squares = 8.5, 85.0 / 4 // for 1 to 16: (16^2 - 1) / 12
+	const mean, squares = 8.5, 85.0 / 4 // squares is the variance of the numbers 1 to 16: (16^2 - 1) / 12
 	unbiased := squares * 48 / 47
 	first := forward()
 	if want := (1 - mean) / math.Sqrt(squares+1e-5); math.Abs(first-want) > 1e-5 {

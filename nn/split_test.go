@@ -126,8 +126,8 @@ func (c layerCase) describe(t *testing.T) model.Layer {
 }
 
 // gradients runs two micro-batches through the layer. It returns the gradients of both inputs and those accumulated in
-// the parameters. If own is true, the layer uses libtorch's operators. back runs one backward. last does the work that
-// remains after both backwards.
+// the parameters. If `own` is true, the layer uses libtorch's operators. The function `back` runs one backward. The
+// function `last` does the work that remains after both backwards.
 func (c layerCase) gradients(t *testing.T, d engine.Device, own bool, back func(outputs, grads []engine.Tensor) error,
 	last func()) (names []string, all [][]float64) {
 	t.Helper()
@@ -221,9 +221,9 @@ func gradient(t *testing.T, d engine.Device, x engine.Tensor) []float64 {
 	return read(t, d, g)
 }
 
-// TestLayersInHalves: every layer with weights runs in three ways. One has whole backwards, one has each weight half
-// directly after the input half, and one has both weight halves at the end. All give the same bits, and agree with
-// autograd through libtorch's operators within a millionth.
+// TestLayersInHalves: every layer with weights runs in three ways. In the first, backwards are whole. In the second,
+// each weight half follows directly after the input half. In the third, both weight halves run at the end. All give the
+// same bits, and agree with autograd through libtorch's operators within a millionth.
 func TestLayersInHalves(t *testing.T) {
 	for _, c := range layerCases {
 		t.Run(fmt.Sprint(c.kind, c.settings), func(t *testing.T) {

@@ -17,8 +17,8 @@ type Analysis struct {
 	Sizes     []int  // of micro-batches, in samples
 	Optimizer string // its name
 	States    int    // copies of the parameters that the optimizer keeps
-	// OnChip keeps parameters in on-chip memory, on device types that have it. Parameters that fit there use no memory
-	// bandwidth (BaPipe, section 4.3).
+	// OnChip keeps parameters in on-chip memory, on device types that have such memory. Parameters that fit there use
+	// no memory bandwidth (BaPipe, section 4.3).
 	OnChip bool
 	// Board holds assumptions about FPGA boards. Roofline treats boards like other devices: they compute one layer at a
 	// time, forward or backward, and read and write everything in memory, except parameters under OnChip.
@@ -52,8 +52,8 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 // A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards use
 // package board, unless Roofline is set.
 //
-// Refused: device types without a peak or a memory bandwidth, and precisions other than f32 and Selective without
-// kernels. Also refused are sizes below 1 and unknown settings of boards.
+// Refused: device types without a peak or a memory bandwidth; for device types without kernels, Selective and precisions
+// other than f32; sizes below 1; unknown settings of boards.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
 	p := Describe(m)
 	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States

@@ -9,8 +9,9 @@ import (
 )
 
 // Divided returns the profile with layers divided into pieces. Each piece is a layer that makes its part of the
-// features (BaPipe, §3.3.2; model.Model.Divide). parts has a list of fractions for each layer of p, which add up to 1.
-// Empty lists at the end leave out the last layers. If a layer's Features are known, pieces are whole features.
+// features (BaPipe, §3.3.2; model.Model.Divide). For each layer of p, the argument parts has a list of fractions that
+// add up to 1. Empty lists at the end leave out the last layers. If a layer's Features are known, pieces are whole
+// features.
 //
 // A piece reads its layer's whole input and computes its part. A piece before the last holds and sends only its part of
 // the output. The last piece also reads what the other pieces made, and has the layer's whole output and all that the
@@ -73,7 +74,7 @@ func (l *Layer) ends(parts []float64) []float64 {
 	return ends
 }
 
-// piece returns the part of layer l from before to end.
+// piece returns the part of layer l from the fraction `before` to the fraction `end`.
 func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 	share := func(n int64) int64 { return PartBytes(n, end) - PartBytes(n, before) }
 	part := end - before
@@ -97,8 +98,8 @@ func (p *Profile) piece(layer Layer, l int, before, end float64) Layer {
 	return layer
 }
 
-// PartBytes returns how many of n bytes the first part of a layer has. The bytes of pieces add up to n; rounding errors
-// in part do not change the result.
+// PartBytes returns how many of a layer's n bytes lie before the fraction `part`. The bytes of pieces add up to n;
+// rounding errors in `part` do not change the result.
 func PartBytes(n int64, part float64) int64 { return int64(math.Floor(float64(n)*part + 1e-6)) }
 
 // inputBytes returns what a layer reads from other layers, at the device and size of one of its costs.
@@ -136,7 +137,8 @@ func (c Cost) piece(input int64, part float64, share func(int64) int64, last boo
 	return c
 }
 
-// beyond returns the bytes of n that a piece of a layer holds: all of the first kept bytes, and its share of the rest.
+// beyond returns the bytes of n that a piece of a layer holds: all of the first `kept` bytes, and its share of the
+// rest.
 func beyond(kept, n int64, share func(int64) int64) int64 {
 	kept = min(kept, n)
 	return kept + share(n-kept)
@@ -144,7 +146,7 @@ func beyond(kept, n int64, share func(int64) int64) int64 {
 
 // isJoined turns a cost into that of a piece before the last. The piece holds its part of the output. The temporary
 // memory of a product depends on its input as much as on its output. The piece's backward adds its gradient of the
-// input to the gradient from the later pieces, so it holds both for a moment.
+// input to the gradient from the later pieces, so it holds both gradients for a moment.
 func (c *Cost) isJoined(whole *Cost, input int64, share func(int64) int64) {
 	c.SavedBytes = c.OutputBytes
 	c.ForwardPeakBytes = c.OutputBytes + max(0, whole.ForwardPeakBytes-whole.OutputBytes)

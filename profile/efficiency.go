@@ -2,7 +2,8 @@ package profile
 
 import "github.com/millrace-ml/millrace/cluster"
 
-// Memory is the key, in place of a kind of layer, for the fraction of its memory bandwidth that a device type reaches.
+// Memory is used in place of a kind of layer. Its value is the fraction of the memory bandwidth that a device type
+// reaches.
 const Memory = "memory"
 
 // fractions holds the fraction of its peak that a device reaches in layers of a kind. There is only one constant for
@@ -14,7 +15,7 @@ const Memory = "memory"
 //	conv2d              the convolutions of VGG-16 and ResNet-50, batch 128, forward and backward together:
 //	                    14.93 TFLOP in 0.881 s (PipeDream's repository, commit 7db6a1c, profiles of
 //	                    both). Above 1, because cuDNN's 3x3 convolutions multiply less than is counted.
-//	dense               VGG-16's three: 94.9 GFLOP in 9.43 ms (same source)
+//	dense               VGG-16's three dense layers: 94.9 GFLOP in 9.43 ms (same source)
 //	lstm                GNMT's fourteen plain layers at 29 positions, batch 128, without the classifier's
 //	                    backward: 3.37 TFLOP in 0.357 s (same source). At 29 positions the classifier
 //	                    runs as fast as VGG's dense layers.
@@ -39,7 +40,7 @@ var fractions = map[string]map[string]float64{
 	fpga: {"": 1, Memory: 1},
 }
 
-// These are the keys of fractions: a device type that was measured, and a kind of device.
+// The keys of the variable fractions: a device type that was measured, and a kind of device.
 const (
 	gpu  = "v100"
 	fpga = "fpga"

@@ -129,7 +129,7 @@ func leaves(v any) map[string]bool {
 	return out
 }
 
-// TestJoinKeepsPrecisionAndSlices joins profiles in 16 bits of which one has a slice size. An f32 profile is refused.
+// TestJoinKeepsPrecisionAndSlices joins two 16-bit profiles, one of which has a slice size. An f32 profile is refused.
 func TestJoinKeepsPrecisionAndSlices(t *testing.T) {
 	g := rand.New(rand.NewPCG(3, 4))
 	a, b := filledOn(g, "fast"), filledOn(g, "slow")

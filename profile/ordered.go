@@ -3,7 +3,8 @@ package profile
 import "fmt"
 
 // CheckOrder refuses an order that is not a topological order of the profile's layers. order[i] is the layer at
-// position i. Each layer must be in it once, after those it reads and after the owner of parameters that it shares.
+// position i. Each layer must occur once, after the layers that it reads and after the owner of parameters that it
+// shares.
 func (p *Profile) CheckOrder(order []int) error {
 	if len(order) != len(p.Layers) {
 		return fmt.Errorf("profile: the order has %d layers; %s has %d", len(order), p.Model, len(p.Layers))

@@ -14,7 +14,7 @@ type Packing struct {
 	UnpackBytesPerSecond float64        `json:"unpack_bytes_per_s"`
 }
 
-// PackingIn returns a machine's rates for a format. known is false if they were not measured.
+// PackingIn returns a machine's rates for a format. The result `known` is false if the rates were not measured.
 func (t *Transfer) PackingIn(f packing.Format) (p Packing, known bool) {
 	if t == nil {
 		return Packing{}, false

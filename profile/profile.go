@@ -59,7 +59,7 @@ type Cost struct {
 
 // HalvesPeaks holds the peaks of the halves of a layer's backward, in bytes above what was held when each began. The
 // First fields are for the first backward after an update, which also allocates the parameters' gradients. The weights'
-// half allocates them or, in a layer that cannot split, the input's half, which is then the whole backward.
+// half allocates them. If a layer cannot split, its input's half is the whole backward and allocates them.
 type HalvesPeaks struct {
 	Input       int64 `json:"input"`
 	FirstInput  int64 `json:"first_input"`

@@ -92,13 +92,13 @@ func (e *MissingError) Error() string {
 		e.Model, e.MicroBatch, e.Device, e.Have, e.MicroBatch)
 }
 
-// At returns every layer's cost at a micro-batch size. Between two measured sizes it interpolates linearly and sets
-// interpolated. Outside of the measured range it returns an error.
+// At returns every layer's cost at a micro-batch size. Between two measured sizes it interpolates linearly, and
+// `interpolated` is true. Outside of the measured range it returns an error.
 //
 // An imported profile has one size: the minibatch with which it was measured. For other sizes its times and bytes are
-// scaled in proportion to the samples, up or down, as the published planners do. interpolated is then true too, and
-// Basis explains it. Scaling assumes that small micro-batches are as efficient as large ones, which is true on no
-// device.
+// scaled in proportion to the samples, up or down, as the published planners do. The result `interpolated` is then true
+// too, and Basis explains it. Scaling assumes that small micro-batches are as efficient as large ones, which is true on
+// no device.
 func (p *Profile) At(device string, size int) (costs []Cost, interpolated bool, err error) {
 	have := p.known(device)
 	if p.scales(device, have) && size >= 1 {
@@ -180,7 +180,7 @@ func (l *Layer) StillBytes() int64 {
 	return n
 }
 
-// CutBytes returns the bytes that cross the cut after layer cut. These are the outputs of every layer up to the cut
+// CutBytes returns the bytes that cross the cut after layer `cut`. These are the outputs of every layer up to the cut
 // that a layer after the cut reads.
 func (p *Profile) CutBytes(costs []Cost, cut int) int64 { return p.crossing(costs, cut, false) }
 

@@ -54,7 +54,7 @@ func (p *Profile) scaled(device string, from, to int) ([]Cost, error) {
 	return costs, nil
 }
 
-// times returns the cost for x times the samples.
+// times returns the cost of x times as many samples.
 func (c Cost) times(x float64) Cost {
 	c = c.owned()
 	for _, s := range c.seconds() {

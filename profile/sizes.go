@@ -52,8 +52,8 @@ func (c Cost) owned() Cost {
 	return c
 }
 
-// WithSizes returns c with each size in bytes replaced by of(c's size, other's size). other is another cost of the
-// same layer. A size that one of the two lacks is missing in the result.
+// WithSizes returns c with each size in bytes replaced by of(c's size, other's size). The argument other is another
+// cost of the same layer. A size that c or other lacks is missing in the result.
 func (c Cost) WithSizes(other *Cost, of func(own, others int64) int64) Cost {
 	c, o := c.owned(), *other
 	c.PendingBytes, o.PendingBytes = both(c.PendingBytes, o.PendingBytes)

@@ -27,8 +27,8 @@ type State struct {
 type States struct {
 	List []State
 	// SlackS and SlackParameterBytes bound the loss by compression, in seconds of compute and in bytes of parameters.
-	// If compression drops a state at which a stage begins or ends, the stage moves to kept states. It then has at most
-	// this much more. 0 means that nothing is lost.
+	// If compression drops a state at which a stage begins or ends, the stage moves to kept states. The stage then has
+	// at most this much more compute and this many more bytes. 0 means that nothing is lost.
 	SlackS              float64
 	SlackParameterBytes int64
 
@@ -65,9 +65,10 @@ func (e *TooManyStatesError) Error() string {
 		"single layers", e.Model, e.Limit, e.What)
 }
 
-// StatesOf lists all antichain states of a profile's graph, as PipeDream's and DAPPLE's published optimizers do. It
-// begins with layer 0 alone. Each state is followed by the states that add one layer and all that the layer depends on.
-// That layer must read a layer of the state's augmented antichain. costs has one entry for each layer, as from p.At.
+// StatesOf lists all antichain states of a profile's graph, as PipeDream's and DAPPLE's published optimizers do. The
+// list begins with layer 0 alone. Each state is followed by the states that add one layer and all that the layer
+// depends on. That layer must read a layer of the state's augmented antichain. The argument costs has one entry for
+// each layer, as from p.At.
 //
 // It refuses graphs that are not connected, and graphs beyond MaxStates or one of the other limits.
 func StatesOf(p *Profile, costs []Cost) (*States, error) {
@@ -116,8 +117,8 @@ func (s *States) Layers(i int) []int {
 }
 
 // Order returns a topological order of all layers that begins with the closure of each state of a chain. For example,
-// the chain is the cuts of a plan, and the order is plan.Plan.Order. ends is the number of layers in the closure of
-// each state. Each state must be Before the next. Layers that no state of the chain contains come last.
+// the chain is the cuts of a plan, and the order is plan.Plan.Order. The result ends has the number of layers in the
+// closure of each state. Each state must be Before the next. Layers that no state of the chain contains come last.
 func (s *States) Order(chain []int) (order, ends []int) {
 	last := s.segments[len(s.segments)-1].last
 	taken := make([]bool, last+1)
@@ -143,7 +144,8 @@ type segment struct{ first, last int }
 
 func (s segment) words() int { return (s.last-s.first)/64 + 1 }
 
-// graph holds a profile's layers, with the layers that each reads and that read it, each once.
+// graph holds a profile's layers. For each layer it lists the layers that this one reads and those that read it, each
+// once.
 type graph struct {
 	profile    *Profile
 	costs      []Cost

@@ -42,7 +42,7 @@ func stageTime(to, from State, m int, bandwidth, slackS, slackW float64) float64
 }
 
 // TestAbsorbingCostsAtMostItsSlack: absorbing layers that cost nothing loses nothing, and absorbing other layers loses
-// at most the slack. The remaining states are some of the published ones.
+// at most the slack. The remaining states are among those that the published code lists.
 func TestAbsorbingCostsAtMostItsSlack(t *testing.T) {
 	absorbedSome := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -16,7 +16,7 @@ type lister struct {
 	out      *States
 	listed   int // total layers in all antichains
 
-	open []int // layers before the segment that a layer in the segment or after it reads
+	open []int // layers before the segment that are read by a layer in it or after it
 
 	// For the current segment:
 	seg    segment
@@ -199,10 +199,10 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	return found, nil
 }
 
-// absorb adds to closure each absorbed layer whose inputs are all inside. before is the closure before layers were
-// added; it lacked no absorbed layer. An absorbed layer is the only reader of its inputs, so it is the only reader of a
-// layer that was just added. Some of its inputs are in its own segment, since segments does not cut before an absorbed
-// layer.
+// absorb adds to closure each absorbed layer whose inputs are all inside. The argument before is the closure before
+// layers were added, which lacked no absorbed layer. An absorbed layer is the only reader of its inputs, so it is the
+// only reader of a layer that was just added. Some of its inputs are in its own segment, since segments does not cut
+// before an absorbed layer.
 func (l *lister) absorb(closure, before []uint64) {
 	for w := range closure {
 		for added := closure[w] &^ before[w]; added != 0; added &= added - 1 {

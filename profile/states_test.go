@@ -45,8 +45,8 @@ func drawDAG(t *rapid.T, most int) (*Profile, []Cost) {
 	return dag(from, seconds, parameters, outputs)
 }
 
-// literal enumerates the antichains one by one, as the published code does. augment is the authors' function of that
-// name.
+// literal enumerates the antichains one by one, as the published code does. The method augment is the authors' function
+// of that name.
 type literal struct {
 	pred, succ map[int]map[int]bool // transitive
 	edges      map[int][]int

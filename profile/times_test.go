@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// timed returns a cost whose seven times are 1, 2, ... 7 times the argument.
+// timed returns a cost with seven durations: the argument multiplied by 1, 2, ... 7.
 func timed(by float64) Cost {
 	return Cost{ForwardS: by, BackwardS: 2 * by, FeedS: 3 * by, BackwardInputS: new(4 * by), BackwardWeightS: new(5 * by),
 		BareForwardS: new(6 * by), AgainS: new(7 * by)}

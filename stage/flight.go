@@ -238,7 +238,7 @@ func (f *flight) dropFeeds() {
 	}
 }
 
-// forget frees the kept values that layers from first on make. The segment that begins there is about to make them
+// forget frees the kept values that layers from `first` on make. The segment that begins there is about to make them
 // again.
 func (f *flight) forget(first int) {
 	for v, t := range f.kept {

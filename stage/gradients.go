@@ -107,8 +107,9 @@ func (g *Gradients) holdUse(u *Use, leaf engine.Tensor, p *Param) error {
 	return nil
 }
 
-// OfLayer returns the gradients of the parameters that a layer reads. It returns each only once for each update. These
-// gradients are complete while the backward goes on to earlier layers, so that replicas can sum them meanwhile.
+// OfLayer returns the gradients of the parameters that a layer reads. It returns each gradient only once for each
+// update. These gradients are complete while the backward goes on to earlier layers, so that replicas can sum them
+// meanwhile.
 func (g *Gradients) OfLayer(layer int) ([]Vector, error) {
 	var all []Vector
 	uses := g.versions.uses(g.on)

@@ -17,8 +17,8 @@ type maker struct {
 	name map[string]*Param // the parameters made so far
 }
 
-// makeParams makes every parameter that a layer of the stage reads, and adds it to the Params to. The caller frees
-// these, even after an error.
+// makeParams makes every parameter that a layer of the stage reads, and adds it to `to`. The caller frees these
+// parameters, even after an error.
 func makeParams(c *Config, to *Params) error {
 	m := maker{c: c, to: to, name: map[string]*Param{}}
 	to.leaves = make([][]engine.Tensor, c.Last-c.First+1)
@@ -32,7 +32,8 @@ func makeParams(c *Config, to *Params) error {
 	return nil
 }
 
-// use makes layer l read its parameter i. It makes the parameter, unless an earlier layer of the stage reads the same.
+// use makes layer l read its parameter i. It makes the parameter, unless an earlier layer of the stage reads the same
+// parameter.
 func (m *maker) use(l, i int) error {
 	name, owner, index, err := ownerOf(m.c.Graph.Model, l, i)
 	if err != nil {
@@ -56,7 +57,7 @@ func (m *maker) use(l, i int) error {
 	return nil
 }
 
-// make makes the parameter at position index among those of layer owner.
+// make makes the parameter at position `index` among those of layer `owner`.
 func (m *maker) make(name string, owner, index int) (*Param, error) {
 	described := &m.c.Graph.Model.Layers[owner].Params[index]
 	p := &Param{

@@ -66,8 +66,8 @@ func New(c Config) (*Stage, error) {
 	return s, nil
 }
 
-// In returns the values that cross the cut before the stage, Out those that cross the cut after it. Feeds returns
-// the model inputs that a layer of the stage reads. All are ascending.
+// In returns the values that cross the cut before the stage, Out those that cross the cut after it. Feeds returns the
+// model inputs that a layer of the stage reads. Each list is ascending.
 func (s *Stage) In() []int    { return s.wires.in }
 func (s *Stage) Out() []int   { return s.wires.out }
 func (s *Stage) Feeds() []int { return s.wires.feeds }
@@ -137,8 +137,8 @@ func (s *Stage) Return() error {
 	return nil
 }
 
-// EachLayer calls update with the learned parameters of each layer that has any, in model order. A tied parameter
-// belongs to its first layer in this stage.
+// EachLayer calls `update` once for each layer that has learned parameters, in model order, with these parameters. A
+// tied parameter belongs to its first layer in this stage.
 func (s *Stage) EachLayer(update func([]*Param) error) error {
 	learned := s.Params.Learned
 	for from := 0; from < len(learned); {

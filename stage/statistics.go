@@ -13,7 +13,7 @@ type Vector struct {
 	Tensor engine.Tensor
 }
 
-// Statistics holds the float buffers. Replicas average them, since each saw different micro-batches.
+// Statistics holds the float buffers. Replicas average them, since each replica saw different micro-batches.
 type Statistics struct {
 	dev    engine.Device
 	params *Params

@@ -56,8 +56,9 @@ func (v *Versions) Newest() int { return v.newest }
 // Held returns how many versions of the weights the stage holds.
 func (v *Versions) Held() int { return 1 + len(v.older) }
 
-// Updates returns how many updates p has had, those before Initial included, for Adam's bias corrections. It can be
-// smaller than the run's steps, since an update may cover several steps, and it can differ between layers.
+// Updates returns how many updates p has had, for Adam's bias corrections. It includes the updates that values from
+// Initial have had already (Config.Before). It can be smaller than the run's steps, since an update may cover several
+// steps, and it can differ between layers.
 func (v *Versions) Updates(p *Param) int { return p.before + v.newest }
 
 // Writable returns the value of a parameter for an update in place.
@@ -121,8 +122,8 @@ func (v *Versions) uses(version int) [][]engine.Tensor {
 	return all
 }
 
-// keep stores the newest weights as an older version, and makes copies of them the newest. The gradients must have
-// left their leaves before (Gradients.leave).
+// keep stores the newest weights as an older version, and makes copies of them the newest. The gradients must have been
+// taken off the old leaves before (Gradients.leave).
 func (v *Versions) keep() error {
 	a := v.params
 	old := &weights{uses: v.uses(v.newest), leaves: a.leaves}

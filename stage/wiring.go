@@ -10,10 +10,10 @@ import (
 // If a network begins with frozen layers, their outputs have no gradient, since no earlier parameter learns. These
 // layers have no backward. So a forward keeps only those of their values that layers with a backward read.
 //
-// Under recompute a stage's layers are in segments of Segment layers, counted from its first; the last may be shorter.
-// Between forward and backward a micro-batch holds the values that a segment reads from earlier segments. The backward
-// takes the segments from the last to the first. It repeats a segment's forward, this time with graphs, computes the
-// segment's backward and frees it.
+// Under recompute a stage's layers are divided into segments of Segment layers, from the stage's first layer on. The
+// last segment may be shorter. Between forward and backward a micro-batch holds the values that a segment reads from
+// earlier segments. The backward takes the segments from the last to the first. It repeats a segment's forward, this
+// time with graphs, computes the segment's backward and frees it.
 type wiring struct {
 	c     *Config
 	in    []int // values that cross the cut before the stage
@@ -91,7 +91,7 @@ func (w *wiring) spans(v int) bool {
 	return w.recorded(v, end)
 }
 
-// recorded says whether a layer from first on needs a value for a backward.
+// recorded says whether a layer from `first` on needs a value for a backward.
 func (w *wiring) recorded(v, first int) bool {
 	for l := first; l <= w.c.Last; l++ {
 		if slices.Contains(w.c.Graph.reads[l], v) && w.records(l) {

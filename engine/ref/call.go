@@ -23,7 +23,7 @@ type call struct {
 	saved  []value
 	// weights are the inputs whose gradients BackwardInput leaves for later.
 	weights []int
-	own     []value // values made only for the graph; at the call's end it gives back its own references to them
+	own     []value // values made only for the graph; the call releases its own references to them when it ends
 	back    func(n *node, g value) []*value
 	same    *Tensor // the first argument, which in-place operators return
 }

@@ -3,8 +3,8 @@
 //
 // In and out: as in package engine. It has the operators of dense networks (linear, relu, tanh, gelu, layer_norm,
 // embedding, add, mul, cat, reshape, cross entropy), of recurrent ones (lstm), the in-place operators of optimizers,
-// and those that evaluations and the functions of package engine call. Bytes are counted as in engine/torch, by storage
-// and owner. Refused: every other operator, by name, and shapes that do not fit.
+// and the operators called by evaluations and by the functions of package engine. Bytes are counted as in engine/torch,
+// by storage and owner. Refused: every other operator, by name, and shapes that do not fit.
 //
 // It is slow and simple on purpose: all loops have a fixed order, so the same inputs give the same bits.
 //
@@ -104,7 +104,7 @@ func (a *account) add(n int64) {
 type storage struct {
 	bytes int64
 	owner atomic.Pointer[account]
-	queue atomic.Pointer[queue] // of the lazy device that owns it; nil if it is not lazy
+	queue atomic.Pointer[queue] // of the lazy device that owns the storage; nil if the device is not lazy
 	refs  atomic.Int32
 	whole value // the whole memory; holds no reference of its own
 }

@@ -77,8 +77,9 @@ func order(roots []*node) []*node {
 	return list
 }
 
-// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf.
-// Operators whose weights' gradients are still to be computed are added to later. flow owns the gradients it is given.
+// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf. The
+// argument later gets the operators whose weights' gradients are still to be computed. flow owns the gradients it is
+// given.
 func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]value, error) {
 	at := map[*node]value{}
 	add := func(n *node, g value) {

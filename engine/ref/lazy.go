@@ -107,8 +107,8 @@ func (q *queue) add(p piece) bool {
 	return !q.closed
 }
 
-// do queues f to run after all work queued so far. f is skipped if earlier work has failed. On a closed device do does
-// nothing.
+// do queues f to run after all work queued so far. If earlier work has failed, f is skipped. If the queue is closed, do
+// does nothing.
 func (q *queue) do(f func() error) { q.add(piece{do: f}) }
 
 // record marks the point after all work issued so far.

@@ -11,8 +11,8 @@ func init() { operators["millrace::lstm"] = lstm }
 
 // lstm computes one recurrent layer over whole sequences, like native/shim/lstm.cpp. It reads x [rows, positions,
 // width], weights of the input [4 units, width] and of the state [4 units, units], and two biases for each gate [8
-// units]. Gates are in the order input, forget, cell, output. A true fifth argument reads sequences backwards. State
-// and cell are zero before each sequence.
+// units]. Gates are in the order input, forget, cell, output. If the fifth argument is true, sequences are read
+// backwards. State and cell are zero before each sequence.
 func lstm(c *call) []value {
 	x, w, u, b := c.floats(0, false), c.floats(1, false), c.floats(2, false), c.floats(3, false)
 	reverse := false
@@ -59,7 +59,8 @@ type recurrent struct {
 	reverse                    bool
 }
 
-// at returns the index of row r's position at a step, and that of the step before; before is -1 at the first step.
+// at returns the index of row r's position at a step, and the index of its position at the step before. At the first
+// step the second index is -1.
 func (l recurrent) at(r, step int) (at, before int) {
 	if l.reverse {
 		at = r*l.length + l.length - 1 - step

@@ -88,7 +88,8 @@ func linear(c *call) []value {
 	c.back = func(node *node, g value) []*value {
 		x, w := node.saved[0], node.saved[1]
 		out := make([]*value, 3)
-		// gradient makes the gradient of input i, if it is wanted. add adds the contribution of output o in row r.
+		// gradient makes the gradient of input i, if it is wanted. The function add adds the contribution of output o
+		// in row r.
 		gradient := func(i int, shape []int64, add func(to []float64, r, o int)) {
 			if node.inputs[i] == nil {
 				return
@@ -119,7 +120,7 @@ func linear(c *call) []value {
 	return []value{y}
 }
 
-// stretches says whether a tensor of shape from must be repeated to get shape to, along dimensions of size 1.
+// stretches says whether a tensor of shape `from` must be repeated to get shape `to`, along dimensions of size 1.
 func stretches(from, to []int64) bool {
 	if len(from) != len(to) || slices.Equal(from, to) {
 		return false
@@ -132,7 +133,7 @@ func stretches(from, to []int64) bool {
 	return true
 }
 
-// stretched returns b repeated to the shape to. The result lives as long as the call and its graph.
+// stretched returns b repeated to the shape `to`. The result lives as long as the call and its graph.
 func (d *Device) stretched(c *call, b *Tensor, to []int64) *Tensor {
 	v := d.fresh(engine.Float64, to)
 	c.own = append(c.own, v)
@@ -153,7 +154,7 @@ func (d *Device) stretched(c *call, b *Tensor, to []int64) *Tensor {
 	return &Tensor{value: v}
 }
 
-// unary applies f element by element. slope computes the gradient of x from (x, y, gradient of y).
+// unary applies f element by element. The function slope computes the gradient of x from (x, y, gradient of y).
 func unary(f func(x float64) float64, slope func(x, y, g float64) float64) operator {
 	return func(c *call) []value {
 		x := c.floats(0, false)
@@ -181,8 +182,8 @@ func unary(f func(x float64) float64, slope func(x, y, g float64) float64) opera
 	}
 }
 
-// binary2 applies f to two tensors of the same shape. slopeA and slopeB compute the gradients of a and b from (a, b,
-// gradient of the result).
+// binary2 applies f to two tensors of the same shape. The functions slopeA and slopeB compute the gradients of a and b
+// from (a, b, gradient of the result).
 func binary2(c *call, f func(a, b float64) float64, slopeA, slopeB func(a, b, g float64) float64) []value {
 	a, b := c.floats(0, false), c.floats(1, false)
 	if c.err == nil && !slices.Equal(a.shape, b.shape) {

@@ -30,8 +30,9 @@ func numbers(t *rapid.T, d *Device, name string, shape ...int64) *Tensor {
 	return x.(*Tensor)
 }
 
-// drawn is a call of an operator. Gradients flow to the tensors in wrt, which replace the nil arguments in args, in
-// order. Without args, the tensors in wrt are all its arguments. aten::cat takes them as a list, and dim after it.
+// drawn is a call of an operator. Gradients flow to the tensors in wrt. These replace the nil arguments in args, in
+// order. Without args, the tensors in wrt are all arguments. aten::cat takes the tensors in wrt as a list, followed by
+// dim.
 type drawn struct {
 	name string
 	wrt  []*Tensor
@@ -250,7 +251,7 @@ func TestAStepLeavesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// x, w, targets, y, the loss, and the probabilities that its graph keeps.
+		// The live bytes are those of x, w, targets, y, the loss, and the probabilities that its graph keeps.
 		if got, want := d.Memory().LiveBytes, int64(8*(12+15+4+20+1+20)); got != want {
 			t.Errorf("%d bytes live, want %d", got, want)
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// handles packs the handles of n tensors for one call, after the words already packed. With none, a nil tensor is
-// allowed and packed as 0.
+// handles packs the handles of n tensors for one call, after the words already packed. If `none` is true, a nil tensor
+// is allowed and packed as 0.
 func (d *Device) handles(ts []engine.Tensor, n int, none bool) error {
 	for i := range n {
 		var t engine.Tensor

@@ -14,10 +14,10 @@ import (
 	"github.com/millrace-ml/millrace/native"
 )
 
-// Build compiles the embedded shim sources into the file out, or into CachePath if out is empty. It links against
+// Build compiles the embedded shim sources into the file `out` or, if out is empty, into CachePath. It links against
 // the libtorch in TORCH_DIR or in the system's paths, and writes the compiler's output to log. It takes a minute or
-// two. If no libtorch or no compiler is found, the error says how to get it. If this binary cannot load the result,
-// the error is ErrNoCgo.
+// two. If no libtorch or no compiler is found, the error says how to get it. If this binary cannot load the result, the
+// error is ErrNoCgo.
 func Build(ctx context.Context, out string, log io.Writer) error {
 	if !loads {
 		return ErrNoCgo

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Call runs an operator of the dispatcher. Where the schema says int[n], a single int means n equal ones. ints are
-// accepted as floats.
+// Call runs an operator of the dispatcher. Where the schema says int[n], a single int means n equal ints. Where the
+// schema says float, an int is accepted too.
 func (d *Device) Call(name string, args ...any) ([]engine.Tensor, error) {
 	op := d.ops[name]
 	if op == nil {

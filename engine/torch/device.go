@@ -46,9 +46,10 @@ type Device struct {
 
 var _ engine.Device = (*Device)(nil)
 
-// Open makes the device of a worker on the calling goroutine, which must be locked to its thread. worker is at least
-// 0. threads is the number of threads an operator may use. torch keeps it for each thread, but OpenBLAS, BLIS and
-// MKL keep one number for the process. So all workers of a process should use the same number.
+// Open makes the device of a worker on the calling goroutine, which must be locked to its thread. The number `worker`
+// is at least 0, and `threads` is the number of threads an operator may use. torch keeps this number of threads for
+// each thread, but OpenBLAS, BLIS and MKL keep one number for the process. So all workers of a process should use the
+// same number.
 func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 	// Owner 0 is for threads that never opened a device.
 	if limit := int(C.door_owners()) - 1; worker < 0 || worker >= limit {
@@ -84,7 +85,8 @@ func shapePointer(shape []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(shape)))
 }
 
-// made turns the result of a call with one tensor into a handle. what and about describe the call in errors.
+// made turns the result of a call with one tensor into a handle. The arguments what and about describe the call in
+// errors.
 func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tensor, error) {
 	if words == nil {
 		return nil, failure(what, about)
@@ -135,8 +137,8 @@ func (d *Device) Item(t engine.Tensor) (float64, error) {
 	return float64(v), nil
 }
 
-// Leaf returns t detached from its graph, on the same memory. A write through either counts as a write to both, so
-// autograd refuses a backward whose saved values were changed.
+// Leaf returns t detached from its graph, on the same memory. For autograd, a write through one of the two tensors is a
+// write to both, so it refuses a backward whose saved values were changed.
 func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error) {
 	h, err := handleOf(t)
 	if err != nil {

@@ -4,7 +4,7 @@
 // In: the path of the compiled shim (Find looks for it, Build makes it), and then operator calls by dispatcher name.
 // Out: tensors in host memory, gradients, the bytes that each worker holds, and what is loaded (Info). Refused: to
 // build or load anything in a binary built with CGO_ENABLED=0, and a shim that is missing, has another ABI version, or
-// was built from other sources. For each call, what libtorch refuses is an error with the operator and the arguments.
+// was built from other sources. If libtorch refuses a call, the error has the operator and the arguments.
 //
 // A Device follows the thread rule of package engine. Handles are counted and given back by scopes or by Free; there
 // are no finalizers. The shim is loaded once in a process and stays loaded.

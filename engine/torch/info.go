@@ -23,7 +23,8 @@ type Info struct {
 	Threads     int    `json:"threads"`      // threads of the calling thread's operators
 }
 
-// newInfo reads the shim's facts. native is the path of the shim, coreType the value of OPENBLAS_CORETYPE.
+// newInfo reads the shim's facts. The argument native is the path of the shim, and coreType is the value of
+// OPENBLAS_CORETYPE.
 func newInfo(f map[string]string, native, coreType string) Info {
 	i := Info{
 		Torch:       f["torch"],

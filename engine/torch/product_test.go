@@ -16,7 +16,7 @@ var productSizes = [][3]int64{
 	{7, 512, 600},
 }
 
-// A linear layer's output and both its gradients agree with sums in float64. In each of these three products, other
+// A linear layer's output and both its gradients agree with sums in float64. These three products differ in which
 // factors are transposed. Some sizes fill tiles, panels and passes exactly; others do not.
 func TestProducts(t *testing.T) {
 	d := device(t, 0)

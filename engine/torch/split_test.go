@@ -23,8 +23,8 @@ func (c splitCase) of(name string) splitCase {
 	return c
 }
 
-// gradients returns the gradients of the inputs of two micro-batches, if they have any, and then the weights'
-// gradients. It calls the functions in last after both backwards, and reads the weights' gradients after that.
+// gradients returns the gradients of the inputs of two micro-batches, if the inputs have any, and then the weights'
+// gradients. It calls the functions in `last` after both backwards, and reads the weights' gradients after that.
 func (c splitCase) gradients(d engine.Device, back func(outputs, grads []engine.Tensor) error,
 	last ...func()) [][]float32 {
 	var weights []engine.Tensor

@@ -167,8 +167,8 @@ func (d *Device) Disown(t engine.Tensor) engine.Tensor {
 	return t
 }
 
-// Adopt takes over t, which another device of this engine made. Its storage is charged to this worker from now on,
-// and the old handle becomes invalid. The other device must have disowned it, or it might free it first.
+// Adopt takes over t, which another device of this engine made. Its storage is charged to this worker from now on, and
+// the old handle becomes invalid. The other device must have disowned t; otherwise that device might free t first.
 func (d *Device) Adopt(t engine.Tensor) (engine.Tensor, error) {
 	v, ok := t.(*tensor)
 	if !ok || v == nil {

@@ -95,7 +95,7 @@ func newTalk(ctx context.Context, c wire.Carrier, peer int, leads bool) *talk {
 
 func (t *talk) close() { t.stop() }
 
-// mine returns the lane on which this end sends, or the one on which it receives.
+// mine returns the lane on which this end sends or, if `sends` is false, the lane on which it receives.
 func (t *talk) mine(lanes *[2]*lane, sends bool) *lane {
 	if t.leads == sends {
 		return lanes[0]
@@ -147,7 +147,7 @@ func (t *talk) ask(word [2]uint64) error {
 	return t.word(false, &word)
 }
 
-// frames sends or receives count frames. Each frame in flight has its own memory. A carrier that hands memory over to
+// frames sends or receives `count` frames. Each frame in flight has its own memory. A carrier that hands memory over to
 // the receiver gets a copy of each frame, as from a worker.
 func (t *talk) frames(sends bool, count int) error {
 	on := t.mine(&t.loads, sends)

@@ -27,7 +27,7 @@ func (g *Graph) Check() error {
 	return nil
 }
 
-// checking records what has been seen so far.
+// checking holds the values and tensors that Check has read so far.
 type checking struct {
 	values  map[int]Value
 	tensors map[string]Tensor

@@ -45,7 +45,7 @@ for line in sys.stdin:
     print(json.dumps({"name": name, "code": code, "said": said.getvalue(), "done": done.getvalue(), "state": state}))
 `
 
-// exported maps the names of modules that can be exported to further arguments of the export.
+// exported has the modules that can be exported, by name. Each value is a list of further arguments for the export.
 var exported = map[string]string{"tied": "", "recurrent": "--loss=cross_entropy", "normed": "", "loop": "", "kinds": "",
 	"scripted": "", "sequence": "--loss=cross_entropy", "regression": "--loss=mse", "normalized": "--loss=mse",
 	"optional": "--loss=mse", "counted": "", "transposed": "--loss=mse",
@@ -95,7 +95,7 @@ type outcome struct {
 	State            map[string][2]any // from PyTorch: shape and SHA-256 of the elements of each tensor
 }
 
-// exports returns the outcomes of all modules, made once by one process.
+// exports exports all modules in one process, on its first call, and returns their outcomes.
 var exports = sync.OnceValues(func() ([]outcome, error) {
 	for _, path := range []string{exporter, "../../python/millrace_graph.py"} {
 		if _, err := os.ReadFile(path); err != nil { // makes the go command's test cache depend on the file
@@ -132,7 +132,7 @@ var exports = sync.OnceValues(func() ([]outcome, error) {
 		}
 		all = append(all, o)
 	}
-	for i := range names { // the models are kept after the folder is gone
+	for i := range names { // the folder is removed on return, so the models are read first
 		text, err := os.ReadFile(filepath.Join(folder, names[i]))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w\n%+v", names[i], err, all[i])
@@ -204,8 +204,8 @@ func TestWeightsAreThoseOfStateDict(t *testing.T) {
 	}
 }
 
-// An exported graph matches its module: inputs, roles and aliases of tensors, each constant only once, and operators
-// with their scopes and places.
+// An exported graph has its module's inputs, tensors (with their roles), aliases and outputs. Each constant occurs only
+// once.
 func TestGraphsAreWhatTheModulesCall(t *testing.T) {
 	for _, c := range []struct{ name, inputs, tensors, aliases, outputs string }{
 		{"tied", "ids I64[3 5], *labels I64[3 5]",

@@ -61,7 +61,7 @@ type Tensor struct {
 // Node is one call of an operator.
 type Node struct {
 	Op    string // with its overload: "aten::add.Tensor", "prim::ListConstruct"
-	In    []Arg  // by position, then by Name; omitted arguments have their defaults
+	In    []Arg  // first those by position, then those by Name; an omitted argument has its default
 	Out   []Value
 	Scope string // path of the calling module: "layer1.0.conv1"
 	Where string // file:line of the user's code, "model.py:12"; "" if unknown

@@ -318,7 +318,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(holds)
 }
 
-// FuzzMembers does the same as FuzzRead, with valid archives of any members.
+// FuzzMembers does the same as FuzzRead, with valid archives whose two members may have any content.
 func FuzzMembers(f *testing.F) {
 	f.Add([]byte(small), weights(f))
 	f.Add([]byte(`{"version": 2}`), weights(f)[:20])

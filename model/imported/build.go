@@ -113,7 +113,7 @@ func (b *builder) layer(at int, taken map[string]bool) error {
 }
 
 // features says how a layer can be divided; nil if it cannot be. The layer must be a single product with weights of its
-// own: a linear layer, or a convolution with one group. Rows must come first in its input and output.
+// own: a linear layer, or a convolution with one group. Rows must be the first dimension of its input and output.
 func features(l *model.Layer, p *rules.Program) *model.Features {
 	first := rules.Spread{Lead: 1, Tail: 1}
 	if len(p.Calls) != 1 || len(p.Inputs) != 1 || p.Inputs[0] != first || len(p.Yields) != 1 || p.Yields[0] != first ||

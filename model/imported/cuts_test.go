@@ -195,7 +195,8 @@ func (l *line) forward(id int, batch map[string]torchtest.Tensor, prefix string)
 	return value
 }
 
-// back runs the backward through all stages. how is a whole backward, or only its input half.
+// back runs the backward through all stages. The function `how` computes a stage's whole backward, or only its input
+// half.
 func (l *line) back(id int, how func(s *stage.Stage, id int, given stage.Tensors, weight float64) (stage.Tensors,
 	error)) {
 	l.t.Helper()
@@ -257,7 +258,8 @@ func device(t *testing.T) engine.Device {
 	return dev
 }
 
-// apart returns the norm of the difference of two lists, divided by the norm of want or by least, whichever is larger.
+// apart returns the norm of the difference of two lists, divided by the norm of `want` or by `least`, whichever is
+// larger.
 func apart(got, want []byte, least float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
@@ -303,9 +305,9 @@ func opened(t *testing.T, file, fuse string) *imported.Network {
 	return n
 }
 
-// everyCut compares a model with PyTorch, and each of its cuts with the uncut model. least is a fraction of the norm of
-// all gradients. The difference of a gradient is divided by its norm, or by that fraction if the norm is smaller. A
-// gradient that should cancel out is only rounding error, in PyTorch too.
+// everyCut compares a model with PyTorch, and each of its cuts with the uncut model. The argument least is a fraction
+// of the norm of all gradients. The difference of a gradient is divided by its norm, or by that fraction if the norm is
+// smaller. A gradient that should cancel out is only rounding error, in PyTorch too.
 func everyCut(t *testing.T, m *model.Model, want map[string]torchtest.Tensor, within, least float64) {
 	t.Helper()
 	dev := device(t)

@@ -90,7 +90,7 @@ func fusedToo(t *testing.T, a torchtest.Answer, want map[string]torchtest.Tensor
 	if got != loss {
 		t.Errorf("fused and cut everywhere: a loss of %v instead of %v", got, loss)
 	}
-	for name, x := range cut { // except parameters of which several stages have a part of the gradient
+	for name, x := range cut { // except parameters whose gradient is spread over several stages
 		if !bytes.Equal(x, found[name]) && !shared(n.Model, name) {
 			t.Errorf("fused and cut everywhere: %s has other bits", name)
 		}
@@ -113,7 +113,7 @@ func shared(m *model.Model, name string) bool {
 }
 
 // halves compares split backwards with whole ones, over two micro-batches. For each layer with a backward, from the
-// last to the first, it returns how much work remained for the second half.
+// last to the first, it returns how many operators' gradients of weights were left for the second half.
 func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor) []int {
 	t.Helper()
 	dev := &counted{Device: device(t)}
@@ -145,8 +145,8 @@ func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor
 	return dev.sizes
 }
 
-// everyHalf checks that each layer's backward leaves one half for the weights of each of millrace's operators in the
-// layer. Causal attention and max pooling have no weights, and leave none.
+// everyHalf checks what each layer's input half leaves for the weights' half: one weight gradient for each of
+// millrace's operators in the layer. Causal attention and max pooling have no weights, and leave none.
 func everyHalf(t *testing.T, n *imported.Network, sizes []int) {
 	t.Helper()
 	slices.Reverse(sizes)

@@ -137,7 +137,7 @@ func network(g *aten.Graph, w *aten.Weights, fused bool) (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranges := n.Ranges() // before operators are replaced, because messages name them
+	ranges := n.Ranges() // before operators are replaced, because messages name the operators
 	var report *fuse.Report
 	if fused {
 		report = fuse.Apply(n, w.Of)

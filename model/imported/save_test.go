@@ -64,7 +64,8 @@ func TestAHalfWrittenFolderIsNoNetwork(t *testing.T) {
 	}
 }
 
-// A folder cannot be made where a file is, nor from a file inside the folder itself.
+// CheckFolder refuses a target that is a file. It also refuses a target folder whose own network file is the file to be
+// copied.
 func TestFoldersThatCannotBeMade(t *testing.T) {
 	dir := t.TempDir()
 	file, inside := filepath.Join(dir, "a.mr"), filepath.Join(dir, "network.mr")

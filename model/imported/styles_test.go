@@ -93,7 +93,7 @@ func outcome(t *testing.T, a torchtest.Answer) string {
 		if got != loss {
 			t.Errorf("cut in front of %s: a loss of %v instead of %v", m.Layers[cut].Name, got, loss)
 		}
-		for name, x := range found { // except parameters of which both stages have a part of the gradient
+		for name, x := range found { // except parameters whose gradient is spread over both stages
 			if !bytes.Equal(x, whole[name]) {
 				t.Errorf("cut in front of %s: %s has other bits", m.Layers[cut].Name, name)
 			}

@@ -162,7 +162,8 @@ func find(path string) (*files, error) {
 	return f, nil
 }
 
-// read adds the tensors of one file. If there is an index, they must be those that it lists.
+// read adds the tensors of one file. If there is an index, the file must have exactly the tensors that the index lists
+// for it.
 func (f *files) read(path string, named []string) error {
 	file, err := document.Open(path)
 	if err != nil {

@@ -81,7 +81,7 @@ func tiny() tensors {
 var tinySettings = map[string]any{"layers": 1, "width": 4, "heads": 2, "kv_heads": 1, "hidden": 6, "context": 3,
 	"vocabulary": 5}
 
-// with returns all with some entries changed; a nil shape removes an entry.
+// with returns a copy with some entries changed; a nil shape removes an entry.
 func (all tensors) with(other tensors) tensors {
 	out := maps.Clone(all)
 	for name, shape := range other {
@@ -104,7 +104,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 		what, config string
 		m            *model.Model
 		file         tensors
-		want         string // empty: it is accepted
+		want         string // text of the error; empty: the file is accepted
 	}{
 		{"gpt2", "", gpt, small(""), ""},
 		{"prefixed", "", gpt, small("transformer."), ""},
@@ -182,7 +182,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 func TestTwoHeadsThatDiffer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	raw := small("").with(tensors{"lm_head.weight": {5, 4}}).bytes(t)
-	raw[len(raw)-1] = 1 // in wte.weight, the last by name
+	raw[len(raw)-1] = 1 // a byte of wte.weight, the last tensor by name
 	if err := os.WriteFile(path, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func floats(data []byte) []float64 {
 	return all
 }
 
-// furthest returns the largest difference of two elements, divided by the largest number.
+// furthest returns the largest difference of two elements, divided by the largest absolute value in b.
 func furthest(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.NaN()

@@ -52,7 +52,7 @@ func half(bits uint16) uint32 {
 	return sign | (exponent+127-15)<<23 | fraction<<13
 }
 
-// transposed returns the transpose of a matrix with rows rows and columns columns. Elements may have any size.
+// transposed returns the transpose of a matrix with the given numbers of rows and columns. Elements may have any size.
 func transposed(data []byte, rows, columns int) []byte {
 	out := make([]byte, len(data))
 	if len(data) == 0 {

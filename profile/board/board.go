@@ -119,7 +119,7 @@ func (s Settings) lanes(l *model.Layer) float64 {
 	}
 	n := int64(0)
 	for _, p := range l.Params {
-		if len(p.Shape) < 2 || !p.Learned() { // biases, and batch norm's scale and shift
+		if len(p.Shape) < 2 || !p.Learned() { // leaves out biases, and batch norm's scale and shift
 			continue
 		}
 		each := model.Tensor{Shape: p.Shape}.Elements()
@@ -139,7 +139,7 @@ type engines struct {
 }
 
 // takeS returns how long passes with these numbers of products per sample take side by side, in seconds. It is the time
-// of the longest pass, each on its share of the slices.
+// of the longest pass. Each pass has its share of the slices.
 func (e engines) takeS(products ...float64) float64 {
 	all, longest := 0.0, 0.0
 	for _, w := range products {

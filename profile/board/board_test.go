@@ -32,13 +32,13 @@ func TestPassesByHand(t *testing.T) {
 		lanes                     string
 		forward, backward, paired float64
 	}{
-		{864, 1, Weights, 25, 25, 25},     // forward: 288 of 864 slices; backward: 288 of 432; paired: 288 of 288
-		{864, 2, Weights, 25, 50, 50},     // forward: 576 of 864; backward: 576 of 432
-		{864, 3, Weights, 25, 50, 75},     // forward: 864 of 864; backward: 864 of 432
+		{864, 1, Weights, 25, 25, 25},     // 288 products: on 864 slices forward, 432 backward, 288 paired
+		{864, 2, Weights, 25, 50, 50},     // 576 products, on the same slices
+		{864, 3, Weights, 25, 50, 75},     // 864 products, on the same slices
 		{864, 6, Weights, 50, 100, 150},   // all passes use all slices
 		{864, 1, Channels, 225, 225, 225}, // 32 of 864 slices in each of 25 x 9 cycles
 		{864, 1, All, 25. / 3, 50. / 3, 25},
-		{300, 1, Weights, 25, 50, 75}, // forward: 288 of 300; backward: of 150; paired: of 100
+		{300, 1, Weights, 25, 50, 75}, // 288 products: on 300 slices forward, 150 backward, 100 paired
 	} {
 		forward, backward, cost := Settings{Lanes: c.lanes}.Of(conv(), of(c.slices), int64(c.samples), false)
 		for _, x := range []struct {

@@ -15,7 +15,7 @@ import (
 // published lists the files with the format and the batch that their README gives.
 var published = []struct {
 	file, format       string
-	batch, layers, all int // all is the number of antichain states, 0 if unknown
+	batch, layers, all int // `all` is the number of antichain states; 0: unknown
 }{
 	{"pipedream-alexnet.txt", "pipedream", 256, 22, 22},
 	{"pipedream-vgg16.txt", "pipedream", 128, 40, 40},

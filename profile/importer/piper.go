@@ -34,8 +34,8 @@ type piperFile struct {
 const slowInSeconds = 20
 
 // readPiper reads Piper's JSON. It takes each node's costs without tensor parallelism ("1") and without recomputation
-// ("vanilla"). A node has one time for forward and backward together. It is split 1 to 2, since two of the three matrix
-// products of a layer belong to the backward. A node's output is the largest of its edges.
+// ("vanilla"). A node has one time for forward and backward together. This time is split 1 to 2, since two of the three
+// matrix products of a layer belong to the backward. A node's output is the largest of its edges.
 func readPiper(path string, text []byte, unit string) (*graph, error) {
 	scale := map[string]float64{"": 1, "s": 1, "ms": 1e-3}[unit]
 	if scale == 0 {
@@ -81,8 +81,8 @@ func readPiper(path string, text []byte, unit string) (*graph, error) {
 	return g, nil
 }
 
-// decodePiper decodes a file. It refuses a file that is nested too deeply or has too many objects. line is the line of
-// an error, or 0 if no line is known.
+// decodePiper decodes a file. It refuses a file that is nested too deeply or has too many objects. The result `line` is
+// the line of an error, or 0 if no line is known.
 func decodePiper(text []byte) (f piperFile, line int, err error) {
 	if err := document.Bounded(text, document.MaxObjects); err != nil {
 		return f, 0, err

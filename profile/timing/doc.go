@@ -6,7 +6,7 @@
 //
 // A Record is for one model on one kind of machine, and for the numbers of concurrent workers and of their threads. The
 // costs of layers are taken to depend only on these and the micro-batch: not on the batch, on how many workers wait for
-// a core, or on the data. Updates also depend on the optimizer, and are kept for each. The costs of the wire do not
+// a core, or on the data. Updates also depend on the optimizer, and are kept for each one. The costs of the wire do not
 // depend on the model; a Links holds them for a machine.
 //
 // A sitting is one period of measuring. It consists of rounds, and in each round every size has its turn. On a machine

@@ -16,7 +16,7 @@ import (
 )
 
 // clockedTimer is a simulated machine with its own clock, on which a pass over a sample takes a fixed time. A third of
-// that is the forward. It counts the requests.
+// this time is the forward. clockedTimer also counts the requests.
 type clockedTimer struct {
 	evenTimer
 	at      time.Time

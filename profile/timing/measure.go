@@ -92,7 +92,7 @@ func (r *Record) Lacks(o Options) bool {
 	return err == nil && (s.updatesMissing() || len(s.turns(s.chosen())) > 0)
 }
 
-// Chosen returns which of the sizes in the Options Extend measures, or has measured.
+// Chosen returns those sizes of the Options that Extend measures or has measured.
 func (r *Record) Chosen(o Options) []int {
 	o, err := o.filled()
 	if err != nil {
@@ -106,8 +106,8 @@ func (s *sitting) updatesMissing() bool {
 	return u == nil || s.Passes > 0 || !s.Quick && u.Passes < leastPasses
 }
 
-// turns returns those of the given sizes that a sitting's rounds visit, because they lack visits. If none of them was
-// visited before, it adds a size of the Record.
+// turns returns those of the given sizes that a sitting's rounds visit, because they need more visits. If none of them
+// was visited before, turns adds a size of the Record.
 func (s *sitting) turns(of []int) []int {
 	var sizes []int
 	known := false
@@ -129,8 +129,8 @@ func (s *sitting) turns(of []int) []int {
 	return sizes
 }
 
-// thorough reports whether a size needs no more visits: it has mostRounds, or it has leastRounds and the visits to all
-// requested sizes took more than enoughS together. If Passes is set, it always needs more.
+// thorough reports whether a size needs no more visits: it has had mostRounds visits, or it has had leastRounds and the
+// visits to all requested sizes took more than enoughS together. If Passes is set, a size always needs more.
 func (s *sitting) thorough(size int) bool {
 	if s.Passes > 0 {
 		return false
@@ -350,7 +350,7 @@ func (s *sitting) at(round, n int) int {
 	return s.sizes[len(s.sizes)-1-n]
 }
 
-// keep calls Keep, but at most once every keptEvery unless must is true.
+// keep calls Keep, but at most once every keptEvery unless `must` is true.
 func (s *sitting) keep(must bool) error {
 	if now := s.now(); must || now.Sub(s.kept) > keptEvery {
 		s.kept = now

@@ -113,9 +113,9 @@ func (u *unsteadyTimer) Layers(_ context.Context, r Request) ([]LayerTiming, err
 	return out, nil
 }
 
-// TestSizesCompareWithinRounds: two sizes compare as on a steady machine, at the pace of the middle round. This holds
-// although the pace varies by round and single visits are slow. Without the correction by pace, the medians of two
-// sizes could come from different rounds.
+// TestSizesCompareWithinRounds: the costs of two sizes are those of a steady machine at the pace of the middle round.
+// This holds although the pace varies by round and single visits are slow. Without the correction by pace, the medians
+// of two sizes could come from different rounds.
 func TestSizesCompareWithinRounds(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -66,8 +66,8 @@ const sweeps = 10
 
 // paces returns how slow the machine was in each round of a sitting; 1 is the median round. It uses Tukey's median
 // polish (Exploratory Data Analysis, 1977, chapter 11) of the visits' lengths, with rounds as rows and sizes as
-// columns. A row's factor is the median over its columns, and a column's the median over its rows. Because of the
-// medians, single slow visits do not count.
+// columns. A row's factor is the median over its columns, and a column's factor is the median over its rows. Because of
+// the medians, single slow visits have no effect.
 func paces(rounds []Round) []float64 {
 	pace := make([]float64, len(rounds))
 	for r := range pace {
@@ -125,7 +125,7 @@ func (r *Record) paceSpread() float64 {
 }
 
 // passSpread returns the quartiles of the passes over the whole model, each pass relative to the median of its size.
-// below is 1 less the lower quartile, and above is the upper quartile less 1. passes is the number of passes.
+// The result below is 1 - the lower quartile, above is the upper quartile - 1, and passes is the number of passes.
 func (r *Record) passSpread(sizes []int) (below, above float64, passes int) {
 	var against []float64
 	for _, size := range sizes {

@@ -9,8 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/profile"
 )
 
-// Profile makes a model's profile of the given sizes that the Record has, and of an optimizer's updates. It refuses a
-// Record that has none of the sizes, or no updates by that optimizer. The profile has no Transfer.
+// Profile makes a model's profile from the Record: costs of those given sizes that were measured, and the updates of an
+// optimizer. It refuses a Record that has none of the sizes, or no updates by that optimizer. The profile has no
+// Transfer.
 func (r *Record) Profile(m *model.Model, sizes []int, optimizer string) (*profile.Profile, error) {
 	if m.ID() != r.ModelID {
 		return nil, fmt.Errorf("timing: a record of model %s (%s) says nothing of %s (%s)", r.Model, r.ModelID, m.Name,

@@ -41,7 +41,7 @@ type Sitting struct {
 	Rounds []Round   `json:"rounds"`
 }
 
-// Round holds one visit to each size. A round of a quick sitting may lack some of them, and so may the last round of a
+// Round holds one visit to each size. A round of a quick sitting may lack some sizes, and so may the last round of a
 // sitting that was stopped.
 type Round []Visit
 
@@ -123,8 +123,9 @@ func (r *Record) Same(o *Record) bool {
 	return r.ModelID == o.ModelID && r.Machine == o.Machine && r.Concurrency == o.Concurrency && r.Threads == o.Threads
 }
 
-// Merge adds to r the sittings of another such record that began at other times, and its updates by other optimizers.
-// For the same optimizer, updates that were measured in more passes replace those of r.
+// Merge adds the sittings of another such record to r, except sittings that began at the same time as one of r. It also
+// adds updates by optimizers that r lacks. For the same optimizer, updates that were measured in more passes replace
+// those of r.
 func (r *Record) Merge(o *Record) {
 	r.Sittings, r.Updates = slices.Clone(r.Sittings), slices.Clone(r.Updates)
 	for _, theirs := range o.Sittings {
@@ -256,7 +257,7 @@ func wholePasses(all []LayerTiming) []float64 {
 	return kept
 }
 
-// summed adds up the layers' times pass by pass. It skips layers without times, which do not have the phase.
+// summed adds up the layers' times pass by pass. A layer without times does not have the phase, and is skipped.
 func summed(all []LayerTiming, of func(*LayerTiming) []float64) []float64 {
 	var sums []float64
 	for i := range all {

@@ -30,7 +30,8 @@ func (w *larsTwin) step(s Settings, rate float64, p, g []float64, noDecay bool) 
 	}
 }
 
-// stepped makes five updates with different gradients. After each it calls seen with the parameter and its states.
+// stepped makes five updates with different gradients. After each update it calls the function seen with the parameter
+// and its states.
 func stepped(t *testing.T, s Settings, first []float64, noDecay bool, seen func(
 	count int, rate float64, grads, param []float64, states [][]float64)) {
 	t.Helper()
@@ -94,10 +95,10 @@ func TestLARSIsThePapers(t *testing.T) {
 	}
 }
 
-// Without decay or momentum, the length of a LARS step is the rate times trust times the weight's norm. It does not
-// depend on the gradient's size.
+// Without decay or momentum, the length of a LARS step is rate * trust * (the weight's norm). It does not depend on the
+// gradient's size.
 func TestLARSStepsAreAsLongAsTrustSays(t *testing.T) {
-	s, before := Settings{Kind: LARS, Trust: 0.1}, []float64{3, -4, 12} // the norm of before is 13
+	s, before := Settings{Kind: LARS, Trust: 0.1}, []float64{3, -4, 12} // the norm of `before` is 13
 	stepped(t, s, before, false, func(_ int, rate float64, _, after []float64, _ [][]float64) {
 		var moved, norm float64
 		for i := range after {

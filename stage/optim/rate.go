@@ -85,7 +85,7 @@ func (r Rate) At(step int) float64 {
 	return r.Base
 }
 
-// done returns the fraction of the decay that is over, step steps after the warm-up; 1 at most.
+// done returns the fraction of the decay that is over after `step` steps from the warm-up's end; at most 1.
 func (r Rate) done(step int) float64 {
 	return min(1, float64(step)/float64(r.Total-r.Warmup))
 }

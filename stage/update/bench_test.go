@@ -233,7 +233,7 @@ func (b *bench) refused(err error, want string) {
 	}
 }
 
-// same checks that the numbers of every name in want differ by at most within.
+// same checks that the numbers of every name in `want` differ by at most `within`.
 func (b *bench) same(what string, got, want numbers, within float64) {
 	b.Helper()
 	for name, w := range want {
@@ -249,7 +249,7 @@ func (b *bench) same(what string, got, want numbers, within float64) {
 	}
 }
 
-// stepped returns the parameters and momenta after a step with gradients g times scale.
+// stepped returns the parameters and momenta after a step with the gradients g, each multiplied by `scale`.
 func stepped(before, g numbers, rate, scale float64) numbers {
 	out := numbers{}
 	for name, gs := range g {

@@ -12,13 +12,13 @@ import (
 // The reference can be on a device beside its pipelines (AvgPipe §3.2: a process that manages it, behind message
 // queues). The pipelines' device then has a copy of the reference, as the pipelines last saw it, and pulls them towards
 // the copy. The other device has the reference itself, and updates (moves) it by the pipelines' steps. Steps go from
-// the pipelines' device to the other one, and copies of the reference come back. Each comes with the event after which
-// another device may read it.
+// the pipelines' device to the other one, and copies of the reference come back. Each step and each copy comes with the
+// event after which another device may read it.
 
 // Beside is the Updater of a reference that another device may update instead.
 type Beside interface {
 	Updater
-	// Take takes the oldest step that each pipeline has left, for the other device.
+	// Take takes, for the other device, the oldest step that each pipeline has left for the reference.
 	Take() (*Steps, error)
 	// Give copies the reference that this device has, for the other device to begin with.
 	Give() (*Copy, error)
@@ -154,8 +154,8 @@ func NewMover(dev engine.Device, c *Copy) (*Mover, error) {
 	return &Mover{dev: dev, names: c.names, values: values, of: c.of}, err
 }
 
-// Move moves the reference by the mean of steps, as the Update of a reference does, and uses the steps up. With await
-// the device waits until the steps are complete; only a test leaves await out.
+// Move moves the reference by the mean of steps, as the Update of a reference does, and uses the steps up. If `await`
+// is true, the device first waits until the steps are complete; only a test passes false.
 func (m *Mover) Move(s *Steps, await bool) error {
 	defer s.Free()
 	err := crash.Guard(func() error {

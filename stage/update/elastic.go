@@ -117,7 +117,7 @@ func (p *pipeline) update(step Step, left *push) error {
 	return err
 }
 
-// pullLayer updates the parameters of one layer, and adds their steps to left.
+// pullLayer updates the parameters of one layer, and adds their steps to `left`.
 func (p *pipeline) pullLayer(params, reference []*stage.Param, step Step, left *push) error {
 	dev, e := p.stage.Device, p.of.Elastic
 	m := dev.Begin()

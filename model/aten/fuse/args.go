@@ -78,8 +78,8 @@ func numbers(in []rules.Arg, i int) ([]int64, bool) {
 	return out, true
 }
 
-// all says whether argument i is a list of `count` numbers, or of one number, and all of them equal `each`. It also
-// says so if the argument is left out.
+// all returns true if argument i is a list of `count` numbers, or of one number, and all of these numbers equal `each`.
+// It also returns true if the argument is left out.
 func all(in []rules.Arg, i, count int, each int64) bool {
 	if i >= len(in) {
 		return true
@@ -104,7 +104,7 @@ func word(in []rules.Arg, i int, otherwise string) string {
 	return in[i].Literal.Text
 }
 
-// tensor returns argument i if it is a tensor of the module with dims dimensions, else nil.
+// tensor returns argument i if it is a tensor of the module with `dims` dimensions, else nil.
 func (g *graph) tensor(in []rules.Arg, i, dims int) *aten.Tensor {
 	if i >= len(in) || in[i].Kind != rules.FromTensor {
 		return nil

@@ -32,8 +32,8 @@ type how int
 
 const (
 	added   how = iota // the elements are added to the scores
-	filled             // true masks a score out
-	allowed            // true lets a score count
+	filled             // an element that is true masks its score out
+	allowed            // an element that is true keeps its score
 )
 
 // attention is the pass that fuses causal self-attention.
@@ -216,8 +216,8 @@ func (f *attention) scored(s *scores, a rules.Arg) bool {
 	return false
 }
 
-// hides records a problem unless a mask hides scores completely. The value a that the mask gives the scores must be
-// constant and, multiplied by the factors that follow, not above -1e4 (see never).
+// hides records a problem unless a mask hides scores completely. The mask sets hidden scores to the argument `a`. It
+// must be constant and, multiplied by the factors that follow, at most -1e4 (see never).
 func (f *attention) hides(s *scores, a rules.Arg) {
 	f.masks.known = map[int]*array{}
 	x := f.masks.constant(a)
@@ -310,7 +310,7 @@ func (f *attention) isCausal(s *scores, t int64) string {
 // heads holds the number of heads of an attention, its positions, and the width of a head.
 type heads struct{ heads, positions, width int64 }
 
-// source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width] or, with swap,
+// source is a tensor that contains queries, keys or values. Its shape is [rows, positions, width] or, if swap is true,
 // [positions, rows, width].
 type source struct {
 	value  int

@@ -32,10 +32,11 @@ type Left struct {
 	Op     string `json:"op"`
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
-	Scope  string `json:"scope"` // module of the first one
+	Scope  string `json:"scope"` // module of the first such operator
 }
 
-// Apply fuses what it can. of has the elements of the network's tensors, which decide whether a mask is causal.
+// Apply fuses what it can. The argument `of` has the elements of the network's tensors, which decide whether a mask is
+// causal.
 func Apply(n *rules.Network, of map[string]*io.SectionReader) *Report {
 	f := &fuser{graph: graph{net: n, tensors: map[string]*aten.Tensor{}}, report: &Report{Fused: map[string]int{}},
 		reasons: map[int]string{}}
@@ -119,7 +120,8 @@ func (g *graph) settle() {
 	g.net.Nodes = nodes
 }
 
-// insert puts a new node before another and returns the new node's value. The value's properties are copied from like.
+// insert puts a new node before the node with index `at`, and returns the new node's value. The value's properties are
+// copied from `like`.
 func (g *graph) insert(at int, n rules.Node, like rules.Value) int {
 	id := g.next
 	g.next++

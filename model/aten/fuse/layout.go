@@ -90,7 +90,7 @@ func (l layout) swapped(a, b int) (layout, bool) {
 	return l, true
 }
 
-// narrowed takes size elements of a dimension, beginning with element from.
+// narrowed takes `size` elements of dimension d, beginning with element `from`.
 func (l layout) narrowed(d int, from, size int64) (layout, bool) {
 	if d < 0 {
 		d += len(l.dims)
@@ -263,7 +263,7 @@ func (l layout) permuted(in []rules.Arg) (layout, bool) {
 	return l, true
 }
 
-// taken narrows a dimension to its size in a shape.
+// taken narrows dimension d to its size in `shape`, beginning with element `from`.
 func (l layout) taken(d int, from int64, shape []int64) (layout, bool) {
 	at := place(d, len(shape))
 	if at < 0 || len(shape) != len(l.dims) {
@@ -272,7 +272,7 @@ func (l layout) taken(d int, from int64, shape []int64) (layout, bool) {
 	return l.narrowed(at, from, shape[at])
 }
 
-// selected takes one element of a dimension and removes the dimension.
+// selected takes element `from` of dimension d and removes the dimension.
 func (l layout) selected(d int, from int64, shape []int64) (layout, bool) {
 	l, ok := l.narrowed(d, from, 1)
 	if !ok {

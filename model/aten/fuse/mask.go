@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// largest is the largest number of elements of a mask that is examined.
+// largest is the number of elements up to which a mask is examined.
 const largest = 1 << 24
 
 // mostElements limits the mask elements that are computed for a network, so that no file takes too long to read.

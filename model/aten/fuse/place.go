@@ -68,9 +68,9 @@ func (f *attention) emitAttention(s *scores, h *heads, from []source) {
 		Site: node.Site}
 }
 
-// ahead follows the views after attention to the last one that has the shape [rows, positions, width] again or, with
-// swap, [positions, rows, width]. Dimensions may be merged. If there is no such view, it returns the node with the
-// result.
+// ahead follows the views after attention. It returns the last one that has the shape [rows, positions, width] again
+// or, if `swap` is true, [positions, rows, width]. Dimensions may be merged. If there is no such view, it returns the
+// node that makes attention's result.
 func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	end, last = s.at, s.yields
 	var behind []step

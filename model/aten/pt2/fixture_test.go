@@ -112,8 +112,8 @@ func mlp(t testing.TB) archived {
 	}
 }
 
-// meta writes a TensorMeta. sizes has the form "B,3,8x8=64", where B is the batch. In 8x8=64, the text before = is a
-// longer expression, and 64 its value.
+// meta writes a TensorMeta. The argument sizes has the form "B,3,8x8=64", where B is the batch. In 8x8=64, the text
+// before = is a longer expression, and 64 is the expression's value.
 func meta(dtype int, sizes string) string {
 	var texts, strides []string
 	for size := range strings.SplitSeq(sizes, ",") {

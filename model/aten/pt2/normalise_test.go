@@ -42,7 +42,7 @@ func TestGraphsOfTorchExportAreNormalised(t *testing.T) {
 	}
 	for _, node := range n.Nodes {
 		if node.Op == "aten::cross_entropy_loss" {
-			// self, target, weight, reduction, ignore_index, label_smoothing
+			// The arguments are self, target, weight, reduction, ignore_index, label_smoothing.
 			if a := node.In; len(a) != 6 || a[2].Kind != rules.None || a[3].Size.String() != "1" || a[4].Size.String() !=
 				"-100" || a[5].Literal.Float != 0.1 {
 				t.Errorf("cross_entropy_loss of %+v", a)
@@ -66,7 +66,7 @@ func TestRowsOfTorchExportAreFollowed(t *testing.T) {
 			}
 		}
 	}
-	for _, node := range g.Nodes { // 2*s77=8 rows of 4 columns
+	for _, node := range g.Nodes { // the reshape returns 2*s77 rows (8 in the example) of 4 columns
 		if v := node.Out[0]; node.Op == "aten::reshape" && fmt.Sprint(v.Shape, v.Double) != "[8 4] [16 4]" {
 			t.Errorf("with twice the rows %v is %v", v.Shape, v.Double)
 		}

@@ -135,7 +135,7 @@ func (b *builder) chooseLoss(all []returned, whole bool) error {
 	if at < 0 {
 		at = slices.IndexFunc(all, func(r returned) bool { return r.name == "loss" })
 	}
-	if at < 0 && whole { // not for a dict, whose loss has the key "loss"
+	if at < 0 && whole { // not for a dict: its loss must have the key "loss"
 		at = 0
 	}
 	if at < 0 || !all[at].isLoss() {
@@ -212,9 +212,9 @@ type tree struct {
 	Children []tree          `json:"children_spec"`
 }
 
-// outputNames returns names for the count tensors that the module returns, from its dict or named tuple. Tensors
-// without a name there are called output0, output1 and so on. first says whether the first tensor may be the loss if
-// none is called "loss"; for a dict, first is false.
+// outputNames returns a name for each of the `count` tensors that the module returns. The names are those in the
+// module's dict or named tuple. Tensors without a name there are called output0, output1 and so on. The result `first`
+// says whether the first tensor may be the loss if no tensor is called "loss"; for a dict, `first` is false.
 func (b *builder) outputNames(count int) (all []string, first bool) {
 	for i := range count {
 		all = append(all, fmt.Sprintf("output%d", i))

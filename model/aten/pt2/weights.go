@@ -133,7 +133,8 @@ func (w *weights) take(name string) (stored, string, error) {
 	return s, "", nil
 }
 
-// find compares a tensor's description with the member that has its elements.
+// find says where the elements of a tensor are. It refuses a description that does not fit the member with the
+// elements.
 func (w *weights) find(p folderPayload) (s stored, err error) {
 	if p.Pickle {
 		return s, fmt.Errorf("its elements are a pickle (use_pickle of %.80s), which is never read: make it a plain tensor "+
@@ -242,8 +243,8 @@ func (w *weights) checkOverlaps() error {
 	return nil
 }
 
-// rest finds the tensors that are only in the list of weights. others are further names of the graph's tensors, and
-// unused are names of tensors that the graph does not use.
+// rest finds the tensors that are only in the list of weights. The result `others` has further names of the graph's
+// tensors. The result `unused` has the names of tensors that the graph does not use.
 func (w *weights) rest(known map[string]aten.Tensor) (others, unused []string) {
 	for name, p := range w.listed {
 		if _, ok := known[name]; ok || w.owner[name] != "" || p.Pickle || p.folder != "data/weights/" {

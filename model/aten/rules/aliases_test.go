@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/model/aten"
 )
 
-// array is a tensor in the test's own interpreter. Several arrays may share data, and at has the positions in data of
-// this array's own elements.
+// array is a tensor in the test's own interpreter. Several arrays may share `data`. The list `at` has the positions of
+// this array's own elements in `data`.
 type array struct {
 	data  []float64
 	at    []int
@@ -37,7 +37,8 @@ func (a array) clone() array {
 	return b
 }
 
-// picked returns a view of a new shape. f computes the coordinates in a from those in the view.
+// picked returns a view of a new shape. The function f computes an element's coordinates in the array from its
+// coordinates in the view.
 func (a array) picked(shape []int64, f func([]int64) []int64) array {
 	b := array{a.data, nil, shape}
 	n := len(whole(shape).at)
@@ -84,8 +85,8 @@ func seen(op string, a array, in []int64, shape []int64) array {
 var viewing = []string{"aten::select.int", "aten::slice.Tensor", "aten::transpose.int", "aten::unsqueeze",
 	"aten::alias", "aten::reshape", "aten::detach"}
 
-// program is a random graph. It has two sets of values for its variables: one if reshape shares elements, and one if it
-// copies them.
+// program is a random graph. Its variables have two sets of values: one for the case that reshape shares elements, and
+// one for the case that reshape copies them.
 type program struct {
 	r      *rand.Rand
 	g      *aten.Graph
@@ -272,7 +273,8 @@ func TestProgramsOfViewsAndInPlaceOperatorsKeepTheirMeaning(t *testing.T) {
 		for range 2 + p.r.Intn(12) {
 			p.step()
 		}
-		// The end reads some of the variables, each with a factor that depends on the order.
+		// At the end, some variables are summed. Each sum multiplies every element by its position, so that a wrong
+		// order of elements is noticed.
 		loss := p.node("aten::sum", []int64{}, aten.Arg{Kind: aten.FromTensor, Tensor: "p"})
 		p.g.Outputs = []aten.Output{{Name: "loss", Arg: value(loss)}}
 		read := []int{}

@@ -10,8 +10,8 @@ import (
 // carries a copy of the tensor.
 const small = 1 << 14
 
-// crosses says whether a value may leave its layer. It must have a gradient and at least one element for each row. Its
-// rows must be located, or it must have no rows and few elements.
+// crosses says whether a value may leave its layer. It must have a gradient. If its rows are located, it must have at
+// least one element for each row. Otherwise it must have no rows and few elements.
 func (n *Network) crosses(v int) bool {
 	x := n.Values[v]
 	if x.Spread.Dim < 0 {
@@ -167,7 +167,7 @@ func replaced(args []Arg, by map[int]int) []Arg {
 	return args
 }
 
-// call appends a node that makes a tensor of these sizes.
+// call appends a node that makes a tensor with the sizes `dims`.
 func (c *converter) call(op, scope string, of int, dims []*Expr, like *Value, rows Spread, args ...Arg) int {
 	v := *like
 	v.Dims, v.Shape, v.Spread, v.Batch = dims, evaluated(dims, c.net.Graph.Rows), rows, true

@@ -98,7 +98,8 @@ func TestAResnetsBlocksAddWithoutWriting(t *testing.T) {
 	if ops(n, add) != "add.Tensor" || len(add.In) != 2 || fmt.Sprint(add.Out[0].Shape) != "[4 7 7]" {
 		t.Errorf("blocks.0 runs %s of %v, yields %v", ops(n, add), add.In, add.Out)
 	}
-	// By hand: 2 * 4 output channels * 7 * 7 places * 3 input channels * 3 * 3. The images have no gradient.
+	// FLOPs by hand: 2 * 4 output channels * 7*7 output positions * 3 input channels * 3*3 kernel elements = 10584. The
+	// images have no gradient.
 	if stem := layer(t, n, "stem"); stem.ForwardFLOPs != 10584 || stem.InputFLOPs != 0 || stem.WeightFLOPs != 10584 {
 		t.Errorf("stem: %+v", stem)
 	}
@@ -145,8 +146,8 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 	if d, err := n.Nodes[l.Nodes[0]].In[0].List[1].Size.Eval(3); err != nil || d != 3 {
 		t.Errorf("the state has %d rows of 3: %v", d, err)
 	}
-	// FLOPs by hand: two layers with 4 gates have weights of 20x4, 20x5, 20x5 and 20x5. At each of 5 positions, each
-	// weight takes 2 operations.
+	// FLOPs by hand: two LSTM layers with 4 gates have weights of 20x4, 20x5, 20x5 and 20x5. At each of 5 positions,
+	// each weight takes 2 operations.
 	if m := n.Nodes[l.Nodes[2]].Mode; l.ForwardFLOPs != 2*5*(80+300) || m == nil || *m != (Mode{6, 5}) {
 		t.Errorf("lstm has %d FLOPs, mode %v", l.ForwardFLOPs, m)
 	}
@@ -155,8 +156,8 @@ func TestAnLstmsStatesHaveAsManyRowsAsTheCall(t *testing.T) {
 	}
 }
 
-// In nn.TransformerEncoder the first dimension is 5 positions, and the second the rows. Its heads combine rows with
-// heads in one dimension, and its projections combine positions with rows. The network is cut at these places too.
+// In nn.TransformerEncoder the first dimension is 5 positions, and the second is the rows. Its attention combines rows
+// with heads in one dimension. Its projections combine positions with rows. The network is cut at these places too.
 func TestAnEncoderIsCutWhereverItsRowsLie(t *testing.T) {
 	n := normalised(t, "encoder")
 	if len(n.Layers) != 32 {

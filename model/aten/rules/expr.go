@@ -9,7 +9,7 @@ import (
 
 // Expr is an integer that depends only on the number of rows of a call.
 type Expr struct {
-	op   byte // 'c' a constant, 'r' the rows; otherwise an operator on a and b: + - * / (floor) % (sign of the divisor)
+	op   byte // 'c' constant, 'r' rows; otherwise an operator on a and b: + - * / (rounds down) % (has b's sign)
 	c    int64
 	a, b *Expr
 	size int // number of nodes of the tree

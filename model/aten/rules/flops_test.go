@@ -21,15 +21,15 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	}{
 		{op: "linear", shapes: [][]int64{{2, 7, 3}, {5, 3}}, out: []int64{2, 7, 5}, want: [3]int64{210, 210, 210}},
 		{op: "addmm", shapes: [][]int64{{5}, {2, 3}, {3, 5}}, out: []int64{2, 5}, want: [3]int64{30, 30, 30}},
-		// 3 by 5 scores, each with 4 products.
+		// A product has 3 by 5 results, each of 4 multiply-adds.
 		{op: "bmm", shapes: [][]int64{{2, 3, 4}, {2, 4, 5}}, out: []int64{2, 3, 5}, want: [3]int64{120, 240, 0}},
 		{op: "einsum", shapes: [][]int64{{2, 4, 6}, {4, 9}}, out: []int64{2, 9, 6},
 			in:   func(of []Arg) []Arg { return []Arg{word("bpc, pq -> bqc"), {Kind: List, List: of}} },
-			want: [3]int64{432, 432, 432}}, // 2 x 4 x 6 x 9
+			want: [3]int64{432, 432, 432}}, // 2 operations x 4 x 6 x 9 combinations of labels
 		{op: "conv2d", shapes: [][]int64{{2, 4, 8, 8}, {6, 2, 3, 3}}, out: []int64{2, 6, 6, 6}, // two groups
-			want: [3]int64{7776, 7776, 7776}}, // 2 x 6 x 36 places x 2 channels x 9
+			want: [3]int64{7776, 7776, 7776}}, // 2 x 6 output channels x 36 places x 2 input channels x 9
 		{op: "conv_transpose2d", shapes: [][]int64{{2, 3, 4, 4}, {3, 5, 2, 2}}, out: []int64{2, 5, 8, 8},
-			want: [3]int64{1920, 1920, 1920}}, // 2 x 16 places x 3 channels x 5 x 4
+			want: [3]int64{1920, 1920, 1920}}, // 2 x 16 input places x 3 input channels x 5 output channels x 4
 		{op: "bilinear", shapes: [][]int64{{2, 3}, {2, 4}, {5, 3, 4}}, out: []int64{2, 5},
 			want: [3]int64{120, 240, 120}},
 		// Three gates of width 4, from 3 inputs and 4 states, at 5 positions.
@@ -38,7 +38,8 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 			want: [3]int64{840, 840, 840}},
 		{op: "gru_cell", shapes: [][]int64{{2, 3}, {2, 4}, {12, 3}, {12, 4}}, out: []int64{2, 4},
 			want: [3]int64{168, 168, 168}},
-		// Four heads of width 8, and 6 positions that attend to 6 others: scores, and weighted sums of values.
+		// There are four heads of width 8. Each of 6 positions attends to all 6 positions: scores, and weighted sums of
+		// values.
 		{op: "scaled_dot_product_attention", shapes: [][]int64{{2, 4, 6, 8}, {2, 4, 6, 8}, {2, 4, 6, 8}},
 			out: []int64{2, 4, 6, 8}, want: [3]int64{4608, 9216, 0}},
 		// Millrace's own operators. Their GELUs, sums and biases are not counted, as in PyTorch's separate operators.

@@ -36,7 +36,8 @@ func IndexedBy(op string) (Indexed, bool) {
 	return x, is
 }
 
-// DimOf returns the indexed dimension of a tensor with the given rank; -1 if it is unknown. number reads an argument.
+// DimOf returns the indexed dimension of a tensor with the given rank; -1 if it is unknown. The function `number` reads
+// an argument as a number.
 func (x Indexed) DimOf(rank int, number func(arg int) (int64, bool)) int {
 	dim := int64(x.Dim)
 	if x.FromArg {

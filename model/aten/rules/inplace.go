@@ -10,7 +10,7 @@ import (
 
 // view says how a variable was made as a view of another one.
 type view struct {
-	node     Node // the operator that made it first
+	node     Node // the node that made the view when it was taken
 	element  int  // index among that node's results
 	unsure   bool // the view may be a copy
 	detached bool // the view has no gradient
@@ -154,8 +154,8 @@ func (f *facts) fitted(call func(string, ...Arg) (Arg, error), old Value, from, 
 	return from, nil
 }
 
-// write gives new elements to a variable and to the variables that it is a view of. If it cannot compute the elements
-// of the latter, it marks them as unknown.
+// write gives new elements to a variable, and to the variables that this one is a view of. If it cannot compute the
+// elements of such a variable, it marks them as unknown.
 func (w *walker) write(v *variable, made Arg) error {
 	v.class.version++
 	v.arg, v.version = made, v.class.version

@@ -35,7 +35,7 @@ type Held struct {
 	Tied   string // "layer.name" of the first layer that holds it; empty in that layer
 }
 
-// few is how many tensors may cross a cut inside a sequence of nodes with over an eighth of the network's operations.
+// few is the largest number of tensors at a cut inside a sequence of nodes with over an eighth of the operations.
 const few = 4
 
 // group divides the nodes into layers.
@@ -101,8 +101,8 @@ func (n *Network) recomputed() []bool {
 	return free
 }
 
-// uses returns which node makes each value. For each place before a node it also returns how many values cross
-// there; 0 means that no cut is possible.
+// uses returns which node makes each value. For each place before a node it also returns how many values cross there.
+// Where no cut is possible, it returns 0 instead.
 func (n *Network) uses(free []bool) (map[int]int, []int) {
 	maker, last := map[int]int{}, map[int]int{}
 	first, until := map[string]int{}, map[string]int{} // by updated buffer: the first and the last node that use it
@@ -153,7 +153,7 @@ func (n *Network) uses(free []bool) (map[int]int, []int) {
 	busy := false
 	for c := range cuts {
 		// A cut before a recomputed node is moved to the next node that is not recomputed, because nothing new is made
-		// in between. Where a number is all that crosses, there is no cut, because only the end of a loss follows.
+		// in between. Where only a number crosses, there is no cut, because only the end of a loss follows.
 		if blocked[c] || !busy || c > end || free[c] || number[c] && cuts[c] == 1 {
 			cuts[c] = 0
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // In x[mask, i], the index i is behind a mask, and x has the shape [2 2 9]. If mask has two dimensions, i indexes the
-// last dimension of x, and if it has one, the second.
+// last dimension of x. If mask has one dimension, i indexes the second dimension of x.
 func TestIndicesBehindMasks(t *testing.T) {
 	for _, c := range []struct {
 		mask []int64

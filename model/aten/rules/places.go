@@ -11,7 +11,7 @@ func strides(shape []int64) []int64 {
 	return s
 }
 
-// from returns an index counted from the front, also for a negative one.
+// from returns an index counted from the front. If i is negative, it counts from the end.
 func from(i, length int64) int64 {
 	if i < 0 {
 		i += length
@@ -19,8 +19,8 @@ func from(i, length int64) int64 {
 	return i
 }
 
-// strided records that a value consists of elements of p: with this shape and these strides, and the first one at
-// offset. It records nothing if some elements would be outside of p, or if there are too many.
+// strided records that a value consists of elements of p. They have the given shape and the strides `apart`, and the
+// first one is at `offset`. It records nothing if some elements would be outside of p, or if there are too many.
 func (f *follower) strided(value int, p placed, shape, apart []int64, offset int64) {
 	count := numel(shape)
 	if len(apart) != len(shape) || count > mostPlaced {

@@ -11,17 +11,17 @@ import (
 // Program is the computation of a layer. Its values are numbered: first its inputs, then the results of its calls.
 // Parameters are numbered separately.
 type Program struct {
-	Inputs  []Spread // where the rows are in the tensors that it reads; they are passed with rows first
+	Inputs  []Spread // by input tensor: where its rows are; the caller passes the tensor with rows first
 	Rows    int      // index of an input whose first dimension is the rows of a call
 	Params  int      // number of parameters that it reads
 	Values  int
 	Calls   []Call
 	Example int64    // rows of the example
 	Out     []int    // values that it returns
-	Yields  []Spread // where the rows are in those values; they are passed on with rows first
+	Yields  []Spread // by value in Out: where its rows are; the value is passed on with rows first
 	Loss    bool     // it returns numbers: the mean loss, and numbers to report
-	// State lists, ascending, the parameters that the Program writes and that its other calls read, and those that are
-	// written together with them. A recomputation for a backward must start from their old values.
+	// State lists parameters in ascending order: those that one call writes and another call reads, and those that are
+	// written together with such parameters. A recomputation for a backward must start from their old values.
 	State []int
 }
 
@@ -29,7 +29,7 @@ type Program struct {
 type Call struct {
 	Op      string
 	In      []Operand
-	Out     []int // values; for an operator that returns a list, its elements
+	Out     []int // values; if the operator returns a list, the list's elements
 	List    bool
 	Site    int   // for a dropout: the number from which its masks are drawn
 	Mode    *Mode // nil if training and evaluation do not differ
@@ -55,8 +55,8 @@ type Operand struct {
 	List    []Operand
 }
 
-// Program compiles a layer of the network. reads lists the values that the layer is given, at least those that it
-// needs.
+// Program compiles a layer of the network. The argument reads lists the values that the layer is given. These must
+// include all values that the layer needs.
 func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	l := &n.Layers[layer]
 	p := &Program{Rows: -1, Params: len(l.Tensors), Example: n.Graph.Rows}

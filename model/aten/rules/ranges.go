@@ -9,7 +9,7 @@ import (
 type Range struct {
 	Least, Most int64
 	Skip        *int64 // one more allowed number, which the operator ignores; nil: none
-	At          []int  // positions in an input's row that it applies to, ascending; nil: all
+	At          []int  // positions in an input's row that the range applies to, ascending; nil: all
 	Only        bool   // the input is only read as indices and compared; nothing is calculated from it
 	For         string // the reason: "aten::embedding in tokens takes it as an index into tokens.weight of shape [50 8]"
 }
@@ -17,8 +17,8 @@ type Range struct {
 // mostPlaced limits the elements that are followed through a graph, over all values together.
 const mostPlaced = 1 << 24
 
-// placed describes a value that consists of elements of an input. at holds their positions in the whole input of the
-// example, row after row.
+// placed describes a value that consists of elements of an input. The list `at` has their positions in the whole input
+// of the example, row after row.
 type placed struct {
 	input int
 	shape []int64

@@ -36,8 +36,8 @@ func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	return true
 }
 
-// countless lists further operators whose results have sizes that depend on the contents of tensors. The method counts
-// knows the others.
+// countless lists further operators whose results have sizes that depend on the contents of tensors. The method named
+// `counts` recognises the other such operators.
 var countless = set(`bincount one_hot argwhere _pack_padded_sequence _pad_packed_sequence tensor_split`)
 
 // loose says whether the sizes of a node's result may depend on the contents of tensors.

@@ -43,13 +43,13 @@ type Output struct {
 type Node struct {
 	Op      string
 	In      []Arg
-	Out     []int // values; for an operator that returns a list, its elements
+	Out     []int // values; if the operator returns a list, the list's elements
 	List    bool  // it returns a list
 	Scope   string
 	Site    int      // number of the traced node, from which dropout masks are drawn
 	Mode    *Mode    // nil if training and evaluation do not differ
 	Updates []string // buffers that it writes
-	Always  bool     // it also changes a buffer in evaluation, where other nodes read the buffer
+	Always  bool     // it also runs in evaluation (see aten.Node.Always)
 }
 
 // Mode says which arguments of a node the caller sets; -1 means none.

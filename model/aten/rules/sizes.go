@@ -132,7 +132,7 @@ func (f *facts) ruled(n *Node, k int, v *Value) []*Expr {
 	return nil
 }
 
-// front takes the first count sizes from x, and the others from the example.
+// front takes the first `count` sizes from x, and the others from the example.
 func front(x []*Expr, shape []int64, count int) []*Expr {
 	if len(x) < count || len(shape) < count {
 		return nil

@@ -17,7 +17,7 @@ type variable struct {
 	maker   int // the node that returns a list that is not unpacked yet; -1: none
 	since   int // version of the parent's class when a list of views was made
 	class   *class
-	parent  *variable // the variable that it is a view of; nil: it has its own elements
+	parent  *variable // the variable that this one is a view of; nil: it has its own elements
 	view    view
 	version int   // version of the class for which arg is valid
 	broken  error // why its content is unknown
@@ -185,7 +185,7 @@ func (w *walker) unlearn(v *variable, detached bool, scope string) {
 	}
 }
 
-// another makes a value with the properties of like. The new value also depends on what the value `from` depends on.
+// another makes a value with the properties of `like`. The new value also depends on what the value `from` depends on.
 func (w *walker) another(like Value, from Value) int {
 	id := w.next
 	w.next++
