@@ -210,9 +210,9 @@ type Device interface {
 	// old handle becomes invalid. If the other device may still be working on the tensor, first Await an Event that
 	// it has recorded after that work.
 	Adopt(t Tensor) (Tensor, error)
-	// Charge charges the bytes of a disowned tensor of another device to this worker before it adopts the tensor: a
-	// tensor that has arrived counts as the receiver's. Charge may run on any goroutine, as long as no other goroutine
-	// frees the tensor meanwhile. A freed tensor is ignored.
+	// Charge charges the bytes of a disowned tensor of another device to this worker before it adopts the tensor. So
+	// the receiver is charged for a tensor as soon as it has arrived. Charge may run on any goroutine, as long as no
+	// other goroutine frees the tensor meanwhile. A freed tensor is ignored.
 	Charge(t Tensor)
 	// Room makes a tensor for bytes in flight to this worker, and charges it to the worker. It may be called, and
 	// the bytes written, on any goroutine. Adopt takes the tensor over once the bytes are there.

@@ -55,7 +55,7 @@ func Stack(d Device, ts []Tensor) (Tensor, error) { return first(d, "aten::stack
 // CopyInto copies the elements of `from` into `to`, which has the same shape and type.
 func CopyInto(d Device, to, from Tensor) error { return inPlace(d, "aten::copy_", to, from) }
 
-// AddInto adds scale * from to the tensor `to`.
+// AddInto adds `scale` * `from` to the tensor `to`.
 func AddInto(d Device, to, from Tensor, scale float64) error {
 	return inPlace(d, "aten::add_.Tensor", to, from, scale)
 }

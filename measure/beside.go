@@ -17,8 +17,8 @@ import (
 type besides struct{ dispatch, send, receive []float64 }
 
 // beside measures how much longer instructions take than their layers. It trains a model of negligible cost on two
-// workers, and then times profile passes over the same layers. It repeats both several times in turn, because a shared
-// machine may run at half its pace for a second.
+// workers, and then times profile passes over the same layers. It repeats the training and the passes several times,
+// because a shared machine may run at half its pace for a second.
 //
 // For a computation it records the excess over the layers' times in passes, and for a receive the whole time. If an
 // instruction waited, its time begins at its start. Otherwise its time begins when the worker reached it. A send lasts
@@ -78,7 +78,7 @@ func ownEvents(t *trace.Timeline, worker int) []trace.Event {
 	return own
 }
 
-// add adds the excess times of one worker's instructions. The argument loop has the layers' times in passes. If
+// add adds the excess times of one worker's instructions. The argument `loop` has the layers' times in passes. If
 // `forwards` is false, forwards are left out.
 func (b *besides) add(own []trace.Event, loop []timing.LayerTiming, forwards bool) {
 	layersS := map[string]float64{}

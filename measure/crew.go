@@ -206,7 +206,7 @@ func (b *bench) drain(back func(id int) error) error {
 }
 
 // through runs the forward of one micro-batch, which then waits. If another micro-batch waited before, through calls
-// the function `back` with it, which runs a backward.
+// the function `back`, which runs the backward of that micro-batch.
 func (b *bench) through(back func(id int) error) error {
 	id, err := b.forward()
 	if err != nil {
@@ -311,7 +311,7 @@ func (b *bench) visit(ctx context.Context, r timing.Request, by optim.Settings) 
 const againVisit = 2
 
 // computeAgain times at least n passes with full recomputation. No micro-batch is in flight before or after. The first
-// pass does not count, unless passes are long.
+// pass is not counted, unless passes are long.
 func (b *bench) computeAgain(ctx context.Context, long bool, n int, seconds float64) error {
 	b.clock.counts = false
 	b.clock.timing, b.stage.Segment = true, b.stage.Last+1

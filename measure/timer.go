@@ -48,8 +48,8 @@ func (t *Timer) pipeline(ctx context.Context, p Pipeline) (*trace.Timeline, erro
 }
 
 // NewTimer returns a Timer. The argument split gives the samples for timing layers, because the cost of an embedding
-// depends on them. The function train trains Pipelines on workers of this host, with the code that trains for users.
-// The argument on says which settings of the process may be changed.
+// depends on them. The function `train` trains Pipelines on workers of this host, with the code that trains for users.
+// The argument `on` says which settings of the process may be changed.
 func NewTimer(e engine.Engine, split data.Split, optimizer optim.Settings,
 	train func(context.Context, Pipeline) (*trace.Timeline, error), on *place.Policy) (*Timer, error) {
 	if e == nil || split == nil || train == nil {
@@ -70,7 +70,7 @@ func (t *Timer) Device() string { return t.engine.DeviceType() }
 // clock is a stage.Watch that times every layer.
 type clock struct {
 	dev    engine.Device
-	counts bool                      // this pass counts
+	counts bool                      // the times of this pass are kept
 	phases [stage.Phases][][]bracket // by phase and layer, one per pass
 	again  [stage.Phases][][]bracket // the same for passes with recomputation
 	feeds  []bracket                 // copies of the model inputs

@@ -35,7 +35,7 @@ const (
 	maxParameter = 1 << 34
 )
 
-// fits says whether a shape has no empty dimension and at most limit elements. The calculation cannot overflow.
+// fits says whether a shape has no empty dimension and at most `limit` elements. The calculation cannot overflow.
 func fits(shape []int, limit int64) bool {
 	n := int64(1)
 	for _, d := range shape {

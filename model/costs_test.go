@@ -109,7 +109,8 @@ func TestVGG16(t *testing.T) {
 	}
 }
 
-// The bytes that cross a cut are worked out by hand: each live tensor counts once, however many later layers read it.
+// The bytes that cross a cut are worked out by hand: each live tensor is counted once, however many later layers read
+// it.
 func TestATensorReadTwiceCrossesOnce(t *testing.T) {
 	in := []Tensor{{Name: "input", Shape: []int{6}, DType: Float}, {Name: "target", Shape: []int{}, DType: Int}}
 	m, err := assemble("twice", in, []node{

@@ -95,7 +95,7 @@ func (l *Layer) features() (f Features, can bool) {
 	return f, f.Count > 1
 }
 
-// Cut returns the features at which the parts of a layer end. The argument parts has fractions that add up to 1.
+// Cut returns the features at which the parts of a layer end. The argument `parts` has fractions that add up to 1.
 func Cut(parts []float64, features int) []int {
 	ends, sum := make([]int, len(parts)), 0.0
 	for i, part := range parts {
@@ -107,7 +107,7 @@ func Cut(parts []float64, features int) []int {
 }
 
 // Divide returns the model with each layer divided into pieces. Every piece is a layer of its own (BaPipe, §3.3.2). For
-// each layer, the argument parts has a list with the fractions of the layer's pieces, which add up to 1.
+// each layer, the argument `parts` has a list with the fractions of the layer's pieces, which add up to 1.
 //
 // A piece reads what its layer reads, and makes some of the features from its rows of the parameters; Cut says which.
 // The last piece also reads what the other pieces have made. It joins all features, and does what the layer does after

@@ -141,8 +141,8 @@ func nearest(pattern string, all []string) []string {
 	return all[:min(5, len(all))]
 }
 
-// costLess removes the cost of the input gradient from layers that no trained parameter precedes. learns says whether
-// the loss depends on anything that is trained.
+// costLess removes the cost of the input gradient from layers that no trained parameter precedes. The result learns
+// says whether the loss depends on anything that is trained.
 func (m *Model) costLess() (learns bool) {
 	flows := map[string]bool{}
 	for i := range m.Layers {

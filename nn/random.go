@@ -66,8 +66,8 @@ func InitialValues(p model.Param, layer, index int, seed uint64) []float64 {
 }
 
 // mask returns a dropout mask of the given shape and of x's type. The first dimension is the rows. An element is 0 with
-// probability p, rounded to a multiple of 2^-16, and 1/(1-p) otherwise. The argument site distinguishes masks within a
-// layer. Rows are numbered in the whole micro-batch, so a replica's slice gets its part of the whole mask.
+// probability p, rounded to a multiple of 2^-16, and 1/(1-p) otherwise. The argument `site` distinguishes masks within
+// a layer. Rows are numbered in the whole micro-batch, so a replica's slice gets its part of the whole mask.
 func (o *ops) mask(ctx *Context, site uint64, x tensor, shape []int64, p float64) tensor {
 	if o.err != nil {
 		return nil

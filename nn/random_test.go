@@ -15,7 +15,7 @@ import (
 
 const probability = 0.25
 
-// masked passes ones through a dropout layer, and returns rows [first, first+rows) of 8. The function change changes
+// masked passes ones through a dropout layer, and returns rows [first, first+rows) of 8. The function `change` changes
 // the Context.
 func masked(t *testing.T, change func(*nn.Context), first, rows int) []float64 {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 )
 
 // recur runs a bidirectional lstm over two joined inputs and returns [rows, positions, 6]. Both inputs have two rows of
-// different numbers. The argument moved is added to the last position of row 0 in the second input.
+// different numbers. The argument `moved` is added to the last position of row 0 in the second input.
 func recur(t *testing.T, d engine.Device, dropout float64, training bool, moved float64, firstRow int) []float64 {
 	t.Helper()
 	inputs := []model.Tensor{{Shape: []int{4, 2}, DType: model.Float}, {Shape: []int{4, 3}, DType: model.Float}}

@@ -52,8 +52,8 @@ func Analytic(m *model.Model, types map[string]cluster.DeviceType, sizes []int, 
 // A device type with cluster.Kernels uses package profile/kernels, which also splits the backward in halves. Boards use
 // package board, unless Roofline is set.
 //
-// Refused: device types without a peak or a memory bandwidth; for device types without kernels, Selective and precisions
-// other than f32; sizes below 1; unknown settings of boards.
+// Refused: device types without a peak or a memory bandwidth; for device types without kernels, Selective and
+// precisions other than f32; sizes below 1; unknown settings of boards.
 func Analyze(m *model.Model, types map[string]cluster.DeviceType, a Analysis) (*Profile, error) {
 	p := Describe(m)
 	p.Source, p.Optimizer, p.OptimizerStates = "roofline", a.Optimizer, a.States
@@ -239,8 +239,8 @@ func (c *Cost) onBoard(l *model.Layer, d cluster.DeviceType, a Analysis, onChip,
 	}
 }
 
-// passing returns the bytes of parameters that a layer reads. For an embedding it is 0: only the rows of its tokens
-// are read, and its output already counts them.
+// passing returns the bytes of parameters that a layer reads. For an embedding it is 0: only the rows of its tokens are
+// read, and these are already counted as its output.
 func passing(l *model.Layer) int64 {
 	if l.Kind == "embedding" {
 		return 0

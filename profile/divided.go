@@ -9,7 +9,7 @@ import (
 )
 
 // Divided returns the profile with layers divided into pieces. Each piece is a layer that makes its part of the
-// features (BaPipe, §3.3.2; model.Model.Divide). For each layer of p, the argument parts has a list of fractions that
+// features (BaPipe, §3.3.2; model.Model.Divide). For each layer of p, the argument `parts` has a list of fractions that
 // add up to 1. Empty lists at the end leave out the last layers. If a layer's Features are known, pieces are whole
 // features.
 //
@@ -118,8 +118,8 @@ func (p *Profile) inputBytes(l int, at *Cost) int64 {
 	return bytes
 }
 
-// piece returns the cost of a part of a layer. share returns the part's share of some bytes. Every piece copies the
-// model's inputs in full.
+// piece returns the cost of a part of a layer. The function `share` returns the part's share of some bytes. Every piece
+// copies the model's inputs in full.
 func (c Cost) piece(input int64, part float64, share func(int64) int64, last bool) Cost {
 	whole, feedS := c.owned(), c.FeedS
 	c = whole.times(part)

@@ -56,7 +56,7 @@ func TestAnalyticCostsOfFrozenLayers(t *testing.T) {
 
 // TestFrozenTiesAreListedByAllWhoReadThem: a frozen embedding that the head shares, 50 x 8 floats, is listed once in
 // each of the two layers. It has no gradient and no optimizer state in either. Frozen parameters that no other layer
-// reads count in FrozenBytes.
+// reads are counted in FrozenBytes.
 func TestFrozenTiesAreListedByAllWhoReadThem(t *testing.T) {
 	m, err := model.Build("gpt", map[string]any{"layers": 1, "width": 8, "heads": 2, "context": 4, "vocabulary": 50,
 		"tied": true})

@@ -30,8 +30,8 @@ func TestProfilesWhoseSumsOverflowAreRefused(t *testing.T) {
 	}
 }
 
-// TestCopiesOfTheOptimizerAreCounted: the optimizer's copies count in the bytes of layers. 2 copies of 1e14 bytes are
-// accepted, 21 are not.
+// TestCopiesOfTheOptimizerAreCounted: the optimizer's copies are included in the bytes of layers. 2 copies of 1e14
+// bytes are accepted, 21 are not.
 func TestCopiesOfTheOptimizerAreCounted(t *testing.T) {
 	p := &Profile{Version: Version, Model: "m", ModelID: "m", Source: "measured", Layers: []Layer{{
 		Name: "a", Kind: "dense", TiedTo: -1, From: []int{-1}, ParameterBytes: 1e14,

@@ -159,8 +159,8 @@ type Profile struct {
 	Engine           string `json:"engine,omitempty"`
 	ThreadsPerWorker int    `json:"threads_per_worker,omitempty"`
 	Concurrency      int    `json:"concurrency,omitempty"` // workers that computed at once while it was measured
-	// PaceSpread is (slowest - mean) / mean of the workers' times for equal work at once, as the median over visits. On
-	// a shared machine one core at a time is slow, for about a second.
+	// PaceSpread is (slowest - mean) / mean of the workers' times for equal work at once: the median over the visits of
+	// package timing. On a shared machine one core at a time is slow, for about a second.
 	PaceSpread float64 `json:"pace_spread,omitempty"`
 	// PassSpread is how much measured passes vary, which the medians do not show; null if not measured.
 	PassSpread *PassSpread `json:"pass_spread,omitempty"`

@@ -28,13 +28,13 @@ func (p *Profile) costsOf(device string) string {
 // Covers reports whether there are costs for a device type.
 func (p *Profile) Covers(device string) bool { return len(p.Sizes(device)) > 0 }
 
-// Sizes returns the micro-batch sizes for which every layer has a cost on a device type, ascending. It leaves out those
-// of Slices.
+// Sizes returns the micro-batch sizes for which every layer has a cost on a device type, ascending. It leaves out the
+// sizes in Slices.
 func (p *Profile) Sizes(device string) []int {
 	return slices.DeleteFunc(p.known(device), func(size int) bool { return slices.Contains(p.Slices, size) })
 }
 
-// known returns the sizes as Sizes does, including those of Slices.
+// known returns the same sizes as Sizes, and also those in Slices.
 func (p *Profile) known(device string) []int {
 	if len(p.Layers) == 0 {
 		return nil

@@ -52,7 +52,7 @@ func (c Cost) owned() Cost {
 	return c
 }
 
-// WithSizes returns c with each size in bytes replaced by of(c's size, other's size). The argument other is another
+// WithSizes returns c with each size in bytes replaced by of(c's size, other's size). The argument `other` is another
 // cost of the same layer. A size that c or other lacks is missing in the result.
 func (c Cost) WithSizes(other *Cost, of func(own, others int64) int64) Cost {
 	c, o := c.owned(), *other
@@ -82,7 +82,7 @@ func (c Cost) WithTimes(other *Cost, of func(own, others float64) float64) Cost 
 }
 
 // Slowed returns c with the times of its forwards and backwards multiplied by these factors. Recomputation in a
-// backward counts as part of the backward.
+// backward is multiplied like the backward.
 func (c Cost) Slowed(forward, backward float64) Cost {
 	c = c.owned()
 	if all := c.ForwardS + c.BackwardS; c.Board != nil && all > 0 {

@@ -67,7 +67,7 @@ func (e *TooManyStatesError) Error() string {
 
 // StatesOf lists all antichain states of a profile's graph, as PipeDream's and DAPPLE's published optimizers do. The
 // list begins with layer 0 alone. Each state is followed by the states that add one layer and all that the layer
-// depends on. That layer must read a layer of the state's augmented antichain. The argument costs has one entry for
+// depends on. That layer must read a layer of the state's augmented antichain. The argument `costs` has one entry for
 // each layer, as from p.At.
 //
 // It refuses graphs that are not connected, and graphs beyond MaxStates or one of the other limits.
@@ -117,7 +117,7 @@ func (s *States) Layers(i int) []int {
 }
 
 // Order returns a topological order of all layers that begins with the closure of each state of a chain. For example,
-// the chain is the cuts of a plan, and the order is plan.Plan.Order. The result ends has the number of layers in the
+// the chain is the cuts of a plan, and the order is plan.Plan.Order. The result `ends` has the number of layers in the
 // closure of each state. Each state must be Before the next. Layers that no state of the chain contains come last.
 func (s *States) Order(chain []int) (order, ends []int) {
 	last := s.segments[len(s.segments)-1].last

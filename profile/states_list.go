@@ -199,7 +199,7 @@ func (l *lister) search(start []int) ([][]uint64, error) {
 	return found, nil
 }
 
-// absorb adds to closure each absorbed layer whose inputs are all inside. The argument before is the closure before
+// absorb adds to closure each absorbed layer whose inputs are all inside. The argument `before` is the closure before
 // layers were added, which lacked no absorbed layer. An absorbed layer is the only reader of its inputs, so it is the
 // only reader of a layer that was just added. Some of its inputs are in its own segment, since segments does not cut
 // before an absorbed layer.

@@ -135,7 +135,7 @@ func validMachine(paceSpread float64, passes *PassSpread, concurrency int, t *Tr
 }
 
 // validate checks layer i. It returns the most bytes that the layer holds, including the optimizer's copies of the
-// parameters. states is the number of copies.
+// parameters. The argument `states` is the number of copies.
 func (l *Layer) validate(i, states int) (bytes float64, err error) {
 	if err := names.Check(l.Name); err != nil {
 		return 0, err

@@ -5,13 +5,13 @@ import (
 )
 
 // Backward computes the gradients of a micro-batch that Forward computed. It adds those of the parameters to the
-// gradients gathered so far, and frees what the micro-batch held. The argument given holds the gradients of the values
-// of Out; they belong to the stage from now on. Values whose gradient is not needed may be missing. On the last stage,
-// the argument weight is the gradient of the loss: the micro-batch's rows divided by its minibatch's. So the gradients
-// are those of the mean over a minibatch. If an update covers several minibatches, it divides their sum itself
-// (optim.Step.GradScale). The results are copies of the gradients of the values of In, and belong to the caller. They
-// are copies because autograd may let two gradients share memory, and one of them may be a parameter's, which the next
-// backward adds to.
+// gradients gathered so far, and frees what the micro-batch held. The argument `given` holds the gradients of the
+// values of Out; they belong to the stage from now on. Values whose gradient is not needed may be missing. On the last
+// stage, the argument `weight` is the gradient of the loss: the micro-batch's rows divided by its minibatch's. So the
+// gradients are those of the mean over a minibatch. If an update covers several minibatches, it divides their sum
+// itself (optim.Step.GradScale). The results are copies of the gradients of the values of In, and belong to the caller.
+// They are copies because autograd may let two gradients share memory, and one of them may be a parameter's, which the
+// next backward adds to.
 func (s *Stage) Backward(id int, given Tensors, weight float64) (Tensors, error) {
 	return s.goBack(id, given, weight, nil)
 }
@@ -156,7 +156,7 @@ func (b *way) run() error {
 	return nil
 }
 
-// through computes the backward of layers whose graphs exist, from last to first.
+// through computes the backward of layers whose graphs exist, from layer `last` to layer `first`.
 func (b *way) through(first, last int) error {
 	y := b.f.y
 	for l := last; l >= first; l-- {

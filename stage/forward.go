@@ -4,9 +4,9 @@ import (
 	"github.com/millrace-ml/millrace/engine"
 )
 
-// Forward computes a micro-batch of training. The argument given holds the values of In and Feeds; they belong to the
-// stage from now on, even after an error. The result out holds copies of the values of Out. On the last stage, loss is
-// the mean loss of the micro-batch. The results belong to the caller.
+// Forward computes a micro-batch of training. The argument `given` holds the values of In and Feeds; they belong to the
+// stage from now on, even after an error. The result `out` holds copies of the values of Out. On the last stage, loss
+// is the mean loss of the micro-batch. The results belong to the caller.
 //
 // The outputs are copies because the stage keeps its own for its backward, and each worker is charged for the memory it
 // would need on a device of its own.
@@ -62,10 +62,10 @@ func (f *flight) recordAll() (out Tensors, loss engine.Tensor, err error) {
 	return out, loss, err
 }
 
-// Evaluate computes a micro-batch without training: it makes no gradients and keeps nothing. The argument given belongs
-// to the stage from now on. If Shown names a state, layers read that state in place of every parameter that has been
-// updated. The result out is as in Forward. On the last stage, Evaluate also returns the micro-batch's Scores, which
-// belong to the caller.
+// Evaluate computes a micro-batch without training: it makes no gradients and keeps nothing. The argument `given`
+// belongs to the stage from now on. If Shown names a state, layers read that state in place of every parameter that has
+// been updated. The result `out` is as in Forward. On the last stage, Evaluate also returns the micro-batch's Scores,
+// which belong to the caller.
 func (s *Stage) Evaluate(micro Micro, given Tensors) (out Tensors, scores Scores, err error) {
 	defer given.Free()
 	if err := s.wires.check(given); err != nil {

@@ -10,9 +10,9 @@ import (
 // Gradients holds what backwards have added up since the last update, for each use of each learned parameter.
 //
 // The gradients gather on the leaves of one version of the weights. When a backward uses another version they are moved
-// to its leaves, so that they add up in the order of the backwards. Gather takes all gradients in hand; before that,
-// OfLayer takes those of one layer. While gradients are in hand, until Forget, the stage has handles on them in
-// addition to the leaves (Use).
+// to its leaves, so that they add up in the order of the backwards. Gather takes all gradients in hand. Before that,
+// OfLayer takes the gradients of one layer in hand. While gradients are in hand, until Forget, the stage has handles on
+// them in addition to the leaves (Use).
 type Gradients struct {
 	c         *Config
 	params    *Params
@@ -153,7 +153,7 @@ func (g *Gradients) TiedUses() ([]TiedUse, error) {
 	return all, nil
 }
 
-// Gather takes the gradients gathered so far in hand (Param.Gradient). Gradients of parameters that are tied only
+// Gather takes in hand the gradients gathered so far (Param.Gradient). Gradients of parameters that are tied only
 // within this stage are added up in layer order.
 func (g *Gradients) Gather() error {
 	if err := g.hold(); err != nil {
@@ -182,7 +182,7 @@ func (g *Gradients) Gather() error {
 }
 
 // Norms returns the sums of squares, in float64, of the final gradients of the parameters that this stage owns. They
-// are in model order and make up the global norm; a tied parameter counts once, with its owner. The tensor belongs
+// are in model order and make up the global norm; a tied parameter is counted once, with its owner. The tensor belongs
 // to the caller. It is nil if the stage owns no parameter.
 func (g *Gradients) Norms() (engine.Tensor, error) {
 	if err := g.Gather(); err != nil {

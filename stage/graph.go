@@ -71,7 +71,7 @@ func (g *Graph) cut(layer int) []int {
 	return live
 }
 
-// needs returns the model inputs that layers first to last read.
+// needs returns the model inputs that layers `first` to `last` read.
 func (g *Graph) needs(first, last int) []int {
 	var ids []int
 	for l := first; l <= last; l++ {

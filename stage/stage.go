@@ -25,7 +25,7 @@ type Config struct {
 	// Initial returns initial values of parameters, buffers and states (StateName). If nil, they come from the
 	// model's Weights or are drawn, and states start at zero.
 	Initial func(name string) (dtype engine.DType, shape []int64, data []byte, err error)
-	// Before returns how many updates a layer's parameters from Initial have had; if nil, none.
+	// Before returns how many updates a layer's parameters from Initial have had. If Before is nil, they have had none.
 	Before func(layer int) int
 }
 
@@ -109,7 +109,7 @@ func (s *Stage) Settle() error {
 }
 
 // Renew makes the next version of the weights. It has the values of the previous version until the updater changes
-// them. Gradients must be in hand (Gradients.Gather) if how is Keep.
+// them. Gradients must be in hand (Gradients.Gather) if `how` is Keep.
 //
 // An updater (package update) calls Gradients.Gather, Renew, and then EachLayer with Versions.Writable and
 // Gradients.Forget for each layer. If an update may be taken back, it also calls Return. If the gradients of several

@@ -297,8 +297,8 @@ func TestAStageWithoutAMicroBatchHasZeroGradients(t *testing.T) {
 	}
 }
 
-// Norms returns the squares of the gradients that the update uses. Tied uses are added up, and a tied parameter
-// counts once.
+// Norms returns the squares of the gradients that the update uses. Tied uses are added up, and a tied parameter is
+// counted once.
 func TestNormsAreOfTheFinalGradients(t *testing.T) {
 	b := newLab(t, doubles(t), 0)
 	defer b.close()

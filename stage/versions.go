@@ -149,7 +149,7 @@ func (v *Versions) keep() error {
 	return nil
 }
 
-// copyParam makes a copy of p's value its newest value. fresh maps each old leaf to its new one.
+// copyParam makes a copy of p's value its newest value. The map fresh has the new leaf for each old one.
 func (v *Versions) copyParam(p *Param, fresh map[engine.Tensor]engine.Tensor) error {
 	dev := v.c.Device
 	m := dev.Begin()
@@ -201,7 +201,7 @@ func (v *Versions) back() error {
 	return nil
 }
 
-// isOlder returns an error if a version is not one of the older ones.
+// isOlder returns an error if a version is not one of the older versions that the stage holds.
 func (v *Versions) isOlder(version int) error {
 	if v.older[version] == nil {
 		return fmt.Errorf("stage: there is no older version %d of layers %d to %d to drop; the newest is %d", version,

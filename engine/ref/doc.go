@@ -67,7 +67,7 @@ func (e *Engine) Open(worker, threads int) (engine.Device, error) {
 	return newDevice(&account{}, e.lateness, worker), nil
 }
 
-// newDevice makes a device that charges its memory to an account. late is nil if the device is not lazy.
+// newDevice makes a device that charges its memory to an account. If `late` is nil, the device is not lazy.
 func newDevice(of *account, late *Lateness, worker int) *Device {
 	d := &Device{account: of, late: late, worker: worker, tracking: true}
 	if late != nil {
@@ -122,8 +122,8 @@ func (s *storage) retain() *storage {
 	return s
 }
 
-// release gives a reference back. After the last one, work issued earlier may still use the memory. Work issued
-// later finds no valid numbers there.
+// release gives a reference back. After the last reference is back, work issued earlier may still use the memory. Work
+// issued later finds no valid numbers there.
 func (s *storage) release() {
 	if s.refs.Add(-1) != 0 {
 		return
@@ -165,7 +165,7 @@ func releaseAll(values []value) {
 	}
 }
 
-// rows returns n rows of v, beginning with row first.
+// rows returns n rows of v, beginning with row `first`.
 func (v value) rows(first, n int64) value {
 	v.retain()
 	row := count(v.shape[1:])

@@ -87,7 +87,7 @@ func (h *host) Free() {
 	}
 }
 
-// release gives a reference back. After the last one, a lazy device's bytes become invalid.
+// release gives a reference back. After the last reference is back, a lazy device's bytes become invalid.
 func (h *host) release() {
 	if h.refs.Add(-1) != 0 {
 		return

@@ -59,8 +59,8 @@ type recurrent struct {
 	reverse                    bool
 }
 
-// at returns the index of row r's position at a step, and the index of its position at the step before. At the first
-// step the second index is -1.
+// at returns two indices of row r: of its position at a step, and of its position at the step before. At the first step
+// the second index is -1.
 func (l recurrent) at(r, step int) (at, before int) {
 	if l.reverse {
 		at = r*l.length + l.length - 1 - step

@@ -65,8 +65,8 @@ func (d *Device) word(i int) *C.int64_t {
 	return (*C.int64_t)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(d.args)), 8*i))
 }
 
-// Backward runs autograd from outputs on this thread and frees the graph. grads may be nil if every output is a
-// scalar.
+// Backward runs autograd from outputs on this thread and frees the graph. The argument grads may be nil if every output
+// is a scalar.
 func (d *Device) Backward(outputs, grads []engine.Tensor) error {
 	if err := d.differentiate(outputs, grads); err != nil {
 		return fmt.Errorf("engine torch: %s: %w", describe("backward", []any{outputs, grads}), err)

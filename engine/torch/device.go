@@ -97,13 +97,13 @@ func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tenso
 	return nil, nil
 }
 
-// Full makes a tensor with every element set to value.
+// Full makes a tensor in which every element is `value`.
 func (d *Device) Full(dtype engine.DType, shape []int64, value float64) (engine.Tensor, error) {
 	return d.made(C.door_full(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)), C.double(value)), "full", dtype,
 		shape, value)
 }
 
-// FromBytes makes a tensor with a copy of data, elements in the machine's byte order.
+// FromBytes makes a tensor with a copy of `data`, elements in the machine's byte order.
 func (d *Device) FromBytes(dtype engine.DType, shape []int64, data []byte) (engine.Tensor, error) {
 	words := C.door_from_bytes(C.int(dtype), shapePointer(shape), C.int64_t(len(shape)),
 		unsafe.Pointer(unsafe.SliceData(data)), C.int64_t(len(data)))
@@ -138,7 +138,7 @@ func (d *Device) Item(t engine.Tensor) (float64, error) {
 }
 
 // Leaf returns t detached from its graph, on the same memory. For autograd, a write through one of the two tensors is a
-// write to both, so it refuses a backward whose saved values were changed.
+// write to both, so autograd refuses a backward whose saved values were changed.
 func (d *Device) Leaf(t engine.Tensor, requiresGrad bool) (engine.Tensor, error) {
 	h, err := handleOf(t)
 	if err != nil {

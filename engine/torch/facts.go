@@ -35,8 +35,8 @@ func (e *Engine) facts() map[string]string {
 func (e *Engine) Info() Info { return newInfo(e.facts(), e.path, os.Getenv("OPENBLAS_CORETYPE")) }
 
 // globalDeps returns the library that a libtorch with CUDA needs loaded first, with its symbols visible to all.
-// libtorch looks up some symbols of CUDA by name at run time. It returns "" if the shim at path was linked against a
-// libtorch without CUDA, or cannot be read. In the latter case, loading the shim gives a better error.
+// libtorch looks up some symbols of CUDA by name at run time. globalDeps returns "" if the shim at path was linked
+// against a libtorch without CUDA, or cannot be read. If the shim cannot be read, loading it gives a better error.
 func globalDeps(path string) string {
 	f, err := elf.Open(path)
 	if err != nil {

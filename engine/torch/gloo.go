@@ -54,7 +54,7 @@ func (e *Engine) CanGloo() error {
 // sum of the terms' magnitudes: n - 1 additions, each rounded by half a unit in the last place.
 func SumTolerance(n int) float64 { return float64(n-1) * 0x1p-24 }
 
-// NewGloo makes a process a member of a group; every member of the group must call it. The function exchange sends
+// NewGloo makes a process a member of a group; every member of the group must call it. The function `exchange` sends
 // bytes to all other members, over the caller's own connections, and returns theirs. The end of ctx ends the attempt to
 // join.
 func (e *Engine) NewGloo(ctx context.Context, host string, rank, size int,

@@ -229,7 +229,8 @@ func TestScopes(t *testing.T) {
 	d.End(0)
 }
 
-// Charge makes a tensor count as the receiver's before the receiver adopts it. Charging a freed tensor changes nothing.
+// Charge moves a tensor's bytes to the receiver's account before the receiver adopts it. Charging a freed tensor
+// changes nothing.
 func TestChargeMovesTheChargeAlone(t *testing.T) {
 	e := load(t)
 	gift, taken := make(chan engine.Tensor), make(chan struct{})

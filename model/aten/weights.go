@@ -59,7 +59,7 @@ func Read(path string) (*Graph, *Weights, error) {
 	return g, &Weights{f, of}, nil
 }
 
-// read reads an exported model of size bytes.
+// read reads an exported model of `size` bytes.
 func read(r io.ReaderAt, size int64) (*Graph, map[string]*io.SectionReader, error) {
 	members, err := membersOf(r, size)
 	if err != nil {

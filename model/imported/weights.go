@@ -60,7 +60,7 @@ func (w *weights) Tensor(name string) (model.Values, error) {
 	return v, nil
 }
 
-// widen turns integers of size bytes into 64-bit ones.
+// widen turns integers of `size` bytes into 64-bit ones.
 func widen(v *model.Values, size int, read func([]byte) int64) {
 	wide := make([]byte, 0, len(v.Data)/size*8)
 	for at := 0; at+size <= len(v.Data); at += size {

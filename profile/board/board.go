@@ -90,7 +90,8 @@ type Cost struct {
 }
 
 // Of returns the times of a layer's passes over a micro-batch of n samples, in seconds: of a forward by itself, of a
-// backward by itself, and (in c) of both at once. onChip leaves the layer's weights out of the memory traffic.
+// backward by itself, and (in c) of both at once. If onChip is true, the layer's weights are left out of the memory
+// traffic.
 func (s Settings) Of(l *model.Layer, d cluster.DeviceType, n int64, onChip bool) (forwardS, backwardS float64, c Cost) {
 	e := engines{board: d.FPGA, lanes: s.lanes(l), samples: float64(n)}
 	F, E, G := float64(l.ForwardFLOPs)/2, float64(l.InputFLOPs)/2, float64(l.WeightFLOPs)/2

@@ -131,7 +131,7 @@ func (g *graph) addNode(number int, line string) error {
 	return nil
 }
 
-// amount reads a number of at least 0, or the sum of a list if list is true.
+// amount reads a number of at least 0. If `list` is true, it also reads a list, and returns the sum.
 func amount(text string, list bool) (float64, bool) {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(text, "["); ok && list {

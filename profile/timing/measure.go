@@ -336,7 +336,7 @@ func (s *sitting) left(round, i int, leftS float64) []progress.Piece {
 	return pieces
 }
 
-// until returns a piece of visits that ends between least and most seconds from now.
+// until returns a piece of visits that ends between `least` and `most` seconds from now.
 func until(least, most float64) progress.Piece {
 	return progress.Piece{What: visits, Kind: visits, Group: visits, Within: &progress.Within{Least: least, Most: most},
 		Fills: true}

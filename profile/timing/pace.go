@@ -109,7 +109,7 @@ const (
 )
 
 // paceSpread returns the PaceSpread of a profile. It is 0 if there are too few visits, or if only one worker computed.
-// The spread belongs to the machine, so visits to all sizes count, whichever of them a plan uses.
+// The spread belongs to the machine, so it is computed from the visits to all sizes, whichever of them a plan uses.
 func (r *Record) paceSpread() float64 {
 	var behind []float64
 	tookS := 0.0
@@ -125,7 +125,7 @@ func (r *Record) paceSpread() float64 {
 }
 
 // passSpread returns the quartiles of the passes over the whole model, each pass relative to the median of its size.
-// The result below is 1 - the lower quartile, above is the upper quartile - 1, and passes is the number of passes.
+// The result `below` is 1 - the lower quartile, above is the upper quartile - 1, and passes is the number of passes.
 func (r *Record) passSpread(sizes []int) (below, above float64, passes int) {
 	var against []float64
 	for _, size := range sizes {

@@ -30,8 +30,8 @@ func (w *larsTwin) step(s Settings, rate float64, p, g []float64, noDecay bool) 
 	}
 }
 
-// stepped makes five updates with different gradients. After each update it calls the function seen with the parameter
-// and its states.
+// stepped makes five updates with different gradients. After each update it calls the function `seen` with the
+// parameter and its states.
 func stepped(t *testing.T, s Settings, first []float64, noDecay bool, seen func(
 	count int, rate float64, grads, param []float64, states [][]float64)) {
 	t.Helper()

@@ -67,7 +67,7 @@ func (r Rate) Check() error {
 	return wrong("kind", "is %w", registry.OneOf(r.Kind, []string{Constant, StepDecay, Cosine, Polynomial}))
 }
 
-// At returns the learning rate of step, counted from 0.
+// At returns the learning rate of a step, counted from 0.
 func (r Rate) At(step int) float64 {
 	if step < r.Warmup {
 		return r.Base * float64(step+1) / float64(r.Warmup+1)

@@ -20,7 +20,7 @@ type Beside interface {
 	Updater
 	// Take takes, for the other device, the oldest step that each pipeline has left for the reference.
 	Take() (*Steps, error)
-	// Give copies the reference that this device has, for the other device to begin with.
+	// Give copies this device's reference. The other device begins with this copy.
 	Give() (*Copy, error)
 	// See makes the pipelines' next updates and evaluations use the reference in a copy.
 	See(*Copy) error

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/model/aten/rules"
 )
 
-// never is the largest score that counts as masked out, because softmax turns it to 0.
+// never is the largest score that is treated as masked out, because softmax turns it to 0.
 const never = -1e4
 
 // scores describes attention as a network computes it: softmax(scale QK^T + mask)V for queries Q, keys K and values V.

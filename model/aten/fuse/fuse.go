@@ -23,7 +23,7 @@ import (
 
 // Report says which operators were replaced by millrace's own.
 type Report struct {
-	Fused map[string]int `json:"fused"` // counts by millrace's operator
+	Fused map[string]int `json:"fused"` // number of nodes, by millrace's operator
 	Left  []Left         `json:"left,omitempty"`
 }
 

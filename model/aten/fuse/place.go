@@ -98,8 +98,8 @@ func (f *attention) ahead(s *scores, h *heads) (end, last int, swap bool) {
 	return end, last, swap
 }
 
-// again says whether the last view after attention has its elements in the order [rows, positions, width] or, if
-// turned, [positions, rows, width]. This must hold for any number of rows.
+// again says whether the last view after attention has its elements in the order [rows, positions, width]. If `turned`
+// is true, the order is [positions, rows, width]. This must hold for any number of rows.
 func (f *attention) again(behind []step, h *heads, turned bool) bool {
 	whole := h.heads * h.width
 	for _, rows := range []int64{f.net.Graph.Rows, 2*f.net.Graph.Rows + 3} {

@@ -44,7 +44,7 @@ func (f *fuser) unshared(found map[int]*candidate) {
 		}
 		for i, c := range found {
 			for _, t := range c.holds {
-				// The transpose of a matrix counts as a read of this matrix.
+				// g.reads includes the node that transposes a matrix.
 				if f.tensors[t].Trained && held[t] != f.reads[t] {
 					f.leave(&f.net.Nodes[i], "another operator reads %s too", t)
 					delete(found, i)

@@ -52,7 +52,7 @@ func Read(path string) (*aten.Graph, *aten.Weights, error) {
 	return g, &aten.Weights{Closer: f, Of: of}, nil
 }
 
-// read reads an archive. name is used if the archive does not name its model.
+// read reads an archive. The argument `name` is used if the archive does not name its model.
 func read(r io.ReaderAt, size int64, name string) (*aten.Graph, map[string]*io.SectionReader, error) {
 	a, err := newArchive(r, size)
 	if err != nil {

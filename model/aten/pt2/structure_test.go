@@ -19,8 +19,8 @@ func readGraph(t *testing.T, a archived) *aten.Graph {
 	return g
 }
 
-// returning makes a module with two inputs that returns the given outputs, by name. "loss_output number" marks number
-// as the loss.
+// returning makes a module with two inputs that returns the given outputs, by name. "loss_output number" marks the
+// output called number as the loss.
 func returning(outSpec string, outputs ...string) archived {
 	p := parts{inputs: []string{"user_input", "x", "user_input", "y"}, outSpec: outSpec,
 		values: []string{"x", meta(7, "B,2"), "y", meta(7, "B,2"), "number", meta(7, ""), "one", meta(7, "1,1"),

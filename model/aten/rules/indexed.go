@@ -13,7 +13,8 @@ type Indexed struct {
 	Ignored  int  // the argument with the index that losses leave out; 0: none
 }
 
-// indexed lists the operators that take indices. The class numbers of losses count as indices into the scores of a row.
+// indexed lists the operators that take indices. The class numbers of losses are treated as indices into the scores of
+// a row.
 var indexed = map[string]Indexed{
 	"embedding":          {Index: 1},
 	"embedding_bag":      {Index: 1},

@@ -55,7 +55,7 @@ type Operand struct {
 	List    []Operand
 }
 
-// Program compiles a layer of the network. The argument reads lists the values that the layer is given. These must
+// Program compiles a layer of the network. The argument `reads` lists the values that the layer is given. These must
 // include all values that the layer needs.
 func (n *Network) Program(layer int, reads []int) (*Program, error) {
 	l := &n.Layers[layer]

@@ -11,10 +11,11 @@ type Recorded struct {
 	Fixed       []bool  // by dimension: the size is the same for any number of rows from the example's on
 }
 
-// Agrees says whether a tensor's shape fits the recorded shape. rows is the number of rows of the tensor's call, and
-// example that of the recorded example. With fewer rows than the example, or if Twice is unknown, only the number of
-// dimensions is compared. With more rows, but not twice as many, only Fixed sizes are compared: other sizes that are
-// the same with twice the rows may still change with more, for instance if rows form groups of 16.
+// Agrees says whether a tensor's shape fits the recorded shape. The argument `rows` is the number of rows of the
+// tensor's call, and example is the number of rows of the recorded example. With fewer rows than the example, or if
+// Twice is unknown, only the number of dimensions is compared. With more rows, but not twice as many, only Fixed sizes
+// are compared: other sizes that are the same with twice the rows may still change with more, for instance if rows form
+// groups of 16.
 func (r Recorded) Agrees(shape []int64, rows, example int64) bool {
 	switch {
 	case r.Once == nil:

@@ -57,7 +57,7 @@ func (f *facts) spread(n *Node, v *Value) Spread {
 	return found
 }
 
-// joined says whether all argument tensors with rows have them in the same place, and records the place in found.
+// joined says whether all argument tensors with rows have them in the same place, and records the place in `found`.
 func (f *facts) joined(args []Arg, per int64, found *Spread) bool {
 	for _, a := range args {
 		switch a.Kind {
