@@ -49,7 +49,7 @@ func PartName(whole string, first, end int) string {
 
 // PartOf splits a name made by PartName.
 func PartOf(name string) (whole string, first, end int, ok bool) {
-	at := strings.LastIndexByte(name, '[') // the parameter's own name may contain others
+	at := strings.LastIndexByte(name, '[') // the parameter's own name may contain a bracket too
 	if at < 1 {
 		return "", 0, 0, false
 	}

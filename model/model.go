@@ -33,8 +33,8 @@ type Init struct {
 	High float64 `json:"high,omitempty"` // for uniform, in (-High, High)
 }
 
-// Param is one tensor of a layer: a learned parameter, or a tensor without a gradient. The latter are frozen
-// parameters, constants, and buffers such as batch-norm statistics.
+// Param is one tensor of a layer: a learned parameter, or a tensor without a gradient. A tensor without a gradient is a
+// frozen parameter, a constant, or a buffer such as batch-norm statistics.
 type Param struct {
 	Name string `json:"name"` // name in the layer: "weight"
 	// Full is the parameter's name in checkpoints, if it differs from the layer's name, a dot and Name; see

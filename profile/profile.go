@@ -79,7 +79,7 @@ type Feed struct {
 	BytesPerSample int64  `json:"bytes_per_sample"`
 }
 
-// Shared is a frozen tensor that several layers read. Each stage that has one of them holds a copy.
+// Shared is a frozen tensor that several layers read. Each stage with one of these layers holds a copy.
 type Shared struct {
 	Name  string `json:"name"` // its full name in the layer that owns it
 	Bytes int64  `json:"bytes"`

@@ -14,8 +14,8 @@ func (s Stretch) Phi(forS float64) float64 {
 	return s.PeakS / forS
 }
 
-// Stretches returns the times of a run of layers on a device, for a micro-batch of `size` samples. The results forward
-// and backward each list the layers in order. A layer's peak speed is that of its best profiled size. So a peak is what
+// Stretches returns the times of a run of layers on a device, for a micro-batch of `size` samples. The lists `forward`
+// and `backward` have the layers in order. A layer's peak speed is that of its best profiled size. So a peak is what
 // this device reached in this layer when measured, not what its maker states. A CPU core has no counter for its
 // occupancy.
 //

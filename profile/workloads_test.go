@@ -55,7 +55,7 @@ func TestAnalyticAgainstPublishedProfiles(t *testing.T) {
 }
 
 // TestWeightsOnChip: on a board with a memory of one byte a second, weights in memory are read forward, and read and
-// written backward. Weights on the chip take no memory traffic.
+// written backward. Weights on the chip cause no memory traffic.
 func TestWeightsOnChip(t *testing.T) {
 	m, err := model.Build("mlp", nil)
 	if err != nil {

@@ -106,7 +106,7 @@ func TestDropoutOfPyTorch2sAttention(t *testing.T) {
 	}
 }
 
-// calling writes a .pt2 file with PyTorch 2's attention. It is made from a module of fusing.py that was exported
+// calling writes a .pt2 file with PyTorch 2's attention. The file is made from a module of fusing.py that was exported
 // without this operator.
 func calling(t *testing.T, exported, how string, given map[string]any) string {
 	t.Helper()

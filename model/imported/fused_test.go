@@ -113,7 +113,7 @@ func shared(m *model.Model, name string) bool {
 }
 
 // halves compares split backwards with whole ones, over two micro-batches. For each layer with a backward, from the
-// last to the first, it returns how many operators' gradients of weights were left for the second half.
+// last to the first, it returns how many operators have work left for the second half.
 func halves(t *testing.T, n *imported.Network, batch map[string]torchtest.Tensor) []int {
 	t.Helper()
 	dev := &counted{Device: device(t)}

@@ -1,8 +1,8 @@
 // Package pretrained gives a model's parameters initial values from published networks.
 //
 // In: a model, and a safetensors file, a folder of them, or the index of a file that was split into parts
-// (model.safetensors.index.json). The names in it are the model's own, those of GPT-2 for the family gpt, or those of
-// Llama for llama. GPT-2 and Llama are read in the form in which Hugging Face publishes them, with the config.json
+// (model.safetensors.index.json). The tensors have the model's own names, those of GPT-2 for the family gpt, or those
+// of Llama for llama. GPT-2 and Llama are read in the form in which Hugging Face publishes them, with the config.json
 // beside them, if there is one. Out: the model's Weights, with 16-bit floats as F32 and whole numbers as I64. Refused:
 // a tensor that is missing, unknown or of another shape, and the configuration of another network. The error has the
 // names and, if there is one, the setting that would help. The caller keeps the files in place until training has
@@ -39,7 +39,8 @@ type Weights struct {
 	inner  model.Weights // the model's previous Weights, for what no file has
 }
 
-// Open compares the tensors at a path with the model. They must have values for its parameters and its saved buffers.
+// Open compares the tensors at a path with the model. The tensors must have values for the model's parameters and saved
+// buffers.
 func Open(path string, m *model.Model) (*Weights, error) {
 	switch is := content.Of(path); is {
 	case content.Network, content.PT2, content.NPZ, content.NPY, content.Pickle:

@@ -33,10 +33,10 @@ func TestPassesByHand(t *testing.T) {
 		forward, backward, paired float64
 	}{
 		{864, 1, Weights, 25, 25, 25},     // 288 products: on 864 slices forward, 432 backward, 288 paired
-		{864, 2, Weights, 25, 50, 50},     // 576 products, on the same slices
-		{864, 3, Weights, 25, 50, 75},     // 864 products, on the same slices
+		{864, 2, Weights, 25, 50, 50},     // 576 products: on 864 slices forward, 432 backward, 288 paired
+		{864, 3, Weights, 25, 50, 75},     // 864 products: on 864 slices forward, 432 backward, 288 paired
 		{864, 6, Weights, 50, 100, 150},   // all passes use all slices
-		{864, 1, Channels, 225, 225, 225}, // 32 of 864 slices in each of 25 x 9 cycles
+		{864, 1, Channels, 225, 225, 225}, // 32 products use 32 of 864 slices in each of 25 x 9 cycles
 		{864, 1, All, 25. / 3, 50. / 3, 25},
 		{300, 1, Weights, 25, 50, 75}, // 288 products: on 300 slices forward, 150 backward, 100 paired
 	} {

@@ -40,8 +40,8 @@ type sitting struct {
 	crew   Crew
 	r      Request
 	sizes  []int           // sizes that are visited in each round, ascending
-	passes int             // of each size, over all rounds; 0 means that the crew chooses
-	rounds int             // most rounds
+	passes int             // passes of each size, over all rounds; 0 means that the crew chooses
+	rounds int             // largest number of rounds
 	later  map[int]float64 // by size: seconds of the last visit in a round after the first
 	priorS float64         // first estimate of a pass over one sample, in seconds
 	kept   time.Time
@@ -259,7 +259,7 @@ func (s *sitting) visitAll() error {
 	return nil
 }
 
-// visit visits a size as the i-th of a round. leftS is the time that a quick sitting has left, in seconds.
+// visit visits a size as the i-th of a round. The argument leftS is the time that a quick sitting has left, in seconds.
 func (s *sitting) visit(size, round, i int, leftS float64) error {
 	s.r.MicroBatch, s.r.Passes = size, 1
 	if s.passes > 0 {

@@ -21,7 +21,7 @@ type pacedVisit struct {
 }
 
 // paced gives every visit its pace. Rounds of a sitting are compared by all their sizes. Sittings are compared by the
-// sizes that they have in common with earlier ones. A sitting without common sizes gets the pace of the first.
+// sizes that they have in common with earlier ones. A sitting without common sizes gets the pace of the first sitting.
 func (r *Record) paced() paced {
 	type place struct{ sitting, round int }
 	pace := map[place]float64{}
@@ -125,7 +125,8 @@ func (r *Record) paceSpread() float64 {
 }
 
 // passSpread returns the quartiles of the passes over the whole model, each pass relative to the median of its size.
-// The result `below` is 1 - the lower quartile, above is the upper quartile - 1, and passes is the number of passes.
+// The results are `below`, which is 1 - the lower quartile, `above`, which is the upper quartile - 1, and the number of
+// passes.
 func (r *Record) passSpread(sizes []int) (below, above float64, passes int) {
 	var against []float64
 	for _, size := range sizes {

@@ -28,7 +28,7 @@ type LayerTiming struct {
 type Request struct {
 	Model       *model.Model
 	MicroBatch  int     // samples
-	Warmup      int     // least number of passes before those that count
+	Warmup      int     // least number of passes before the counted ones
 	Passes      int     // least number of counted passes
 	AtLeastS    float64 // least total seconds of counted passes; warm-up passes last half as long
 	Again       bool    // also times passes that keep nothing and recompute layers

@@ -176,7 +176,8 @@ func call(target, module, out string, args ...string) string {
 func tensor(name string) string { return fmt.Sprintf(`{"as_tensor":{"name":%q}}`, name) }
 func symInt(name string) string { return fmt.Sprintf(`{"as_sym_int":{"as_name":%q}}`, name) }
 
-// parts holds the parts of a model's text. inputs and outputs are pairs of a specification and a name in the graph.
+// parts holds the parts of a model's text. The lists inputs and outputs have pairs of a specification and a name in the
+// graph.
 type parts struct {
 	inputs, outputs []string
 	nodes           []string

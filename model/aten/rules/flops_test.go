@@ -14,7 +14,7 @@ func TestFLOPsAreThoseOfAPencil(t *testing.T) {
 	for _, c := range []struct {
 		op     string
 		own    bool      // one of millrace's operators
-		shapes [][]int64 // shapes of its tensors: those that begin with the rows are values, others parameters
+		shapes [][]int64 // shapes of its tensors: a tensor is a value if its first size is the rows, else a parameter
 		out    []int64
 		in     func(of []Arg) []Arg // builds its arguments; nil: just the tensors
 		want   [3]int64             // forward, gradients of inputs, gradients of weights

@@ -2,7 +2,7 @@ package rules
 
 // Spread says where the rows of a call are in a tensor. They are in one dimension of Lead x rows x Tail elements, in
 // which Tail varies fastest. Between layers a tensor has its rows first, and then its other dimensions. If Lead or Tail
-// is more than 1, these two remain in place of the dimension with the rows.
+// is more than 1, the dimension with the rows is replaced by the dimensions Lead and Tail there.
 type Spread struct {
 	Dim        int // or NoRows, or RowsUnknown
 	Lead, Tail int64
