@@ -149,10 +149,10 @@ type Engine interface {
 	Float() DType
 	// DeviceType returns the type of the devices in profiles and clusters: "cpu".
 	DeviceType() string
-	// Open makes the device of one worker on the calling goroutine, which must be locked to its thread. threads is
-	// the number of threads an operator may use (at least 1).
+	// Open makes the device of one worker on the calling goroutine, which must be locked to its thread. The argument
+	// `threads` is the number of threads an operator may use (at least 1).
 	Open(worker, threads int) (Device, error)
-	// SumInto adds src to dst element by element; collectives sum with it. Both hold elements of dtype in the
+	// SumInto adds src to dst element by element; collectives sum with it. Both slices hold elements of dtype in the
 	// machine's byte order and have the same length.
 	SumInto(dst, src []byte, dtype DType) error
 }
@@ -161,9 +161,9 @@ type Engine interface {
 type Device interface {
 	Stream // the stream on which the device issues its work
 
-	// Call runs an operator by its dispatcher name, such as "aten::linear" or "aten::add.Tensor". args are matched
-	// by position: Tensor or nil, bool, int, int64, float64, string, []int64, []bool, []float64, []Tensor, DType,
-	// Here. Arguments left off at the end take the schema's defaults. Results come in the schema's order; an
+	// Call runs an operator by its dispatcher name, such as "aten::linear" or "aten::add.Tensor". The values in args
+	// are matched by position: Tensor or nil, bool, int, int64, float64, string, []int64, []bool, []float64, []Tensor,
+	// DType, Here. Arguments left off at the end take the schema's defaults. Results come in the schema's order; an
 	// undefined result is nil. The tensors belong to the innermost open scope.
 	Call(op string, args ...any) ([]Tensor, error)
 
@@ -184,8 +184,8 @@ type Device interface {
 	Leaf(t Tensor, requiresGrad bool) (Tensor, error)
 	// Contiguous returns t itself (as a new handle) or a contiguous copy of it.
 	Contiguous(t Tensor) (Tensor, error)
-	// Backward runs autograd from outputs and frees the graph. grads are the outputs' gradients; a nil one means 1 and
-	// needs a scalar output. The gradients of leaves are added to those that they already have.
+	// Backward runs autograd from outputs and frees the graph. The list grads has the outputs' gradients; a nil
+	// gradient means 1 and needs a scalar output. The gradients of leaves are added to those that they already have.
 	Backward(outputs, grads []Tensor) error
 	// BackwardInput is Backward without the weights' gradients of operators that can be split (millrace::linear,
 	// linear_gelu, linear_add, conv2d, layer_norm, embedding, lstm). All other gradients are complete when it returns.
@@ -198,8 +198,8 @@ type Device interface {
 	// NoGrad runs f with autograd off on this thread.
 	NoGrad(f func() error) error
 
-	// Begin opens a scope. End frees every tensor made since, except those in keep. Kept tensors pass to the enclosing
-	// scope, or to the caller if there is none. Scopes nest.
+	// Begin opens a scope. End frees every tensor made since, except those in `keep`. Kept tensors pass to the
+	// enclosing scope, or to the caller if there is none. Scopes nest.
 	Begin() Mark
 	End(m Mark, keep ...Tensor)
 	// Disown takes a tensor out of every scope. The caller then owns it, and must either Free it or have another device

@@ -83,9 +83,9 @@ func Mask(d Device, like Tensor, shape []int64, key uint64, firstRow int64, thre
 	return first(d, "millrace::mask", like, shape, int64(key), firstRow, int64(threshold), keep)
 }
 
-// Pack returns the rows of a tensor of floats in a packed format. The result packed has the tensor's shape with one
-// more dimension of f.ElementBytes. For formats with scales, the result scales has the shape [rows,
-// packing.ScaleBytes]. Rounding errors are recorded in the argument seen: a Float64 tensor of the packing.Numbers
+// Pack returns the rows of a tensor of floats in a packed format. The result `packed` has the tensor's shape with one
+// more dimension of f.ElementBytes. For formats with scales, the result `scales` has the shape [rows,
+// packing.ScaleBytes]. Rounding errors are recorded in the argument `seen`: a Float64 tensor of the packing.Numbers
 // values of a packing.Seen.
 func Pack(d Device, t Tensor, f packing.Format, seen Tensor) (packed, scales Tensor, err error) {
 	err = d.NoGrad(func() error {

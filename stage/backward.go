@@ -125,8 +125,8 @@ func (s *Stage) goBack(id int, given Tensors, weight float64, left *half) (Tenso
 	return back, nil
 }
 
-// way is the state of one micro-batch's backward. grads holds the gradients of values that earlier layers still have to
-// process. Each is the sum of what the later layers have added.
+// way is the state of one micro-batch's backward. The field grads holds the gradients of values that earlier layers
+// still have to process. Each is the sum of what the later layers have added.
 type way struct {
 	f        *flight
 	grads    Tensors

@@ -27,12 +27,12 @@ func (t Tensors) Free() {
 	}
 }
 
-// flights holds the micro-batches in flight. Each is in open between its forward and its backward. After
-// BackwardInput it is in halves until BackwardWeight.
+// flights holds the micro-batches in flight. Each is in `open` between its forward and its backward. After
+// BackwardInput it is in `halves` until BackwardWeight.
 type flights struct {
 	open     map[int]*flight
 	halves   map[int]*half
-	peak     int // largest size of open so far
+	peak     int // largest size of `open` so far
 	forwards int // training forwards so far
 }
 

@@ -140,8 +140,8 @@ func (m *maker) whole(p *Param) (name string, shape []int64) {
 	return p.rows.Name, shapeOf(p.rows.Shape(described.Shape))
 }
 
-// rowsOf returns the elements of some rows of a whole parameter; if rows is nil, all. Several elements of the slice,
-// such as bytes, may make up one element of the parameter.
+// rowsOf returns the elements of some rows of a whole parameter. If `rows` is nil, it returns all elements. Several
+// elements of the slice, such as bytes, may make up one element of the parameter.
 func rowsOf[T any](all []T, rows *model.Rows) []T {
 	if rows == nil {
 		return all

@@ -11,7 +11,7 @@ import (
 // Param is one parameter or buffer that a stage holds. A tied parameter is one Param with several uses. If its owner
 // is on another stage, this stage has a copy of its own.
 type Param struct {
-	Name    string // the owner's: "embed.weight"
+	Name    string // the owner's name for it: "embed.weight"
 	Layer   int    // the owner's position in the model; it may be on another stage
 	Index   int    // position among the owner's parameters
 	Buffer  bool

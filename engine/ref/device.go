@@ -47,7 +47,7 @@ type Device struct {
 	hosts    atomic.Int32
 	tracking bool
 	open     []*Tensor            // made in a scope, oldest first
-	marks    []int                // where in open each scope begins
+	marks    []int                // where in `open` each scope begins
 	owned    map[*Tensor]struct{} // tensors of the caller; freed ones are removed when there are many
 	crowd    int
 }

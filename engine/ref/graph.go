@@ -10,7 +10,7 @@ import (
 type node struct {
 	inputs []*node // nil where no gradient flows
 	saved  []value
-	// back computes the gradients of the inputs from that of the output; nil where none is wanted.
+	// back computes the gradients of the inputs from the output's gradient. A result is nil if it is not wanted.
 	back    func(n *node, g value) []*value
 	weights []int // which inputs are an operator's weights: their gradients may be computed later
 	shape   []int64
@@ -77,9 +77,9 @@ func order(roots []*node) []*node {
 	return list
 }
 
-// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf. The
-// argument later gets the operators whose weights' gradients are still to be computed. flow owns the gradients it is
-// given.
+// flow sends gradients from roots back through their graph, and returns the gradient that has reached each leaf.
+// Operators whose weights' gradients are still to be computed are added to the argument `later`. flow owns the
+// gradients it is given.
 func (d *Device) flow(roots []*node, grads []value, later *work) (map[*node]value, error) {
 	at := map[*node]value{}
 	add := func(n *node, g value) {

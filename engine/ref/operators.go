@@ -88,7 +88,7 @@ func linear(c *call) []value {
 	c.back = func(node *node, g value) []*value {
 		x, w := node.saved[0], node.saved[1]
 		out := make([]*value, 3)
-		// gradient makes the gradient of input i, if it is wanted. The function add adds the contribution of output o
+		// gradient makes the gradient of input i, if it is wanted. The function `add` adds the contribution of output o
 		// in row r.
 		gradient := func(i int, shape []int64, add func(to []float64, r, o int)) {
 			if node.inputs[i] == nil {

@@ -21,7 +21,7 @@ func (c *call) format(i int) packing.Format {
 	return f
 }
 
-// rowsOf returns the number of rows of a shape, and the elements of each.
+// rowsOf returns the number of rows of a shape, and the number of elements of each row.
 func rowsOf(shape []int64) (rows, elements int64) {
 	if len(shape) == 0 {
 		return 1, 1

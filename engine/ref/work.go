@@ -14,7 +14,7 @@ type work struct {
 	done  bool
 }
 
-// withoutWeights returns n without the inputs that are weights and leaves. w keeps those for Run.
+// withoutWeights returns n without those inputs that are both weights and leaves. w keeps these inputs for Run.
 func (w *work) withoutWeights(n *node, g value) *node {
 	if len(n.weights) == 0 {
 		return n

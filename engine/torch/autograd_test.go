@@ -179,8 +179,7 @@ func loss(d engine.Device, y engine.Tensor) engine.Tensor {
 	return call(d, "aten::mean", call(d, "aten::mul.Tensor", y, y))
 }
 
-// Two stages on two locked threads exchange detached tensors. They give the same bits of the gradients as one
-// thread.
+// Two stages on two locked threads exchange detached tensors. The gradients have the same bits as on one thread.
 func TestStageBoundaryIsTransparent(t *testing.T) {
 	e := load(t)
 	var want [][]float32

@@ -38,7 +38,7 @@ type Device struct {
 	args   []int64             // packed arguments of the call being made
 
 	open  []*tensor // made in a scope that is still open, in order
-	marks []int     // where in open each scope starts
+	marks []int     // where in `open` each scope starts
 
 	mu    sync.Mutex
 	owned map[*tensor]struct{} // handles of the caller: disowned, kept by the outermost scope, or made without a scope
@@ -85,7 +85,7 @@ func shapePointer(shape []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(shape)))
 }
 
-// made turns the result of a call with one tensor into a handle. The arguments what and about describe the call in
+// made turns the result of a call with one tensor into a handle. The arguments `what` and `about` describe the call in
 // errors.
 func (d *Device) made(words *C.int64_t, what string, about ...any) (engine.Tensor, error) {
 	if words == nil {

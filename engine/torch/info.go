@@ -23,7 +23,7 @@ type Info struct {
 	Threads     int    `json:"threads"`      // threads of the calling thread's operators
 }
 
-// newInfo reads the shim's facts. The argument native is the path of the shim, and coreType is the value of
+// newInfo reads the shim's facts. The argument `native` is the path of the shim, and `coreType` is the value of
 // OPENBLAS_CORETYPE.
 func newInfo(f map[string]string, native, coreType string) Info {
 	i := Info{

@@ -15,7 +15,7 @@ type recurrence struct {
 	apart                      bool // its biases are two tensors
 }
 
-// forward returns the states for x. If theirs is true, it uses libtorch's own operator.
+// forward returns the states for x. If `theirs` is true, it uses libtorch's own operator.
 func (r recurrence) forward(d engine.Device, theirs bool, x engine.Tensor, of []engine.Tensor) engine.Tensor {
 	if !theirs {
 		args := []any{x, of[0], of[1], of[2], r.reverse}
@@ -107,7 +107,7 @@ func TestLSTMInHalvesAndAgainstLibtorch(t *testing.T) {
 				if !slices.Equal(g, halves[i]) || !slices.Equal(g, atTheEnd[i]) {
 					t.Errorf("%s: whole, in halves and with the weights at the end differ", names[i])
 				}
-				if far := distance(g, alone[i]); !(far <= 1e-6) && !slices.Equal(g, alone[i]) { // NaN: both are zero
+				if far := distance(g, alone[i]); !(far <= 1e-6) && !slices.Equal(g, alone[i]) { // the distance is NaN if both are zero
 					t.Errorf("%s is %.2g away from aten::lstm's", names[i], far)
 				}
 			}

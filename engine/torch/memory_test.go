@@ -120,7 +120,7 @@ func TestBlocksFreedElsewhereGoHome(t *testing.T) {
 }
 
 // Blocks of random sizes are aligned to 64 bytes, and keep their content until a worker, usually another one, has
-// adopted and read them. At the end no byte counts as live.
+// adopted and read them. At the end no byte is counted as live.
 func TestAllocatorUnderRandomLoad(t *testing.T) {
 	e := load(t)
 	var all sync.WaitGroup

@@ -90,7 +90,7 @@ func (r Rate) done(step int) float64 {
 	return min(1, float64(step)/float64(r.Total-r.Warmup))
 }
 
-// ClipScale returns the factor that makes the gradients' global norm at most limit; limit 0 means no clipping.
+// ClipScale returns the factor that makes the gradients' global norm at most `limit`; a limit of 0 means no clipping.
 // Pascanu et al., On the difficulty of training recurrent neural networks, ICML 2013, Algorithm 1.
 func ClipScale(norm, limit float64) float64 {
 	if limit <= 0 || norm <= limit {

@@ -19,5 +19,5 @@
 // the reference. It does not own its stage. Like the stage, it belongs to the device's goroutine. For each update
 // the caller calls Statistics, if replicas sum buffers, then Complete once the gradients are whole. It then calls
 // Norms if gradients are clipped, AverageStatistics, and Update. A tentative update is followed by Confirm or Undo,
-// before the stage's next backward. At the end the caller calls Close, before that of the stage.
+// before the stage's next backward. At the end the caller calls Close, before it closes the stage.
 package update

@@ -234,7 +234,7 @@ func tensorsOf(params []*stage.Param) (names []string, values []engine.Tensor) {
 	return names, values
 }
 
-// sumInto adds up one tensor of every push, in ascending order, into the first push's.
+// sumInto adds up one tensor of every push, in ascending order, into the first push's tensor.
 func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (engine.Tensor, error) {
 	total := of(queue[0])
 	for _, other := range queue[1:] {
@@ -245,8 +245,8 @@ func sumInto(dev engine.Device, queue []*push, of func(*push) engine.Tensor) (en
 	return total, nil
 }
 
-// Apart returns the largest difference between the average of the pipelines' parameters and the reference's, divided by
-// the reference's largest value.
+// Apart returns the largest difference between the average of the pipelines' parameters and the reference's parameters,
+// divided by the reference's largest value.
 func (r *reference) Apart() (float64, error) {
 	var difference, scale float64
 	for i, p := range r.stage.Params.Learned {
