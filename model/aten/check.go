@@ -166,7 +166,7 @@ func (c *checking) outputs(g *Graph) error {
 	return nil
 }
 
-// define records a new value.
+// define checks a new value and records it.
 func (c *checking) define(of string, v Value) error {
 	if err := names.Check(v.Type); err != nil {
 		return fmt.Errorf("%s: the type of value %d: %w", of, v.ID, err)

@@ -19,7 +19,7 @@
 //
 // # Bytes
 //
-// Memory-bound operators count what they read and write, with e bytes per element (4, or 2 in 16 bits and in fp8). A
+// A memory-bound operator moves the bytes that it reads and writes, e bytes per element (4, or 2 in 16 bits and fp8). A
 // norm reads and writes its rows (2e), and moves 3e in its backward. Dropout and residual take 3e and a byte of mask in
 // one kernel, and 5e and a byte in two. An activation takes 2e, and 3e in its backward. If attention is not one kernel,
 // its scores pass through memory for both products, the softmax and the dropout. That takes 4e, or 6e+1 with dropout;

@@ -150,8 +150,8 @@ func (s *scores) block(mask rules.Arg, as how, by float64) {
 	s.blocked, s.how, s.by = append(s.blocked, mask), append(s.how, as), append(s.by, by)
 }
 
-// scored follows scores backwards to the product of queries and keys, and records the factors and masks on the way in
-// s. It returns false if there is no such product.
+// scored follows scores backwards to the product of queries and keys. On the way, it records factors and masks in s. It
+// returns false if there is no such product.
 func (f *attention) scored(s *scores, a rules.Arg) bool {
 	for range longest {
 		n := f.made(a)

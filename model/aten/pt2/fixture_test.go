@@ -137,7 +137,7 @@ func meta(dtype int, sizes string) string {
 		`"storage_offset":{"as_int":0},"layout":7}`, dtype, strings.Join(texts, ","), dtype == 7, strings.Join(strides, ","))
 }
 
-// payloadOf writes an entry of a list of weights, whose elements are stored row by row.
+// payloadOf writes a tensor's entry in a list of weights. The tensor's elements are stored row by row.
 func payloadOf(path string, dtype int, sizes ...int) string {
 	var shape, strides []string
 	next := 1
