@@ -97,7 +97,7 @@ type flight struct {
 	given  Tensors                 // values that crossed the cut before the stage, and model inputs
 	made   []nn.Bundle             // by layer from First: outputs with graphs; under recompute only of one segment
 	leaves [][]engine.Tensor       // by layer from First: the layer's inputs
-	kept   Tensors                 // under recompute: values of one segment that a later one reads
+	kept   Tensors                 // under recompute: values of one segment that a later segment reads
 	params [][]engine.Tensor       // by layer from First: parameters, of the micro-batch's version
 	before []map[int]engine.Tensor // under recompute, by layer from First: the state of an nn.Stateful before its forward
 }

@@ -251,7 +251,7 @@ func (g *Gradients) Forget(params []*Param) error {
 // leave takes the gradients in hand off the newest leaves, before these leaves become those of an older version.
 func (g *Gradients) leave() error {
 	if g.exchanged {
-		return nil // the leaves hold the next update's gradients; its next backward moves them
+		return nil // the leaves hold the next update's gradients; the next backward moves them
 	}
 	for _, p := range g.params.Learned {
 		for _, u := range p.Uses {

@@ -16,7 +16,7 @@ type Info struct {
 	MKLDNN      string `json:"mkldnn"`       // oneDNN's version line, "none" without oneDNN
 	OpenMP      string `json:"openmp"`       // OpenMP's version line
 	BLAS        string `json:"blas"`         // name: "OpenBLAS", "BLIS", "MKL", "reference", "ATLAS" or "unknown"
-	BLASLibrary string `json:"blas_library"` // path of the library that holds its sgemm
+	BLASLibrary string `json:"blas_library"` // path of the library that holds the BLAS's sgemm
 	BLASConfig  string `json:"blas_config"`  // the BLAS's description of itself, if it has one
 	BLASCore    string `json:"blas_core"`    // the kernels in use, "SkylakeX"; "" if unknown
 	CoreType    string `json:"core_type"`    // the user's OPENBLAS_CORETYPE, "" if unset

@@ -13,7 +13,7 @@ import (
 // table describes the names that tensors have in a file.
 type table struct {
 	of      string // the origin of the names
-	family  string // the family that they are for
+	family  string // the family whose tensors have these names
 	sources func(p parameter) []source
 	ignored func(name string) bool
 	blocks  *regexp.Regexp                       // matches names in blocks, with the block's number; nil: not checked

@@ -46,7 +46,7 @@ func half(bits uint16) uint32 {
 	switch exponent {
 	case 31: // infinity or NaN
 		return sign | 255<<23 | fraction<<13
-	case 0: // zero, or a number without the leading one
+	case 0: // zero, or a subnormal number
 		return sign | math.Float32bits(float32(fraction)/(1<<24))
 	}
 	return sign | (exponent+127-15)<<23 | fraction<<13
