@@ -39,7 +39,7 @@ func (u *UpdateTimes) Add(v UpdateTimes) {
 	u.ReferenceUpdateS += v.ReferenceUpdateS
 }
 
-// Scale multiplies each of the times.
+// Scale multiplies each of the three times by its factor.
 func (u *UpdateTimes) Scale(plain, pulled, reference float64) {
 	u.UpdateS *= plain
 	u.PulledUpdateS *= pulled
