@@ -40,8 +40,15 @@ func (s relaxation) deepen(ctx context.Context, h *shape) {
 	var from *shape
 	improved, _ := s.move.improve(ctx, s.estimator, h, estimatesPerSeed)
 	for _, h := range []*shape{h, improved} {
+		all := s.Batch / h.size
+		var tried []*shape
 		for more := range mostDeeper + 1 {
-			next := deeper(h, more, s.Batch/h.size, s.pipelines.Name)
+			tried = append(tried, deeper(h, more, all, s.pipelines.Name))
+		}
+		for _, apart := range []int{1, 2, 3, all} {
+			tried = append(tried, stepped(h, apart, all, s.pipelines.Name))
+		}
+		for _, next := range tried {
 			c, fresh, err := s.tryShape(kindOf(next), next)
 			if s.record(c, fresh, err) && (from == nil || c.predicted.StepS < best.predicted.StepS) {
 				best, from = c, next
@@ -70,6 +77,21 @@ func deeper(h *shape, more, all int, family string) *shape {
 	n.family = family
 	for i := range n.depth {
 		n.depth[i] = min(h.depth[i]+more*(len(n.depth)-1-i)/(len(n.depth)-1), all)
+	}
+	return n
+}
+
+// stepped returns a shape whose last stage has one micro-batch in flight on each device, and each stage before it has
+// apart more than the next one. The depths of families count micro-batches of all replicas together, which leaves
+// devices of replicated stages too few in flight where links are slow.
+func stepped(h *shape, apart, all int, family string) *shape {
+	n := h.clone()
+	if n.stages() == 1 {
+		return n
+	}
+	n.family = family
+	for i := range n.depth {
+		n.depth[i] = min(1+apart*(n.stages()-1-i), all)
 	}
 	return n
 }
