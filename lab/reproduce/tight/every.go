@@ -11,18 +11,15 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 	"github.com/millrace-ml/millrace/profile"
 	"github.com/millrace-ml/millrace/schedule"
-	"github.com/millrace-ml/millrace/schedule/family"
 	"github.com/millrace-ml/millrace/tune/predict"
-	"github.com/millrace-ml/millrace/tune/roles"
 )
 
 // every looks for the best plan of a small case.
 //
 // A layout fixes the layers of each stage, its number of devices in each group, and the micro-batch size. It also fixes
 // whether replicas split micro-batches or take them in turn. It does not matter which devices of a group a stage has,
-// because they are equal. least computes a lower bound of a layout's step for every order and depth. Layouts are
-// simulated from the lowest bound on, until a bound exceeds the best step or a limit is reached. If a layout has few
-// depths, all are tried. Otherwise some are tried, and then neighbours of the best.
+// because they are equal. least computes a lower bound of a layout's step for every order and depth. times computes one
+// for ranges of depths. The lowest bound is examined first, until it exceeds the best step or a limit is reached.
 type every struct {
 	p      *profile.Profile
 	c      *cluster.Cluster
@@ -30,37 +27,33 @@ type every struct {
 	halves bool // backwards are split in halves
 	chunks bool // families with several stages on a worker are tried too
 	small  *Small
+	// enough is the step below which plans are looked for; 0: below the best one. A search for less than the best one
+	// ends as soon as the verdict is known.
+	enough float64
+	limit  int // micro-batches on devices that are simulated; 0: mostPlayed
 
 	groups, size int
 	visited      int
+	samples      int // layouts that were sampled
+	played       int // micro-batches on devices that were simulated
 	open         []layout
 	costs        map[int][]profile.Cost // costs of all layers, by the rows of a replica's micro-batch
 	left         map[[3]int]float64     // results of rest, by layer, micro-batch size and split
+	ways         map[[3]int][]float64   // results of way, by most devices, micro-batch size and split
 }
 
-// Limits of a search: the number of partial layouts visited, the number of plans simulated, and the number of depths of
-// a layout up to which all are tried.
-const mostVisited, mostSimulated, mostDepths = 2_000_000, 2_500, 150
+// Limits of a search: the number of partial layouts visited, of branches examined, of micro-batches on devices that are
+// simulated, and of layouts of which some depths are simulated before times is asked of them.
+const mostVisited, mostBranches, mostPlayed, mostSamples = 2_000_000, 150_000, 400_000, 200
 
 // look lists the layouts, simulates them, and sets the best plan and the floor.
 func (e *every) look(ctx context.Context) error {
-	e.groups, e.size = 1, len(e.c.Devices)
-	if len(e.c.Levels) > 1 {
-		e.size = e.c.Levels[0].Size
-		e.groups = len(e.c.Devices) / e.size
-	}
-	e.costs = map[int][]profile.Cost{}
-	for m := 1; m <= e.batch; m++ {
-		if costs, _, err := e.p.At(e.c.Devices[0], m); err == nil {
-			e.costs[m] = costs
-		}
-	}
+	e.prepare()
 	for _, m := range plan.Divisors(e.batch) {
 		for _, split := range []bool{false, true} {
 			e.from(layout{m: m, split: split}, taken{}, 0)
 		}
 	}
-	slices.SortFunc(e.open, func(a, b layout) int { return cmp.Compare(a.least, b.least) })
 	e.small.Layouts, e.small.AllDepths, e.small.FloorS = len(e.open), true, math.Inf(1)
 	if e.chunks {
 		if err := e.chunked(ctx); err != nil {
@@ -68,23 +61,27 @@ func (e *every) look(ctx context.Context) error {
 		}
 	}
 	e.small.Whole = e.visited < mostVisited
-	for _, l := range e.open {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		if l.least >= e.small.BestS {
-			break
-		}
-		if e.small.Simulated >= mostSimulated {
-			e.small.FloorS = min(e.small.FloorS, l.least)
-			break
-		}
-		if err := e.simulate(l); err != nil {
-			return err
+	if err := e.search(ctx); err != nil {
+		return err
+	}
+	e.small.FloorS = min(e.small.FloorS, e.below())
+	return nil
+}
+
+// prepare sets the groups, the costs and the limit.
+func (e *every) prepare() {
+	e.groups, e.size = 1, len(e.c.Devices)
+	if len(e.c.Levels) > 1 {
+		e.size = e.c.Levels[0].Size
+		e.groups = len(e.c.Devices) / e.size
+	}
+	e.limit = cmp.Or(e.limit, mostPlayed)
+	e.costs = map[int][]profile.Cost{}
+	for m := 1; m <= e.batch; m++ {
+		if costs, _, err := e.p.At(e.c.Devices[0], m); err == nil {
+			e.costs[m] = costs
 		}
 	}
-	e.small.FloorS = min(e.small.FloorS, e.small.BestS)
-	return nil
 }
 
 // from lists the layouts that begin with the stages of l and can be faster than auto's plan.
@@ -97,7 +94,7 @@ func (e *every) from(l layout, used taken, layer int) {
 		if l.split && !slices.ContainsFunc(l.stages, func(h held) bool { return h.devices() > 1 }) {
 			return
 		}
-		if l.least = e.least(l); l.least < e.small.BestS {
+		if l.least = e.least(l); l.least < e.below() {
 			l.stages = slices.Clone(l.stages)
 			e.open = append(e.open, l)
 		}
@@ -107,16 +104,16 @@ func (e *every) from(l layout, used taken, layer int) {
 		next := held{first: layer, in: in}
 		for next.end = layer + 1; next.end <= n; next.end++ {
 			work, ok := e.work(next, l)
-			if !ok || work >= e.small.BestS {
+			if !ok || work >= e.below() {
 				break // more layers take longer
 			}
 			then := used.and(in)
-			if left := len(e.c.Devices) - then.sum(); next.end < n && float64(left)*e.small.BestS <= e.rest(next.end, l) {
+			if left := len(e.c.Devices) - then.sum(); next.end < n && float64(left)*e.below() <= e.rest(next.end, l) {
 				continue
 			}
 			longer := l
 			longer.stages = append(slices.Clip(l.stages), next)
-			if e.least(longer) < e.small.BestS {
+			if e.least(longer) < e.below() {
 				e.from(longer, then, next.end)
 			}
 		}
@@ -177,90 +174,6 @@ func (e *every) everyTaken(used taken, yield func(in taken)) {
 	walk(0)
 }
 
-// simulate simulates a layout under all depths, or under some if there are many. If the best of some is close to the
-// best plan of all, it also tries their neighbours, as long as these are better.
-func (e *every) simulate(l layout) error {
-	S, M := len(l.stages), e.batch/l.m
-	if S == 1 {
-		_, err := e.try(l, []int{1}, roles.Undivided().Name)
-		return err
-	}
-	if e.halves {
-		for _, f := range family.All() {
-			if f.Place == nil && f.Halves && f.AdmitsPolicy(schedule.Sync) {
-				if _, err := e.try(l, make([]int, S), f.Name); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	if ways(S, M) <= mostDepths {
-		return everyDepth(make([]int, 0, S), S, M, func(depth []int) error {
-			_, err := e.try(l, depth, roles.Pipelines().Name)
-			return err
-		})
-	}
-	e.small.AllDepths, e.small.FloorS = false, min(e.small.FloorS, l.least)
-	best, bestS := []int(nil), math.Inf(1)
-	consider := func(depth []int) error {
-		stepS, err := e.try(l, depth, roles.Pipelines().Name)
-		if stepS < bestS {
-			best, bestS = depth, stepS
-		}
-		return err
-	}
-	for _, apart := range []int{1, 2, 3, M} {
-		depth := make([]int, S)
-		for i := range depth {
-			depth[i] = min(M, 1+apart*(S-1-i))
-		}
-		if err := consider(depth); err != nil {
-			return err
-		}
-	}
-	for better := bestS < 1.05*e.small.BestS; better; {
-		before := bestS
-		for i := range S {
-			for _, more := range []int{-1, 1} {
-				depth := slices.Clone(best)
-				if depth[i] += more; depth[i] < 1 || depth[i] > M || i > 0 && depth[i] > depth[i-1] ||
-					i+1 < S && depth[i] < depth[i+1] {
-					continue
-				}
-				if err := consider(depth); err != nil {
-					return err
-				}
-			}
-		}
-		better = bestS < before*(1-plan.SameTime)
-	}
-	return nil
-}
-
-// ways returns the number of non-increasing sequences of S depths from 1 to M. It stops counting above mostDepths.
-func ways(S, M int) int {
-	n := 1
-	for i := range S {
-		if n = n * (M + i) / (i + 1); n > mostDepths {
-			break
-		}
-	}
-	return n
-}
-
-// everyDepth yields the non-increasing sequences of S depths that begin with have. No further depth exceeds most.
-func everyDepth(have []int, S, most int, yield func(depth []int) error) error {
-	if len(have) == S {
-		return yield(slices.Clone(have))
-	}
-	for k := 1; k <= most; k++ {
-		if err := everyDepth(append(have, k), S, k, yield); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // try returns the simulated step of a layout under a family, in seconds. It returns infinity if the family does not
 // allow the layout, or if the plan does not fit in memory.
 func (e *every) try(l layout, depth []int, name string) (float64, error) {
@@ -295,6 +208,7 @@ func (e *every) play(pl *plan.Plan) (float64, error) {
 		if err != nil {
 			return math.Inf(1), nil // depths or stages that the family does not allow
 		}
+		e.played += pl.MicroBatches * len(pl.Devices())
 		if e.small.Simulated++; q.StepS < e.small.BoundS*(1-plan.SameTime) {
 			return 0, fmt.Errorf("bound: %s takes %g s on %s shrunken, and none is to take less than %g s", pl.Layout(),
 				q.StepS, e.c.Name, e.small.BoundS)
@@ -314,63 +228,4 @@ func (e *every) play(pl *plan.Plan) (float64, error) {
 func (e *every) fits(q plan.Predicted) bool {
 	limit := e.c.MemoryBytes(0)
 	return limit == 0 || slices.Max(q.Needs()) <= limit
-}
-
-// chunked simulates the plans of families that place several stages on a worker, for every cut.
-func (e *every) chunked(ctx context.Context) error {
-	n, W := len(e.p.Layers), len(e.c.Devices)
-	for _, f := range family.All() {
-		if f.Place == nil || f.Streaming || !f.AdmitsPolicy(schedule.Sync) {
-			continue
-		}
-		for v := 1; v <= n/W+1; v++ {
-			on := f.Placement(W, v)
-			if len(on) > n || f.Chunks > 1 && v != f.Chunks {
-				continue
-			}
-			err := everyCut(n, len(on), func(first []int) error {
-				for _, m := range plan.Divisors(e.batch) {
-					if err := context.Cause(ctx); err != nil {
-						return err
-					}
-					pl := &plan.Plan{Version: plan.Version, Replication: "round_robin", MicroBatch: m, MicroBatches: e.batch / m,
-						Schedule: f.Name, Weights: string(schedule.Sync), Planner: "given"}
-					for i, l := range first {
-						st := plan.Stage{FirstLayer: l, LastLayer: n - 1, Devices: on[i]}
-						if i+1 < len(first) {
-							st.LastLayer = first[i+1] - 1
-						}
-						pl.Stages = append(pl.Stages, st)
-					}
-					if _, err := e.play(pl); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// everyCut yields the first layers of the stages for every way to cut n layers into stages.
-func everyCut(n, stages int, yield func(first []int) error) error {
-	first := make([]int, stages)
-	var walk func(i int) error
-	walk = func(i int) error {
-		if i == stages {
-			return yield(first)
-		}
-		for l := first[i-1] + 1; l <= n-(stages-i); l++ {
-			first[i] = l
-			if err := walk(i + 1); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return walk(1)
 }

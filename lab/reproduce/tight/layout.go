@@ -72,10 +72,10 @@ func (e *every) passes(h held, l layout) (there, all float64, ok bool) {
 	return there, all, true
 }
 
-// work returns the least seconds that a stage's device needs in a step. It adds up computing, the part of the
-// gradient sum that computing cannot hide, and the update.
-func (e *every) work(h held, l layout) (float64, bool) {
-	_, pass, ok := e.passes(h, l)
+// ends returns the seconds that a stage takes after its last backward: the part of the gradient sum that this backward
+// cannot hide, and the update.
+func (e *every) ends(h held, l layout) float64 {
+	_, pass, _ := e.passes(h, l)
 	update, bytes := 0.0, int64(0)
 	for _, one := range e.p.Layers[h.first:h.end] {
 		update, bytes = update+one.UpdateS, bytes+one.ParameterBytes+one.TiedBytes
@@ -86,7 +86,46 @@ func (e *every) work(h held, l layout) (float64, bool) {
 			left = max(0, left-pass)
 		}
 	}
-	return e.most(l, h.devices())*pass + left + update, ok
+	return left + update
+}
+
+// work returns the least seconds that a stage's device needs in a step: its computing, and its end.
+func (e *every) work(h held, l layout) (float64, bool) {
+	_, pass, ok := e.passes(h, l)
+	return e.most(l, h.devices())*pass + e.ends(h, l), ok
+}
+
+// way returns the least seconds that a micro-batch takes through the layers from each one on and back, if stages have
+// at most this many devices.
+func (e *every) way(l layout, devices int) []float64 {
+	key := [3]int{devices, l.m, 0}
+	if l.split {
+		key[2] = 1
+	}
+	if way, ok := e.ways[key]; ok {
+		return way
+	}
+	if e.ways == nil {
+		e.ways = map[[3]int][]float64{}
+	}
+	n := len(e.p.Layers)
+	way := make([]float64, n+1)
+	for k := n - 1; k >= 0; k-- {
+		least := math.Inf(1)
+		for r := 1; r <= max(1, devices); r++ {
+			one := held{first: k, end: k + 1}
+			one.in[0] = r
+			if there, _, ok := e.passes(one, l); ok {
+				least = min(least, there)
+			}
+		}
+		if math.IsInf(least, 1) {
+			least = 0
+		}
+		way[k] = way[k+1] + least
+	}
+	e.ways[key] = way
+	return way
 }
 
 // devicesOf returns a stage's devices. used has the number of devices of each group that other stages already have.
@@ -99,27 +138,41 @@ func (e *every) devicesOf(h held, used taken) (on []int) {
 	return on
 }
 
-// least returns a lower bound of a layout's step, in seconds. Each device must do its work, gradient sum and update.
-// Before a device's first micro-batch, the earlier stages must compute it, and after its last one they must compute
-// their backwards. Each message then goes over the fastest link. A group's link carries all bytes that leave or enter
-// the group, over all cuts.
+// least returns a lower bound of the step of layouts that begin with l's stages, in seconds. It follows fillBound in
+// package bound, for given stages: each device does its work, gradient sum and update. Before a device's first
+// micro-batch, earlier stages must compute it after their previous step has ended, and after its last one they compute
+// their backwards. Before its first backward, a micro-batch must go through the later stages and back; after its last
+// forward too. Each message goes over the fastest link. A group's link carries all bytes that leave or enter the group,
+// over all cuts.
 func (e *every) least(l layout) float64 {
-	most, front := 0.0, 0.0
+	most, front, gone := 0.0, 0.0, 0.0
 	var out, in [mostGroups]float64
+	var fronts, ways []float64 // before each stage, and the way to it and through it
+	used := taken{}
 	for i, h := range l.stages {
-		there, pass, _ := e.passes(h, l)
+		there, _, _ := e.passes(h, l)
 		if i > 0 {
 			bytes := float64(e.p.CutBytes(e.costs[l.m], h.first-1))
-			front += 2 * e.message(l.stages[i-1], h, l, bytes)
+			message := 2 * e.message(l.stages[i-1], h, l, bytes)
+			front, gone = front+message, gone+message
 			e.crossing(l.stages[i-1], h, l, bytes, &out, &in)
 		}
-		work, _ := e.work(h, l)
-		x := pass
-		if e.halves {
-			x = there
+		gone += there
+		fronts, ways, used = append(fronts, front), append(ways, gone), used.and(h.in)
+		front = there + max(front, e.ends(h, l))
+	}
+	if last := l.stages[len(l.stages)-1]; last.end < len(e.p.Layers) {
+		gone += e.way(l, len(e.c.Devices)-used.sum())[last.end]
+	}
+	for i, h := range l.stages {
+		there, pass, _ := e.passes(h, l)
+		X, rear, ends, forward := e.most(l, h.devices()), gone-ways[i], e.ends(h, l), 0.0
+		for _, c := range e.costs[l.rows(h.devices())][h.first:h.end] {
+			forward += c.ForwardS
 		}
-		most = max(most, work, front+e.most(l, h.devices())*x)
-		front += there
+		back, half := pass-forward, there-forward
+		most = max(most, X*pass+ends, fronts[i]+X*there, forward+rear+max(fronts[i]+X*half, X*back+ends),
+			X*forward+rear+half+max(fronts[i], ends))
 	}
 	if e.groups == 1 {
 		return most

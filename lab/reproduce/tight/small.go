@@ -55,42 +55,56 @@ const (
 // undecided.
 const alike = 0.5
 
-type size struct{ layers, devices int }
+// size is the size of a small case. The devices are in at most this many groups. batch is the number of samples; 0: in
+// proportion to the devices.
+type size struct{ layers, devices, groups, batch int }
 
 // sizes lists the small cases that are tried in turn. For plans with several stages on a worker it is chunkedSizes,
-// whose cases have more layers than stages.
-var sizes, chunkedSizes = []size{{8, 8}, {10, 16}}, []size{{10, 4}}
+// whose cases have more layers than stages. With fewer samples there are fewer depths.
+var sizes = []size{{8, 8, 2, 0}, {8, 8, 4, 0}, {6, 8, 2, 0}, {10, 8, 4, 0}, {8, 8, 2, 16}, {8, 8, 4, 16}, {6, 8, 4, 16},
+	{10, 8, 4, 16}, {8, 8, 4, 8}, {8, 12, 4, 0}, {8, 12, 4, 12}, {6, 16, 4, 0}, {8, 16, 4, 0}, {8, 16, 4, 16}}
+var chunkedSizes = []size{{10, 4, 2, 0}, {8, 2, 2, 0}, {12, 4, 2, 0}, {8, 4, 2, 0}, {10, 4, 2, 8}}
 
-// shrunken returns the first small case whose gap is at least the fraction alike of the large case's gap, or else the
-// last one.
+// shrunken returns the first small case that decides what is loose, or else the one with the greatest gap.
 func shrunken(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, found *tune.Result,
 	longest time.Duration) (*Small, error) {
-	var small *Small
 	gap := found.Best.Predicted.StepS/found.Proof.StepS - 1
 	tried := sizes
 	if severalStages(found.Best) {
 		tried = chunkedSizes
 	}
+	var best *Small
+	known := map[string]bool{}
 	for _, size := range tried {
-		on := few(c, size.devices)
+		on := few(c, size.devices, size.groups)
 		part := float64(len(on.Devices)) / float64(len(c.Devices))
-		merged, fewer, err := merge(p, c, size.layers, cutsOf(found.Best, found.Proof), part, batch)
+		fewer := cmp.Or(size.batch, int(math.Round(part*float64(batch))))
+		key := fmt.Sprint(size.layers, on.Levels, fewer)
+		if known[key] {
+			continue
+		}
+		known[key] = true
+		merged, err := merge(p, c, size.layers, cutsOf(found.Best, found.Proof), part, float64(fewer)/float64(batch), fewer)
 		if err != nil {
 			return nil, err
 		}
-		if small, err = ask(ctx, merged, on, fewer, longest); err != nil {
+		small, err := ask(ctx, merged, on, fewer, gap, longest)
+		if err != nil {
 			return nil, err
 		}
-		if small.Gap >= alike*gap {
-			break
+		if small.judge(gap); small.Loose != Undecided {
+			return small, nil
+		}
+		if best == nil || small.Gap > best.Gap {
+			best = small
 		}
 	}
-	small.judge(gap)
-	return small, nil
+	return best, nil
 }
 
-// ask searches for a plan of a small case, proves its bound, and looks for the best plan.
-func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, longest time.Duration,
+// ask searches for a plan of a small case, and proves its bound. It looks for the best plan if the small case is like a
+// large one with this gap.
+func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int, gap float64, longest time.Duration,
 ) (*Small, error) {
 	found, err := tune.Search(ctx, tune.Request{Profile: p, Cluster: c, Batch: batch, Longest: longest})
 	if err != nil {
@@ -106,7 +120,11 @@ func ask(ctx context.Context, p *profile.Profile, c *cluster.Cluster, batch int,
 	if f, err := family.Lookup(found.Best.Schedule); err == nil {
 		e.halves = f.Halves
 	}
-	out.BestS, out.Best = out.StepS, out.Plan
+	out.BestS, out.Best, out.FloorS = out.StepS, out.Plan, out.BoundS
+	if out.Gap < alike*gap {
+		return out, nil
+	}
+	e.enough = out.enough()
 	return out, e.look(ctx)
 }
 
@@ -119,29 +137,42 @@ func severalStages(pl *plan.Plan) bool {
 // judge sets Loose. It compares the steps on a logarithmic scale from the bound to auto's plan. The part below FloorS
 // is the proof's fault, and the part above BestS is the plan's fault. gap is the gap of the large case.
 func (s *Small) judge(gap float64) {
-	whole := math.Log(s.StepS / s.BoundS)
-	proof, better := math.Log(s.FloorS/s.BoundS)/whole, math.Log(s.StepS/s.BestS)/whole
-	switch {
-	case s.Gap < alike*gap:
+	if s.Loose, s.Why = s.verdict(), ""; s.Gap < alike*gap {
 		s.Loose = Undecided
+	}
+	switch {
+	case s.Loose != Undecided:
+	case s.Gap < alike*gap:
 		s.Why = fmt.Sprintf("with %d layers on %d devices the gap is %.1f %%, less than half", s.Layers, s.Devices,
 			100*s.Gap)
-	case better >= 2./3:
-		s.Loose = Plan
-	case s.Whole && proof >= 2./3:
-		s.Loose = Proof
-	case s.Whole && better >= 1./3 && proof >= 1./3:
-		s.Loose = Both
 	default:
-		s.Loose = Undecided
 		s.Why = fmt.Sprintf("with %d layers on %d devices there are more plans than are simulated; the best so far is "+
 			"%.1f %% over the bound", s.Layers, s.Devices, 100*(s.BestS/s.BoundS-1))
 	}
 }
 
-// few returns a cluster of the first devices. If the cluster has two levels, few keeps at least two groups; there are
-// then fewer groups, or smaller ones.
-func few(c *cluster.Cluster, devices int) *cluster.Cluster {
+// enough returns the step that a floor needs, so that the proof is loose. Plans that are slower do not change the
+// verdict.
+func (s *Small) enough() float64 { return s.BoundS * math.Pow(s.StepS/s.BoundS, 2./3) }
+
+// verdict says what is loose in the small case.
+func (s *Small) verdict() string {
+	whole := math.Log(s.StepS / s.BoundS)
+	proof, better := math.Log(max(s.FloorS, s.BoundS)/s.BoundS)/whole, math.Log(s.StepS/s.BestS)/whole
+	switch {
+	case better >= 2./3:
+		return Plan
+	case s.Whole && proof >= 2./3*(1-plan.SameTime):
+		return Proof
+	case s.Whole && better >= 1./3 && proof >= 1./3:
+		return Both
+	}
+	return Undecided
+}
+
+// few returns a cluster of the first devices. If the cluster has two levels, few keeps at least two groups, and at most
+// this many. There are then fewer groups, or smaller ones.
+func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 	small := *c
 	small.Levels = nil
 	for _, l := range c.Levels {
@@ -154,37 +185,35 @@ func few(c *cluster.Cluster, devices int) *cluster.Cluster {
 		small.Levels[0].Size = devices
 		return &small
 	}
-	inside := small.Levels[0].Size
-	small.Levels[1].Size = max(2, devices/inside)
+	small.Levels[1].Size = min(groups, small.Levels[1].Size)
 	small.Levels[0].Size = devices / small.Levels[1].Size
 	return &small
 }
 
-// merge joins runs of layers into one layer each, for a cluster with a part (0 to 1) of the devices. It multiplies
-// computing times, parameters and the batch by part. So each device computes as long as before for a sample, a stage
-// has as many micro-batches, and all-reduces take the same part of a step. The bytes that a sample saves stay the same,
-// because fewer stages keep fewer micro-batches in flight. Where the number of layers allows it, runs end where stages
-// of the plan and of the bound's path end.
-func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part float64, batch int,
-) (*profile.Profile, int, error) {
+// merge joins runs of layers into one layer each, for a cluster with a part (0 to 1) of the devices and a batch with a
+// part of the samples. It multiplies computing times by the first. So each device computes as long as before for a
+// sample. It multiplies parameters and updates by the second, so all-reduces take the same part of a step. The bytes
+// that a sample saves stay the same, because fewer stages keep fewer micro-batches in flight. Where the number of
+// layers allows it, runs end where stages of the plan and of the bound's path end.
+func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part, samples float64, batch int,
+) (*profile.Profile, error) {
 	device := c.Devices[0]
-	batch = int(math.Round(part * float64(batch)))
 	out := &profile.Profile{Version: profile.Version, Model: p.Model, ModelID: p.ModelID, Source: p.Source}
 	runs := runsOf(p, device, layers, cuts)
 	for k := range len(runs) - 1 {
 		one := profile.Layer{Name: fmt.Sprint("run", k), Kind: "run", From: []int{k - 1}, TiedTo: -1}
 		for l := runs[k]; l < runs[k+1]; l++ {
-			one.ParameterBytes += int64(part * float64(p.Layers[l].ParameterBytes))
-			one.UpdateS += part * p.Layers[l].UpdatesOn(device).UpdateS
+			one.ParameterBytes += int64(samples * float64(p.Layers[l].ParameterBytes))
+			one.UpdateS += samples * p.Layers[l].UpdatesOn(device).UpdateS
 			if owner := p.Layers[l].TiedTo; owner >= 0 && owner < runs[k] {
 				one.TiedTo = runOf(runs, owner)
-				one.TiedBytes += int64(part * float64(p.Layers[l].TiedBytes))
+				one.TiedBytes += int64(samples * float64(p.Layers[l].TiedBytes))
 			}
 		}
 		for _, m := range plan.Divisors(batch) {
 			costs, _, err := p.At(device, m)
 			if err != nil {
-				return nil, 0, fmt.Errorf("bound: %w", err)
+				return nil, fmt.Errorf("bound: %w", err)
 			}
 			cost := profile.Cost{Device: device, MicroBatch: m, OutputBytes: p.CutBytes(costs, runs[k+1]-1)}
 			input, weight := 0.0, 0.0
@@ -205,7 +234,7 @@ func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part 
 		}
 		out.Layers = append(out.Layers, one)
 	}
-	return out, batch, nil
+	return out, nil
 }
 
 // runOf returns the index of the run that contains a layer.
