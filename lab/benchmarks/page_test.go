@@ -256,3 +256,34 @@ func FuzzPage(f *testing.F) {
 		}
 	})
 }
+
+// TestBoundsSayWhatIsLoose: cases with a shrunken case are counted by its verdict. Without any, nothing is said.
+func TestBoundsSayWhatIsLoose(t *testing.T) {
+	for _, k := range []struct {
+		loose []string
+		want  string
+	}{
+		{[]string{"proof", "plan", "proof", "undecided", "both", "proof"},
+			"show that of 3 the proof is loose, of 1 the plan, and of 1 both; 1 are undecided."},
+		{nil, ""},
+	} {
+		dir := copied(t, map[string]func(map[string]any){"bound.json": func(v map[string]any) {
+			for i, one := range v["cases"].([]any) {
+				c := one.(map[string]any)
+				if delete(c, "shrunken"); i < len(k.loose) {
+					c["shrunken"] = map[string]any{"step_s": 1.5, "bound_s": 1, "gap": .5, "best_s": 1.5, "floor_s": 1.5,
+						"loose": k.loose[i]}
+				}
+			}
+		}})
+		page, err := Page(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page = strings.Join(strings.Fields(page), " ")
+		if said := strings.Contains(page, "Small cases like these"); said != (k.want != "") ||
+			!strings.Contains(page, k.want) {
+			t.Errorf("small cases that are loose by %v: %t", k.loose, said)
+		}
+	}
+}
