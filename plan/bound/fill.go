@@ -203,9 +203,10 @@ func (b *bounder) leastBackward(c profile.Cost) float64 {
 	return least
 }
 
-// exact returns places that count the devices taken in each group. It returns nil if a group is one device, if the
-// plans leave some devices out, or if there are too many places or moves. It also returns nil if rails, nodes, or
-// levels inside or outside the groups make a difference.
+// exact returns places that count the devices taken in each group. If there are too many moves, it does not distinguish
+// places by the size of the last stage. It returns nil if a group is one device, if the plans leave some devices out,
+// or if there are too many places or moves all the same. It also returns nil if rails, nodes, or levels inside or
+// outside the groups make a difference.
 func (s *serverBound) exact() *places {
 	inside := 0
 	for i, l := range s.c.Levels {
@@ -223,16 +224,20 @@ func (s *serverBound) exact() *places {
 		return nil
 	}
 	n := len(s.p.Layers)
-	p := exactPlaces(len(s.c.Devices)/s.size, s.size, s.split)
-	if p == nil {
-		return nil
+	for _, lasts := range []bool{true, false} { // without the last stage's size there are fewer places
+		if lasts && !s.split {
+			continue
+		}
+		p, moves := exactPlaces(len(s.c.Devices)/s.size, s.size, lasts), 0
+		if p == nil {
+			continue
+		}
+		for _, from := range p.all {
+			moves += len(from.next)
+		}
+		if n*n*moves <= maxMoves {
+			return p
+		}
 	}
-	moves := 0
-	for _, from := range p.all {
-		moves += len(from.next)
-	}
-	if n*n*moves > maxMoves {
-		return nil
-	}
-	return p
+	return nil
 }

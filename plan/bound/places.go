@@ -23,9 +23,15 @@ type move struct {
 	to, devices int
 	set         int // index in places.sets, which has the numbers of its devices by group
 	way         way
-	away        int  // for a spread stage after a local one: its devices outside the local stage's group
-	elsewhere   bool // the stage is in another group than the path was in last
-	others      int  // for a local stage after a spread one: devices of its group that were free before it, at least
+	away        int  // for a spread stage: its devices outside the group of the local stage before it
+	elsewhere   bool // in another group than the path was in last
+	others      int  // for a local stage after a spread one: least number of its group's devices free before it
+	// For a spread stage after a spread one, fresh is the most of its devices in a group where no stage before has any,
+	// and apart says that all its devices are in such groups. part is the largest part of each micro-batch that enters
+	// a group, if micro-batches are split.
+	fresh int
+	apart bool
+	part  float64
 }
 
 // way says how a micro-batch gets from the stage before to a stage; 0 means within one group, or unknown.
@@ -34,6 +40,7 @@ type way int
 const (
 	leaves  way = iota + 1 // from one group to another
 	spreads                // from one group to several
+	moves                  // from several groups to several
 	gathers                // from several groups to one
 )
 
@@ -133,8 +140,26 @@ func (f *finder) move(from place, used []int, home, size int, v []int) move {
 	switch {
 	case parts > 1:
 		m.to = f.place(next, 0, was, r)
-		if from.at > 0 {
+		switch {
+		case from.at > 0:
 			m.way, m.away = spreads, r-v[home]
+		case from.used > 0:
+			m.way, m.apart = moves, true
+			for g, n := range v {
+				if n == 0 {
+					continue
+				}
+				before := 1.0 // the most of the previous stage that can be in this group
+				if from.last > 0 {
+					before = min(1, float64(used[g])/float64(from.last))
+				}
+				if used[g] == 0 {
+					m.fresh, before = max(m.fresh, n), 0
+				} else {
+					m.apart = false
+				}
+				m.part = max(m.part, float64(n)/float64(r)-before)
+			}
 		}
 		return m
 	case from.at > 0 && last != home:

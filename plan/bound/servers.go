@@ -34,6 +34,10 @@ import (
 //
 //	T >= A + (X+1) a / rate      with uplinks; with split X a, because the last slice comes back alone
 //
+// If both are spread, and the places are known (places), a group where no stage before has devices receives all that
+// its devices of the later stage compute. With split and a stage of q devices before, a group where the stages before
+// have u devices can keep u / q of each micro-batch, and it receives the rest of what its devices compute.
+//
 // If every pair of devices has its own link, some pair carries at least an even part: X a over r q.
 //
 // Runs. Consecutive local stages in the same group use at most g devices together.

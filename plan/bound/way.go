@@ -138,13 +138,20 @@ func (f *fillBound) follow(k int, m move, from place, fill []float64, T float64)
 	if m.way == leaves || m.way == spreads && m.away == r {
 		a.links, a.far = f.far, f.oneLink
 	}
+	if m.apart {
+		a.links = f.far
+	}
 	a.latency, a.every = 2*fastest(a.links, 0), 2*f.transferS(k, d, r, a.links)
 	tail, one := a.every, a.every // one is for some unknown device
 	if f.split {
-		a.named = max(a.every, f.thereAndBack(k, from.last, r, a.links))
+		if a.named = a.every; from.last > 0 {
+			a.named = max(a.every, f.thereAndBack(k, from.last, r, a.links))
+		}
 		if tail = a.named; a.far {
 			a.every = max(a.every, a.latency+2*a.micro/float64(r))
-			one = max(one, a.latency+a.micro/float64(from.last))
+			if from.last > 0 {
+				one = max(one, a.latency+a.micro/float64(from.last))
+			}
 			tail = max(tail, one)
 		}
 	}
@@ -196,6 +203,14 @@ func (f *fillBound) carries(k int, a crossing, from place, fill []float64, out e
 		}
 	case spreads:
 		if !f.crosses(k, f.micros(r, a.away), from.at*r, d, fill[0], T) {
+			return false
+		}
+	case moves:
+		enter := float64(f.M/r) * float64(a.fresh)
+		if f.serverBound.split {
+			enter = float64(f.M) * a.part
+		}
+		if !f.crosses(k, enter, d*r, d, fill[0], T) {
 			return false
 		}
 	case gathers:

@@ -64,6 +64,7 @@ func (f *fillBound) stopsAt(pl *plan.Plan, T float64) int {
 	}
 	clear(f.of(0, 0))
 	at := map[int]bool{0: true}
+	used := map[int]int{} // devices of all stages before, by group
 	for i, st := range pl.Stages {
 		in := map[int]int{}
 		for _, d := range st.Devices {
@@ -79,7 +80,8 @@ func (f *fillBound) stopsAt(pl *plan.Plan, T float64) int {
 			f.at = parent{layer: st.FirstLayer, place: place}
 			for _, m := range f.all[place].next {
 				if m.devices != len(st.Devices) || (f.all[m.to].at == 0) != (len(groups) > 1) ||
-					!f.counted && !slices.Equal(f.sets[m.set], groups) {
+					!f.counted && !slices.Equal(f.sets[m.set], groups) ||
+					m.way == moves && !entersAs(m, in, used, f.all[place].last) {
 					continue
 				}
 				f.follow(st.FirstLayer, m, f.all[place], slices.Clone(f.of(st.FirstLayer, place)), T)
@@ -92,8 +94,30 @@ func (f *fillBound) stopsAt(pl *plan.Plan, T float64) int {
 			return i
 		}
 		at = next
+		for g, n := range in {
+			used[g] += n
+		}
 	}
 	return -1
+}
+
+// entersAs reports whether a move from a stage in several groups to another one is that of a plan. Its stage has these
+// devices by group, after stages that have used others, the last of them with that many devices, if known.
+func entersAs(m move, in, used map[int]int, last int) bool {
+	fresh, old, part := 0, 0, 0.0
+	for g, n := range in {
+		share := float64(n) / float64(m.devices)
+		switch {
+		case used[g] == 0:
+			fresh = max(fresh, n)
+		case last == 0 || used[g] >= last: // the stage before may have all its devices here
+			old, share = old+n, 0
+		default:
+			old, share = old+n, share-float64(used[g])/float64(last)
+		}
+		part = max(part, share)
+	}
+	return m.fresh == fresh && m.apart == (old == 0) && math.Abs(m.part-part) < 1e-12
 }
 
 func randomWorld(r *rand.Rand) (*profile.Profile, *cluster.Cluster) {
