@@ -20,10 +20,10 @@ func (p *page) bounds() string {
 		gaps = append(gaps, c.Gap)
 	}
 	worst := slices.MaxFunc(r.Cases, func(a, b tight.Case) int { return cmp.Compare(a.Gap, b.Gap) })
-	return fmt.Sprintf("Plans of `auto` are %s above a step that no plan can beat in the mean of %d cases, %s in the "+
-		"median (`bench bound`, batch %d); %d are over %s, and %s on %s is %s.%s", p.marked(h, percent(r.MeanGap)),
-		len(r.Cases), percent(stats.Median(gaps)), r.Batch, r.Above, percent(tight.Large), worst.Workload, worst.Cluster,
-		percent(worst.Gap), loose(r.Cases))
+	return fmt.Sprintf("Plans of `auto` are %s above their bounds in the mean of %d cases, %s in the median, %s at worst "+
+		"(`bench bound`: %s on %s). Of %d over %s%s.", p.marked(h, percent(r.MeanGap)), len(r.Cases),
+		percent(stats.Median(gaps)), percent(worst.Gap), worst.Workload, worst.Cluster, r.Above, percent(tight.Large),
+		loose(r.Cases))
 }
 
 // loose says for how many cases with a large gap a small case like it shows what is loose.
@@ -35,8 +35,8 @@ func loose(cases []tight.Case) string {
 		}
 	}
 	if len(number) == 0 {
-		return ""
+		return " none was shrunken"
 	}
-	return fmt.Sprintf(" Small cases like these show that of %d the proof is loose, of %d the plan, and of %d both; %d "+
-		"are undecided.", number[tight.Proof], number[tight.Plan], number[tight.Both], number[tight.Undecided])
+	return fmt.Sprintf(", small cases show %d loose by proof, %d by plan, %d by both, %d undecided",
+		number[tight.Proof], number[tight.Plan], number[tight.Both], number[tight.Undecided])
 }
