@@ -30,13 +30,13 @@ type Small struct {
 
 	// BestS is the step of the fastest plan that was found. If Whole, no plan is faster than FloorS. FloorS is the
 	// lower of BestS and a lower bound of what was not tried: layouts, depths of a layout, or recompute in some stages
-	// alone.
+	// alone. Plans that are slower than enough are not looked for, so FloorS is at most that.
 	BestS     float64 `json:"best_s"`
 	Best      string  `json:"best"`
 	FloorS    float64 `json:"floor_s"`
-	Layouts   int     `json:"layouts"`         // listed layouts whose lower bound is below StepS
+	Layouts   int     `json:"layouts"`         // listed layouts whose lower bound is below enough
 	Simulated int     `json:"plans_simulated"` // simulated plans
-	AllDepths bool    `json:"all_depths"`      // every simulated layout was tried under all depths, not only some
+	AllDepths bool    `json:"all_depths"`      // no limit left any depth of a listed layout out
 	Whole     bool    `json:"whole"`           // the list of layouts is complete
 
 	Loose string `json:"loose"`
@@ -134,8 +134,7 @@ func severalStages(pl *plan.Plan) bool {
 	return err == nil && roles.SeveralStages(f)
 }
 
-// judge sets Loose. It compares the steps on a logarithmic scale from the bound to auto's plan. The part below FloorS
-// is the proof's fault, and the part above BestS is the plan's fault. gap is the gap of the large case.
+// judge sets Loose, and Why if that is undecided. gap is the gap of the large case.
 func (s *Small) judge(gap float64) {
 	if s.Loose, s.Why = s.verdict(), ""; s.Gap < alike*gap {
 		s.Loose = Undecided
@@ -155,7 +154,8 @@ func (s *Small) judge(gap float64) {
 // verdict.
 func (s *Small) enough() float64 { return s.BoundS * math.Pow(s.StepS/s.BoundS, 2./3) }
 
-// verdict says what is loose in the small case.
+// verdict says what is loose in the small case. It compares the steps on a logarithmic scale from the bound to auto's
+// plan. The part below FloorS is the proof's fault, and the part above BestS is the plan's fault.
 func (s *Small) verdict() string {
 	whole := math.Log(s.StepS / s.BoundS)
 	proof, better := math.Log(max(s.FloorS, s.BoundS)/s.BoundS)/whole, math.Log(s.StepS/s.BestS)/whole
