@@ -7,9 +7,9 @@ type Memory uint8
 
 // The kinds of memory that a buffer can lie in.
 const (
-	Host   Memory = iota // of the process; Data holds the bytes
-	Pinned               // of the process, and readable by a device; Data holds the bytes
-	Device               // of a device; Data is not used
+	Host   Memory = iota // memory of the process; Data holds the bytes
+	Pinned               // memory of the process that a device can read too; Data holds the bytes
+	Device               // memory of a device; Data is not used
 )
 
 func (m Memory) String() string {
@@ -27,7 +27,7 @@ func (m Memory) String() string {
 // Place is where a buffer lies.
 type Place struct {
 	Memory Memory
-	Number int // number of the device, for Device
+	Number int // the device's number, if Memory is Device
 }
 
 // DType is the type of a buffer's elements, as headers number it.
@@ -76,7 +76,7 @@ func DTypeOf(name string) DType {
 // Event marks a point in a device's work. A buffer is complete once the device has reached it.
 type Event interface {
 	Done() bool  // whether the device has reached the point
-	Wait() error // blocks until it has, and returns the error of the work
+	Wait() error // blocks until the device has reached the point; returns the error of its work
 }
 
 // Holder owns the memory of a buffer. The last user frees it, once, on any goroutine.
@@ -88,18 +88,18 @@ type Buffer struct {
 	DType DType
 	Shape []int64
 	Place Place
-	Data  []byte // its bytes, where Place is memory of the process
+	Data  []byte // the tensor's bytes, if Place is memory of the process
 	Ready Event  // nil: the buffer is complete
-	// Owner goes to the receiver where memory changes hands, and is freed after the last byte where bytes are
-	// copied. Without an Owner the memory is lent: it belongs to the sender again once the send is done.
+	// If memory changes hands, Owner goes to the receiver. If bytes are copied, Owner is freed after the last byte.
+	// Without an Owner the memory is lent: it belongs to the sender again once the send is done.
 	Owner Holder
 
-	own     bool    // the port's own frame (a header or credits), not a tensor
+	own     bool    // whether this is the port's own frame (a header or credits), not a tensor
 	message *Header // of a frame that hands a whole message over; nil otherwise
 }
 
-// Payload returns how many bytes of tensors a frame moves. It is 0 for the port's own frames, except where one hands
-// a whole message over.
+// Payload returns how many bytes of tensors a frame moves. For the port's own frames it is 0. Exception: a frame that
+// hands over a whole message moves the bytes of all its tensors.
 func (b *Buffer) Payload() int64 {
 	switch {
 	case b.message != nil:

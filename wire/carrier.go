@@ -20,7 +20,7 @@ func TagOf(epoch, edge, n uint32) uint64 {
 type Edge struct {
 	ID       uint32 // unique among the edges from From to To, below MaxEdges, equal at both ends
 	From, To int    // workers; equal where members of a collective share one worker
-	Slots    int    // messages that may lie with the receiver at once; 0: no limit but the Program's
+	Slots    int    // messages that may lie with the receiver at once; 0: only the Program limits them
 	Class    Class
 }
 
@@ -63,8 +63,8 @@ type Carrier interface {
 	// until done, which is called once for all of them. The epoch is only for the tag (TagOf).
 	Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error))
 	// Recv posts b for frame n of an edge, of any epoch. A frame of another length than b's gives a LengthError. b
-	// belongs to the carrier until done. Its bytes can be read then, or, if the carrier sets b.Ready, once that
-	// event is done.
+	// belongs to the carrier until done. After done, b's bytes can be read, unless the carrier has set b.Ready: then
+	// they can be read once that event is done.
 	Recv(e Edge, n uint32, b *Buffer, done func(error))
 	// Moved returns roughly how many bytes have been sent and received so far, unfinished frames included. It keeps
 	// growing while any transfer makes progress. Memory that changes hands does not count, nor do frames that arrive

@@ -10,7 +10,7 @@ import (
 // Header describes a message; it is sent before the message's buffers.
 type Header struct {
 	Epoch uint32
-	Key   uint64 // the instruction that sent it
+	Key   uint64 // the instruction that sent the message, or the round of a collective
 	Step  uint32
 	SentS float64  // when it was posted, in seconds on the sender's clock
 	Parts []Buffer // values, types and shapes; without memory
@@ -18,10 +18,10 @@ type Header struct {
 
 // Limits of a message, checked before any memory of its size is allocated.
 const (
-	HeaderBytes = 256     // of a header frame
+	HeaderBytes = 256     // size of a header frame
 	MaxParts    = 1 << 16 // buffers in a message
 	MaxRank     = 16      // dimensions of a buffer
-	MaxBytes    = 1 << 40 // of a message
+	MaxBytes    = 1 << 40 // bytes of a message
 )
 
 // A header frame holds magic, version, epoch, key, step, send time, sizes, and as many descriptions as fit. The

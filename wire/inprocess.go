@@ -30,8 +30,8 @@ type between struct {
 	id uint32
 }
 
-// lane is the queue of an edge. It holds either posted sends or posted receives. A post of the other side takes the
-// first of them.
+// lane is the queue of an edge. It holds either posted sends or posted receives. A post of the other side removes the
+// first entry of the queue.
 type lane struct {
 	edge   Edge
 	mu     sync.Mutex
@@ -115,7 +115,7 @@ func (c *handing) post(e Edge, peer, side int, own post) {
 	}
 }
 
-// hand gives the sender's memory to the receiver. The receiver's done is called first.
+// hand gives the sender's memory to the receiver. It calls the receiver's done function before the sender's.
 func (l *lane) hand(send, recv post) {
 	var err error
 	switch sent, room := send.b.Bytes(), recv.b.Bytes(); {

@@ -46,7 +46,7 @@ type Port struct {
 	epoch   uint32
 	out     map[end]*outEdge
 	in      map[end]*inEdge
-	credits map[int]*creditor // by the worker that they send credits to
+	credits map[int]*creditor // by the worker that gets the credits
 	early   map[end]uint32    // credits that came before their edge was opened
 	arrived map[lying]Arrival
 	held    []Arrival // of later epochs

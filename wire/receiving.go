@@ -19,9 +19,9 @@ type inEdge struct {
 	mu      sync.Mutex
 	n       uint32      // number of the next frame to post
 	frame   *Buffer     // receives the next header or credit
-	told    func(error) // is called when frame has been received
+	told    func(error) // is called when `frame` has been received
 	got     []error     // results of received headers or credits that are not read yet, at most two
-	reading bool        // a goroutine is reading the frames of got
+	reading bool        // whether a goroutine is handling the results in got
 }
 
 // recv posts a receive for the edge's next frame.
@@ -54,7 +54,7 @@ func (e *inEdge) begin() {
 // post posts the receive of the next header or credit, in the memory of the one just read.
 func (e *inEdge) post() { e.recv(e.frame, e.told) }
 
-// header reads a header. Posting the next receive may complete it at once, so header also reads, in a loop, the headers
+// header reads a header. A receive may complete as soon as it is posted, so header also reads, in a loop, the headers
 // that come meanwhile.
 func (e *inEdge) header(err error) {
 	e.mu.Lock()

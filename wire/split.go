@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// Split makes carriers for the workers in mine, which are of one process. These workers reach each other through near,
-// and all others through far. Both lists are indexed by worker; near needs entries only for mine. A new carrier closes
-// both of its parts. For a worker not in mine, only the address of its carrier in far is used.
+// Split makes carriers for the workers in the list `mine`, which are of one process. These workers reach each other
+// through the carriers in `near`, and all other workers through those in `far`. `near` and `far` are indexed by worker;
+// `near` needs entries only for workers in `mine`. A new carrier closes both of its parts. For a worker not in `mine`,
+// only the address of its carrier in `far` is used.
 func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	all := slices.Clone(far)
 	for _, rank := range mine {

@@ -1,9 +1,9 @@
 // Package blocking is a carrier that blocks and has no tags.
 //
 // On each edge a send blocks until the receiver takes the frame. Frames must be received strictly in the order in which
-// they were posted. A communicator of NCCL works the same way: each side counts for itself, and a frame out of turn
-// goes into the wrong buffer. Tests use this carrier, and so does train where MILLRACE_CARRIER asks for it. A run that
-// ends with this carrier shows that every Program keeps to the order of its edges, and that no message waits for
+// they were posted. A communicator of NCCL works the same way: each side counts its frames by itself, and a frame out
+// of turn goes into the wrong buffer. Tests use this carrier, and so does train if MILLRACE_CARRIER names it. A run
+// that ends with this carrier shows that every Program keeps to the order of its edges, and that no message waits for
 // another message that cannot move.
 //
 // In: frames in host memory. Out: the same bytes in the receiver's memory. Epochs are ignored, and frame numbers are
@@ -48,7 +48,7 @@ func (h *hub) at(e edge) chan *offer {
 	return h.meet[e]
 }
 
-// offer is a frame whose sender blocks until it is taken.
+// offer is a frame whose sender blocks until the frame is taken.
 type offer struct {
 	data  []byte
 	taken chan error // capacity 1
@@ -119,7 +119,7 @@ func (c *carrier) Close() error {
 	return nil
 }
 
-// end stops the sides of the edges whose peer passes the filter.
+// end stops the sides whose peer passes the filter `with`.
 func (c *carrier) end(err error, with func(peer int) bool) {
 	c.mu.Lock()
 	var sides []*side

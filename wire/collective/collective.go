@@ -40,9 +40,9 @@ const Slots = 3
 // most is the largest number of members of a group.
 const most = 1 << 16
 
-// NameEdges names edges of a group in a table: those for which mine is true of at least one of the two workers. id
-// identifies the group and is not zero. If limited is set, the edges get slots, which they need where messages take
-// memory at their receiver.
+// NameEdges names a group's edges in a table. It names only edges with at least one worker for which `mine` is true.
+// `id` identifies the group and is not zero. If `limited` is set, the edges get slots. Edges need slots if messages
+// take memory at their receiver.
 func NameEdges(t *wire.Table, id uint64, ranks []int, mine func(worker int) bool, limited bool) error {
 	if len(ranks) > most {
 		return fmt.Errorf("collective: a group of %d; at most %d can be", len(ranks), most)
@@ -107,14 +107,14 @@ const (
 	given             // each member gives its bytes to all others, in Exchange
 )
 
-// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are cut
-// into as many slices as there are members. Member k sums slice k, ((v0 + v1) + v2) + ... in the order of the group,
-// and the result is copied to everyone. So the bits of the result do not depend on timing or carrier, and are equal
-// at all members.
+// AllReduce replaces the vectors of every member by their sum over the group. All vectors laid end to end are cut into
+// as many slices as there are members. Member k sums slice k in the order of the group: ((v0 + v1) + v2) + ..., where
+// v0 is member 0's slice k. The result is copied to everyone. So the bits of the result do not depend on timing or
+// carrier, and are equal at all members.
 //
-// The vectors are lent to the group until AllReduce returns: within a process the sums are made in the memory of
-// member 0. After an error the caller must not free or write its vectors at once. It first waits until the calls of
-// all members in its process have returned and its port is closed.
+// The vectors are lent to the group until AllReduce returns: within a process the sums are made in the memory of member
+// 0. After an error the caller must not free or write its vectors at once. It first waits until the calls of all
+// members in its process have returned and its port is closed.
 func (g *Group) AllReduce(ctx context.Context, vectors []wire.Buffer, sum Sum) error {
 	if err := checkVectors(vectors); err != nil {
 		return fmt.Errorf("collective: all-reduce: %w", err)
@@ -209,11 +209,11 @@ func (r *round) settle() error {
 	return nil
 }
 
-// Exchange returns what each of the other members gives, indexed by member; the entry of the caller is empty. own
-// belongs to the caller again when Exchange returns.
+// Exchange returns what each of the other members gives, indexed by member; the entry of the caller is empty. When
+// Exchange returns, `own` belongs to the caller again.
 func (g *Group) Exchange(ctx context.Context, own []byte) ([][]byte, error) {
 	r, all := round{ctx: ctx, Group: g}, make([][]byte, len(g.Ranks))
-	own = slices.Clone(own) // within a process the others read this memory, and may read it late
+	own = slices.Clone(own) // within a process, the other members read this memory, perhaps after this call has ended
 	for k := range g.Ranks {
 		if k != g.Me {
 			g.Port.Post(g.From[k], 1)
@@ -282,9 +282,9 @@ func (r *round) sumSlice(vectors []wire.Buffer, sum Sum) ([]wire.Buffer, error) 
 	return total, nil
 }
 
-// spread copies every owner's sum into this member's vectors. After it returns, no other member reads them. An owner
-// shows its result only after it has read all terms, and members that copy from member 0's memory tell it when they
-// are done.
+// spread copies every owner's sum into this member's vectors. After spread returns, no other member reads these
+// vectors. An owner shows its result only after it has read all terms. Members that copy from member 0's memory tell
+// member 0 when they are done.
 func (r *round) spread(vectors []wire.Buffer, own []wire.Buffer) error {
 	n := len(r.Ranks)
 	for k := range n {

@@ -21,7 +21,7 @@ func TestStories(t *testing.T) {
 }
 
 // allReduce runs one member for each line of input. A line has the member's values, and "|" separates several vectors.
-// It prints the additions of each member, in order, and the final values.
+// allReduce prints the additions of each member, in order, and the final values.
 func allReduce(t *testing.T, d *datadriven.TestData) (string, error) {
 	if d.Cmd != "all-reduce" {
 		return "", fmt.Errorf("no command %q", d.Cmd)

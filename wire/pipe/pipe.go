@@ -2,7 +2,7 @@
 //
 // It works within one process, but moves bytes as a carrier between processes must. Each directed pair of workers
 // has a pipe. In it the frames of all edges follow each other, each after its tag and length. Tests use this
-// carrier, and so does train where MILLRACE_CARRIER asks for it, to show that nothing depends on memory that changes
+// carrier, and so does train if MILLRACE_CARRIER names it, to show that nothing depends on memory that changes
 // hands.
 //
 // In: frames in host memory. Out: the same bytes in the receiver's memory. A frame without a posted receive is kept

@@ -178,8 +178,8 @@ func (c *carrier) run(to int, l *line) {
 	}
 }
 
-// next takes the first transfer off a line if it is due, or returns how long it must wait. more is false when the
-// line is empty and ends.
+// next takes the first transfer off a line if it is due, or returns how long it must wait. If the line is empty and
+// ends, `more` is false.
 func (c *carrier) next(to int, l *line) (t transfer, wait time.Duration, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

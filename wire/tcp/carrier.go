@@ -162,7 +162,7 @@ func (p *peer) tellWay() {
 	p.c.e.config.Log.Debug("messages", "how", p.c.Describe(wire.Edge{From: p.c.rank, To: p.rank}))
 }
 
-// has says whether the connection of a hello exists already.
+// has says whether the connection that a hello asks for exists already.
 func (c *carrier) has(h hello) bool {
 	c.mu.Lock()
 	p := c.peers[int(h.from)]

@@ -14,7 +14,7 @@ const farewell = 100 * time.Millisecond
 
 // Conn is a connection whose other end has proved that it knows the token. The holder must close it.
 type Conn struct {
-	net.Conn     // the encrypted connection, with TLS
+	net.Conn     // with TLS, the encrypted connection
 	From     int // for an accepted connection: the process that dialled
 	raw      net.Conn
 	e        *Endpoint

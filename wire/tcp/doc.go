@@ -45,8 +45,8 @@
 // # Memory
 //
 // Within a host a long frame need not be sent as bytes. If both ends have the same address, the dialler offers to lend
-// memory. The offer is a prefix of kind 3 with its process, its host and the address of a proof (package memory). Only
-// the two ends know the proof, from their handshake, and the sender wipes it when it ends. A receiver that can read the
+// memory. The offer is a prefix of kind 3 with the dialler's process and host and the address of a proof (package
+// memory). Only the two ends know the proof, from their handshake, and the sender wipes it when it ends. A receiver that can read the
 // proof answers once, with kind 4 and zeros. Once all streams have the answer, a long frame is one prefix of kind 5. It
 // has the address of the frame's bytes: the lower half in place of the chunk number, the upper half in place of the
 // zeros before the checksum. The receiver copies the bytes into the receive posted for the frame and answers with kind

@@ -235,8 +235,8 @@ func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) 
 // together is the number of simultaneous handshakes for which the time limit grows by that of a single handshake.
 const together = 100
 
-// patience returns the longest time of a handshake or a dial, where alone is the time for a single one. All
-// handshakes of a session may run at the same time and share the processors.
+// patience returns the longest time of a handshake or a dial. `alone` is this time for a single one. All handshakes of
+// a session may run at the same time and share the processors.
 func (e *Endpoint) patience(alone time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -334,7 +334,7 @@ func (e *Endpoint) forget(c *Conn) {
 	delete(e.conns, c)
 }
 
-// check returns why a peer that knows the token is refused.
+// check returns why a peer that knows the token is refused, or nil if it is accepted.
 func (e *Endpoint) check(h hello) error {
 	if h.run != e.run {
 		return &refused{another, "it is of another run, or of another start of it"}

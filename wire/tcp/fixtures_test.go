@@ -134,7 +134,7 @@ type process struct {
 	at      wire.Address
 }
 
-// begin starts a worker in a process of its own, wrapped in another command if that is given.
+// begin starts a worker in a process of its own. If the command `behind` is given, it runs that process.
 func begin(t testing.TB, k task, behind ...string) *process {
 	t.Helper()
 	self, err := os.Executable()

@@ -55,7 +55,7 @@ func (c chunk) loan() memory.Loan {
 // offer puts a loan into the fields of a prefix.
 func offer(l memory.Loan) chunk { return chunk{total: int64(l.Host), index: l.Process, tag: l.At} }
 
-// appendPrefix appends the prefix of a chunk or of another kind.
+// appendPrefix appends a prefix of the given kind, with the fields of c.
 func appendPrefix(to []byte, kind byte, c chunk) []byte {
 	at := len(to)
 	to = append(to, 'M', 'W', kind, 0)

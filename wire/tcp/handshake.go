@@ -203,7 +203,7 @@ func refuse(c net.Conn, r *refused) {
 	_ = answer(c, refusal, r.code, []byte(r.text[:min(len(r.text), mostText)]))
 }
 
-// greet does the dialler's side of the handshake. lends is the proof that this process keeps in its memory as long as
+// greet does the dialler's side of the handshake. `lends` is the proof that this process keeps in its memory as long as
 // it lends memory.
 func (e *Endpoint) greet(raw net.Conn, h hello) (c net.Conn, lends []byte, err error) {
 	_ = raw.SetDeadline(time.Now().Add(e.patience(e.limits.handshake)))

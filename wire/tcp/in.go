@@ -26,10 +26,10 @@ var errEnded = errors.New("tcp: ended")
 
 // source receives what one worker sends: over several connections (streams), for several edges.
 //
-// A receive is posted with the buffer of its frame (post). The reader of each stream takes chunks off its connection,
-// and waits where the chunk's receive is not posted yet (claim). It writes into the buffer without the lock. Meanwhile
-// the receive is busy, and a busy receive does not end (finished). Receives of an edge end in the order in which they
-// were posted, whichever stream was faster (complete). An error ends all of them (end).
+// A receive is posted with the buffer of its frame (post). The reader of each stream takes chunks off its connection.
+// If the chunk's receive is not posted yet, the reader waits (claim). It writes into the buffer without the lock.
+// Meanwhile the receive is busy, and a busy receive does not end (finished). Receives of an edge end in the order in
+// which they were posted, whichever stream was faster (complete). An error ends all receives (end).
 type source struct {
 	mu      sync.Mutex
 	posted  *sync.Cond // a receive has been posted, or err or gone set
@@ -48,7 +48,7 @@ type edgeQueue struct {
 	edge       wire.Edge
 	first      uint32
 	receives   []*receive
-	completing bool // a goroutine is in complete, and ends those that are finished by then
+	completing bool // a goroutine is in complete; it ends the receives that are finished by then
 }
 
 // receive waits for one frame.
@@ -78,7 +78,7 @@ func (s *source) queue(id uint32) *edgeQueue {
 	return q
 }
 
-// post posts the receive of frame n of an edge, which must be the next one. done is called once, without the lock.
+// post posts the receive of frame n of an edge, which must be the next frame. `done` is called once, without the lock.
 func (s *source) post(e wire.Edge, n uint32, b *wire.Buffer, done func(error)) {
 	s.mu.Lock()
 	q, err := s.queue(e.ID), s.err
@@ -112,9 +112,9 @@ func (s *source) add(number uint16, c *Conn) error {
 	return nil
 }
 
-// read reads from a connection until it ends; nil means that the sender has left in good order. proof is the value that
-// the sender keeps in its memory as long as it lends memory. While a worker is told of a frame, back holds its credits,
-// so that they travel with the answer.
+// read reads from a connection until it ends; nil means that the sender has left in good order. `proof` is the value
+// that the sender keeps in its memory as long as it lends memory. While the worker is told of a frame, the target
+// `back` holds credits back, so that they travel with the worker's answer.
 func (s *source) read(from io.ReadWriter, proof memory.Proof, back *target) error {
 	in := bufio.NewReaderSize(from, readBytes)
 	prefix := make([]byte, prefixBytes)

@@ -21,7 +21,7 @@ type target struct {
 	mu      sync.Mutex
 	more    *sync.Cond // signals that something was posted, a stream has become free, or err was set
 	urgent  []*send    // credits, which are sent first
-	held    int        // readers that are telling their worker of a message; meanwhile credits wait for its answer
+	held    int        // readers that are telling their worker of a message; meanwhile credits wait for the worker's answer
 	queue   []*send
 	back    []*send            // lent frames that could not be read; they get a stream of their own
 	open    map[*send]struct{} // the sends whose done has not been called
@@ -29,7 +29,7 @@ type target struct {
 	moved   *atomic.Int64
 	lends   int   // streams whose receiver reads lent memory
 	least   int   // smallest frame that is lent, in bytes; MaxInt once a frame could not be read
-	err     error // nothing more is sent
+	err     error // not nil: nothing more is sent
 }
 
 // send holds the frames that were posted in one call.

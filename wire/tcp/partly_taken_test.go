@@ -30,8 +30,8 @@ func stubborn(t *testing.T) (to *target, near, far net.Conn) {
 	return to, near, far
 }
 
-// TestWhatIsNotTakenAtOnceFollows: whatever part of a frame is written at once, the rest follows before anything else,
-// and done is called after it.
+// TestWhatIsNotTakenAtOnceFollows: whatever part of a frame is written at once, the rest follows before any other
+// frame. Then done is called.
 func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 	for seed := range uint64(30) {
 		g := rand.New(rand.NewPCG(seed, 9))

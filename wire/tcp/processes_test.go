@@ -38,7 +38,7 @@ type task struct {
 	Does    string // exchange, flood, idle, echo, give, or take
 	Echo    string // raw, frames, or messages
 	Size    int    // bytes of what is echoed
-	Turns   int    // how often
+	Turns   int    // how often a buffer is echoed
 	Raw     string // address for a connection without a carrier
 }
 
@@ -257,7 +257,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestAKilledProcess: if a worker's process is killed, the other's run ends with an error that names it.
+// TestAKilledProcess: if a worker's process is killed, the other process's run ends with an error that names that
+// worker.
 func TestAKilledProcess(t *testing.T) {
 	p := begin(t, task{Rank: 1, Does: "flood"})
 	c := task{Rank: 0}.config()

@@ -10,9 +10,10 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// Carriers makes the carriers of a session, indexed by worker. The carriers of workers in mine are open; those of
-// other workers only have an address. at holds the address of each worker's process; the entries for mine are not
-// used. Each worker in mine sends to each other worker over the given number of streams (connections).
+// Carriers makes the carriers of a session, indexed by worker. The carriers of workers in the list `mine` are open;
+// those of other workers only have an address. `at` holds the address of each worker's process; the entries of the
+// workers in `mine` are not used. Each worker in `mine` sends to each other worker over the given number of streams
+// (connections).
 func (e *Endpoint) Carriers(session uint32, at []wire.Address, mine []int, streams int) ([]wire.Carrier, error) {
 	if most := mostStream - 1; streams < 1 || streams > most { // one more stream is for lent frames that come back
 		return nil, fmt.Errorf("tcp: %d streams; there are 1 to %d", streams, most)
@@ -86,7 +87,7 @@ func (c elsewhere) Rank() int             { return c.rank }
 func (c elsewhere) Address() wire.Address { return c.at }
 
 // New makes a carrier for each worker of one process, each with its own Endpoint on the loopback. Tests use it, and
-// so does train where MILLRACE_CARRIER asks for it.
+// so does train if MILLRACE_CARRIER names it.
 func New(workers int) ([]wire.Carrier, error) { return open(workers, 1, Config{}) }
 
 func open(workers, streams int, c Config) ([]wire.Carrier, error) {

@@ -181,7 +181,7 @@ func epochs(t *testing.T, open Maker) {
 	send(3)
 	send(4)
 	sender.Begin(3)()
-	send(5) // arrives only if the slots of all four came back
+	send(5) // arrives only if the slots of all four messages came back
 	if a := wait(t, w.came, "the third epoch's"); a.Key != 5 || a.Epoch != 3 {
 		t.Fatalf("%+v", a)
 	}

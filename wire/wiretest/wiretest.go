@@ -48,7 +48,7 @@ func Conforms(t *testing.T, open Maker) {
 const soon = 20 * time.Second
 
 // Split makes carriers of workers in several processes, which this process plays. Within a process memory changes
-// hands; between processes the carriers of open are used.
+// hands; between processes the carriers that `open` makes are used.
 func Split(open Maker, processes []int) ([]wire.Carrier, error) {
 	far, err := open(len(processes))
 	if err != nil {
