@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/data/arrays"
 )
 
-// DefaultTrainPart is the fraction of an array file's rows that trains, unless Options give another.
+// DefaultTrainPart is the fraction of an array file's rows that are training rows, unless Options give another.
 const DefaultTrainPart = 0.9
 
 // column is an array of a file in the form that a model reads.

@@ -75,9 +75,8 @@ func TestAByteOrderMarkIsNoNumber(t *testing.T) {
 	}
 }
 
-// TestEveryClassIsTrained: if classes repeat every five or ten rows and every fifth row were a test row, training would
-// lack some classes. Then every fifth row of each class becomes a test row. If training has all classes anyway, simply
-// every fifth row is a test row.
+// TestEveryClassIsTrained: every fifth row is a test row. If classes repeat every five or ten rows, training would then
+// lack some classes. In that case every fifth row of each class becomes a test row instead.
 func TestEveryClassIsTrained(t *testing.T) {
 	for _, period := range []int{3, 5, 10} {
 		text := ""

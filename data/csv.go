@@ -71,7 +71,7 @@ func withoutMark(r io.Reader) io.Reader {
 }
 
 // readCSV reads rows of numbers, with the class last. If no field of the first row is a number, that row is a heading.
-// scale is applied to the numbers.
+// `scale` is applied to the numbers.
 func readCSV(name string, r io.Reader, o Options, scale func(train, test *table)) (*Set, error) {
 	in := csv.NewReader(withoutMark(&shortLines{r: document.AtMost(r, maxTableBytes)}))
 	in.ReuseRecord = true
@@ -161,8 +161,8 @@ func covers(train, test *table) bool {
 	return !slices.ContainsFunc(test.labels, func(class uint8) bool { return !seen[class] })
 }
 
-// byClass divides rows again, so that every fifth row of each class tests. It is for tables whose classes repeat
-// periodically.
+// byClass divides rows again, so that every fifth row of each class is a test row. It is for tables whose classes
+// repeat periodically.
 func byClass(parts [2]*table, width int) [2]*table {
 	out, taken := [2]*table{{}, {}}, [2]int{}
 	var count [256]int

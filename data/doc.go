@@ -64,12 +64,12 @@ type Split interface {
 // Set is a data set.
 type Set struct {
 	Name        string
-	Train, Test Split   // Test is nil if all rows train
+	Train, Test Split   // Test is nil if all rows are training rows
 	Fields      []Field // the arrays of a batch
 	Classes     int     // targets are 0 to Classes-1; 0: targets are not classes, or counting them would take too long
 	Tokens      bool    // rows are windows of a text
-	// Heading, ClassNames and Kept are set for a CSV file. Heading has the column names of its first row (nil:
-	// none). ClassNames has the word of each class by number (nil: classes are numbers). Kept says which rows test.
+	// Heading, ClassNames and Kept are set for a CSV file. Heading has the column names of its first row (nil: none).
+	// ClassNames has the word of each class by number (nil: classes are numbers). Kept says which rows are test rows.
 	Heading, ClassNames []string
 	Kept                string
 	// Stored and Refused are set for a file of arrays, by the arrays' names. Stored has the type in the file, with
@@ -96,9 +96,9 @@ type Options struct {
 	// arrays.
 	Fields []Field
 	Target string
-	// TrainPart is the fraction of an .npz or .safetensors file's rows that trains, above 0 and at most 1. The other
-	// rows test. 0 means DefaultTrainPart. Other kinds of data have test rows of their own, and refuse any value except
-	// 0.
+	// TrainPart is the fraction of an .npz or .safetensors file's rows that are training rows, above 0 and at most 1.
+	// The other rows are test rows. 0 means DefaultTrainPart. Other kinds of data have test rows of their own, and
+	// refuse any value except 0.
 	TrainPart float64
 	// Tokenizer is a name of package tokens that turns a text into tokens; empty: a text is bytes. Other kinds of data
 	// refuse it.

@@ -9,9 +9,9 @@ import (
 type headed interface{ head(n int) Split }
 
 // Head returns the first n samples of a split that Open made. It serves to make a small data set of a large one. The
-// first samples are those of the file or, for a file of arrays, those of the shuffle that divides its rows. A training
-// split is shuffled anew for every epoch of n. Head refuses an n beyond the split's length, and splits that Open did
-// not make.
+// first samples are those of the file or, for a file of arrays, those of the shuffle that divides its rows. The n
+// samples of a training split are shuffled anew for every epoch. Head refuses an n below 1 or beyond the split's
+// length, and splits that Open did not make.
 func Head(s Split, n int) (Split, error) {
 	h, ok := s.(headed)
 	if !ok {
@@ -23,8 +23,8 @@ func Head(s Split, n int) (Split, error) {
 	return h.head(n), nil
 }
 
-// Only returns a split that reads only the named array, if s comes from Open of a file of arrays. It returns any other
-// split unchanged.
+// Only returns a split that reads only the named array, if `s` comes from Open of a file of arrays. It returns any
+// other split unchanged.
 func Only(s Split, name string) Split {
 	all, ok := s.(*rows)
 	if !ok {

@@ -146,7 +146,8 @@ func openIDX(name, dir string, o Options) (*Set, error) {
 }
 
 // tableSet makes a Set of two tables whose rows have the given shape. It scales the values and gives rows the shape
-// that the model asks for. It refuses test classes above those of training, and classes that the model does not have.
+// that the model asks for. It refuses a test class whose number is above all training classes, and training classes
+// that the model does not have.
 func tableSet(name string, train, test *table, shape []int, o Options, scale func(train, test *table)) (*Set, error) {
 	if train.width != test.width {
 		return nil, fmt.Errorf("data: %s: training samples have %d values, test samples %d", name, train.width, test.width)

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// brittle returns the batch of the first step. For every later batch it waits until let is closed, and then panics.
+// brittle returns the batch of the first step. For every later batch it waits until `let` is closed, and then panics.
 type brittle struct {
 	Split
 	let chan struct{}

@@ -52,7 +52,8 @@ func (t *table) Batch(step, batchSize, firstRow, rows int) (Batch, error) {
 	return t.pair.batch(Array{Floats: in}, Array{Ints: target}, rows), nil
 }
 
-// normalise gives both tables the same scale, with which the values of train have mean 0 and standard deviation 1.
+// normalise gives both tables the same scale. With it, the values of the table `train` have mean 0 and standard
+// deviation 1.
 func normalise(train, test *table) {
 	var sum, squares float64
 	n := 0
@@ -73,8 +74,8 @@ func normalise(train, test *table) {
 	}
 }
 
-// normaliseColumns gives each column its own scale, as normalise does for all values. A column that is constant in
-// train becomes 0 there.
+// normaliseColumns gives each column its own scale, as normalise does for all values. A column that is constant in the
+// table `train` becomes 0 there.
 func normaliseColumns(train, test *table) {
 	n := float64(len(train.labels))
 	columns := make([]scaled, train.width)

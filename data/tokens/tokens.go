@@ -118,8 +118,9 @@ func encode(codec tokenizer.Codec, text []byte, piece int) ([]uint32, error) {
 	return all, nil
 }
 
-// apart returns a place, from at on, that no token crosses. It is before a space between two letters, or the end. In
-// each encoding a word begins with the space before it, and the text before that space ends with its last letter.
+// apart returns a place at or after index `at` that no token crosses. The place is before a space between two letters,
+// or the end of the text. In each encoding a word begins with the space before it, and the text before that space ends
+// with its last letter.
 func apart(text []byte, at int) int {
 	for i := max(at, 1); i+1 < len(text); i++ {
 		if text[i] == ' ' && letter(text[i-1]) && letter(text[i+1]) {

@@ -14,7 +14,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Eval evaluates JavaScript, awaits a promise, and decodes the result. A nil into discards it.
+// Eval evaluates JavaScript, awaits a promise, and decodes the result into `into`. If `into` is nil, the result is
+// discarded.
 func (p *Page) Eval(js string, into any) error {
 	if into == nil {
 		if err := p.do(chromedp.Evaluate[chromedp.Void](js, chromedp.EvalAwaitPromise)); err != nil {

@@ -76,7 +76,8 @@ func (p *Page) check(err error) {
 	}
 }
 
-// Eval evaluates JavaScript, awaits it, and decodes the result into a pointer. A nil into discards it.
+// Eval evaluates JavaScript, awaits a promise, and decodes the result into `into`. If `into` is nil, the result is
+// discarded.
 func (p *Page) Eval(js string, into any) {
 	p.t.Helper()
 	p.check(p.page.Eval(js, into))

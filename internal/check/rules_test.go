@@ -1,8 +1,8 @@
 package check
 
-// rule says what a package may import. Field may lists the rules whose packages are allowed, and "..." allows all
-// packages of this module. Field not lists packages that are never allowed, of this module or of the standard library.
-// Field why explains a failure.
+// rule says what a package may import. The field `may` lists the rules whose packages are allowed; "..." allows all
+// packages of this module. The field `not` lists packages that are never allowed, of this module or of the standard
+// library. The field `why` explains a failure.
 //
 // A name means one package. With /... it means that package and all packages below it. If several rules match a
 // package, the one with its own name applies, or else the one with the longest name.

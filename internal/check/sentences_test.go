@@ -10,8 +10,8 @@ import (
 )
 
 // These are limits for the words of a doc comment's first sentence (firstSentence). No comment may have more than
-// mostWords. The packages in concise keep to aimedWords, apart from their tests; other packages join them when they do
-// too.
+// mostWords. In the packages listed in `concise`, comments outside of tests have at most aimedWords. Other packages are
+// added to `concise` once their comments are that short.
 const (
 	mostWords  = 24
 	aimedWords = 20

@@ -119,7 +119,7 @@ func lengths(set *token.FileSet, file *ast.File) map[string]int {
 }
 
 // statements returns the number of lines of a function without those of its literals. It adds the functions within
-// these literals to all.
+// these literals to the map `all`.
 func statements(set *token.FileSet, f ast.Node, all map[string]int, name string) int {
 	lines := func(n ast.Node) int { return set.Position(n.End()).Line - set.Position(n.Pos()).Line + 1 }
 	total := lines(f)

@@ -69,8 +69,8 @@ func inWords(err error) error {
 	return err
 }
 
-// unfinished holds the temporary files that are being written. A process that is about to end keeps it locked, so
-// that no more are begun.
+// unfinished holds the temporary files that are being written. A process that is about to end keeps it locked, so that
+// no more files are begun.
 var unfinished = struct {
 	sync.Mutex
 	paths map[string]bool

@@ -73,7 +73,7 @@ func (s *Store[T]) Write(path string, v *T) error {
 }
 
 // Versioned returns a Decode for a Store whose files are JSON objects with a version. It refuses other texts with an
-// error that ends in remedy, which says how to get another file. It also refuses values for which check returns an
+// error that ends in `remedy`, which says how to get another file. It also refuses values for which `check` returns an
 // error.
 func Versioned[T any](room string, version int, remedy string, check func(*T) error) func(text []byte) (*T, error) {
 	return func(text []byte) (*T, error) {

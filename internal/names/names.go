@@ -73,7 +73,7 @@ func Shown(text string) string {
 	return b.String()
 }
 
-// Screen returns a writer that cleans its input as Shown does. If coloured is true, it keeps millrace's own colours.
+// Screen returns a writer that cleans its input as Shown does. If `coloured` is true, it keeps millrace's own colours.
 // Close writes the rest of an incomplete character.
 func Screen(w io.Writer, coloured bool) io.WriteCloser { return &screen{to: w, coloured: coloured} }
 
@@ -83,8 +83,8 @@ type screen struct {
 	rest     []byte // the beginning of an incomplete character or escape sequence
 }
 
-// Fd returns the underlying writer's file descriptor, so that callers can test for a terminal. It is an invalid one if
-// the writer has none.
+// Fd returns the underlying writer's file descriptor, so that callers can test for a terminal. If the writer has none,
+// the returned one is invalid.
 func (s *screen) Fd() uintptr {
 	if f, ok := s.to.(interface{ Fd() uintptr }); ok {
 		return f.Fd()

@@ -16,7 +16,7 @@
 //
 // NaN stays NaN. Infinities stay in f16 and bf16; a row of i8 with an infinity or a NaN becomes all NaN. A number that
 // is too large for a format becomes the format's largest, with its sign, and is counted (Seen.Beyond). An infinity
-// there would end the training.
+// in its place would end the training.
 //
 // Engines write the same bytes: engine/ref calls this package, and the shim has it in C++ (pack.cpp).
 package packing
@@ -129,8 +129,8 @@ type Seen struct {
 // Numbers is the count of numbers in a Seen.
 const Numbers = 3
 
-// Pack writes a row of numbers to `to`, with ElementBytes for each, and records its errors in seen. If the format has a
-// scale, Pack writes the row's scale to scaleTo, in ScaleBytes bytes.
+// Pack writes a row of numbers to `to`, with ElementBytes for each, and records its errors in `seen`. If the format has
+// a scale, Pack writes the row's scale to `scaleTo`, in ScaleBytes bytes.
 func (f Format) Pack(to, scaleTo []byte, row []float64, seen *Seen) {
 	largest, finite := 0.0, true
 	for _, x := range row {

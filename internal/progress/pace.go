@@ -26,7 +26,7 @@ func (w *Work) slower(gone, seconds float64) float64 {
 }
 
 // unsteady returns the factor by which the pace of the rest may differ from the pace until now. It holds with 90 %
-// probability. seconds is the duration of the rest. The past is divided into windows of equal duration, whose paces
+// probability. `seconds` is the duration of the rest. The past is divided into windows of equal duration, whose paces
 // show how much the pace varies. unsteady returns 1 if there are fewer than leastWindows, or if nothing is left.
 func (w *Work) unsteady(seconds float64) float64 {
 	var all pace

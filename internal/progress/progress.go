@@ -1,7 +1,7 @@
 // Package progress estimates how much of a work is done, and how long the rest will take.
 //
-// Input: the remaining work as pieces of kinds, each with a rough cost, and when each begins and ends, by the caller's
-// clock. Output: the completed part, and the time left once it is reliable. Nothing is refused.
+// Input: the remaining work as pieces, each with a kind and a rough cost; and when each piece begins and ends, by the
+// caller's clock. Output: the completed part, and the time left once it is reliable. Nothing is refused.
 //
 // The time of a piece is estimated from its cost and the times of other pieces of its kind. For a new kind the pieces
 // of its group are used, and for a new group all pieces. So costs need to be right only among pieces that have not run
@@ -12,7 +12,7 @@
 // 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. A time of less than three
 // seconds is not given either, because it passes before it is of use.
 //
-// The caller repeats what is left whenever it changes. It may ask for the progress at any time from any goroutine.
+// The caller calls Plan again whenever the remaining work changes. It may ask for the progress at any time from any goroutine.
 package progress
 
 import (
@@ -27,7 +27,7 @@ import (
 type Piece struct {
 	What  string  // for people: "micro-batch 8"
 	Kind  string  // pieces of a kind take the same time per Cost
-	Group string  // of similar kinds
+	Group string  // name of a group of similar kinds
 	Cost  float64 // approximate duration, in a unit common to all pieces
 	Sure  bool    `json:",omitempty"` // the piece takes exactly Cost seconds
 	Times int     `json:",omitempty"` // in a Plan: number of such pieces; 0 means 1
@@ -53,8 +53,8 @@ type Work struct {
 	began   time.Time
 	parts   []*part
 	now     *Piece
-	since   time.Time // when now began
-	past    []piece   // oldest first
+	since   time.Time // when the current piece began
+	past    []piece   // finished pieces, oldest first
 	done    int
 	kinds   map[string]*pace
 	groups  map[string]*pace
@@ -213,8 +213,8 @@ const (
 	// honest is the most by which a reported time left may be wrong, as a factor.
 	honest = 1.5
 	// These are the factors by which a piece's estimate may be wrong. After two pieces of its kind the factor is 1.
-	// likeOther applies after one of its kind or two of its group, likeGroup after one of its group, and likeNobody
-	// otherwise.
+	// likeOther applies after one piece of its kind or two pieces of its group. likeGroup applies after one piece of
+	// its group, and likeNobody otherwise.
 	likeOther, likeGroup, likeNobody = 1.3, 2.0, 4.0
 	// leastSaid is the shortest time left that is given, in seconds.
 	leastSaid = 3.0
@@ -227,7 +227,7 @@ func (w *Work) At(now time.Time) State {
 	if w.began.IsZero() {
 		return State{}
 	}
-	var left, told span // for pieces that depend on the pace, and for those that do not
+	var left, told span // ranges for pieces whose duration depends on the pace (left) and does not (told)
 	var filled span
 	open := false
 	for _, of := range w.parts {
@@ -308,7 +308,7 @@ func (w *Work) expected(p *Piece) span {
 	return around(w.seconds(p), likeNobody)
 }
 
-// rest returns how long the current piece will still take. measured says that this needs no experience: the piece
+// rest returns how long the current piece will still take. `measured` says that this needs no experience: the piece
 // reports its own progress, or it is Sure.
 func (w *Work) rest(now time.Time, gone float64) (s span, measured bool) {
 	if w.now.Far != nil {

@@ -28,7 +28,7 @@ var bounds = map[string]float64{
 	"profile-convnet-quick": 1.5, // eleven seconds, of which visits fill 9.5
 	"tune-mlp":              1.5, // twenty seconds; some settings take 100 times as long as others
 	"tune-gpt":              1.5, // eight minutes
-	"train-gpt":             1.5, // two minutes; a time left is given in the second one
+	"train-gpt":             1.5, // two minutes; a time left is given in the second minute
 	"profile-gpt-quick":     1.5,
 	"train-gpt-saves":       1.5, // twenty seconds, with a save every ten steps
 	"bench-mlp":             1.5, // four plans in four rounds

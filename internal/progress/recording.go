@@ -39,8 +39,8 @@ func ReadRecording(r io.Reader) ([]Event, error) {
 	}
 }
 
-// Replay calls a Work as in a recording of work that took total seconds. It asks 200 times how much is left, and
-// calls said with the answers that are Honest.
+// Replay calls a Work as in a recording of work that took `total` seconds. It asks 200 times how much is left. It calls
+// `said` with each answer that is Honest.
 func Replay(all []Event, total float64, said func(at, left float64)) {
 	var w Work
 	zero := time.Unix(0, 0)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// None returns the error for an unknown name of a sort. It suggests the name that was meant, or lists all names.
-// others are further allowed values, such as "the path of a file".
+// None returns the error for an unknown name; `sort` says of what. It suggests the name that was meant, or lists all
+// names. `others` are further allowed values, such as "the path of a file".
 func None(sort, given string, names []string, others ...string) error {
 	return fmt.Errorf("there is no %s %q; %s", sort, given, Instead(given, names, others...))
 }

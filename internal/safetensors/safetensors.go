@@ -132,8 +132,8 @@ type Index struct {
 	Start    int64 // where the data begins
 }
 
-// ReadIndex reads and checks the header of a file of size bytes. The header may have at most longest bytes, and name no
-// other element types than the given ones.
+// ReadIndex reads and checks the header of a file of `size` bytes. The header may have at most `longest` bytes, and
+// name no other element types than the given ones.
 func ReadIndex(r io.ReaderAt, size, longest int64, types ...string) (*Index, error) {
 	var length [8]byte
 	if size < 8 {

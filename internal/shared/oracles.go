@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Oracles reads the answers of published planners from the files that match pattern, each as a T. The key is the
-// file's name without its ending. It skips the test if there are no such files.
+// Oracles reads the answers of published planners from the files that match `pattern`, each as a T. The key is the
+// file's name without its ending. Oracles skips the test if there are no such files.
 func Oracles[T any](t testing.TB, pattern string) map[string]T {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(Dir(t), "oracles", pattern+".json"))

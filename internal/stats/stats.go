@@ -21,11 +21,11 @@ func Median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// Middle returns the position of the median among n sorted things, or the lower one if there are two.
+// Middle returns the position of the middle one of n sorted things, or of the lower one if there are two.
 func Middle(n int) int { return (n - 1) / 2 }
 
-// Quartiles returns the values below which a quarter, and three quarters, of all values lie. Each is one of the values,
-// without interpolation.
+// Quartiles returns the lower and the upper quartile. A quarter of all values lies below the lower one, and three
+// quarters below the upper one. Each quartile is one of the values, without interpolation.
 func Quartiles(values []float64) (lower, upper float64) {
 	if len(values) == 0 {
 		return 0, 0

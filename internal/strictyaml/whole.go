@@ -18,7 +18,7 @@ type wholes struct {
 	anchors map[string]ast.Node
 }
 
-// check checks a node against the type that it is read into; name is its key.
+// check checks a node against the type that it is read into; `name` is the node's key.
 func (w wholes) check(n ast.Node, t reflect.Type, name string) error {
 	for t.Kind() == reflect.Pointer {
 		if readsItself(t) {

@@ -199,7 +199,7 @@ func (t *Table) fit(shown []int, columns, least int) []int {
 	return widths
 }
 
-// group returns the end of the neighbours of one group, beginning with column k of those shown.
+// group returns the end of the neighbours of one group, beginning with column k of the shown columns.
 func (t *Table) group(shown []int, k int) (end int) {
 	name := t.Columns[shown[k]].Group
 	for end = k + 1; end < len(shown) && name != "" && t.Columns[shown[end]].Group == name; end++ {

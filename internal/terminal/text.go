@@ -18,9 +18,9 @@ func Width(text string) int {
 	return uniseg.StringWidth(text)
 }
 
-// Wrap formats prose in lines that fit the screen, each with a newline. first begins the first line, hang the others.
-// Wrap breaks lines at spaces and newlines. It does not break between a number and its unit, or at U+00A0, which
-// becomes a space. If a word is too wide after a blank hang, the hang is shortened.
+// Wrap formats prose in lines that fit the screen, each with a newline. `first` begins the first line, and `hang` every
+// other line. Wrap breaks lines at spaces and newlines. It does not break between a number and its unit, or at U+00A0,
+// which becomes a space. If a word is too wide after a blank hang, the hang is shortened.
 func (s Screen) Wrap(first, hang, text string) string {
 	var b strings.Builder
 	for i, line := range lines(text, s.Prose()-Width(first), s.Prose()-Width(hang)) {
@@ -34,8 +34,8 @@ func (s Screen) Wrap(first, hang, text string) string {
 	return b.String()
 }
 
-// Fit breaks those lines of a text at words that are wider than Prose allows. The parts of a broken line keep its
-// indentation. lead begins every line. Lines that fit stay unchanged.
+// Fit breaks the lines of a text that are wider than Prose allows, between words. The parts of a broken line keep its
+// indentation. `lead` begins every line. Lines that fit stay unchanged.
 func (s Screen) Fit(lead, text string) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(text, "\n") {
@@ -78,8 +78,8 @@ func (s Screen) Facts(rows [][2]string) string {
 	return b.String()
 }
 
-// lines breaks a text at spaces and newlines. The first line has at most first columns and the others at most rest,
-// unless one word is longer.
+// lines breaks a text at spaces and newlines. The first line has at most `first` columns and every other line at most
+// `rest`, unless one word is longer.
 func lines(text string, first, rest int) []string {
 	var all []string
 	for paragraph := range strings.SplitSeq(text, "\n") {

@@ -13,7 +13,7 @@ import (
 	"math"
 )
 
-// Members returns the members of an archive of size bytes, whose directory may have at most `most` bytes.
+// Members returns the members of an archive of `size` bytes, whose directory may have at most `most` bytes.
 func Members(r io.ReaderAt, size, most int64) ([]*zip.File, error) {
 	limited := &limited{r: r, left: most}
 	z, err := zip.NewReader(limited, size)

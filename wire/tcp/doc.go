@@ -46,16 +46,17 @@
 //
 // Within a host a long frame need not be sent as bytes. If both ends have the same address, the dialler offers to lend
 // memory. The offer is a prefix of kind 3 with the dialler's process and host and the address of a proof (package
-// memory). Only the two ends know the proof, from their handshake, and the sender wipes it when it ends. A receiver that can read the
-// proof answers once, with kind 4 and zeros. Once all streams have the answer, a long frame is one prefix of kind 5. It
-// has the address of the frame's bytes: the lower half in place of the chunk number, the upper half in place of the
-// zeros before the checksum. The receiver copies the bytes into the receive posted for the frame and answers with kind
-// 6 and the tag. Until then the memory belongs to the carrier. If the carrier ends everything with the receiver
-// earlier, the receiver finds the proof wiped and throws away what it has read. All this works the same with TLS, since
-// bytes copied within a host are on no network. If the kernel does not let the receiver read, it never sends kind 4,
-// and all frames travel as bytes. If a later read fails, the receiver answers with kind 7 and the tag instead, and the
-// sender lends nothing from then on. The frame that came back travels over an additional connection, since the existing
-// ones may not be read further before the receiver has that frame. So unreadable memory never makes a run fail.
+// memory). Only the two ends know the proof, from their handshake, and the sender wipes it when it ends. A receiver
+// that can read the proof answers once, with kind 4 and zeros. Once all streams have the answer, a long frame is one
+// prefix of kind 5. It has the address of the frame's bytes: the lower half in place of the chunk number, the upper
+// half in place of the zeros before the checksum. The receiver copies the bytes into the receive posted for the frame
+// and answers with kind 6 and the tag. Until then the memory belongs to the carrier. If the carrier ends everything
+// with the receiver earlier, the receiver finds the proof wiped and throws away what it has read. All this works the
+// same with TLS, since bytes copied within a host are on no network. If the kernel does not let the receiver read, it
+// never sends kind 4, and all frames travel as bytes. If a later read fails, the receiver answers with kind 7 and the
+// tag instead, and the sender lends nothing from then on. The frame that came back travels over an additional
+// connection, since the existing ones may not be read further before the receiver has that frame. So unreadable memory
+// never makes a run fail.
 //
 // # Handshake
 //

@@ -21,7 +21,7 @@ type target struct {
 	mu      sync.Mutex
 	more    *sync.Cond // signals that something was posted, a stream has become free, or err was set
 	urgent  []*send    // credits, which are sent first
-	held    int        // readers that are telling their worker of a message; meanwhile credits wait for the worker's answer
+	held    int        // readers that are telling their worker of a message; credits wait for the worker's answer
 	queue   []*send
 	back    []*send            // lent frames that could not be read; they get a stream of their own
 	open    map[*send]struct{} // the sends whose done has not been called

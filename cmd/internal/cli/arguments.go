@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-ml/millrace/report/folder"
 )
 
-// argumentsAreInput makes wrong arguments of every verb below c an error of input. If a verb's own check has no text
-// for users, the error gets the text of wrongArguments.
+// argumentsAreInput turns wrong arguments of every verb below c into an error of input. If a verb's own check has no
+// text for users, the error gets the text of wrongArguments.
 func argumentsAreInput(c *cobra.Command) {
 	for _, verb := range c.Commands() {
 		if args := verb.Args; args != nil {

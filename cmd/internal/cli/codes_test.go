@@ -14,7 +14,7 @@ import (
 )
 
 // An error has the same exit code whatever text is around it. An input error, and the loss of a process, have the same
-// code in the other processes. In these, the stop of a process has code 143.
+// code in the other processes. If a process was told to stop, the other processes have code 143.
 func TestCodesOfErrors(t *testing.T) {
 	lost := control.NewLost(1, "process 1", errors.New("it is silent"))
 	for _, c := range []struct {

@@ -43,7 +43,7 @@ var records atomic.Bool
 // Records reports whether the log is for machines. Nothing is drawn on the terminal then.
 func Records() bool { return records.Load() }
 
-// Say logs a line. A log for machines also has the keys and values of about.
+// Say logs a line. A log for machines also has the keys and values in `about`.
 func Say(line string, about ...any) {
 	if !Records() {
 		about = nil
@@ -58,7 +58,7 @@ const withoutRank = "without rank"
 func WithoutRank(c *cobra.Command) { annotate(c, withoutRank, "") }
 
 // logTo sets the destination w and the form of everything that this process logs. Only logTo sets them. Records for
-// machines hold the process's host and step, and its rank if ranked is true. Lines for people begin with the rank, if
+// machines hold the process's host and step, and its rank if `ranked` is true. Lines for people begin with the rank, if
 // several processes write and the launcher does not add it.
 func logTo(w io.Writer, form, program string, ranked bool, environment []string) error {
 	world, err := launch.FromEnv(environment)

@@ -24,7 +24,7 @@ type Meter struct {
 	work progress.Work
 
 	mu    sync.Mutex
-	doing string // shown if work names no activity
+	doing string // shown if `work` names no activity
 	shown bool   // a live line is on the screen
 
 	stop, stopped chan struct{}
@@ -153,7 +153,7 @@ func (m *Meter) room() {
 	}
 }
 
-// noMeter clears the live line, and its Meter draws none again.
+// noMeter clears the live line and keeps its Meter from drawing another.
 func noMeter() {
 	live.Lock()
 	defer live.Unlock()
@@ -184,7 +184,7 @@ func whole(line string, columns int) string {
 // Aside calls print, which writes output, while no live line is on the screen.
 func Aside(print func() error) error { return makeRoom(print) }
 
-// makeRoom clears the live line, calls write, and prevents new live lines until it returns.
+// makeRoom clears the live line, calls `write`, and prevents new live lines until `write` returns.
 func makeRoom(write func() error) error {
 	live.Lock()
 	defer live.Unlock()
@@ -194,7 +194,7 @@ func makeRoom(write func() error) error {
 	return write()
 }
 
-// line returns the text of the live line, or without a bar that of a logged line.
+// line returns the text of the live line. If `bar` is false, it returns the text of a logged line.
 func (m *Meter) line(now time.Time, bar bool) string {
 	m.mu.Lock()
 	doing := m.doing

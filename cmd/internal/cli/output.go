@@ -29,7 +29,7 @@ func WritesEither(c *cobra.Command, flag string) {
 	note(c.Flags().Lookup(flag), writtenTo, "folder")
 }
 
-// output is an output file of a verb, with its state before the verb ran. was is nil if the file did not exist.
+// output is an output file of a verb. `was` is its state before the verb ran, or nil if the file did not exist.
 type output struct {
 	path string
 	was  os.FileInfo

@@ -166,7 +166,7 @@ func (s *stopper) wrote() string {
 	return strings.Join(done, ", ") + " had been written by then"
 }
 
-// Keeps sets the text about what a verb leaves if it is stopped later. kept returns the text at the time of the stop.
+// Keeps sets the text about what a verb leaves if it is stopped later. `kept` returns the text at the time of the stop.
 // An empty text means that another process informs the user. After a signal Keeps changes nothing, because the text
 // must describe the moment of the stop. Without a call, or with nil, the text lists the outputs that have been written.
 func Keeps(ctx context.Context, kept func() string) {
@@ -198,7 +198,7 @@ func FinishesItsStep(c *cobra.Command) error {
 	return nil
 }
 
-// ShowsWhatItHas lets the verb, after a signal, show and keep what it has found. told describes that to the user.
+// ShowsWhatItHas lets the verb, after a signal, show and keep what it has found. `told` describes that to the user.
 // ShowsWhatItHas returns the cause if the verb has already been stopped.
 func ShowsWhatItHas(c *cobra.Command, told string) error { return answers(c, told) }
 
@@ -206,7 +206,7 @@ func ShowsWhatItHas(c *cobra.Command, told string) error { return answers(c, tol
 // takes. It returns the cause if the verb has already been stopped.
 func LeavesToOthers(c *cobra.Command) error { return answers(c, "telling all processes to stop") }
 
-// answers lets the verb end by itself after a signal. told is shown to the user meanwhile.
+// answers lets the verb end by itself after a signal. Meanwhile the user is shown the text `told`.
 func answers(c *cobra.Command, told string) error {
 	s, ok := c.Context().Value(stopperKey{}).(*stopper)
 	if !ok {

@@ -34,7 +34,8 @@ const (
 	more    = "more" // of a verb: what its long help says in addition
 )
 
-// other is the name, and lastGroup the number, of the last group. It contains the flags that are in no other group.
+// The constant `other` is the name of the last group, and lastGroup is its number. That group contains the flags that
+// are in no other group.
 const (
 	other     = "Other"
 	lastGroup = 99
@@ -106,7 +107,8 @@ func annotate(c *cobra.Command, key, value string) {
 	c.Annotations[key] = value
 }
 
-// Formerly makes a verb accept old names of flags, which help does not show. names maps old names to new ones.
+// Formerly makes a verb accept old names of flags, which help does not show. The map `names` leads from old names to
+// new ones.
 func Formerly(c *cobra.Command, names map[string]string) {
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if now, ok := names[name]; ok {

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// AsProgram is an environment variable that makes a test binary run the program. fileLimit is one with a number of
-// bytes: a file that reaches this size meets a simulated full disk.
+// AsProgram is an environment variable that makes a test binary run the program. fileLimit is an environment variable
+// with a number of bytes: if a file reaches this size, writing it fails as on a full disk.
 const (
 	AsProgram = "MILLRACE_TEST_AS_PROGRAM"
 	fileLimit = "MILLRACE_TEST_FILE_LIMIT"
@@ -53,7 +53,7 @@ func NeedTorch(t *testing.T) {
 	}
 }
 
-// Tell runs the stories of a folder, each in a folder of its own. It runs several at once if atOnce is true.
+// Tell runs the stories of a folder, each in a folder of its own. It runs several at once if `atOnce` is true.
 func Tell(t *testing.T, stories, native string, atOnce bool) {
 	cache := t.TempDir()
 	datadriven.Walk(t, stories, func(t *testing.T, path string) {
@@ -112,7 +112,7 @@ func Tell(t *testing.T, stories, native string, atOnce bool) {
 // Program runs the program in a folder.
 type Program struct {
 	Dir, Native, Cache string
-	FileLimit          string // size at which a file meets a full disk, in bytes; empty: none
+	FileLimit          string // size in bytes at which writing a file fails as on a full disk; empty: none
 }
 
 // Command returns the program with these arguments.
@@ -128,8 +128,9 @@ func (p *Program) Command(t *testing.T, args []string) *exec.Cmd {
 	return c
 }
 
-// Run returns what a command prints, and its exit code unless that is 0. If quiet is true, it returns only the warnings
-// and errors, because other lines depend on the clock. It replaces the names of folders and leaves out blank lines.
+// Run returns what a command prints, and its exit code unless that is 0. If `quiet` is true, it returns only the
+// warnings and errors, because other lines depend on the clock. It replaces the names of folders and leaves out blank
+// lines.
 func (p *Program) Run(t *testing.T, args []string, quiet bool) string {
 	c := p.Command(t, args)
 	var out bytes.Buffer

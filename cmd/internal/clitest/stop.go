@@ -41,8 +41,9 @@ func (p *Program) StopAtWork(t *testing.T, args, word string, sig syscall.Signal
 	return said
 }
 
-// StopAnswering runs a command, sends it a signal, and returns its stdout and stderr. The signal is sent after word was
-// printed on stderr, or without a word once the command is at work. The command must end promptly with this code.
+// StopAnswering runs a command, sends it a signal, and returns its stdout and stderr. The signal is sent once `word`
+// was printed on stderr. If `word` is empty, the signal is sent once the command is at work. The command must end
+// promptly with this code.
 func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Signal, code int,
 	environment ...string) (printed, said string) {
 	t.Helper()
@@ -87,7 +88,7 @@ func (p *Program) StopAnswering(t *testing.T, args, word string, sig syscall.Sig
 	return stdout.String(), stderr.text
 }
 
-// listener keeps what is written to it, and closes heard once a word has occurred.
+// listener keeps what is written to it, and closes `heard` once its word has occurred.
 type listener struct {
 	word, text string
 	heard      chan struct{}

@@ -56,7 +56,7 @@ type profileQuestion struct {
 // use.
 const linkWait = 2 * time.Minute
 
-// Handlers returns what each process does for rank 0's questions. Long measurements are announced on log.
+// Handlers returns what each process does for rank 0's questions. Long measurements are announced on `log`.
 func Handlers(p *together.Party, log io.Writer) map[string]setup.Handler {
 	e := &ends{party: p}
 	return map[string]setup.Handler{
@@ -171,7 +171,7 @@ func (c *Crew) name(rank int) string {
 }
 
 // asked asks one process, which may be this one. If ctx ends, it does not wait for another process's answer, because
-// the caller will dismiss it.
+// the caller will dismiss that process.
 func (c *Crew) asked(ctx context.Context, rank int, name string, with, answer any) error {
 	if rank > 0 {
 		said := make(chan error, 1)
@@ -197,7 +197,7 @@ func (c *Crew) asked(ctx context.Context, rank int, name string, with, answer an
 	return json.Unmarshal(text, answer)
 }
 
-// each calls do for all i below n at once, under a context that the first error cancels. It returns that error.
+// each calls `do` for all i below n at once, under a context that the first error cancels. It returns that error.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -216,7 +216,7 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return first
 }
 
-// Survey asks all processes what their hosts have. workers is the number of workers in each process.
+// Survey asks all processes what their hosts have. `workers` is the number of workers in each process.
 func (c *Crew) Survey(workers int) (*Survey, error) {
 	s := &Survey{Workers: workers}
 	if c.party == nil {
@@ -236,7 +236,7 @@ func (c *Crew) Survey(workers int) (*Survey, error) {
 	})
 }
 
-// Measure measures the link between two processes over TCP, with streams connections each way.
+// Measure measures the link between two processes over TCP, with `streams` connections each way.
 func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, error) {
 	var at [2]wire.Address
 	for i, rank := range pair {
@@ -255,8 +255,8 @@ func (c *Crew) Measure(pair [2]int, encrypted bool, streams int) (links.Link, er
 }
 
 // Profile has one process of each type measure the costs of a job's model, and joins the results. Other processes of
-// the same hosts measure at the same time, on other processors, because they will be busy in the run too. called holds
-// the names of the types in the profile.
+// the same hosts measure at the same time, on other processors, because they will be busy in the run too. `called`
+// holds the names of the types in the profile.
 func (c *Crew) Profile(s *Survey, types []Type, called []string, j *job.Job, sizes []int) (*profile.Profile, error) {
 	text, err := j.Text()
 	if err != nil {

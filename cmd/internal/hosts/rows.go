@@ -51,8 +51,8 @@ func OutermostFirst(rows []Row) []Row {
 }
 
 // Everything measures the link of every level, one after another: inside a process over memory, elsewhere over TCP with
-// and without TLS. Without other processes, it measures TCP between two ends on this host. used holds the links that a
-// run would use. Progress goes to work.
+// and without TLS. Without other processes, it measures TCP between two ends on this host. The result `used` holds the
+// links that a run would use. Progress is reported to `work`.
 func (c *Crew) Everything(s *Survey, work *progress.Work) (rows []Row, used Links, err error) {
 	l, err := inside(c.ctx, func() ([]wire.Carrier, error) { return wire.InProcess(2) })
 	if err != nil {

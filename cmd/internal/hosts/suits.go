@@ -41,8 +41,9 @@ func (s *Survey) Fits(c *cluster.Cluster) error {
 }
 
 // Suits orders the hosts so that their types match a plan's cluster, however a launcher numbers them now. It compares
-// only devices that both the hosts and the cluster have. It refuses a cluster whose devices are on other hosts, of
-// other types, or have more memory. How many processes hold the devices is not compared; the run decides that.
+// only devices that both the hosts and the cluster have. It refuses a cluster if its devices are divided differently
+// among hosts, are of other types, or have more memory. How many processes hold the devices is not compared; the run
+// decides that.
 func (s *Survey) Suits(c *cluster.Cluster) error {
 	of := comparison{s, c}
 	err := of.common()
@@ -116,8 +117,8 @@ func (w comparison) common() error {
 }
 
 // sameTypes compares the types of the first n devices with those of the hosts, in order. It refuses a difference, and
-// devices with more memory than their host has. as returns what processes of one type must have in common. If a type of
-// the cluster has the name of a host type, it must be that type.
+// devices with more memory than their host has. The function `as` returns what processes of one type must have in
+// common. If a type of the cluster has the name of a host type, it must be that type.
 func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	order := w.order()
 	own, called := w.typeNames(), map[string]bool{}
@@ -156,7 +157,7 @@ func (w comparison) sameTypes(n int, as func(rank int) string) error {
 	return nil
 }
 
-// kindInWords describes the hardware of a process briefly, but in enough detail to tell it from the other process.
+// kindInWords describes the hardware of a process briefly, but in enough detail to tell it from the process `other`.
 func (s *Survey) kindInWords(rank, other int) string {
 	short := func(f *prepare.Facts) string {
 		return fmt.Sprintf("%s, %d %s", cmp.Or(f.CPU, "a CPU"), f.Cores(), terminal.Plural(f.Cores(), "core"))

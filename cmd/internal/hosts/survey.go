@@ -129,7 +129,8 @@ type Type struct {
 	Workers, Cores int
 }
 
-// Types returns the host types, that of rank 0 first. A single type has the name of its device, as on one machine.
+// Types returns the host types, beginning with the type of rank 0. A single type has the name of its device, as on one
+// machine.
 func (s *Survey) Types(threads int) []Type {
 	var types []Type
 	at := map[string]int{}

@@ -56,8 +56,8 @@ func ownCores() Facts {
 	return f
 }
 
-// quota returns how many cores' worth of time the control groups of this process allow. It is the least of its groups
-// and the groups above them, and 0 without a limit. root is the folder of the system's files.
+// quota returns how many cores' worth of time the control groups of this process allow. That is the least quota of its
+// groups and of the groups above them, and 0 without a limit. `root` is the folder of the system's files.
 func quota(root string) float64 {
 	least := 0.0
 	text, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
@@ -120,8 +120,8 @@ func (f *Facts) Meets(g *Facts) bool {
 	return slices.ContainsFunc(f.Processors, func(n int) bool { return slices.Contains(g.Processors, n) })
 }
 
-// Kind returns a text of everything that a worker's speed depends on. workers is the number of workers on the process's
-// processors, onHost the number of those on the host.
+// Kind returns a text of everything that a worker's speed depends on. `workers` is the number of workers on the
+// process's processors. `onHost` is the number of workers on the whole host.
 func (f *Facts) Kind(workers, onHost int) string {
 	return fmt.Sprintf("%s, %d cores, quota %.2f, kernels %s, BLAS %s, torch %s (%s), device %s, %d of %d workers", f.CPU,
 		f.Count, f.Quota, f.Kernels, f.BLAS, f.Torch, f.Against, f.Device, workers, onHost)

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/model"
 )
 
-// TestQuota: the quota is the least of a process's control groups, in both versions of cgroup files.
+// TestQuota: the quota is the least quota of a process's control groups, in both versions of cgroup files.
 func TestQuota(t *testing.T) {
 	for want, groups := range map[float64]map[string]string{
 		0:   {"": "max 100000", "job/step": "max 100000", "cpu,cpuacct/old": "-1 100000"},

@@ -266,8 +266,9 @@ func (k *kept) leaves() string {
 		strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ", "), "[]"))
 }
 
-// locked takes a lock in the folder of measurements, exclusive if alone, else shared; free releases it. If another
-// process has the lock, it calls waits once and waits. If no lock can be made, it goes on without one.
+// locked takes a lock in the folder of measurements. The lock is exclusive if `alone` is true, otherwise shared; `free`
+// releases it. If another process has the lock, locked calls `waits` once and waits. If no lock can be made, it goes on
+// without one.
 func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()) (free func(), err error) {
 	if k.lost != nil {
 		return func() {}, nil
@@ -280,8 +281,8 @@ func (k *kept) locked(ctx context.Context, name string, alone bool, waits func()
 	return locked(ctx, f, alone, waits)
 }
 
-// measuringLock and writingLock name the locks in the folder of measurements. The first guards this host's processors
-// while a process measures. The second guards the files of all hosts while one is written.
+// measuringLock and writingLock name the locks in the folder of measurements. The measuring lock guards this host's
+// processors while a process measures. The writing lock guards the files of all hosts while one is written.
 func measuringLock() string { return "measuring-" + names.File(cli.HostName()) }
 
 const writingLock = "writing"
@@ -294,7 +295,7 @@ func lockFile(dir, name string) (*os.File, error) {
 	return f, nil
 }
 
-// locked takes a lock on a file, exclusive if alone, else shared; free releases it.
+// locked takes a lock on a file, which `free` releases. The lock is exclusive if `alone` is true, otherwise shared.
 func locked(ctx context.Context, f *os.File, alone bool, waits func()) (free func(), err error) {
 	how := syscall.LOCK_SH
 	if alone {
@@ -317,8 +318,8 @@ func locked(ctx context.Context, f *os.File, alone bool, waits func()) (free fun
 	}
 }
 
-// WithoutMeasurers calls remove while no process measures on this host and none writes a file on any host. It waits for
-// processes that measure, and calls waits before it waits.
+// WithoutMeasurers calls `remove` while no process measures on this host and none writes a file on any host. It waits
+// for processes that measure, and calls `waits` before it waits.
 func WithoutMeasurers(ctx context.Context, waits func(), remove func() error) error {
 	dir, err := KeptFolder()
 	if err != nil {

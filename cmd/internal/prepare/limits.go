@@ -31,8 +31,8 @@ func CheckThreads(j *job.Job) error {
 }
 
 // spaceAtLeast and spaceForThread are bytes of address space that training needs besides tensors after libtorch is
-// loaded. The first is for the heap's arenas and the buffers of the BLAS. The second is for the stack and arena of each
-// thread.
+// loaded. spaceAtLeast is for the heap's arenas and the buffers of the BLAS. spaceForThread is for the stack and arena
+// of each thread.
 const (
 	spaceAtLeast   = 192 << 20
 	spaceForThread = 40 << 20
@@ -56,7 +56,7 @@ func loadWithoutThreads() error {
 }
 
 // checkSpace refuses a limit of the address space that leaves too little after libtorch is loaded. If Go cannot start a
-// thread, it ends the process with a dump. If OpenBLAS gets no memory, it asks for it forever.
+// thread, it ends the process with a dump. If OpenBLAS gets no memory, it asks for memory forever.
 func checkSpace() error {
 	limit, limited := spaceLimit()
 	if !limited {

@@ -52,7 +52,7 @@ func LayerTimer(e engine.Engine, j *job.Job, m *model.Model) (*measure.Timer, er
 	return measure.NewTimer(e, split, j.Train.Optimizer, run.TrainPipeline(e, on), on)
 }
 
-// Afresh measures a new profile on this machine and ignores earlier measurements; it keeps nothing. passes is the
+// Afresh measures a new profile on this machine and ignores earlier measurements; it keeps nothing. `passes` is the
 // number of passes, 0 for the default.
 func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes int) (*profile.Profile, error) {
 	if err := checkSizes(m, sizes); err != nil {
@@ -172,9 +172,9 @@ func OwnKind(j *job.Job) string {
 	return own.Kind(n, n)
 }
 
-// HostProfile returns a job's profile on this machine. It takes earlier measurements, and measures what is missing
-// in a separate process. kind is the kind of machine, given the processes that share it. alone means that no other
-// process of the job measures on it.
+// HostProfile returns a job's profile on this machine. It takes earlier measurements, and measures what is missing in a
+// separate process. `kind` is the kind of machine, given the processes that share it. `alone` means that no other
+// process of the job measures on this machine.
 func HostProfile(ctx context.Context, log io.Writer, j *job.Job, m *model.Model, w Wanted, kind string,
 	alone bool) (*profile.Profile, error) {
 	if err := CheckRunnable(m); err != nil {
@@ -233,8 +233,8 @@ func Extend(c *cobra.Command, j *job.Job, m *model.Model, w Wanted, kind string,
 	})
 }
 
-// completed returns the profile from measurements on one kind of machine. It calls measure if some are missing. A
-// verb that is stopped during this says what is kept.
+// completed returns the profile from measurements on one kind of machine. If some measurements are missing, it calls
+// `measure`. A verb that is stopped meanwhile says what is kept.
 func completed(ctx context.Context, j *job.Job, m *model.Model, w Wanted, kind string,
 	measure func(k *kept) (*profile.Profile, error)) (*profile.Profile, error) {
 	if err := checkSizes(m, w.Sizes); err != nil {
@@ -328,13 +328,13 @@ func ReadSizes(text string) (sizes []int, err error) {
 	return sizes, nil
 }
 
-// ProfileInChild measures a new profile in a separate process. passes is the number of passes; 0 for a profile's
+// ProfileInChild measures a new profile in a separate process. `passes` is the number of passes; 0 for a profile's
 // default.
 func ProfileInChild(ctx context.Context, j *job.Job, path string, sizes []int, passes int) error {
 	return inChild(ctx, j, sizes, nil, "-o", path, "--passes", strconv.Itoa(passes))
 }
 
-// inChild measures sizes in a separate process; its standard output goes to out.
+// inChild measures the given sizes in a separate process; its standard output goes to `out`.
 func inChild(ctx context.Context, j *job.Job, sizes []int, out io.Writer, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {

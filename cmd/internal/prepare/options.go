@@ -257,7 +257,7 @@ func CoresOf(j *job.Job) int {
 	return max(1, own.Cores()/j.Machine.ThreadsPerWorker)
 }
 
-// Overrides returns the parts of the plan that a job fixes. layers are the names of the model's layers.
+// Overrides returns the parts of the plan that a job fixes. `layers` are the names of the model's layers.
 func Overrides(j *job.Job, layers []string) (tune.Overrides, error) {
 	o := tune.Overrides{
 		Stages: j.Plan.Stages, Schedule: j.Plan.Schedule, Weights: schedule.Policy(j.Plan.Weights),

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/job"
 )
 
-// A plan in bf16 for groups of four devices gets the prediction that it was made with. It need not be given the name of
-// its cluster. Another precision, and other groups, are refused.
+// A plan in bf16 for groups of four devices gets the prediction that it was made with. The job need not name the plan's
+// cluster. Another precision, and other groups, are refused.
 func TestGivenPlansKeepTheirDevices(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.json")
 	prepared := func(cluster string, set func(j *job.Job)) (*Prepared, error) {

@@ -37,7 +37,7 @@ type Prepared struct {
 	unlimited *cluster.Cluster // Cluster without the job's memory limit; nil before Limit
 }
 
-// Prepare profiles and plans a job. trains says whether it will be trained.
+// Prepare profiles and plans a job. `trains` says whether the job will be trained.
 func Prepare(c *cobra.Command, j *job.Job, trains bool) (*Prepared, error) {
 	return PrepareOn(c, j, trains, func(p *Prepared) error {
 		if !trains && j.Machine.Cluster == "" && p.Plan != nil && len(p.Plan.Hardware) > 0 {
@@ -62,7 +62,7 @@ func (p *Prepared) planned(c *cobra.Command) (err error) {
 	return nil
 }
 
-// PrepareOn does the same as Prepare, but hardware fills in the Profile and the Cluster.
+// PrepareOn does the same as Prepare, but the function `hardware` fills in the Profile and the Cluster.
 func PrepareOn(c *cobra.Command, j *job.Job, trains bool, hardware func(p *Prepared) error) (*Prepared, error) {
 	if trains && len(j.Machine.Tensor) > 0 {
 		return nil, cli.BadInput(fmt.Errorf("%s: tensor-parallel groups are planned, simulated and exported to Megatron-LM, "+
