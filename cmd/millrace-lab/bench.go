@@ -52,8 +52,8 @@ func unitOf(m *model.Model) race.Unit {
 	return race.Unit{Name: "samples", PerSample: 1}
 }
 
-// experiment is what measurements in separate processes share: a folder, millrace processes that train given plans,
-// and ways to compare them. Progress is printed on log.
+// experiment is what measurements in separate processes share: a folder, millrace processes that train given plans, and
+// ways to compare them. Progress is printed on `log`.
 type experiment struct {
 	job   *job.Job
 	log   io.Writer
@@ -64,7 +64,7 @@ type experiment struct {
 	plans int
 }
 
-// openExperiment makes the folder of an experiment, which remove deletes. steps is the number of steps in a visit.
+// openExperiment makes the folder of an experiment, which `remove` deletes. `steps` is the number of steps in a visit.
 func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, remove func(), err error) {
 	dir, forget, err := scratch()
 	if err != nil {
@@ -79,7 +79,7 @@ func openExperiment(c *cobra.Command, j *job.Job, steps int) (x *experiment, rem
 // however many steps a comparison takes.
 const timedRate = 1e-5
 
-// command returns the command that trains a plan with millrace. threads is the number of threads of an operator.
+// command returns the command that trains a plan with millrace. `threads` is the number of threads of an operator.
 func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Command, error) {
 	path := filepath.Join(x.dir, fmt.Sprintf("plan%d.json", x.plans))
 	x.plans++
@@ -127,7 +127,8 @@ func (x *experiment) doing(format string, args ...any) {
 	}
 }
 
-// duel runs two commands in pairs, both after warm-up. If after is not nil, it is called with both after every pair.
+// duel runs two commands in pairs, both after warm-up. If the function `after` is not nil, it is called after every
+// pair with both rivals.
 func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 	after func(a, b *race.Rival)) (result race.Result, err error) {
 	err = race.Together(ctx, []race.Command{a, b}, func(open []*race.Rival) (err error) {
@@ -151,8 +152,8 @@ func (x *experiment) duel(ctx context.Context, a, b race.Command, pairs int,
 	return result, err
 }
 
-// rounds runs commands side by side and visits each once per round. If before is not nil, it is called before each
-// round. visited is called after each visit, with the command's position.
+// rounds runs commands side by side and visits each once per round. If the function `before` is not nil, it is called
+// before each round. The function `visited` is called after each visit, with the command's position.
 func (x *experiment) rounds(ctx context.Context, commands []race.Command, rounds int, before func(round int) error,
 	visited func(at int, r *race.Rival)) error {
 	x.doing("opening %s", terminal.Count(len(commands), "command"))

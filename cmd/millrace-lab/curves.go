@@ -187,7 +187,7 @@ func (f *curvesFlags) run(c *cobra.Command, j *job.Job) error {
 	return f.show(c, l, trained, measured, head)
 }
 
-// learning returns the settings for the part of learning.
+// learning returns the settings for the part that compares how methods learn.
 func (f *curvesFlags) learning(c *cobra.Command, j *job.Job, m *model.Model,
 	methods []curves.Method) (*learning, error) {
 	micros := j.Plan.MicroBatches

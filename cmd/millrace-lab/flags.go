@@ -21,8 +21,8 @@ func trainOptions(names ...string) []job.Option {
 	return all
 }
 
-// measuring says how much a benchmark measures, and how it prints that. A count of 0 has no flag, except steps with a
-// stepsDoc.
+// measuring says how much a benchmark measures, and how it prints that. A count of 0 gets no flag. Exception: `steps`
+// gets a flag if stepsDoc is set.
 type measuring struct {
 	pairs  int // alternating pairs of a comparison
 	rounds int // each round visits every command once
@@ -35,8 +35,9 @@ type measuring struct {
 	stepsDoc  string // text of the steps flag, for a benchmark that finds out the number of steps if the flag is 0
 }
 
-// add adds a flag for each count that is not 0, with the count as its default. With a stepsDoc it also adds the flag
-// for 0 steps. stepsFlag is the name of the flag for steps, because a job's --steps means something else.
+// add adds a flag for each count that is not 0, with the count as its default. If stepsDoc is set, it also adds the
+// flag for `steps` if that is 0. `stepsFlag` is the name of the flag for steps, because a job's --steps means something
+// else.
 func (m *measuring) add(c *cobra.Command, stepsFlag string) {
 	m.stepsFlag = stepsFlag
 	f := c.Flags()
@@ -67,7 +68,7 @@ func resultsFlag(c *cobra.Command, at *string) {
 }
 
 // check refuses counts that are too small to give a result. It skips counts without a flag, and the number of steps if
-// the benchmark finds that out itself. leastSteps is the minimal number of steps of a visit; why is the reason.
+// the benchmark finds that out itself. `leastSteps` is the minimal number of steps of a visit; `why` is the reason.
 func (m *measuring) check(c *cobra.Command, leastSteps int, why string) error {
 	for _, count := range []struct {
 		name      string

@@ -28,9 +28,9 @@ const (
 )
 
 const (
-	recordedBatches = 32 // after these batches, a rival starts again from the first
+	recordedBatches = 32 // after these batches, a rival starts again from the first batch
 	agreeingSteps   = 4
-	// lossesWithin is the allowed relative difference of a loss. Both programs sum in different orders, and the
+	// lossesWithin is the allowed relative difference of a loss. The two programs sum in different orders, and the
 	// rounding of one step affects the weights of the next.
 	lossesWithin = 1e-3
 )

@@ -28,8 +28,8 @@ func TestImportedModulesTrainAsTheirRivalsDo(t *testing.T) {
 	rows := filepath.Join(p.Dir, "rows")
 	gpt := race.Workload{Layers: 2, Width: 16, Heads: 2, Context: 8, Vocabulary: 256, Batch: 4, Optimizer: "sgd",
 		LearningRate: 0.1, Data: text, Seed: 7}
-	// A batch norm over two values yields little more than which one is larger. So the last maps have four pixels each,
-	// and the learning rate is small. Then rounding differences between kernels stay small for a few steps.
+	// A batch norm over two values tells little more than which of them is larger. So the last maps have four pixels
+	// each, and the learning rate is small. Then rounding differences between kernels stay small for a few steps.
 	resnet := race.ResNet{Classes: 10, Size: 64, Batch: 4, LearningRate: 0.001, Seed: 7}
 	for _, one := range []struct {
 		race.Module
@@ -102,7 +102,8 @@ func TestBenchImportedRefuses(t *testing.T) {
 	}
 }
 
-// A batch norm uses the rows of a micro-batch. If replicas can split the micro-batch equally, it uses those of a slice.
+// A batch norm uses the rows of a micro-batch. If replicas can split the micro-batch equally, it uses the rows of one
+// replica's slice.
 func TestRowsTogether(t *testing.T) {
 	for _, c := range []struct {
 		replication   string

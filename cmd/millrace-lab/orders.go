@@ -54,7 +54,7 @@ then, unless --profile names one.`,
 	return c
 }
 
-// leastOfStream is the minimal number of steps of a visit for measuring a stream's step, and ofStream the reason.
+// leastOfStream is the minimal number of steps of a visit for measuring a stream's step. ofStream is the reason.
 const (
 	leastOfStream = 4
 	ofStream      = "because a stream's steps are told by their ends, of which the last comes early"

@@ -254,7 +254,7 @@ type foresight struct {
 	n   int    // number of profiles so far
 }
 
-// again predicts all plans. It first measures their sizes, unless the job names a profile or a cluster. passes is the
+// again predicts all plans. It first measures their sizes, unless the job names a profile or a cluster. `passes` is the
 // number of passes; 0 for a profile's default.
 func (f *foresight) again(ctx context.Context, plans []*plan.Plan, passes int) ([]plan.Predicted, error) {
 	if f.p.Job.Plan.Profile == "" && f.p.Job.Machine.Cluster == "" {

@@ -297,8 +297,8 @@ func (b *slowBench) visit(ctx context.Context, cell *slow.Cell, commands []race.
 	})
 }
 
-// theirs returns the command of DDP with micro-batches of micro rows. If alone is 1, the command also measures how long
-// computing and the all-reduce take alone.
+// theirs returns the command of DDP with micro-batches of `micro` rows. If `alone` is 1, the command also measures how
+// long computing and the all-reduce take when each runs alone.
 func (b *slowBench) theirs(hosts *slow.Hosts, s slowCell, name, described string, micro, alone int) race.Command {
 	meeting := filepath.Join(b.dir, rand.Text())
 	var all []race.Command

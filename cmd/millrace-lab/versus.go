@@ -142,7 +142,7 @@ func (f *versusFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.asJSON, "json", false, "for machines")
 }
 
-// open prepares both builds in a folder, which remove deletes, and returns the subjects of trainings.
+// open prepares both builds in a folder, which `remove` deletes, and returns the subjects of trainings.
 func (f *versusFlags) open(old, new string) (r *versus.Results, subjects []versus.Subject, remove func(), err error) {
 	dir, remove, err := scratch()
 	if err != nil {

@@ -165,10 +165,10 @@ func resident(pid int) (n int64, err error) {
 type watched struct {
 	rate, pause     float64       // steps per second, and the longest time without the end of a step, in seconds
 	most            map[int]int64 // peak memory in bytes, by rank
-	asked, answered int           // permitted requests for metrics, and those that were answered
+	asked, answered int           // number of permitted requests for metrics, and how many of them were answered
 }
 
-// watch reads a run's metrics until over is closed and the metrics are answered again.
+// watch reads a run's metrics until `over` is closed and the metrics are answered again.
 func watch(metrics string, ranks map[int]int, over <-chan struct{}) (w watched, err error) {
 	w.most = map[int]int64{}
 	var first, last float64
@@ -231,7 +231,7 @@ type besieged struct {
 	ResidentDuring []int64 `json:"resident_bytes_during"`
 }
 
-// ownNoise is the normal variation of a process's memory in bytes, and ofConnection the limit for each connection. With
+// ownNoise is the normal variation of a process's memory in bytes. ofConnection is the limit for each connection. With
 // more than mostUnfinished connections the oldest one is closed.
 const (
 	ownNoise       = 24 << 20

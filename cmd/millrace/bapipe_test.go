@@ -84,7 +84,7 @@ func planned(t *testing.T, args ...string) *plan.Plan {
 // TestTwoMeasuredTypesArePlannedAsOne: an mlp was measured with and without AVX2, and the profiles joined. BaPipe's
 // plan over two hosts of each type must be as fast as the best that brute force finds from the two files. Brute force
 // tries every order of the types and every cut. With free links, both schedules of Table II take (M+N-1)(F+B), with M
-// micro-batches, N stages, and the times F and B of the slowest stage.
+// micro-batches, N stages, and the forward time F and backward time B of the slowest stage.
 func TestTwoMeasuredTypesArePlannedAsOne(t *testing.T) {
 	dir := t.TempDir()
 	both, hosts := filepath.Join(dir, "both.json"), filepath.Join(dir, "hosts.yaml")

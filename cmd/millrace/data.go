@@ -142,7 +142,7 @@ func look(set *data.Set) (*seenData, error) {
 	return seen, nil
 }
 
-// rangeOf extends the range of an array by all rows of a split. rows is the number of rows that it reads at a time.
+// rangeOf extends the range of an array by all rows of a split. `rows` is the number of rows that it reads at a time.
 func (a *seenArray) rangeOf(s data.Split, rows int) error {
 	for k := 0; k*rows < s.Len(); k++ {
 		b, err := data.Only(s, a.Name).Batch(k, rows, 0, min(rows, s.Len()-k*rows))

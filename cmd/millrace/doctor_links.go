@@ -47,7 +47,7 @@ func doctorLinks(c *cobra.Command, output string, asJSON bool) error {
 	return errors.Join(err, others.Dismiss(err))
 }
 
-// tellLinks measures links, prints them and writes the file. workers is the number of workers in each process.
+// tellLinks measures links, prints them and writes the file. `workers` is the number of workers in each process.
 func tellLinks(c *cobra.Command, crew *hosts.Crew, workers int, output string, asJSON bool) error {
 	meter := cli.StartMeter("doctor")
 	defer meter.Stop()

@@ -12,7 +12,8 @@
 // 1.5. Reasons are new groups, a changing pace, or a piece that takes longer than expected. A time of less than three
 // seconds is not given either, because it passes before it is of use.
 //
-// The caller calls Plan again whenever the remaining work changes. It may ask for the progress at any time from any goroutine.
+// The caller calls Plan again whenever the remaining work changes. It may ask for the progress at any time from any
+// goroutine.
 package progress
 
 import (

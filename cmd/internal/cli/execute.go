@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/names"
 )
 
-// NewRoot makes a program from verbs. groups say how help and shells describe the flags, by name.
+// NewRoot makes a program from verbs. `groups` describes flags by their names, for help and for completion in shells.
 func NewRoot(root *cobra.Command, groups []Group, verbs ...*cobra.Command) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = Version(), true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -71,9 +71,9 @@ func (c *Crew) measure(pair [2]int, streams int) (links.Link, error) {
 	return l, err
 }
 
-// Between returns the links of a cluster's levels. inside is the link between workers of one process. Its latency and
-// the time of its collectives are added to those of the other levels, because a worker also receives messages from the
-// network in that way.
+// Between returns the links of a cluster's levels. `inside` is the link between workers of one process. Its latency and
+// the time of its collectives are added to those of the other levels, because messages from another process take the
+// way inside this process too.
 func (m *Measured) Between(inside cluster.Link) Links {
 	of := func(l *links.Link) cluster.Link {
 		if l == nil {

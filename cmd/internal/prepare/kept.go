@@ -170,9 +170,9 @@ func (k *kept) made(r *timing.Record, l *timing.Links, w Wanted) (*profile.Profi
 	return p, p.Validate()
 }
 
-// measure makes the missing measurements and keeps them if it can. If alone is true, nothing else is measured on this
-// host meanwhile. Otherwise other processes may measure at the same time for the same run, whose workers compute at
-// once.
+// measure makes the missing measurements and keeps them if it can. If `alone` is true, nothing else is measured on this
+// host meanwhile. Otherwise other processes of the same run may measure at the same time, because their workers compute
+// at the same time in the run.
 func (k *kept) measure(ctx context.Context, w Wanted, alone bool) (*profile.Profile, error) {
 	e, err := OpenEngine()
 	if err != nil {

@@ -74,8 +74,8 @@ func Afresh(c *cobra.Command, j *job.Job, m *model.Model, sizes []int, passes in
 	return p, refusal(err)
 }
 
-// Spread says how much the passes of a measured profile differ, and how far its slowest worker is behind if that is
-// much. It returns "" if the profile does not record the spread of its passes.
+// Spread says how much the passes of a measured profile differ. If its slowest worker is much slower than the mean,
+// Spread also says by how much. It returns "" if the profile does not record the spread of its passes.
 func Spread(p *profile.Profile) string {
 	s := p.PassSpread
 	if s == nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// takeOver sets the job's precision to that of its plan and, if the job names a cluster file, also the tensor-parallel
-// groups. It refuses a job that sets other ones, or another shard or time of summing gradients.
+// takeOver sets the job's precision to that of its plan. If the job names a cluster file, takeOver also sets the plan's
+// tensor-parallel groups. It refuses a job that sets another precision, other groups, another shard, or another time of
+// summing gradients.
 func takeOver(j *job.Job, pl *plan.Plan) error {
 	refuse := func(key string, own, planned any) error {
 		return fmt.Errorf("%s is %v; the plan in %s has %v: leave it out, or plan again with it", j.Called(key), own,

@@ -51,7 +51,7 @@ const (
 	mostToken  = 4096
 )
 
-// Listen listens at the address that a flag names. what names the service.
+// Listen listens at the address that a flag names. `what` is the name of the service.
 func Listen(what, flag, address, tokenFile string) (*Server, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, fmt.Sprint(at.Port)) + "/"
 }
 
-// Serve answers requests until the server is closed. If it ends for another reason, it calls failed.
+// Serve answers requests until the server is closed. If it ends for another reason, it calls `failed`.
 func (s *Server) Serve(h http.Handler, failed func(error)) {
 	s.server = &http.Server{Handler: s.guarded(h), ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 1 << 14, ConnState: s.count, ErrorLog: slog.NewLogLogger(

@@ -76,13 +76,13 @@ func encryption(asked *launch.TLS) (*tcp.TLS, error) {
 	return t, nil
 }
 
-// tryAgain is the time between two attempts; tellAgain the time between two log lines about them.
+// tryAgain is the time between two attempts. tellAgain is the time between two log lines about attempts.
 const (
 	tryAgain  = 500 * time.Millisecond
 	tellAgain = 10 * time.Second
 )
 
-// patiently calls try until no further attempt can help, at most for the time that processes wait for each other.
+// patiently calls `try` until no further attempt can help, but no longer than processes wait for each other.
 func patiently(ctx context.Context, w *launch.World, trouble string, try func() (again bool, err error)) error {
 	wait := cmp.Or(w.Wait, rendezvous.DefaultWait)
 	late := time.After(wait)
@@ -115,8 +115,8 @@ func isLocalhost(name string) bool {
 
 // ownHost returns the address of this host that other processes can reach: the local address of the route to rank 0.
 // For rank 0 it is the first of its own addresses that can be reached. ownHost returns "" if the others must use rank
-// 0's name instead. That is so if the name leads to the loopback although there are several hosts. For rank 0 it is
-// also so if its name has addresses of both IP versions, because others may have only one.
+// 0's name instead. There are two such cases. Either the name leads to the loopback although there are several hosts.
+// Or this is rank 0, and its name has addresses of both IP versions; other hosts may have only one version.
 func ownHost(ctx context.Context, w *launch.World) (own string, err error) {
 	err = patiently(ctx, w, "finds no way to rank 0", func() (again bool, err error) {
 		all, err := addressesOf(ctx, w.Address)
@@ -151,8 +151,8 @@ func addressesOf(ctx context.Context, host string) ([]netip.Addr, error) {
 	return all, err
 }
 
-// wayTo is ownHost for the first of rank 0's addresses that can be reached. from returns the local address of the route
-// to an address.
+// wayTo returns ownHost's result for the first of rank 0's addresses that can be reached. The function `from` returns
+// the local address of the route to an address.
 func wayTo(w *launch.World, all []netip.Addr, from func(netip.Addr) (netip.Addr, error)) (string, error) {
 	_, err := netip.ParseAddr(w.Address)
 	named := err != nil && !isLocalhost(w.Address)

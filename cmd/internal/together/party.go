@@ -42,8 +42,8 @@ type Party struct {
 // Clock is the clock that processes compare.
 var Clock = time.Now
 
-// Meet connects this process with the other processes of its world, which must have several. facts are compared with
-// those of the other processes.
+// Meet connects this process with the other processes of its world, which must have several. The `facts` of this
+// process are compared with those of the other processes.
 func Meet(ctx context.Context, w *launch.World, facts []rendezvous.Fact) (*Party, error) {
 	p := &Party{World: w}
 	var err error
@@ -86,8 +86,8 @@ func (p *Party) meet(ctx context.Context, facts []rendezvous.Fact) (*rendezvous.
 	}, c)
 }
 
-// input marks an error before the processes had met as bad input. It does not if the meeting itself refused or the
-// process was stopped.
+// input marks an error before the processes had met as bad input. It leaves the error as it is if the meeting itself
+// refused, or if the process was stopped.
 func input(ctx context.Context, err error) error {
 	if refused := (*rendezvous.Refused)(nil); ctx.Err() != nil || errors.As(err, &refused) {
 		return err
@@ -167,8 +167,8 @@ func (p *Party) address(rank int) (at wire.Address, err error) {
 }
 
 // Carriers returns a function that makes the carriers between the workers of a run. Workers of one process exchange
-// messages in memory. of is the process of each worker. streams is the number of connections each way between two
-// workers.
+// messages in memory. `of` holds the process of each worker. `streams` is the number of connections each way between
+// two workers.
 func (p *Party) Carriers(of []int, streams int) func(workers int) ([]wire.Carrier, error) {
 	return func(workers int) ([]wire.Carrier, error) {
 		at := make([]wire.Address, workers)

@@ -108,9 +108,9 @@ func atHome(typed string) bool {
 	return err == nil && filepath.IsAbs(home) && strings.HasPrefix(typed, home)
 }
 
-// withPaths adds the paths that begin with the typed text and that take accepts, with the description that take
-// returns. A folder without a description ends in a slash. If only such folders match, the shell adds no space after
-// them.
+// withPaths adds the paths that begin with the typed text and that the function `take` accepts, with the description
+// that `take` returns. A folder without a description ends in a slash. If only such folders match, the shell adds no
+// space after them.
 func withPaths(all []cobra.Completion, typed string, take func(path string, isDir bool) (string, bool)) (
 	[]cobra.Completion, cobra.ShellCompDirective) {
 	dir, begin := filepath.Split(typed)
