@@ -38,7 +38,7 @@ type deviceType struct {
 	// Peaks holds the peaks that the cluster gives by precision, as --precision names it.
 	Peaks                         map[string]float64 `json:"peaks,omitempty"`
 	MemoryBandwidthBytesPerSecond float64            `json:"memory_bandwidth_bytes_per_second,omitempty"`
-	Board                         bool               `json:"board,omitempty"` // an FPGA
+	Board                         bool               `json:"board,omitempty"` // whether the device is an FPGA
 	PricePerHour                  float64            `json:"price_per_hour,omitempty"`
 }
 
@@ -55,7 +55,7 @@ type level struct {
 	How       string     `json:"how"`
 }
 
-// protocol is one of those that a level's collectives choose from.
+// protocol is one of the protocols that a level's collectives choose from.
 type protocol struct {
 	Name         string  `json:"name"`
 	StartS       float64 `json:"start_s"`

@@ -21,7 +21,7 @@ func (a *alike) add(worker int, text string) {
 	a.workers[text] = append(a.workers[text], worker)
 }
 
-// each calls print for each line with its workers.
+// each calls `print` for each line with its workers.
 func (a *alike) each(print func(workers []int, text string)) {
 	for _, text := range a.texts {
 		print(a.workers[text], text)

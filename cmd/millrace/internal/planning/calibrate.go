@@ -189,8 +189,8 @@ func (f *calibrateFlags) read(c *cluster.Cluster, files []string) (all []*measur
 	return all, nil
 }
 
-// layers reads a profile and finds its model. That is the built-in model with its default settings if the profile is of
-// it, or else the model that the flags name.
+// layers reads a profile and finds its model. If the profile is of a built-in model with default settings, that is the
+// model. Otherwise it is the model that the flags name.
 func (f *calibrateFlags) layers(file string, c *cluster.Cluster) (*measured.Set, error) {
 	p, err := profile.Read(file)
 	if err != nil {
@@ -208,7 +208,7 @@ func (f *calibrateFlags) layers(file string, c *cluster.Cluster) (*measured.Set,
 		return nil, fmt.Errorf("calibrate: %s is of model %s: name its file with --model: %w", file, p.Model, err)
 	}
 	if usual, err := model.Build(p.Model, nil); err == nil && usual.ID() == p.ModelID {
-		m = usual // with several profiles, the flags may name the model of another one
+		m = usual // with several profiles, the flags may name the model of another profile
 	}
 	return measured.Layers(file, p, m, c)
 }

@@ -83,7 +83,7 @@ func (f *planFlags) print(c *cobra.Command, p *prepare.Prepared) error {
 	return nil
 }
 
-// Explain prints a plan for people. rest says where the reader finds the rows that it leaves out.
+// Explain prints a plan for people. `rest` says where the reader finds the rows that it leaves out.
 func Explain(w io.Writer, p *prepare.Prepared, rest string) {
 	(&view{Prepared: p, to: w, Screen: terminal.Of(w), rest: rest}).plan(nil)
 }

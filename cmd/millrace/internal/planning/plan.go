@@ -256,7 +256,8 @@ func (f *planFlags) measureCosts(c *cobra.Command, p *prepare.Prepared) (err err
 	return p.Hardware(c)
 }
 
-// adviceOf divides --time. The quotient is kept for the search for what better hardware would gain.
+// adviceOf is the divisor of --time for finding out what better hardware would gain: the quotient is kept for that
+// search.
 const adviceOf = 5
 
 func (f *planFlags) request(p *prepare.Prepared) tune.Request {
@@ -272,7 +273,7 @@ func (f *planFlags) question(p *prepare.Prepared) plan.Request {
 		Formula: f.formula, Boundary: f.fix.Boundary, Runnable: p.Job.Machine.Cluster == "", Set: f.set}
 }
 
-// other plans with a single planner and simulates its plan.
+// other has a single planner make the plan, and simulates that plan.
 func (f *planFlags) other(c *cobra.Command, p *prepare.Prepared) error {
 	planner, err := plan.LookupPlanner(f.planner)
 	if err != nil {

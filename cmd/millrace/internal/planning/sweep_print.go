@@ -151,8 +151,9 @@ func parts(of *shape.Prediction) []part {
 	}
 }
 
-// explained prints the parts of a step, and what its time depends on. then is the heading of the last column, which
-// names the best plan after a change. The column shows same if that is the same plan, and none if nothing fits.
+// explained prints the parts of a step, and what its time depends on. `then` is the heading of the last column, which
+// names the best plan after a change. The column shows the text `same` if that is the same plan, and the text `none` if
+// nothing fits.
 func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, sensitive []shape.Sensitivity, then, same,
 	none string) error {
 	t := terminal.Table{Columns: []terminal.Column{{Heading: "where the step goes", Wraps: true},

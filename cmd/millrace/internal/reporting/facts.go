@@ -118,8 +118,7 @@ func planned(p *plan.Plan, j *job.Job) string {
 	return text
 }
 
-// lasted returns when a training began and how long its parts took. Each part counts up to the last record of it
-// that is valid.
+// lasted returns when a training began and how long its parts took. The time of a part ends with its last valid record.
 func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	for _, p := range r.Parts {
 		if p.Start == nil {

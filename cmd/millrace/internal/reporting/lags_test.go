@@ -8,8 +8,8 @@ import (
 )
 
 // By PipeDream §3.3, weight stashing makes stage s of S stages use weights that are S-1-s updates old. With vertical
-// sync they are S-1 updates old on every stage. With latest weights a backward uses the newest, and a plan that flushes
-// has no lags.
+// sync they are S-1 updates old on every stage. With latest weights a backward uses the newest weights, and a plan that
+// flushes has no lags.
 func TestLagsAreThoseOfThePapers(t *testing.T) {
 	p := &plan.Plan{Version: plan.Version, Model: "m", MicroBatch: 1, MicroBatches: 1, Schedule: "1f1b-rr",
 		Replication: "round_robin"}

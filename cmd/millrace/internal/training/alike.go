@@ -26,7 +26,7 @@ import (
 // claims holds what a process states about its inputs, by name. All processes of a run must state the same.
 type claims map[string]any
 
-// knownTo keeps the claims that others have as well.
+// knownTo returns the claims whose names also occur in `others`.
 func (c claims) knownTo(others claims) claims {
 	both := maps.Clone(c)
 	maps.DeleteFunc(both, func(name string, _ any) bool { return others[name] == nil })

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/run/checkpoint"
 )
 
-// checkOut checks before any measurement whether a run may write to its folder. run is the launcher's name of the
-// run; from is what it resumes from.
+// checkOut checks before any measurement whether a run may write to its folder. `run` is the launcher's name of the
+// run, and `from` is what it resumes from.
 func checkOut(j *job.Job, run string, from *resumption) error {
 	if err := cli.CheckFolder("--out", j.Output.Folder); err != nil {
 		return err
@@ -92,7 +92,7 @@ func holdFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// lockFolder opens an existing folder and locks it; without one it returns nil. busy means that another process has
+// lockFolder opens an existing folder and locks it; without one it returns nil. `busy` means that another process has
 // locked it. On a file system without such locks, every process succeeds.
 func lockFolder(dir string) (f *os.File, busy bool, err error) {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {

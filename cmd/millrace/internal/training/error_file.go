@@ -136,7 +136,7 @@ func readError(path string) (f errorFile, ok bool) {
 	return f, ok
 }
 
-// ended records how far the run came. ran says that the run has written to its folder.
+// ended records how far the run came. `ran` says that the run has written to its folder.
 func (n *ending) ended(ran bool, steps int, saved string) {
 	n.ran, n.steps, n.saved = ran, &steps, saved
 }

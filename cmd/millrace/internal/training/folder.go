@@ -69,7 +69,7 @@ func noteRun(dir, run string) error {
 
 // claim makes this folder the run's own; processes except rank 0 call it. It locks the folder until the process ends,
 // unless another process of the run has done so. Another run may have used the folder since it was checked, so claim
-// checks it again. Then it calls arrange, which sets old files aside, and records the run. If another program's file
+// checks it again. Then it calls `arrange`, which sets old files aside, and records the run. If another program's file
 // has the record's name, claim keeps it and writes no record.
 func (t *training) claim(j *job.Job, run string, arrange func() error) (err error) {
 	if t.folder == nil && !t.fellow {
@@ -93,8 +93,8 @@ func (t *training) claim(j *job.Job, run string, arrange func() error) (err erro
 	return noteRun(j.Output.Folder, run)
 }
 
-// makeRoom sets aside what this run would overwrite. In a run that resumes from a checkpoint of its own folder, that
-// is the later checkpoints and files of other trainings; files of the run's earlier parts stay.
+// makeRoom sets aside what this run would overwrite. In a run that resumes from a checkpoint of its own folder, these
+// are the later checkpoints, and files of other trainings; files of the run's earlier parts stay.
 func (w *runDir) makeRoom() error {
 	if w.from != nil && w.from.here {
 		if err := w.setForeignRecordAside(); err != nil {

@@ -90,8 +90,8 @@ func (t *training) hardware(p *prepare.Prepared) (err error) {
 	return err
 }
 
-// join measures the links between the processes. If no file describes a cluster, join makes one. It reports links
-// that differ from a plan's or a file's.
+// join measures the links between the processes. If no file describes a cluster, join makes one. It reports links that
+// differ from those of a plan or a file.
 func (t *training) join(crew *hosts.Crew, p *prepare.Prepared, types []hosts.Type, planned *cluster.Cluster) error {
 	measured, err := crew.Links(t.peers.survey)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/document"
 )
 
-// openMetrics opens a metrics file to continue it after done steps. It removes lines about later steps, so that every
+// openMetrics opens a metrics file to continue it after `done` steps. It removes lines about later steps, so that every
 // step occurs once. It also removes lines that no run has written, and an incomplete last line. If the last step is
 // evaluated again, it removes that step's evaluation.
 func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
@@ -33,8 +33,8 @@ func openMetrics(path string, done int, evaluates bool) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// metricsUpTo returns the whole lines of text about the first done steps; steps count from 1. It leaves out the
-// evaluation of the last step if evaluates is set.
+// metricsUpTo returns the whole lines of text about the first `done` steps; steps count from 1. It leaves out the
+// evaluation of the last step if `evaluates` is set.
 func metricsUpTo(text []byte, done int, evaluates bool) (kept []byte) {
 	for line := range bytes.Lines(text) {
 		of, is := ofStep(line)

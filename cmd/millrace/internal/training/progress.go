@@ -88,7 +88,7 @@ func (p *progress) isDue(what string, done int) bool {
 	return known && (done == p.steps || every > 0 && done%every == 0)
 }
 
-// times returns how often work of a kind is still to be done after the first done steps.
+// times returns how often work of a kind is still to be done after the first `done` steps.
 func (p *progress) times(what string, done int) int {
 	every, known := p.every[what]
 	if !known || done >= p.steps {
@@ -115,7 +115,7 @@ func (p *progress) piece(kind string, times int) work.Piece {
 	return one
 }
 
-// did records that the current work has ended, and plans the rest after done steps. It returns the kind of work that
+// did records that the current work has ended, and plans the rest after `done` steps. It returns the kind of work that
 // begins next.
 func (p *progress) did(now time.Time, done int) (next string) {
 	p.work.End(now)
@@ -251,7 +251,7 @@ func (p *progress) pace() (text string) {
 	return text
 }
 
-// say prints a line that stays; about holds attributes of its log record.
+// say prints a line that stays; `about` holds attributes of its log record.
 func (p *progress) say(line string, about ...any) {
 	if p.to == nil {
 		cli.Say(line, about...)

@@ -203,7 +203,7 @@ func (r *resumption) inherit(j *job.Job) {
 		take(r, j, "rate_scale", &j.Train.RateScale, asked.RateScale)
 	}
 	if stepsGiven && !j.Given("rate.total") && (m.Asked == nil || m.Asked.Steps == m.Rate.Total) {
-		j.Train.Rate.Total = j.Train.Steps // the schedule ends with the steps that were asked for, as before
+		j.Train.Rate.Total = j.Train.Steps // the schedule ends with the steps that were asked for
 		j.Give("rate.total")
 	}
 	take(r, j, "seed", &j.Data.Seed, m.Seed)

@@ -52,7 +52,7 @@ type runDir struct {
 
 func (w *runDir) path(name string) string { return filepath.Join(w.Job.Output.Folder, name) }
 
-// newRun returns the folder of a run that has not begun. hosts are the hosts of its workers; nil: all on this host.
+// newRun returns the folder of a run that has not begun. `hosts` are the hosts of its workers; nil: all on this host.
 func newRun(p *prepare.Prepared, hosts []string, simulated *trace.Timeline, from *resumption,
 	servers *servers, c *run.Config) (*runDir, error) {
 	program, err := programs.Build(p.Plan, p.Profile.TiedLayers(), p.Job.Train.Clip > 0, 1)
@@ -158,7 +158,8 @@ func (w *runDir) finish(r *run.Result, ended error) (report.Inputs, error) {
 		document.Write(w.path("trace.json"), func(f io.Writer) error { return report.ChromeJSON(f, in.Measured) }))
 }
 
-// inTime waits for write at most this long, in a process that then ends. Files are always whole or absent.
+// inTime calls `write` and waits for it at most as long as `most`, in a process that then ends. Files are always whole
+// or absent.
 func inTime(most time.Duration, write func()) {
 	whole := make(chan struct{})
 	crash.Go(func() {
@@ -193,8 +194,8 @@ func (w *runDir) printPages(out io.Writer) error {
 	return err
 }
 
-// printStopped prints what a stopped run leaves. If known, it prints the whole command that resumes the run; the
-// command of another launcher is not known.
+// printStopped prints what a stopped run leaves. If `known` is true, it prints the whole command that resumes the run;
+// the command of another launcher is not known.
 func (w *runDir) printStopped(out io.Writer, r *run.Result, known bool) {
 	_ = w.printPages(out)
 	if r.Checkpoint == "" {
@@ -218,7 +219,7 @@ type Outcome struct {
 	Loss        float64            `json:"loss"`
 	Evaluations []trace.Evaluation `json:"evaluations,omitempty"` // steps count from 1
 	// Held and Accuracy are the results of the last evaluation, as metrics.jsonl names them. They are nil without an
-	// evaluation; Accuracy also if correct answers are not counted.
+	// evaluation. Accuracy is also nil if correct answers are not counted.
 	Held       *float64            `json:"evaluation_loss,omitempty"`
 	Accuracy   *float64            `json:"evaluation_accuracy,omitempty"`
 	Numbers    []report.Comparison `json:"numbers"`                 // the numbers that the report compares
@@ -290,7 +291,7 @@ func launchLine() (args []string) {
 	return args
 }
 
-// CommandFrom returns a command line for a shell, with --resume set to path and without --overwrite.
+// CommandFrom returns a command line for a shell, with --resume set to `path` and without --overwrite.
 func CommandFrom(args []string, path string) string {
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
 		return a == "--overwrite" || strings.HasPrefix(a, "--overwrite=")

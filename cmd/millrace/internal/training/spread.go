@@ -29,8 +29,8 @@ const (
 	askTake  = "resume"      // to resume from a checkpoint
 )
 
-// spread is the checkpoint that a run resumes from. In a single process, whole is the entire checkpoint. In a run of
-// several processes, Spread is what all of them know of it, and shelf holds this process's files.
+// spread is the checkpoint that a run resumes from. In a single process, the field `whole` is the entire checkpoint. In
+// a run of several processes, Spread is what all of them know of it, and `shelf` holds this process's files.
 type spread struct {
 	Path  string
 	whole *checkpoint.Checkpoint
@@ -83,7 +83,7 @@ type wanted struct {
 
 // looked says which checkpoints a process has at the path.
 type looked struct {
-	Same bool // this process has the same as rank 0
+	Same bool // this process has the same checkpoints as rank 0
 	checkpoint.Survey
 }
 
