@@ -97,7 +97,8 @@ func launchCommand() *cobra.Command {
 	return c
 }
 
-// spec checks the flags and returns the Spec they ask for, without the verb. given reports whether a flag was given.
+// spec checks the flags and returns the Spec they ask for, without the verb. The function `given` reports whether a
+// flag was given.
 func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
 	for _, flag := range []struct {
 		name            string
@@ -136,7 +137,7 @@ func (f *launchFlags) spec(given func(name string) bool) (*start.Spec, error) {
 	return s, nil
 }
 
-// startOn returns the hosts with their numbers of processes. counted means that --processes was given; its value must
+// startOn returns the hosts with their numbers of processes. `counted` means that --processes was given; its value must
 // then agree.
 func (f *launchFlags) startOn(counted bool) ([]start.Host, error) {
 	if f.hosts == "" {

@@ -108,8 +108,8 @@ func TestLaunchEndsWithTheFirstCause(t *testing.T) {
 	}
 }
 
-// otherHosts makes a folder with an ssh that runs commands for other hosts on this one. It fails for hosts named in
-// the file GONE, and writes its arguments to the file told.
+// otherHosts makes a folder with an ssh that runs commands for other hosts on this one. It fails for hosts named in the
+// file GONE, and writes its arguments to the file `told`.
 func otherHosts(t *testing.T) (path, told string) {
 	t.Helper()
 	dir := t.TempDir()

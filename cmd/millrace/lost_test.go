@@ -25,7 +25,8 @@ import (
 const long = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 3 " +
 	"--eval-rows 8 --steps 1000000 --save-every 20 --keep 3 --out "
 
-// native is the training of long with two replicas. Gloo sums their gradients. The function replicas writes their plan.
+// native is the training of `long` with two replicas. Gloo sums their gradients. The function replicas writes their
+// plan.
 var native = strings.Replace(long, "--stages 3", "--plan replicas.json --collectives native", 1)
 
 // needGloo skips a test if the native library was built without Gloo.
@@ -133,7 +134,7 @@ func (g *gang) processes() map[int]int {
 	return all
 }
 
-// until waits until so returns true.
+// until waits until the function `so` returns true.
 func (g *gang) until(what string, so func() bool) {
 	g.t.Helper()
 	late := time.After(time.Minute)

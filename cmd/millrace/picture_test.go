@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// records returns the log records in a program's output, each of which must have a rank and a host. other is the rest
+// records returns the log records in a program's output, each of which must have a rank and a host. `other` is the rest
 // of the output.
 func records(t *testing.T, text string) (all []map[string]any, other string) {
 	t.Helper()

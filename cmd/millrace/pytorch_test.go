@@ -52,7 +52,7 @@ func clone(t *testing.T) (dir string, sh func(command string) string) {
 }
 
 // thereAndBack checks the output of the commands for a PyTorch model in the README and in the example. The commands go
-// from the module to two stages and back. The check fails without python3-torch, which make setup-pytorch installs.
+// from the module to two stages and back. The check needs python3-torch; `make setup-pytorch` installs it.
 func thereAndBack(t *testing.T, sh func(command string) string, printed map[string]string) {
 	shown := regexp.MustCompile(`(?m)^    \$ (.*(?:digits\.mr|digits\.safetensors).*)$`)
 	var commands []string

@@ -236,7 +236,7 @@ func (s *shape) streams(c *cobra.Command) error {
 	return err
 }
 
-// play simulates the Program of a shape on uniform stages. It records every event if recorded is set.
+// play simulates the Program of a shape on uniform stages. It records every event if `recorded` is set.
 func (s *shape) play(p *schedule.Program, recorded bool) (*trace.Timeline, sim.Summary, error) {
 	t, sum, err := sim.Run(p, s.times.costs(p), sim.Options{Record: recorded})
 	if err != nil || p.Weights.Flushes() || p.Period < 2 || p.Repeat < 1 || p.Instructions() > mostDrawn/3 {

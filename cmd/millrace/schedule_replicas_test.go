@@ -34,11 +34,11 @@ func rowsOf(t *testing.T, s *shape) ([]string, *trace.Timeline) {
 	return rows, line
 }
 
-// TestFigure8OfPipeDream: 1F1B-RR on 2-1, two stages with two replicas and one, as in §3.2 and the caption of Fig. 8,
-// worked out by hand. A forward or a backward takes two units on stage 0 and one on stage 1. NOAM, the minibatches in
-// flight for each replica of the input stage, is ceil(3/2) = 2. Worker 0 gets even minibatches, worker 1 odd ones,
-// worker 2 all. Forwards and backwards alternate. Here a pair of minibatches shares one update, so that worker 0's
-// third forward waits for B1 of worker 1.
+// TestFigure8OfPipeDream: 1F1B-RR on 2-1, as in §3.2 and the caption of Fig. 8, worked out by hand. Stage 0 has two
+// replicas and stage 1 has one. A forward or a backward takes two units on stage 0 and one on stage 1. NOAM, the
+// minibatches in flight for each replica of the input stage, is ceil(3/2) = 2. Worker 0 gets even minibatches, worker 1
+// odd ones, worker 2 all. Forwards and backwards alternate. Here a pair of minibatches shares one update, so that
+// worker 0's third forward waits for B1 of worker 1.
 func TestFigure8OfPipeDream(t *testing.T) {
 	s := &shape{family: "1f1b-rr", replicas: []int{2, 1}, workers: 3, chunks: 1, micros: 1, minibatches: 8,
 		elastic:   elastic{alpha: -1},

@@ -95,8 +95,9 @@ func hide(c *cobra.Command, names ...string) {
 	}
 }
 
-// addUniform adds the flags that schedule and schedule compare share: workers, micro-batches and times. byStage is
-// added to the help of --forward and --backward; it is empty for compare, where all stages take the same time.
+// addUniform adds the flags that schedule and schedule compare share: workers, micro-batches and times. The text
+// `byStage` is added to the help of --forward and --backward; it is empty for compare, where all stages take the same
+// time.
 func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f := c.Flags()
 	f.IntVar(&s.workers, "workers", 4, "workers that the stages lie on, those of all replicas")

@@ -28,7 +28,7 @@ type shell struct {
 	said bytes.Buffer
 }
 
-// openTerminal opens a terminal and returns both sides; a program is started at other.
+// openTerminal opens a terminal and returns both sides; a program is started at the side `other`.
 func openTerminal(t *testing.T, columns uint16) (at, other *os.File) {
 	at, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func openTerminal(t *testing.T, columns uint16) (at, other *os.File) {
 	return at, other
 }
 
-// atTerminal starts a program at a new terminal, with an environment confined to dir.
+// atTerminal starts a program at a new terminal, with an environment confined to the folder `dir`.
 func atTerminal(t *testing.T, dir string, args []string, env ...string) *shell {
 	at, other := openTerminal(t, 120)
 	defer other.Close()
@@ -82,7 +82,7 @@ func atTerminal(t *testing.T, dir string, args []string, env ...string) *shell {
 	return s
 }
 
-// types types keys, and returns the arguments with which the shell then starts the program.
+// types writes keys to the terminal, and returns the arguments with which the shell then starts the program.
 func (t *shell) types(keys, answer string) []string {
 	t.Helper()
 	if _, err := t.at.WriteString(keys); err != nil {

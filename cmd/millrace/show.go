@@ -63,7 +63,8 @@ func simulateCommand() *cobra.Command {
 	return c
 }
 
-// pageKept says what happened to a page whose drawing was interrupted. was is the page before, if any.
+// pageKept says what happened to a page whose drawing was interrupted. `was` is the page before, or nil if there was
+// none.
 func pageKept(page string, was os.FileInfo) string {
 	now, err := os.Stat(page)
 	switch {

@@ -91,8 +91,8 @@ func livePage(t *testing.T, dir string) string {
 	return ""
 }
 
-// sameNumbers compares the output and the run's files with the steps that were taken. evaluated are the steps after
-// which the run was evaluated, and newest those of the run's newest part.
+// sameNumbers compares the output and the run's files with the steps that were taken. `evaluated` are the steps after
+// which the run was evaluated. `newest` are the steps of the run's newest part.
 func sameNumbers(t *testing.T, p *clitest.Program, said string, steps, evaluated, newest []int) {
 	t.Helper()
 	n := steps[len(steps)-1]

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// atKey returns what a verb at a terminal prints after Ctrl-C, and its exit code. The key is typed as soon as ready
+// atKey returns what a verb at a terminal prints after Ctrl-C, and its exit code. The key is typed as soon as `ready`
 // returns true for the output so far.
 func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string, pid int) bool) (answer string,
 	code int) {
@@ -229,7 +229,7 @@ func manySteps(t *testing.T, p *clitest.Program) {
 	write(t, filepath.Join(dir, "metrics.jsonl"), text.String())
 }
 
-// startAt starts the program at a terminal with this many columns; at is our side of it.
+// startAt starts the program at a terminal with this many columns; `at` is the test's side of the terminal.
 func startAt(t *testing.T, p *clitest.Program, columns uint16, args string, env ...string) (at *os.File, c *exec.Cmd) {
 	t.Helper()
 	at, other := openTerminal(t, columns)

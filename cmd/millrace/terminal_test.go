@@ -24,8 +24,8 @@ func onTerminal(t *testing.T, columns uint16, args string, env ...string) string
 	return text
 }
 
-// at returns what a verb writes to a terminal with this many columns, and its error. Once word has appeared, it
-// types typed.
+// at returns what a verb writes to a terminal with this many columns, and its error. Once `word` has appeared, the keys
+// in `typed` are typed.
 func at(t *testing.T, p *clitest.Program, columns uint16, args, word, typed string, env ...string) (string, error) {
 	t.Helper()
 	at, c := startAt(t, p, columns, args, env...)

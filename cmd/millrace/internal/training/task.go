@@ -31,7 +31,7 @@ type needs struct {
 	data   *data.Set
 }
 
-// open opens what a job needs. from is what the job resumes from.
+// open opens what a job needs. `from` is what the job resumes from.
 func open(j *job.Job, from *resumption) (*needs, error) {
 	m, err := prepare.LoadModel(j)
 	if err != nil {

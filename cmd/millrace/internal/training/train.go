@@ -48,13 +48,13 @@ type training struct {
 type peers struct {
 	party   *together.Party // nil: a single process
 	each    int             // workers of each process
-	led     *setup.Leader   // asks the other processes for rank 0; nil in those, and in a single process
+	led     *setup.Leader   // rank 0 asks the other processes through it; nil in the others, and in a single process
 	survey  *hosts.Survey   // all hosts
 	noted   []string        // notes on the hosts for the plan
 	streams int             // connections between two workers, each way
 	begun   bool            // the other processes have begun the run
 	unlike  string          // differences between hosts that affect bits; empty: none
-	members []bool          // by rank: the run may use the process's checkpoints; nil: of all processes
+	members []bool          // by rank: whether the run may use the process's checkpoints; nil: those of all processes
 }
 
 // ending is what error.json says about a failed run besides the error.
@@ -106,8 +106,8 @@ func TrainCommand() *cobra.Command {
 }
 
 // ofRun takes over the job of the run that a checkpoint, or a folder of checkpoints, belongs to. It refuses a path that
-// does not exist, and a run whose folder holds no job. workers is how many a launcher has started; 0 without a
-// launcher.
+// does not exist, and a run whose folder holds no job. `workers` is the number of workers that a launcher has started;
+// 0 without a launcher.
 func (t *training) ofRun(resume string, workers int) error {
 	if _, err := os.Stat(resume); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--resume %s: there is no such run and no such checkpoint", resume)
@@ -139,8 +139,8 @@ func (t *training) ofRun(resume string, workers int) error {
 	return nil
 }
 
-// replan drops settings of a run's plan that contradict a flag, or another number of workers. The planner then
-// chooses them again.
+// replan drops settings of a run's plan that contradict a flag. If `others` is true, it also drops those that
+// contradict another number of workers. The planner then chooses them again.
 func (t *training) replan(j *job.Job, others bool) {
 	changed := func(names ...string) bool {
 		return slices.ContainsFunc(names, t.Flags().Changed) || others && slices.Contains(names, "workers")
@@ -310,7 +310,7 @@ func (t *training) concluded(world *launch.World, w *runDir, result *run.Result,
 	if !w.begun {
 		return faultOf(w.unreplaced(errors.Join(err, w.close())), t.from.at())
 	}
-	if err != nil { // first, because the report takes long; errors are reported at the end
+	if err != nil { // error.json is written before the report, which takes long; if that fails, do tries again
 		_ = t.leaveError(world.Rank, faultOf(w.unreplaced(err), t.ending.saved))
 	}
 	if lostOf(err) != nil { // all processes must end within ten seconds after a loss, and most of that time is over

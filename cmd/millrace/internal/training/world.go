@@ -14,8 +14,8 @@ import (
 // workersFlag is the flag that gives each process several workers.
 const workersFlag = "workers-per-process"
 
-// worldOf returns the world of this process. each is the value of the workers flag if it is given; the environment
-// must agree with it.
+// worldOf returns the world of this process. `each` is the value of the workers flag if the flag is given; the
+// environment must agree with it.
 func worldOf(c *cobra.Command, each int) (*launch.World, error) {
 	w, err := launch.FromEnv(os.Environ())
 	if err != nil || !c.Flags().Changed(workersFlag) {

@@ -34,7 +34,7 @@ func schedules(rivals []tune.Rival) []anySchedule {
 	return all
 }
 
-// triedSchedules is how many schedules of --all are tried, and scheduleRounds in how many rounds.
+// triedSchedules is the number of schedules of --all that are tried. scheduleRounds is the number of rounds.
 const (
 	triedSchedules = 8
 	scheduleRounds = 5

@@ -102,8 +102,8 @@ func (t *tuned) why() string {
 	return fmt.Sprintf("of %s that fit this is predicted to be the fastest", terminal.Count(fits, "setting"))
 }
 
-// section prints a table under a title. A head "group: heading" puts its column into a group. marked reports which
-// row is the choice; nil: none.
+// section prints a table under a title. A head "group: heading" puts its column into a group. The function `marked`
+// reports which row is the choice; nil: none.
 func section(w io.Writer, title string, table *report.Table, marked func(row int) bool) error {
 	s := terminal.Of(w)
 	name, more, _ := strings.Cut(title, ", ")
