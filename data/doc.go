@@ -89,11 +89,11 @@ func (s *Set) Named() string {
 // Options say how Open reads data.
 type Options struct {
 	Seed uint64
-	// Fields are the inputs of a model, and Target is the name of the one with its targets. A data set with one input
-	// and one target takes their names. It also takes their shapes if the number of elements agrees (dense layers may
-	// read an image). A text takes its row length from them. A file of arrays must have an array under each name. If
-	// Fields is nil, rows keep the data's own shapes. Their names are then "input" and "target", or those of a file's
-	// arrays.
+	// Fields are the inputs of a model, and Target is the name of the input with its targets. A data set with one input
+	// and one target takes the names of Fields. It also takes their shapes if the number of elements agrees (dense
+	// layers may read an image). A text takes its row length from Fields. A file of arrays must have an array under
+	// each name. If Fields is nil, rows keep the data's own shapes. Their names are then "input" and "target", or those
+	// of a file's arrays.
 	Fields []Field
 	Target string
 	// TrainPart is the fraction of an .npz or .safetensors file's rows that are training rows, above 0 and at most 1.

@@ -17,8 +17,8 @@ type pending struct {
 	err   error
 }
 
-// prefetched keeps the batches that were made last, since several stages ask for the same rows one after the other. It
-// also makes the batches that will be asked for next.
+// prefetched keeps the batches that were made last, since several stages ask for the same rows in succession. It also
+// makes the batches that will be asked for next.
 type prefetched struct {
 	Split
 	ahead int

@@ -104,7 +104,7 @@ func (a Address) Check(own Address) error {
 	return nil
 }
 
-// LengthError reports a frame whose length differs from that of the receive posted for it.
+// LengthError reports a frame whose length differs from the length of the receive posted for it.
 type LengthError struct {
 	Edge       Edge
 	N          uint32

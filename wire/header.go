@@ -61,7 +61,7 @@ func (h *Header) check() error {
 	return nil
 }
 
-// Encode writes the header frame into room. rest holds the descriptions that do not fit, or nil.
+// Encode writes the header frame into `room`. `rest` holds the descriptions that do not fit, or nil.
 func (h *Header) Encode(room []byte) (frame, rest []byte, err error) {
 	if err := h.check(); err != nil {
 		return nil, nil, err

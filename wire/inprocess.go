@@ -150,7 +150,7 @@ func (c *handing) Fail(rank int, err error) {
 	c.end(err, func(peer int) bool { return peer == rank })
 }
 
-// Close ends all frames that this worker has posted, and waits for those that are being handed over.
+// Close ends all frames that this worker has posted. It waits for frames that are being handed over.
 func (c *handing) Close() error {
 	c.RefuseAll()
 	c.end(ErrClosed, func(int) bool { return true })

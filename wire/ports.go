@@ -6,7 +6,8 @@ import (
 	"iter"
 )
 
-// Ports holds the ports of one process's workers, connected with each other and with those of other processes.
+// Ports holds the ports of one process's workers. They are connected with each other and with the ports of other
+// processes.
 type Ports struct{ all []*Port }
 
 // NewPorts makes a port for the carrier of each worker in the list `mine`, and connects it with all other workers.

@@ -51,7 +51,7 @@ func (e *inEdge) begin() {
 	e.post()
 }
 
-// post posts the receive of the next header or credit, in the memory of the one just read.
+// post posts the receive of the next header or credit, in the memory of the header or credit just read.
 func (e *inEdge) post() { e.recv(e.frame, e.told) }
 
 // header reads a header. A receive may complete as soon as it is posted, so header also reads, in a loop, the headers

@@ -21,7 +21,7 @@ func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	return all, nil
 }
 
-// split is a worker's carrier. Methods that split does not define are those of the far carrier.
+// split is a worker's carrier. The carrier `far` is embedded, so methods that split does not define are far's.
 type split struct {
 	Carrier
 	near Carrier

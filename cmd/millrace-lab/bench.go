@@ -96,7 +96,7 @@ func (x *experiment) command(name string, pl *plan.Plan, threads int) (race.Comm
 	}
 	c := race.Command{Name: name, Path: self, Args: []string{"session", file}, Steps: x.steps}
 	if threads > 1 && os.Getenv("OMP_WAIT_POLICY") == "" {
-		// As in bench/peers/settings.py: OpenMP's threads must not spin while those of the BLAS compute.
+		// As in bench/peers/settings.py: OpenMP's threads must not spin while the BLAS's threads compute.
 		c.Env = append(os.Environ(), "OMP_WAIT_POLICY=PASSIVE")
 	}
 	return c, pl.Write(path)

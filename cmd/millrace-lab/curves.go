@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// curvesFlags are the flags of bench curves besides those of a job.
+// curvesFlags are the flags of bench curves in addition to a job's flags.
 type curvesFlags struct {
 	parts   []string
 	methods []string

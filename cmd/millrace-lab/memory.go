@@ -25,7 +25,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// memoryFlags are the flags of bench memory besides those of a job.
+// memoryFlags are the flags of bench memory in addition to a job's flags.
 type memoryFlags struct {
 	counts    []int
 	schedules []string

@@ -198,7 +198,7 @@ func (f *versusFlags) compare(c *cobra.Command, old, new string) error {
 	return f.print(c, r)
 }
 
-// spread compares trainings in one process with those in many.
+// spread compares trainings in one process with trainings in many processes.
 func (f *versusFlags) spread(c *cobra.Command, program string, workers int) error {
 	if least := stats.Fewest(0.95); f.pairs < least {
 		return cli.BadInput(fmt.Errorf("--pairs %d; give %d at least, for an interval around their median", f.pairs, least))

@@ -9,7 +9,7 @@ import (
 )
 
 // With default optimizer, rate and warm-up, each kind of built-in model learns suitable data. No loss exceeds 1.2 times
-// the first.
+// the first loss.
 func TestBuiltInModelsLearnByTheirDefaults(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

@@ -79,8 +79,8 @@ func stepsIn(dir string) int {
 	return bytes.Count(text, []byte(`"step_s"`))
 }
 
-// A browser shows a run while it lasts. Killing the browser does not stop the run, whose weights equal those of an
-// unwatched one. After the run, the live page and the report say the same.
+// A browser shows a run while it lasts. Killing the browser does not stop the run, whose weights equal those of a run
+// without a browser. After the run, the live page and the report say the same.
 func TestARunIsWatched(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("MILLRACE_BROWSER") == "none" {

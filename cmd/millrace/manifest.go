@@ -43,7 +43,7 @@ in none of the files: slurm and mpirun take it from your own file (or --run-toke
 see, Kubernetes from a Secret. The MILLRACE_ variables of the shell that starts a script reach all processes.`
 )
 
-// manifestFlags are the flags of manifest besides those of a job.
+// manifestFlags are the flags of manifest in addition to a job's flags.
 type manifestFlags struct {
 	spec            manifest.Spec
 	workers         int // workers of each process

@@ -109,9 +109,9 @@ func savedIn(t *testing.T, p *clitest.Program, host string) (step int) {
 // encrypted makes a process use TLS.
 func encrypted(_ int, c *exec.Cmd) { c.Env = append(c.Env, launch.TLSVar+"=on") }
 
-// Two hosts with their own disks save, one is killed, and the run continues. It continues with the hosts exchanged,
-// and then as one process with both disks. The weights are those of one process that never stopped, also if files
-// are sent encrypted.
+// Two hosts with their own disks save, one is killed, and the run continues. It continues with the hosts exchanged, and
+// then as one process with both disks. The weights are those of a single process that never stopped, also if files are
+// sent encrypted.
 func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

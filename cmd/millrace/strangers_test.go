@@ -206,7 +206,7 @@ func (g *gang) goesOn() int {
 	return steps
 }
 
-// same compares the newest checkpoint of a run with that of a single process after the same number of steps.
+// same compares the newest checkpoint of a run with the checkpoint of a single process after the same number of steps.
 func same(t *testing.T, p *clitest.Program, flags, run string, least int) {
 	t.Helper()
 	of, err := checkpoint.Open(filepath.Join(p.Dir, run, "checkpoints"))

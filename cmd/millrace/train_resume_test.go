@@ -38,7 +38,7 @@ func learn(t *testing.T, p *clitest.Program, args string) training.Outcome {
 	return o
 }
 
-// measured is the profile of the mlp, which one test measures for all.
+// measured is the profile of the mlp. The first test that needs it measures it for all tests.
 var measured struct {
 	sync.Mutex
 	text []byte

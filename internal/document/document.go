@@ -117,8 +117,8 @@ func dropped() {
 	}
 }
 
-// Write writes a temporary file and renames it to path once it is complete and on disk. A reader of path sees either
-// the old file or the new one. Errors name path, not the temporary file.
+// Write writes a temporary file and renames it to `path` once it is complete and on disk. A reader of `path` sees
+// either the old file or the new file. Errors name `path`, not the temporary file.
 func Write(path string, write func(io.Writer) error) error {
 	f, err := begin(path)
 	if err != nil {

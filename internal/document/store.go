@@ -20,7 +20,7 @@ type Store[T any] struct {
 	Decode func(text []byte) (*T, error)
 	// Check returns an error, beginning with the room, if a value must not be written. nil allows every value.
 	Check func(v *T) error
-	// Encode writes a value to w, for the file at path. nil means indented JSON.
+	// Encode writes a value to w, for the file at `path`. If Encode is nil, the value is written as indented JSON.
 	Encode func(w io.Writer, v *T, path string) error
 	// InFile adds the file's path to an error of Decode. If InFile is nil, the path is added at the end, in
 	// parentheses.

@@ -181,7 +181,7 @@ func readable(err error, into any) error {
 	return err
 }
 
-// keysOf returns the keys of a type and of the types in it. seen holds the types that were visited.
+// keysOf returns the keys of a type and of the types in it. `seen` holds the types that were visited.
 func keysOf(t reflect.Type, seen map[reflect.Type]bool) (keys []string) {
 	switch {
 	case seen[t]:

@@ -75,7 +75,7 @@ func (f *frame) fill(came early) error {
 	return err
 }
 
-// fits returns an error if a frame is not the one that the receive is posted for.
+// fits returns an error if a frame is not the frame that the receive is posted for.
 func (f *frame) fits(tag uint64, size int64) error {
 	if n, due := uint32(tag), uint32(f.tag); n != due {
 		return fmt.Errorf("pipe: frame %d from worker %d to worker %d comes where %d is due", n, f.edge.From, f.edge.To, due)

@@ -104,7 +104,7 @@ type carrier struct {
 	links []Link // by destination worker
 
 	mu      sync.Mutex
-	lines   map[int]*line // by destination worker: those with transfers on their way
+	lines   map[int]*line // by destination worker; only workers with transfers on their way
 	running sync.WaitGroup
 }
 

@@ -58,7 +58,7 @@ func yama() int {
 	return scope
 }
 
-// room returns memory that goes back to the kernel when freed, like that of an engine.
+// room returns memory that goes back to the kernel when it is freed, as an engine's memory does.
 func room(n int) []byte {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

@@ -24,7 +24,7 @@ const LeastToken = 16
 // Config says how a process listens, how others reach it, and what it must prove.
 type Config struct {
 	Address   string       // HOST:PORT to listen on; without a host the loopback, port 0 for any port
-	Advertise string       // the host by which others reach this one; "": the one in Address
+	Advertise string       // the host by which others reach this process; "": the host in Address
 	Token     []byte       // the shared secret of all processes of the run
 	Run       string       // identifies the run and this start of it
 	Process   int          // the number of this process in the run
@@ -74,8 +74,8 @@ type Endpoint struct {
 	services map[Service]*service
 }
 
-// session is the last session begun, guarded by its Endpoint. Each session has a greater number than the one before. It
-// can begin only when no carrier of the previous session is open.
+// session is the last session begun, guarded by its Endpoint. Each session has a greater number than the previous
+// session. It can begin only when no carrier of the previous session is open.
 type session struct {
 	number   uint32
 	mine     []int            // the workers in this process
@@ -232,7 +232,7 @@ func (e *Endpoint) accept() {
 // room for all of them. The caller holds mu.
 func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) }
 
-// together is the number of simultaneous handshakes for which the time limit grows by that of a single handshake.
+// together is how many simultaneous handshakes increase the time limit by the limit of a single handshake.
 const together = 100
 
 // patience returns the longest time of a handshake or a dial. `alone` is this time for a single one. All handshakes of

@@ -43,7 +43,7 @@ type source struct {
 	err     error // not nil: nothing more is received
 }
 
-// edgeQueue has the receives of an edge that have not ended. The i-th is for frame first+i.
+// edgeQueue has the receives of an edge that have not ended. receives[i] is for frame first+i.
 type edgeQueue struct {
 	edge       wire.Edge
 	first      uint32

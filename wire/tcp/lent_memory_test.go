@@ -52,7 +52,7 @@ func TestItIsACarrierThatLendsNone(t *testing.T) {
 	wiretest.Conforms(t, func(n int) ([]wire.Carrier, error) { return open(n, 3, Config{limits: lending(noneLent)}) })
 }
 
-// pairThatLends returns two workers. The first lends all its frames to the second.
+// pairThatLends returns two workers. Worker 0 lends all its frames to worker 1.
 func pairThatLends(t *testing.T) []wire.Carrier {
 	t.Helper()
 	lends(t)
@@ -289,8 +289,8 @@ func TestReceiversThatReadWhatIsNotLent(t *testing.T) {
 	}
 }
 
-// TestAProcessThatMayNotRead: if the kernel lets only one of two processes read the other, frames in the other
-// direction travel as bytes. Both directions get the same data.
+// TestAProcessThatMayNotRead: if only one of two processes may read the other's memory, frames in the other direction
+// travel as bytes. Both directions get the same data.
 func TestAProcessThatMayNotRead(t *testing.T) {
 	lends(t)
 	p := begin(t, task{Rank: 1, Does: "exchange", Lent: allLent, Apart: true})

@@ -187,7 +187,8 @@ func (s *send) end(ended error) {
 	s.done(ended)
 }
 
-// settle records that one chunk of a send is finished, and returns whether the whole send is. The caller holds mu.
+// settle records that one chunk of a send is finished, and returns whether the whole send is finished. The caller holds
+// mu.
 func (t *target) settle(s *send) (over bool) {
 	s.busy--
 	whole := s.frame == len(s.frames) && !s.torn

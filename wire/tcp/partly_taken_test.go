@@ -55,7 +55,7 @@ func TestWhatIsNotTakenAtOnceFollows(t *testing.T) {
 			s.post(e, n, room, func(err error) { came <- err })
 			to.post(e, wire.TagOf(0, e.ID, n), []*wire.Buffer{bufferOf(data)}, func(err error) { done <- err })
 			if n%3 == 0 {
-				continue // the next frame comes while this one is being written
+				continue // the next frame comes while this frame is being written
 			}
 			if err := errorOf(t, done, "the end of a send"); err != nil {
 				t.Fatal(err)

@@ -284,8 +284,9 @@ func TestAKilledProcess(t *testing.T) {
 	}
 }
 
-// TestACutLink: if a link is cut silently, both ends notice it and name the other. The test uses smaller limits while
-// frames are in flight. With make soak it uses the default limits, within ten seconds, with and without frames.
+// TestACutLink: if a link is cut silently, both ends notice it, and each names the other end. The test shortens the
+// limit for silence, and has frames in flight. `make soak` uses the default limits, with and without frames in flight;
+// both ends must notice within ten seconds.
 func TestACutLink(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("MILLRACE_SOAK") == "" {

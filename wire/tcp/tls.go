@@ -45,7 +45,7 @@ func ReadTLS(certificate, key, roots string) (*TLS, error) {
 	return t, nil
 }
 
-// sides holds an Endpoint's TLS settings for both roles. nil means no TLS.
+// sides holds an Endpoint's TLS settings for both roles. A nil *sides means no TLS.
 type sides struct {
 	listener, dialler *tls.Config
 }
@@ -109,7 +109,7 @@ func made() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// listens starts TLS on an accepted connection. channel is a value that only the two ends of this TLS connection
+// listens starts TLS on an accepted connection. `channel` is a value that only the two ends of this TLS connection
 // know.
 func (s *sides) listens(raw net.Conn) (c net.Conn, channel []byte, err error) {
 	if s == nil {

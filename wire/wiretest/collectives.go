@@ -86,8 +86,8 @@ func groupsOf(w *world, ranks []int, limited bool) []*collective.Group {
 	return groups
 }
 
-// collectives runs several collectives one after the other. It compares each sum with that of a loop over the members
-// in their order. It also checks that no message comes before its receiver has joined.
+// collectives runs several collectives in succession. It compares each sum with that of a loop over the members in
+// their order. It also checks that no message comes before its receiver has joined.
 func collectives(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		g := rand.New(rand.NewPCG(seed, 3))

@@ -103,7 +103,8 @@ func messages(t *testing.T, open Maker) {
 	}
 }
 
-// credits checks that with n slots, at most n messages come before one is taken. Other edges are not blocked meanwhile.
+// credits checks that with n slots, at most n messages come before a message is taken. Other edges are not blocked
+// meanwhile.
 func credits(t *testing.T, open Maker) {
 	for slots := 1; slots <= 3; slots++ {
 		w := newWorld(t, open, 3, slots)
@@ -191,8 +192,8 @@ func epochs(t *testing.T, open Maker) {
 	w.close()
 }
 
-// epochsOfCollectives checks the order of a collective's messages: those that came before their epoch are received
-// before those that come within it.
+// epochsOfCollectives checks the order of a collective's messages: messages that came before their epoch are received
+// before messages that come within it.
 func epochsOfCollectives(t *testing.T, open Maker) {
 	w := newWorld(t, open, 2, 0)
 	e, err := w.table.Edge(wire.Name{From: 0, To: 1, Group: 9}, 0)

@@ -32,7 +32,7 @@ func dieOf(args []string) func(*crash.Panic) {
 }
 
 // explainPanic writes a report of a panic to a file and returns one line that names the file. If no file can be
-// written, it returns the stack too. err is the error that carried the panic.
+// written, it returns the stack too. `err` is the error that carried the panic.
 func explainPanic(args []string, p *crash.Panic, err error) string {
 	what := names.Shown(fmt.Sprintf("internal error in %s: %s", verbOf(args),
 		strings.Join(strings.Fields(err.Error()), " ")))

@@ -95,7 +95,7 @@ func (s *Survey) Seats(threads int) []Seat {
 	return seats
 }
 
-// starved reports whether the processes that share this one's cores have more threads than cores. It counts one
+// starved reports whether the processes that share this process's cores have more threads than cores. It counts one
 // computing worker for each process.
 func (s *Survey) starved(rank, threads int) bool {
 	return s.Facts[rank].Cores() < len(s.beside(rank))*max(threads, 1)

@@ -349,7 +349,7 @@ type Measured struct {
 	Record *timing.Record // nil for a file of wire measurements
 	Links  *timing.Links  // nil for a file of a model's measurements
 	Err    error          // why the file cannot be read
-	Old    bool           // the file is of an earlier version of millrace, which this one does not read
+	Old    bool           // the file is of an earlier version of millrace, which this version does not read
 }
 
 // AllMeasured lists the files of measurements.

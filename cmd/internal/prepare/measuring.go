@@ -156,8 +156,8 @@ func checkSizes(m *model.Model, sizes []int) error {
 	return nil
 }
 
-// profileFor returns the profile that a job plans with: the file it names, or earlier measurements, or new ones. New
-// measurements run in a separate process, so that they do not affect the run that is predicted.
+// profileFor returns the profile that a job plans with: the file it names, or earlier measurements, or new
+// measurements. New measurements run in a separate process, so that they do not affect the run that is predicted.
 func profileFor(c *cobra.Command, j *job.Job, m *model.Model, w Wanted) (*profile.Profile, error) {
 	if j.Plan.Profile != "" {
 		return GivenProfile(j, m)

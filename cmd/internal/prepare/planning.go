@@ -199,7 +199,7 @@ func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	}
 }
 
-// Hardware fills in the cluster and the model's costs on it. The cluster is this machine as measured, or the one in
+// Hardware fills in the cluster and the model's costs on it. The cluster is this machine as measured, or the cluster in
 // a file.
 func (p *Prepared) Hardware(c *cobra.Command) (err error) {
 	if p.Job.Machine.Cluster == "" {
@@ -265,7 +265,7 @@ func (p *Prepared) Sizes() []int {
 // Wanted asks for all sizes of a given plan; without a plan, for as many sizes as can be measured soon.
 func (p *Prepared) Wanted() Wanted { return Wanted{Sizes: p.Sizes(), Every: p.Plan != nil} }
 
-// Describe sets the cluster to the one that the job names, with the job's memory limit.
+// Describe sets the cluster to the job's cluster, with the job's memory limit.
 func (p *Prepared) Describe(c *cobra.Command) (err error) {
 	if p.Cluster, err = DescribedCluster(c, p.Job); err == nil {
 		p.Limit()

@@ -42,8 +42,8 @@ type Party struct {
 // Clock is the clock that processes compare.
 var Clock = time.Now
 
-// Meet connects this process with the other processes of its world, which must have several. The `facts` of this
-// process are compared with those of the other processes.
+// Meet connects this process with the other processes of its world. The world must have several processes. The `facts`
+// of this process are compared with those of the other processes.
 func Meet(ctx context.Context, w *launch.World, facts []rendezvous.Fact) (*Party, error) {
 	p := &Party{World: w}
 	var err error
@@ -133,8 +133,8 @@ func (p *Party) Hosts() []string {
 }
 
 // Open returns the address at which this process may listen without encryption. It refuses if the run's connections are
-// encrypted. The address is the one by which this process reaches other processes, on another host if there is one. A
-// name would not do, because it may mean the loopback here.
+// encrypted. The address is the local address of this process's connections with other processes, on another host if
+// there is one. A name would not do, because it may mean the loopback here.
 func (p *Party) Open(ctx context.Context) (host string, err error) {
 	if p.tls != nil {
 		return "", errors.New("the processes speak TLS, and Gloo sends gradients as they are; leave one of both out")

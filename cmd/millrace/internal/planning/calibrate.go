@@ -27,7 +27,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/measured"
 )
 
-// calibrateFlags are the flags of calibrate besides those of a model.
+// calibrateFlags are the flags of calibrate in addition to a model's flags.
 type calibrateFlags struct {
 	model     prepare.JobFlags
 	output    string

@@ -25,7 +25,7 @@ import (
 // set it high, so that their result does not depend on the speed of the machine.
 var LongestSearch time.Duration
 
-// planFlags are the flags of plan besides those of a job.
+// planFlags are the flags of plan in addition to a job's flags.
 type planFlags struct {
 	planner, formula string
 	time             time.Duration

@@ -54,7 +54,8 @@ var ofSearch = []string{"micro-batches", "split", "weights", "pipelines", "plann
 // Swept is what --json prints for a sweep.
 type Swept struct {
 	Shapes []*shape.Prediction `json:"shapes"`
-	// Others is how many shapes were not predicted. None of them both fits and is faster than the first.
+	// Others is how many shapes were not predicted. None of them both fits and is faster than the first shape in
+	// Shapes.
 	Others        int                 `json:"others,omitempty"`
 	Sensitivities []shape.Sensitivity `json:"sensitivities"`
 }

@@ -37,7 +37,7 @@ type runDir struct {
 	run       string      // the launcher's name of the run, equal for every start; empty: none
 	from      *resumption // nil: the run begins with its first step
 	begun     bool        // the folder belongs to this run
-	replaced  string      // folder with the run that this one replaces; empty: none
+	replaced  string      // folder with the run that this run replaces; empty: none
 	sinks     metrics.Sinks
 	events    *metrics.EventLog // nil before the run has begun
 	early     []metrics.Event   // events before the run began

@@ -48,7 +48,7 @@ type training struct {
 type peers struct {
 	party   *together.Party // nil: a single process
 	each    int             // workers of each process
-	led     *setup.Leader   // rank 0 asks the other processes through it; nil in the others, and in a single process
+	led     *setup.Leader   // rank 0 asks the other processes through it; nil in processes that are not rank 0
 	survey  *hosts.Survey   // all hosts
 	noted   []string        // notes on the hosts for the plan
 	streams int             // connections between two workers, each way
@@ -358,7 +358,7 @@ func (t *training) changedFlags() (names []string) {
 	return names
 }
 
-// wasStopped returns the error of a stopped run: a signal reached this process, or another one.
+// wasStopped returns the error of a stopped run: a signal reached this process, or another process.
 func (t *training) wasStopped() error {
 	if err := context.Cause(t.Context()); err != nil {
 		return err

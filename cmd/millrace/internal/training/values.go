@@ -49,7 +49,7 @@ func (v *values) pace(p run.Pace) {
 	}
 }
 
-// named returns the host and the stages of each worker of a plan. Without hosts, all workers are on this one.
+// named returns the host and the stages of each worker of a plan. Without hosts, all workers are on this host.
 func named(p *plan.Plan, hosts []string) []metrics.Worker {
 	here := cli.HostName()
 	devices := p.Devices()

@@ -52,9 +52,9 @@ func noEngine(err error) error {
 		"for the machine with --simulate", err)
 }
 
-// briefSizes returns two sizes: the smallest, and the largest of those that are at most an eighth of the greatest size.
-// If that is the smallest too, the second smallest takes its place. Times and bytes of other sizes are extrapolated
-// linearly.
+// briefSizes returns the smallest size and a second one. The second one is the largest size that is at most an eighth
+// of the greatest size, and above the smallest. Without such a size, it is the second smallest. Times and bytes of
+// other sizes are extrapolated linearly.
 func briefSizes(sizes []int) []int {
 	if len(sizes) < 2 {
 		return sizes

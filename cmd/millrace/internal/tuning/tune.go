@@ -21,7 +21,7 @@ import (
 	"github.com/millrace-ml/millrace/tune/predict"
 )
 
-// tuneFlags are the flags of tune besides those of a job.
+// tuneFlags are the flags of tune in addition to a job's flags.
 type tuneFlags struct {
 	pipelines                     int
 	profileAt                     string
@@ -350,8 +350,8 @@ func (f *tuneFlags) gather(c *cobra.Command, j *job.Job) (*prepare.Prepared, err
 	return p, cli.BadInput(err)
 }
 
-// sizes returns the micro-batch sizes to try: those in the profile, or with a brief profile all sizes that are worth
-// measuring.
+// sizes returns the micro-batch sizes to try. These are the sizes in the profile. With a brief profile, they are all
+// sizes that are worth measuring.
 func (f *tuneFlags) sizes(p *prepare.Prepared) []int {
 	if p.Brief {
 		return prepare.MicroBatches(p.Job)
