@@ -109,7 +109,7 @@ func (p *Port) Err() error {
 func (p *Port) Ended() <-chan struct{} { return p.ended }
 
 // Open posts a receive for the first frame of each new edge that ends at this worker. The sender of transfers begins
-// with credits for all slots, and gets more where an edge has more slots than before. Credits for collectives come
+// with credits for all slots, and gets more if the edge now has more slots than before. Credits for collectives come
 // with Post. An edge that has no slots at its first Open never gets any.
 func (p *Port) Open(edges []Edge) {
 	var fresh []*inEdge

@@ -164,7 +164,7 @@ func (a *seenArray) rangeOf(s data.Split, rows int) error {
 	return nil
 }
 
-// each calls f for each element of an array, as it is and as a float, until f returns false.
+// each calls f for each element of an array, with the element as it is and as a float, until f returns false.
 func each(a data.Array, f func(v any, x float64) bool) {
 	for _, v := range a.Floats {
 		if !f(v, float64(v)) {

@@ -137,7 +137,7 @@ func TestMeasurementsThatCannotBeKeptAreUsed(t *testing.T) {
 		folder, limit, why string
 	}{
 		"no folder": {"/dev/null/cache", "", "mkdir /dev/null: not a directory"},
-		"full disk": {"", "1500", "file too large"}, // the file with times of messages is smaller, the file with times of layers larger
+		"full disk": {"", "1500", "file too large"}, // only the file of layer times reaches 1500 bytes
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := clitest.Trainer(t)

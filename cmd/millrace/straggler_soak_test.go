@@ -105,8 +105,8 @@ func slowed(t *testing.T, p *clitest.Program, ranks ...int) string {
 	return h.text.String()
 }
 
-// A process that gets less processor time than the other is named while it is slow. If both get equally little, none
-// is named, and the output says that.
+// A process that gets less processor time than the other process is named while it is slow. If both processes get
+// equally little, none is named, and the output says that.
 func TestASlowedProcessIsNamed(t *testing.T) {
 	soaking(t)
 	p := clitest.Trainer(t)

@@ -17,8 +17,7 @@ import (
 
 const shortTraining = "--batch 8 --split 1 --micro-batches 2 --save-every 2 --keep 0 "
 
-// A file that has the record's name but is not a record belongs to another program. A new run and a resumed one both
-// keep it.
+// A file that has the record's name but is not a record belongs to another program. New and resumed runs keep it.
 func TestAFileThatIsNoRecordIsKept(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

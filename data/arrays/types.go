@@ -135,7 +135,7 @@ func (a *Array) Bools(rows []int) ([]bool, error) {
 	})
 }
 
-// read reads rows and converts them one by one with into.
+// read reads rows and converts each row with the function `into`.
 func read[T any](a *Array, rows []int, into func(dst []T, src []byte) error) ([]T, error) {
 	if err := a.Load(); err != nil {
 		return nil, err

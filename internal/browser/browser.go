@@ -42,8 +42,7 @@ type Browser struct {
 	program *exec.Cmd
 }
 
-// View is how a page is shown. Below a width of 600 pixels it is shown as on a phone, where its viewport element
-// applies.
+// View is how a page is shown. Below a width of 600 pixels it is shown as on a phone: its viewport element applies.
 type View struct {
 	Width, Height int // in CSS pixels; a height of 0 means 900
 	Dark          bool

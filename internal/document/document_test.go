@@ -112,7 +112,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestUntilAContextEnds: when the context ends, Write gives up, and leaves neither the file nor the temporary one.
+// TestUntilAContextEnds: when the context ends, Write gives up, and leaves neither the file nor the temporary file.
 func TestUntilAContextEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	ctx, end := context.WithCancelCause(t.Context())

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// None returns the error for an unknown name; `sort` says of what. It suggests the name that was meant, or lists all
-// names. `others` are further allowed values, such as "the path of a file".
+// None returns the error for an unknown name. `sort` is the kind of thing that is named, such as "planner". The error
+// suggests the name that was meant, or lists all names. `others` are further allowed values, such as "the path of a
+// file".
 func None(sort, given string, names []string, others ...string) error {
 	return fmt.Errorf("there is no %s %q; %s", sort, given, Instead(given, names, others...))
 }
@@ -55,9 +56,9 @@ func Nearest(given string, names []string) string {
 	return ""
 }
 
-// meant returns the names that an unknown one may have been meant for; none if there are more than mostMeant. It tries
-// in turn the names that begin with the unknown one and a hyphen, the nearest names, all names that begin with it, and
-// all that end with it.
+// meant returns the names that an unknown name may have been meant for; none if there are more than mostMeant. It tries
+// four kinds of names, in this order: names that begin with the unknown name and a hyphen, the nearest names, all names
+// that begin with the unknown name, and all that end with it.
 func meant(given string, names []string) (near []string) {
 	begun := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return len(given) < 2 || !strings.HasPrefix(strings.ToLower(name), strings.ToLower(given)+"-")

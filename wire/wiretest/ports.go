@@ -37,8 +37,8 @@ func randomMessage(g *rand.Rand, owners *[]*owner) []wire.Buffer {
 }
 
 // messages checks that messages of several edges at once come whole, are reported once, and are taken in any order by
-// Key. The sender's buffers are freed once where bytes are copied, and belong to the receiver where memory changes
-// hands.
+// Key. If bytes are copied, the sender's buffers are freed once. If memory changes hands, the buffers belong to the
+// receiver.
 func messages(t *testing.T, open Maker) {
 	for seed := range uint64(6) {
 		for _, slots := range []int{0, 3} {

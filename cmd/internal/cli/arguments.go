@@ -65,8 +65,8 @@ func wrongArguments(c *cobra.Command, given []string) error {
 	return fmt.Errorf("%s: %q is too many: it takes %s; see %s -h", nameOf(c), extra, takes, c.CommandPath())
 }
 
-// planAt returns the path of the plan that word names: a .json file, or a folder that holds a plan. It returns "" if
-// word names neither.
+// planAt returns the path of the plan that `word` names: a .json file, or a folder that holds a plan. It returns "" if
+// `word` names neither.
 func planAt(word string) string {
 	if strings.HasSuffix(word, ".json") {
 		return word

@@ -28,7 +28,7 @@ var thisHost = sync.OnceValue(func() uint64 {
 
 func thisProcess() uint32 { return uint32(os.Getpid()) }
 
-// letSiblingsRead allows the descendants of this process's parent to read, where Yama forbids it otherwise.
+// letSiblingsRead allows the descendants of this process's parent to read, if Yama otherwise forbids it.
 var letSiblingsRead = sync.OnceFunc(func() { letDescendantsRead(os.Getppid()) })
 
 // letDescendantsRead allows the descendants of a launcher to read. Process 1 is excluded, since all processes

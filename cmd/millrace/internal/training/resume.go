@@ -135,7 +135,8 @@ func isFolder(path string) bool {
 }
 
 // goOn sets where a run continues after its launcher has started it again. That is the newest whole checkpoint of an
-// earlier start, on any host whose folder belongs to the run. Without one, the run starts as it did the first time.
+// earlier start, on any host whose folder belongs to the run. Without such a checkpoint, the run starts as it did the
+// first time.
 func (t *training) goOn(j *job.Job, run string) error {
 	if j.Model.Name == "" || run == "" {
 		return nil

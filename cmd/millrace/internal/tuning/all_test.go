@@ -15,7 +15,7 @@ import (
 )
 
 // The schedules with the best predictions are measured in several rounds, each once in a round, and their medians are
-// compared. The planner's choice is compared with the fastest of them.
+// compared. The planner's choice is compared with the fastest of these schedules.
 func TestSchedulesAreTriedInTurn(t *testing.T) {
 	var all []anySchedule
 	for i := range triedSchedules + 2 {

@@ -244,7 +244,7 @@ func (f *tuneFlags) show(c *cobra.Command, p *prepare.Prepared, out *tuned) erro
 }
 
 // compared returns AvgPipe in the memory of each baseline. A baseline cuts a batch into as many micro-batches as it has
-// stages, or into the next larger number in the grid, or else into the largest.
+// stages, or into the next larger number in the grid, or else into the largest number.
 func compared(ctx context.Context, w *avgpipe.Workload, found *avgpipe.Result) ([]avgpipe.EqualMemory, error) {
 	var grid []avgpipe.Degrees
 	micros := 0
