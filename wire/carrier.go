@@ -90,7 +90,7 @@ type Address struct {
 	Data    []byte `json:"data"`
 }
 
-// Check refuses an address that is too long, or of another engine or version than own.
+// Check refuses an address that is too long, or of another engine or version than `own`.
 func (a Address) Check(own Address) error {
 	switch n := len(a.Engine) + len(a.Version) + len(a.Data); {
 	case n > MaxAddress:

@@ -43,7 +43,7 @@ func TestShapedIsACarrier(t *testing.T) {
 }
 
 // TestCarriersOfAnotherMakingAreStrangers: carriers that were not made together do not connect, even if another process
-// has made them by the same steps.
+// has made its carriers by the same steps.
 func TestCarriersOfAnotherMakingAreStrangers(t *testing.T) {
 	const child, says = "MILLRACE_TEST_WIRE_ADDRESS", "address "
 	all, err := wire.InProcess(2)

@@ -158,7 +158,7 @@ func (c *handing) Close() error {
 	return nil
 }
 
-// end ends what this worker has posted with the peers that pass the filter.
+// end ends what this worker has posted with the peers that pass the filter `with`.
 func (c *handing) end(err error, with func(peer int) bool) {
 	c.hub.mu.Lock()
 	var lanes []*lane

@@ -55,8 +55,8 @@ type Local struct {
 	how     string
 }
 
-// Locals makes the carriers of the workers of one process, which reach only each other. how describes in a few words
-// how frames are moved.
+// Locals makes the carriers of the workers of one process, which reach only each other. The text `how` describes in a
+// few words how frames are moved.
 func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Carrier, error) {
 	if workers < 1 {
 		return nil, fmt.Errorf("wire: %s carriers of %d workers; there must be at least 1", engine, workers)
@@ -70,7 +70,7 @@ func Locals(engine, how string, workers int, carrier func(*Local) Carrier) ([]Ca
 }
 
 // Once makes a done function to share between frames that were posted in one call. When the last frame ends it calls
-// done, with the first error.
+// `done`, with the first error.
 func Once(frames int, done func(error)) func(error) {
 	if frames == 1 {
 		return done

@@ -46,8 +46,8 @@ const (
 	ready
 )
 
-// Send posts a message in the current epoch. The parts belong to the port until it calls done, once. If Send returns
-// an error, it frees the parts and does not call done. Only one goroutine at a time may send on an edge.
+// Send posts a message in the current epoch. The parts belong to the port until it calls `done`, once. If Send returns
+// an error, it frees the parts and does not call `done`. Only one goroutine at a time may send on an edge.
 func (p *Port) Send(e Edge, key uint64, step uint32, parts []Buffer, done func(error)) error {
 	p.mu.Lock()
 	out, err, epoch := p.out[end{e.To, e.ID}], p.err, p.epoch

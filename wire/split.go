@@ -21,7 +21,8 @@ func Split(near, far []Carrier, mine []int) ([]Carrier, error) {
 	return all, nil
 }
 
-// split is a worker's carrier. The carrier `far` is embedded, so methods that split does not define are far's.
+// split is a worker's carrier. The embedded Carrier reaches workers of other processes, and has all methods that split
+// does not define.
 type split struct {
 	Carrier
 	near Carrier
@@ -53,7 +54,7 @@ func (c *split) HandsOver(rank int) bool { return c.to(rank).HandsOver(rank) }
 // Describe implements Carrier.
 func (c *split) Describe(e Edge) string { return c.of(e).Describe(e) }
 
-// Moved returns the sum of both carriers.
+// Moved returns the sum over both carriers.
 func (c *split) Moved() int64 { return c.near.Moved() + c.Carrier.Moved() }
 
 func (c *split) Send(epoch uint32, e Edge, n uint32, frames []*Buffer, done func(error)) {

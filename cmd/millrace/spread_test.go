@@ -161,8 +161,8 @@ func TestHostsWithDisksOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A full disk on one host ends the run on both hosts, and both processes name that host. The previous checkpoint stays
-// on both hosts, and nothing is half-written.
+// A full disk on one host ends the run on both hosts. Both processes report the file that was not written, and rank 0
+// also the host. The previous checkpoint stays on both hosts, and nothing is half-written.
 func TestAFullDiskOfOneHostIsNamed(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

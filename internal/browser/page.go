@@ -129,7 +129,7 @@ func (p *Page) Held() (h Held, err error) {
 	return h, err
 }
 
-// Picture returns a PNG of the visible part of the page, or of the whole page if whole is true.
+// Picture returns a PNG of the visible part of the page. If `whole` is true, it returns a PNG of the whole page.
 func (p *Page) Picture(whole bool) ([]byte, error) {
 	if whole {
 		return ask(p, chromedp.FullScreenshot(100))

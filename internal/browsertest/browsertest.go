@@ -123,7 +123,7 @@ func (p *Page) Press(names ...string) {
 	p.check(p.page.Press(names...))
 }
 
-// Picture returns a PNG of the visible part of the page, or of the whole page if whole is true.
+// Picture returns a PNG of the visible part of the page. If `whole` is true, it returns a PNG of the whole page.
 func (p *Page) Picture(whole bool) []byte {
 	p.t.Helper()
 	png, err := p.page.Picture(whole)

@@ -13,7 +13,7 @@ func None(sort, given string, names []string, others ...string) error {
 	return fmt.Errorf("there is no %s %q; %s", sort, given, Instead(given, names, others...))
 }
 
-// OneOf returns an error unless given is one of the words. It suggests the word that was meant, or lists all.
+// OneOf returns an error unless `given` is one of the words. It suggests the word that was meant, or lists all words.
 func OneOf(given string, words []string) error {
 	if slices.Contains(words, given) {
 		return nil

@@ -210,8 +210,8 @@ func TestMemoryThatIsRefusedLater(t *testing.T) {
 	}
 }
 
-// TestProcessesThatAreKilledAsTheyLend: if either of two processes is killed while memory is read, the other ends too,
-// and accepts no wrong bytes.
+// TestProcessesThatAreKilledAsTheyLend: if either of two processes is killed while memory is read, the surviving
+// process ends too, and accepts no wrong bytes.
 func TestProcessesThatAreKilledAsTheyLend(t *testing.T) {
 	if os.Geteuid() != 0 && yama() > 1 {
 		t.Skip("the kernel reads no memory of other processes here: ptrace_scope", yama())

@@ -23,7 +23,7 @@ type authority struct{ *wiretest.Authority }
 
 func newAuthority(t testing.TB) *authority { return &authority{wiretest.NewAuthority(t)} }
 
-// signed returns TLS settings with a certificate for a host, for both roles.
+// signed returns TLS settings with a certificate for a host, for diallers and listeners.
 func (a *authority) signed(t testing.TB, host string) *TLS {
 	t.Helper()
 	own := a.Signed(t, host)

@@ -202,7 +202,7 @@ func (s *source) readLent(lent *memory.Reader, c chunk, to io.Writer, back *targ
 	return err
 }
 
-// copy reads a lent frame piece by piece, so that end need not wait for a long frame.
+// copy reads a lent frame piece by piece, so that the method end need not wait for a long frame.
 func (s *source) copy(lent *memory.Reader, into []byte, at uint64) error {
 	for begin := 0; begin < len(into); begin += copyBytes {
 		s.mu.Lock()

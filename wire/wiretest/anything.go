@@ -27,8 +27,8 @@ func (b *books) owner() *owner {
 }
 
 // anything runs workers that send, take or leave messages, and begin epochs, each at its own pace. Meanwhile it fails
-// one of them in some runs, and then closes all. It checks that every buffer on either side is freed once, and that the
-// sender of every message is told once.
+// one of the workers in some runs, and then closes all. It checks that every buffer on either side is freed once, and
+// that the sender of every message is told once.
 func anything(t *testing.T, open Maker) {
 	for seed := range uint64(8) {
 		b, g := &books{}, rand.New(rand.NewPCG(seed, 5))

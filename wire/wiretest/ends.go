@@ -258,7 +258,7 @@ func failure(t *testing.T, open Maker) {
 	w.Begin(1, w.table.Edges())()
 	var owners []*owner
 	var done sync.WaitGroup
-	for k := range uint64(60) { // most of them have no slot
+	for k := range uint64(60) { // most of these messages have no slot
 		e := edges[int(k)%len(edges)]
 		b, o := bufferOf(random(k, 3000)), &owner{}
 		b.Owner = o

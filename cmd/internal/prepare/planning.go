@@ -178,7 +178,7 @@ func (p *Prepared) Advance() error {
 	return nil
 }
 
-// Advancing returns how a training adapts the plan's advance forwards. The training reports each change on out.
+// Advancing returns how a training adapts the plan's advance forwards. The training reports each change on `out`.
 func (p *Prepared) Advancing(out io.Writer) *run.Advancing {
 	rule := family.Graded
 	if p.Job.Plan.Advance == job.PrintedAdvance {

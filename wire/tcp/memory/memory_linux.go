@@ -56,7 +56,7 @@ func Readable(b []byte) bool {
 	return err == nil && n == len(ends)
 }
 
-// Read reads bytes at an address of the lending process. After an error the content of into is undefined.
+// Read reads bytes at an address of the lending process. After an error the content of `into` is undefined.
 func (r *Reader) Read(into []byte, at uint64) error {
 	err := r.read(into, at)
 	if err != nil && len(into) > 0 && errors.Is(r.read(nil, 0), ErrGone) { // a process that ends frees what it has lent
