@@ -96,7 +96,7 @@ func TestMadeUpNumbersAreInRange(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		ranges      []Range
-		least, most int64 // for element 1
+		least, most int64 // limits for element 1
 	}{
 		{"nothing is known", nil, 0, 1},
 		{"an index", []Range{{Most: 5, Only: true}}, 0, 5},

@@ -49,7 +49,7 @@ type Port struct {
 	credits map[int]*creditor // by the worker that gets the credits
 	early   map[end]uint32    // credits that came before their edge was opened
 	arrived map[lying]Arrival
-	held    []Arrival // of later epochs
+	held    []Arrival // messages of later epochs; they wait for Begin
 	err     error
 	ended   chan struct{}  // closed when err is set
 	waits   sync.WaitGroup // goroutines that wait for buffers' events

@@ -118,7 +118,7 @@ type visits struct {
 	stop     func() // ends the training
 
 	ready     bool
-	steps     int       // of the current visit
+	steps     int       // steps of the current visit
 	until     int       // steps in all at the end of the visit
 	due       int       // steps in all at the end of its current Program
 	takenBack int       // Programs of the visit that ended early because updates were taken back

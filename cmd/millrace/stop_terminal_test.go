@@ -46,7 +46,7 @@ func atKey(t *testing.T, p *clitest.Program, args string, ready func(said string
 	_ = c.Wait() // ProcessState says how the verb ended
 	if _, behind, echoed := strings.Cut(answer, "^C"); typed > 0 && echoed {
 		lines := strings.Split(strings.ReplaceAll(behind, "\r\n", "\n"), "\n")
-		for i, line := range lines { // each as it is finally visible, after the live line was drawn over
+		for i, line := range lines { // each line as it is finally visible, after the live line was drawn over
 			lines[i] = escape.ReplaceAllString(line[strings.LastIndexByte(line, '\r')+1:], "")
 		}
 		return strings.Join(lines, "\n"), c.ProcessState.ExitCode()

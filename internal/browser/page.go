@@ -105,8 +105,8 @@ func (p *Page) Press(names ...string) error {
 
 // Held is the memory that a page uses.
 type Held struct {
-	HeapBytes int64 // of JavaScript
-	Nodes     int64 // of documents
+	HeapBytes int64 // bytes of the JavaScript heap
+	Nodes     int64 // nodes of all documents
 	Listeners int64
 }
 

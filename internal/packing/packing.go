@@ -121,8 +121,8 @@ func (f Format) Scaled() bool { return f == I8 }
 // Seen holds the largest errors in packed rows. Numbers that are infinite, NaN or too large for the format do not count
 // as errors.
 type Seen struct {
-	Absolute float64 // of a number
-	Relative float64 // of a number, divided by the largest magnitude of its row
+	Absolute float64 // largest error of a number
+	Relative float64 // largest error of a number, divided by the largest magnitude of its row
 	Beyond   float64 // how many numbers were too large for the format
 }
 

@@ -94,7 +94,7 @@ type State struct {
 	What string // what is being done; empty if nothing
 	// Done is the completed part of all work, by time; 0 while unknown.
 	Done float64
-	Left time.Duration // until all is done
+	Left time.Duration // time until all is done
 	// Least and Most are the bounds of Left: it may be wrong by the same factor in both directions.
 	Least, Most time.Duration
 	// Honest says that Left is reliable: the first fifth is over, and the uncertainty is small. It is false if Left is

@@ -34,7 +34,7 @@ type Request struct {
 // Answer is the result of a request.
 type Answer struct {
 	Name       string
-	Doc        string // of the module's class
+	Doc        string // docstring of the module's class
 	Code       int    // exit code of the exporter
 	Said, Done string // what the exporter wrote to stderr and stdout
 	Oracle     bool   // PyTorch's own numbers were written, as for every network that draws no random numbers

@@ -56,9 +56,9 @@ type hello struct {
 
 // The kinds of answers. An answer is "MWTA", kind (8 bits), code (8 bits), length (16 bits), and that many bytes.
 const (
-	challenge = iota + 1 // with random bytes
-	welcome              // with a proof
-	refusal              // with a text
+	challenge = iota + 1 // an answer with random bytes
+	welcome              // an answer with a proof
+	refusal              // an answer with a text
 )
 
 // The codes of refusals.

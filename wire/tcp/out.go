@@ -34,7 +34,7 @@ type target struct {
 
 // send holds the frames that were posted in one call.
 type send struct {
-	tag    uint64 // of the first frame
+	tag    uint64 // tag of the first frame
 	frames []*wire.Buffer
 	done   func(error)
 	least  int   // smallest frame that is lent, in bytes

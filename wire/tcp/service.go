@@ -62,7 +62,7 @@ func (s *service) Accept() (net.Conn, error) {
 			s.queue = s.queue[1:]
 		}
 		if s.closed || len(s.queue) > 0 {
-			s.ring() // for other goroutines in Accept
+			s.ring() // wakes other goroutines in Accept
 		}
 		closed := s.closed
 		s.mu.Unlock()

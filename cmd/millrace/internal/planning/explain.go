@@ -220,7 +220,7 @@ const short = 200e-6
 // costs says where the costs behind the predictions come from.
 func (v *view) costs() string {
 	var sources []string
-	shortest := 0.0 // of the computed costs
+	shortest := 0.0 // shortest mean time of a layer on a device with computed costs
 	for _, device := range slices.Compact(slices.Sorted(slices.Values(v.Cluster.Devices))) {
 		source, computed := v.source(device)
 		if sources = append(sources, source); !computed {
