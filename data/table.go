@@ -11,7 +11,7 @@ type table struct {
 	values []float32
 	scaled // the same scale for all values, for instance the pixels of an image
 	// columns has a scale for each column, since the columns of a table measure different things. nil: all columns use
-	// the scale in scaled.
+	// the embedded scale.
 	columns []scaled
 	labels  []uint8
 }

@@ -33,7 +33,7 @@ var baseOf = map[string]string{
 	"calibrate": "dgx-a100 nowhere.csv", "show": "nowhere.npz", "model show": "mlp",
 }
 
-// inWords has the words by which messages call a flag, if not by its own name.
+// inWords has the words with which messages name a flag, if they do not use its own name.
 var inWords = map[string]string{
 	"lr": "learning rate", "lr-schedule": "learning-rate schedule", "lr-warmup": "warm-up steps", "lr-scale": "rate_scale",
 	"weight-decay": "weight decay", "warmup": "warm-up depths", "resume": "checkpoint", "wire": "cluster",

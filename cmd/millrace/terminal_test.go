@@ -59,7 +59,7 @@ func brokenWords(text string, columns int) (wide []string) {
 	return wide
 }
 
-// An error that is wider than the terminal is broken at its words, and is not broken without a terminal.
+// An error that is wider than the terminal is broken between words. Without a terminal it is not broken.
 func TestErrorsBreakAtWords(t *testing.T) {
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}
 	const args = "plan --model nonsense"

@@ -102,8 +102,8 @@ type State struct {
 	Honest bool
 }
 
-// Plan sets what is left of a part of the work, after the current piece. It replaces what was set for that part
-// before.
+// Plan sets the pieces that are left of a part of the work, after the current piece. They replace the pieces that were
+// set for that part before.
 func (w *Work) Plan(at time.Time, name string, left ...Piece) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,7 +211,7 @@ func (w *Work) seconds(p *Piece) float64 {
 const (
 	// fromPart is the part of the work after which a time left is given.
 	fromPart = 0.2
-	// honest is the most by which a reported time left may be wrong, as a factor.
+	// honest is the largest factor by which a reported time left may be wrong.
 	honest = 1.5
 	// These are the factors by which a piece's estimate may be wrong. After two pieces of its kind the factor is 1.
 	// likeOther applies after one piece of its kind or two pieces of its group. likeGroup applies after one piece of

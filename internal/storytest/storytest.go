@@ -20,7 +20,7 @@
 //   - plan, cluster, data, launch: files and environments, and what these may not say
 //   - trace: why workers wait
 //   - report/picture: how Timelines are drawn
-//   - wire/collective: who adds what up
+//   - wire/collective: who adds what
 //   - cmd/millrace, cmd/millrace-lab: what a user types, and sees
 package storytest
 

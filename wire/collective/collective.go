@@ -79,7 +79,7 @@ func name(id uint64, ranks []int, i, j int) wire.Name {
 	return wire.Name{From: ranks[i], To: ranks[j], Group: id, Pair: uint32(i)<<16 | uint32(j)}
 }
 
-// NewGroup makes the group as member me sees it. Its edges must be named in the table.
+// NewGroup makes the group as member `me` sees it. The group's edges must be named in the table.
 func NewGroup(t *wire.Table, port *wire.Port, id uint64, ranks []int, me int) (*Group, error) {
 	if me < 0 || me >= len(ranks) || ranks[me] != port.Rank() {
 		return nil, fmt.Errorf("collective: worker %d is not member %d of the group %v", port.Rank(), me, ranks)

@@ -46,7 +46,8 @@ type send struct {
 	torn   bool  // a chunk could not be written
 }
 
-// stream is one connection to a worker. One goroutine at a time writes to it: its own, or one that posts.
+// stream is one connection to a worker. One goroutine at a time writes to it: the stream's own goroutine, or a
+// goroutine that posts.
 type stream struct {
 	to      *target
 	number  int

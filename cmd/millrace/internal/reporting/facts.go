@@ -144,8 +144,8 @@ func lasted(r *folder.Run) (began time.Time, took time.Duration) {
 	return began, took
 }
 
-// staleness says how old the weights were that gradients used, in updates. For a reference beside the workers it says
-// how old the reference was that pipelines used, in steps.
+// staleness returns the age, in updates, of the weights that gradients used. For a reference beside the workers it
+// returns the age, in steps, of the reference that pipelines used.
 func staleness(of folder.Order) []report.Fact {
 	if of.Applied != nil {
 		median, most := trace.Staleness(of.Applied)
