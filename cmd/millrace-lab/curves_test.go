@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/curves"
 )
 
-// A training with the same settings is not repeated, even after an interruption; one with other settings is.
+// A training with the same settings is not repeated, even after an interruption. With other settings, a new training is
+// run.
 func TestCurvesGoOn(t *testing.T) {
 	clitest.NeedTorch(t)
 	native, _ := torch.Find()

@@ -83,7 +83,7 @@ const foresightPasses = 3
 // leastCounted is the minimal number of measured steps in a training, however long they take.
 const leastCounted = 6
 
-// trials says how much is trained. If steps is 0, the step time decides: a training has bench.SettleSteps steps that
+// trials says how much is trained. If `steps` is 0, the step time decides: a training has bench.SettleSteps steps that
 // are not counted, and then bench.VisitSteps steps.
 type trials struct {
 	splits, steps, rounds int

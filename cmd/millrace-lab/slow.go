@@ -339,7 +339,7 @@ func (b *slowBench) ours(hosts *slow.Hosts, j *job.Job, name string, pl *plan.Pl
 	return hosts.Group(all), nil
 }
 
-// profile returns the costs of layers at the sizes of a cell's plans, which are measured once.
+// profile returns the costs of layers at the sizes of a cell's plans. They are measured only once.
 func (b *slowBench) profile(ctx context.Context, s slowCell, j *job.Job) (*profile.Profile, error) {
 	name := fmt.Sprintf("%s-%d.json", s.of.Name, j.Plan.Batch)
 	if pr := b.profiled[name]; pr != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/millrace/internal/training"
 )
 
-// A folder in use by one run is refused to another until the first has ended.
+// A folder that one run uses is refused to another run until the first run has ended.
 func TestAFolderIsOneRuns(t *testing.T) {
 	dir := t.TempDir()
 	first, err := training.TakeFolder(dir)

@@ -40,7 +40,7 @@ type shownLayer struct {
 	Yields       []string `json:"yields"`
 }
 
-// importNetwork prints a network. If dir is given, it also converts the network to a folder there.
+// importNetwork prints a network. If `dir` is given, it also converts the network to a folder there.
 func importNetwork(c *cobra.Command, file, dir string, o imported.Options, asJSON bool) error {
 	if o.Fuse != imported.Fused && o.Fuse != imported.Off {
 		return cli.BadInput(fmt.Errorf("import: --fuse is %q; %s and %s are right", o.Fuse, imported.Fused, imported.Off))

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// ownModel is a user's network with a skip and a shared table. With dice it draws random numbers, which cannot be
-// repeated.
+// ownModel is a user's network with a skip and a shared table. If its parameter `dice` is true, it draws random
+// numbers, which cannot be repeated.
 const ownModel = `
 import torch, torch.nn as nn, torch.nn.functional as F
 

@@ -283,7 +283,7 @@ func TestReplacedPodsGoOn(t *testing.T) {
 	sameTensors(t, p, "pods/checkpoints", "alone/checkpoints")
 }
 
-// A run on several hosts continues without a lost one, and reaches the weights of an undisturbed run.
+// A run on several hosts continues without a lost host, and reaches the weights of an undisturbed run.
 func TestLaunchGoesOnWithoutALostHost(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

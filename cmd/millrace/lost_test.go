@@ -160,7 +160,8 @@ func (g *gang) saved(steps int) {
 	})
 }
 
-// hit sends a signal to a process and waits until the others have ended. Then it lets a paused process continue.
+// hit sends a signal to a process and waits until the other processes have ended. Then it lets a paused process
+// continue.
 func (g *gang) hit(rank int, signal syscall.Signal) (took time.Duration) {
 	g.t.Helper()
 	pid := g.pid(rank)
@@ -207,8 +208,8 @@ func errorsOf(said string) map[int]string {
 	return all
 }
 
-// If a process is killed or paused, all others end within ten seconds and name it. The run's folder names it too,
-// and the saved checkpoints are whole.
+// If a process is killed or paused, all other processes end within ten seconds and name it. The run's folder names it
+// too, and the saved checkpoints are whole.
 func TestALostProcessEndsTheRun(t *testing.T) {
 	p := profiled(t)
 	replicas(t, p, "--batch", "8", "--micro-batch", "4")
@@ -321,8 +322,8 @@ func TestARunGoesOnWithoutALostProcess(t *testing.T) {
 	})
 }
 
-// An error of the run itself is also in its folder, marked as one after which a restart does not help. The file is
-// removed when a run begins, and a successful run leaves none.
+// An error of the run itself is also written to the run's folder. It is marked as an error after which a restart does
+// not help. The file is removed when a run begins, and a successful run leaves none.
 func TestAnErrorIsInTheRunsFolder(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

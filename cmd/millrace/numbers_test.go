@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/crash"
 )
 
-// baseOf holds a correct command line for each verb. Its key is all words of the verb, or the last one. The test runs
-// each with a context that has ended, so that the command does no work.
+// baseOf holds a correct command line for each verb. Its key is all words of the verb, or the last word. The test runs
+// each command line with a context that has ended, so that the command does no work.
 var baseOf = map[string]string{
 	"profile": "mlp --analytic --cluster dapple-b:2 --batch 8",
 	"plan":    "--model mlp --cluster dapple-b:2 --batch 8", "schedule": "1f1b",
@@ -45,7 +45,7 @@ var elsewhere = []string{"native library", "no such file", "context canceled", "
 	"give the verb to start"}
 
 // Given a negative, huge or non-finite number for a flag, a verb succeeds, is stopped, or fails for a reason in
-// elsewhere. Otherwise it refuses the number with exit code 2 and the flag's name.
+// `elsewhere`. Otherwise it refuses the number with exit code 2 and the flag's name.
 func TestNumbersOutOfRange(t *testing.T) {
 	for name, native := range map[string]string{"with libtorch": "",
 		"without": filepath.Join(t.TempDir(), "no-library.so")} {

@@ -224,7 +224,7 @@ func printFrozen(out io.Writer, p *profile.Profile) {
 	}
 }
 
-// printCosts prints a row for each layer and one for the total. It leaves out small micro-batches if the screen is
+// printCosts prints a row for each layer and a row for the total. It leaves out small micro-batches if the screen is
 // too narrow.
 func printCosts(out io.Writer, p *profile.Profile, device string) error {
 	s, sizes := terminal.Of(out), p.Sizes(device)

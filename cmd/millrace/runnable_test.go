@@ -95,7 +95,7 @@ func TestAPlanThatCannotBeTrainedIsNotMeasured(t *testing.T) {
 	}
 }
 
-// A flag that contradicts the given plan is refused, and one that agrees with it is not.
+// A flag that contradicts the given plan is refused. A flag that agrees with the plan is not refused.
 func TestSettingsBesideAPlanAgreeWithIt(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

@@ -114,8 +114,8 @@ func (s *shape) addUniform(c *cobra.Command, byStage string) {
 	f.BoolVar(&s.times.streaming, "streaming", false, "devices transfer while they compute (BaPipe's boards)")
 }
 
-// name takes the family or the Program's file from the first argument. It refuses the argument beside --schedule or
-// --program. A family takes precedence over a file of the same name.
+// name takes the family or the Program's file from the first argument. It refuses the argument together with --schedule
+// or --program. A family takes precedence over a file of the same name.
 func (s *shape) name(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -173,7 +173,7 @@ func (s *shape) program() (*schedule.Program, check.Report, error) {
 }
 
 // orderNote returns a note if a Program from a file does not add gradients in ascending order. The note says whether
-// that concerns any model, or only one with batch norm.
+// that concerns any model, or only a model with batch norm.
 func orderNote(source *exchange.Source) string {
 	if wrong := source.OutOfOrder(false); wrong != nil {
 		return fmt.Sprintf("%s: %v", prepare.NotPromised, wrong)

@@ -35,7 +35,7 @@ func argumentsAreInput(c *cobra.Command) {
 	}
 }
 
-// wrongArguments returns an error that says which argument is missing or too many, and what would be right. For an
+// wrongArguments returns an error that says which argument is missing or not expected, and what would be right. For an
 // unknown verb it returns the error of noVerb.
 func wrongArguments(c *cobra.Command, given []string) error {
 	needed, most := takenBy(c)

@@ -23,7 +23,7 @@ var runFolder atomic.Pointer[string]
 func ReportsTo(folder string) { runFolder.Store(&folder) }
 
 // dieOf returns a function that reports a panic and ends the process. The function handles panics of goroutines for
-// which no caller waits. args begin with the program's name.
+// which no caller waits. `args` begin with the program's name.
 func dieOf(args []string) func(*crash.Panic) {
 	return func(p *crash.Panic) {
 		slog.Error(explainPanic(args, p, p))

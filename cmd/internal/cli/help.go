@@ -201,7 +201,8 @@ func spelled(f *pflag.Flag) string {
 	return name + " " + what
 }
 
-// usage returns a flag's text, with its default if the text does not mention it and it is not zero or empty.
+// usage returns a flag's text. It adds the flag's default, unless the text mentions the default, or the default is zero
+// or empty.
 func usage(f *pflag.Flag) string {
 	_, text := pflag.UnquoteUsage(f)
 	switch f.DefValue {

@@ -54,8 +54,8 @@ func TestPeopleReadLines(t *testing.T) {
 	}
 }
 
-// Each JSON record has the rank and the host of its process. Its step is its own if it names one, otherwise the newest
-// step of its process. Before the first step, a record has none.
+// Each JSON record has the rank and the host of its process. If a record names a step, it keeps that step. Otherwise it
+// gets the newest step of its process. Before the first step, a record has no step.
 func TestMachinesReadRecords(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(logged(t, asJSON, third...)), "\n")
 	steps := []any{nil, 7.0, 5.0, 7.0, 7.0, 7.0, 7.0, 7.0}

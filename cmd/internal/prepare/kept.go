@@ -75,8 +75,8 @@ func KeptFolder() (string, error) {
 	return filepath.Join(cache, "millrace", "profiles"), nil
 }
 
-// builtOn adds to a kind of machine the time of the native library's file, if there is one. It also adds the kernels
-// that the environment chooses for the library.
+// builtOn adds the modification time of the native library's file, if there is one, to a kind of machine. It also adds
+// the kernels that the environment chooses for the library.
 func builtOn(kind string) string {
 	native, _ := torch.Find()
 	if library, _ := os.Stat(native); library != nil {
@@ -101,7 +101,7 @@ func loadOf(j *job.Job) timing.Load {
 
 // read returns the measurements so far of the layers and of the wire. Either is empty if nothing was measured for this
 // job on this kind of machine. If a file cannot be read or does not fit the model, its measurements are empty too, and
-// read calls unreadable.
+// read calls `unreadable`.
 func (k *kept) read(unreadable func(error)) (*timing.Record, *timing.Links) {
 	fresh := timing.NewRecord(k.model, k.machine, loadOf(k.job))
 	fresh.Settings = k.job.Model.SettingsText()

@@ -239,8 +239,8 @@ func (p *Prepared) described() (err error) {
 	return cli.BadInput(err)
 }
 
-// slices returns further sizes to measure, for replicas that split micro-batches. A given plan needs none. On this
-// machine there are none either if the job fixes the micro-batch, which saves time.
+// slices returns further sizes to measure, for replicas that split micro-batches. A given plan needs none. If the job
+// is for this machine and fixes the micro-batch, slices returns none either, to save time.
 func (p *Prepared) slices() []int {
 	switch {
 	case p.Plan != nil:
@@ -369,7 +369,7 @@ func NamesOf(m *model.Model) []string {
 	return names
 }
 
-// SharedCores returns how many cores the workers of a plan share on this machine; 0 if each worker has its own.
+// SharedCores returns how many cores the workers of a plan share on this machine; 0 if each worker has its own core.
 func SharedCores(j *job.Job, pl *plan.Plan) int {
 	return predict.Cores(cluster.Local("any", j.Machine.Workers, CoresOf(j), 0, 0, 1, 1), pl, 0)
 }

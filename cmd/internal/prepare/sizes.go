@@ -57,8 +57,8 @@ func spaced(all []int, apart float64) []int {
 	return sizes
 }
 
-// slicesOf returns the smallest slice of a micro-batch when replicas split it among all workers. It returns nil if
-// that is no smaller than the smallest size. Costs between the two are interpolated.
+// slicesOf returns the smallest slice of a micro-batch when replicas split it among all workers. It returns nil if the
+// slice is no smaller than the smallest size. Costs of sizes between the slice and the smallest size are interpolated.
 func slicesOf(sizes []int, workers int) []int {
 	smallest := slices.Min(sizes)
 	if least := max(1, smallest/workers); least < smallest {

@@ -59,8 +59,8 @@ func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (
 	return e, err
 }
 
-// encryption returns the TLS settings that a World asks for; nil for none. With authorities every process must show
-// a certificate.
+// encryption returns the TLS settings that a World asks for; nil for none. If the World names authorities, every
+// process must show a certificate.
 func encryption(asked *launch.TLS) (*tcp.TLS, error) {
 	switch {
 	case asked == nil:

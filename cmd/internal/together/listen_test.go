@@ -69,8 +69,8 @@ func TestLocalhostIsTheLoopback(t *testing.T) {
 	}
 }
 
-// The route to rank 0 decides on which own address a process listens, whatever IP versions rank 0's name has. An empty
-// address means all own addresses.
+// The route to rank 0 decides at which of its own addresses a process listens, whatever IP versions rank 0's name has.
+// An empty address means all own addresses.
 func TestWaysToRank0(t *testing.T) {
 	for _, k := range []struct {
 		name   string

@@ -28,7 +28,7 @@ func (a *alike) each(print func(workers []int, text string)) {
 	}
 }
 
-// list formats ascending numbers; three or more consecutive ones become a range: "0-11, 14, 15".
+// list formats ascending numbers; three or more consecutive numbers become a range: "0-11, 14, 15".
 func list(n []int) string {
 	var words []string
 	for i := 0; i < len(n); {

@@ -116,8 +116,8 @@ func plannerNames() string {
 	return strings.Join(names, ", ")
 }
 
-// complete takes the model's name from the profile if only that is given, and moves the planner's settings out of
-// the model's.
+// complete takes the model's name from the profile if no model is given, and moves the planner's settings out of the
+// model's.
 func (f *planFlags) complete(j *job.Job) error {
 	if j.Model.Name == "" && j.Plan.Profile != "" {
 		p, err := profile.Read(j.Plan.Profile)

@@ -187,8 +187,8 @@ func explained(out io.Writer, screen terminal.Screen, best *shape.Prediction, se
 	return nil
 }
 
-// change returns by how many percent a step takes longer than another, with a sign and one decimal. A rounded zero is
-// +0.0 %.
+// change returns by how many percent `stepS` is longer than `than`, with a sign and one decimal. A rounded zero is +0.0
+// %.
 func change(stepS, than float64) string {
 	text := fmt.Sprintf("%+.1f %%", 100*(stepS/than-1))
 	return strings.Replace(text, "-0.0 %", "+0.0 %", 1)

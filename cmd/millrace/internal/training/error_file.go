@@ -45,7 +45,7 @@ type lostRank struct {
 	Rank int    `json:"rank"`
 	Name string `json:"name"`
 	Why  string `json:"why"`
-	// Due is what other processes were waiting for from the lost one; nil if none was waiting.
+	// Due is what other processes were waiting for from the lost process; nil if none was waiting.
 	Due *control.Due `json:"due,omitempty"`
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // The error file of an earlier start stays when a run begins, until a process of this start fails. Among the processes
-// of one start, the first reason stays. A late process of the earlier start may replace it, until the next process of
-// this start fails.
+// of one start, the first reason stays. A late process of the earlier start may replace that reason, until the next
+// process of this start fails.
 func TestAnEarlierReasonGivesWayToTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	earlier := &training{ending: ending{out: dir, start: "a"}}

@@ -279,7 +279,7 @@ func (t *training) asked(world *launch.World) (*job.Job, *needs, error) {
 }
 
 // begins has all processes prepare, locks the run's folder, and begins the run in the other processes. The returned
-// runDir writes its first files when the run calls its begin.
+// runDir writes its first files when the run calls its method begin.
 func (t *training) begins(world *launch.World, u *undertaking, servers *servers, simulated *trace.Timeline) (*runDir,
 	error) {
 	if err := t.readyOthers(u.task); err != nil {

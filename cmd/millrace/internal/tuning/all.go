@@ -108,7 +108,7 @@ func behind(all []anySchedule) (float64, bool) {
 	return all[0].MeasuredS/best - 1, true
 }
 
-// bases is how many of the search's best plans lend their stages: AvgPipe's degrees are tried on these too.
+// bases is how many of the search's best plans lend their stages: AvgPipe's degrees are tried on these stages too.
 const bases = 8
 
 // everything searches over all schedules and adds AvgPipe's choice. AvgPipe uses its own partition, and the stages

@@ -281,7 +281,7 @@ func (f *tuneFlags) trains(j *job.Job) string {
 	return text
 }
 
-// write writes the chosen plan with its prediction: AvgPipe's, or with --all the fastest of all.
+// write writes the chosen plan with its prediction: AvgPipe's plan, or with --all the fastest plan of all.
 func (f *tuneFlags) write(p *prepare.Prepared, t *tuned) error {
 	chosen, why := (*plan.Plan)(nil), ""
 	switch {
@@ -359,7 +359,7 @@ func (f *tuneFlags) sizes(p *prepare.Prepared) []int {
 	return p.Profile.Sizes(p.Cluster.Devices[0])
 }
 
-// divisors returns the micro-batch size that the job fixes, or else all that divide its batch.
+// divisors returns the micro-batch size that the job fixes, or else all sizes that divide its batch.
 func divisors(j *job.Job) []int {
 	if j.Plan.MicroBatch > 0 || j.Plan.MicroBatches > 0 {
 		return prepare.MicroBatches(j)
