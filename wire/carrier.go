@@ -44,7 +44,7 @@ const (
 //
 // A carrier cannot be sure that a worker is dead. If it cannot reach a worker, frames posted with that worker stay
 // posted until Fail or Close. A carrier may also end them itself, with a PeerError. If it does not know the reason, it
-// first waits long enough for the caller to call Fail with a better one.
+// first waits long enough for the caller to call Fail with a better reason.
 type Carrier interface {
 	// Rank returns the worker that this carrier belongs to.
 	Rank() int

@@ -13,9 +13,8 @@ import (
 // Config holds functions by which a Port reports to its caller and asks it for memory. They run on any goroutine and
 // must not block.
 type Config struct {
-	// Room takes memory for the parts of a transfer whose header has come, and charges it to the receiver. It sets
-	// Data and Owner of each part. Where Room is nil, and for collectives, the port uses ordinary memory without an
-	// Owner.
+	// Room takes memory for the parts of a transfer whose header has come, and charges it to the receiver. It sets Data
+	// and Owner of each part. If Room is nil, and for collectives, the port uses ordinary memory without an Owner.
 	Room func(e Edge, parts []Buffer) error
 	// Arrived is called for every transfer once it is complete and its epoch has begun. Take returns the message.
 	Arrived func(Arrival)

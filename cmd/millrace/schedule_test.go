@@ -43,7 +43,8 @@ func ran(t *testing.T, args ...string) (out, errs string, code int) {
 
 // TestScheduleDrawsBaPipesTables compares steps and held micro-batches of BaPipe's four orders with Tables I and II of
 // the paper. M is the number of micro-batches, N the number of stages. F, B and SR are the times of a forward, a
-// backward and a transfer. The numbers were worked out by hand for F = 1, B = 2 and SR = 0.5, and for SR = 0. A step takes:
+// backward and a transfer. The numbers were worked out by hand for F = 1, B = 2 and SR = 0.5, and for SR = 0. A step
+// takes:
 //
 //	1F1B-AS, FBP-AS  (M+N-1)(F+B), transfers hidden
 //	1F1B-SNO         (M+N-1)(F+B) + (N+M-2-ceil((M-1)/N)) 2 SR

@@ -23,7 +23,7 @@ import (
 )
 
 // Steps count from 1 everywhere. A step, its evaluation and its checkpoint have the same number on the terminal, in
-// every file, on both pages and in errors. In a resumed run each occurs once.
+// every file, on both pages and in errors. In a resumed run each step occurs once.
 func TestAStepHasOneNumber(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

@@ -147,7 +147,7 @@ func TestCtrlCAtATerminal(t *testing.T) {
 	})
 }
 
-// A verb that continues after Ctrl-C in order to save ends at once after a second one. It says so, and leaves no
+// A verb that continues after Ctrl-C in order to save ends at once after a second Ctrl-C. It says so, and leaves no
 // partial file.
 func TestCtrlCTwiceEndsAtOnce(t *testing.T) {
 	t.Parallel()

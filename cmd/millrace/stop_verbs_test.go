@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// A verb that is stopped by a signal prints the best result so far, and writes it if asked to. At the end it says so,
-// or that nothing is kept, and exits with 128 + the signal. Nothing half-written is left.
+// A verb that is stopped by a signal prints the best result so far, and writes it if asked to. At the end it says which
+// file has the result, or that nothing is kept, and exits with 128 + the signal. Nothing half-written is left.
 func TestSignalsStopEveryVerb(t *testing.T) {
 	for _, args := range []string{
 		"plan --model gpt --set layers=24 --cluster dapple-a --batch 256 --time 1m -o out.json",
@@ -105,7 +105,7 @@ func TestSignalsStopADeafVerb(t *testing.T) {
 	}
 }
 
-// If training is stopped while another process measures its profile, training ends as that process does.
+// If training is stopped while another process measures its profile, training ends in the same way as that process.
 func TestSignalsStopTrainingThatMeasures(t *testing.T) {
 	t.Parallel()
 	p := clitest.Trainer(t)

@@ -61,7 +61,7 @@ func listeners(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-// handshake returns what a process of the run sends when it dials another, and an error if it is refused.
+// handshake returns what a process of the run sends when it dials another process, and an error if it is refused.
 func handshake(t *testing.T, to string, tls *tcp.TLS, token, run string, process int) ([]byte, error) {
 	t.Helper()
 	own, err := tcp.Listen(t.Context(), tcp.Config{Token: []byte(token), Run: run, Process: 7, TLS: tls,

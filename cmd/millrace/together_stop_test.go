@@ -55,8 +55,8 @@ func (r *rank) ended() (code int, said string) {
 	return r.ProcessState.ExitCode(), string(text)
 }
 
-// A signal to any process stops all after their step, which is saved. All exit as if they had been signalled, and
-// only rank 0 prints the result.
+// A signal to any process stops all processes after their step, which is saved. All processes exit as if they had been
+// signalled, and only rank 0 prints the result.
 func TestASignalToOneStopsAll(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)

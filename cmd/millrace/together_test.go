@@ -16,7 +16,7 @@ import (
 const small = "train --model mlp --data digits --profile mlp.json --batch 8 --micro-batch 4 --stages 2 --steps 6 " +
 	"--eval-rows 8 --out "
 
-// Two processes leave the same tensors as one with two workers, and only rank 0 prints the result.
+// Two processes leave the same tensors as one process with two workers, and only rank 0 prints the result.
 func TestProcessesTrainAsThreadsDo(t *testing.T) {
 	t.Parallel()
 	p := profiled(t)
@@ -69,7 +69,7 @@ func TestProcessesAnswerAsOneDoes(t *testing.T) {
 	}
 }
 
-// Every process reports the error of one, with the exit code that says whether to try again.
+// Every process reports the error of one process, with the exit code that says whether to try again.
 func TestEveryProcessSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	p := &clitest.Program{Dir: t.TempDir(), Native: filepath.Join(t.TempDir(), "no-library.so"), Cache: t.TempDir()}

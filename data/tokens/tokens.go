@@ -87,8 +87,8 @@ func invalid(text []byte) int {
 }
 
 // The tokenizer skips the byte 0x7f (v0.10.0: its patterns of words do not match it). So that byte is replaced by a
-// control character that the patterns match. Each of the two is a single token, the same in all encodings, and part of
-// no other token.
+// control character that the patterns match. Each of the two characters is a single token, the same in all encodings,
+// and part of no other token.
 const (
 	del, delToken   = 0x7f, 221
 	like, likeToken = 0x01, 189

@@ -54,7 +54,7 @@ func Open(t testing.TB, address string, v browser.View) *Page {
 	return &Page{t, page}
 }
 
-// Each opens a page in each of Views, as a subtest, and passes it to test.
+// Each opens a page in each of Views, as a subtest, and passes it to the function `test`.
 func Each(t *testing.T, address string, test func(t *testing.T, p *Page, v browser.View)) {
 	t.Helper()
 	for _, v := range Views {

@@ -54,8 +54,8 @@ var forTests = map[string]string{
 	"schedule/machine LeastSlots": "it says how many slots an order needs, to whoever sets run.Wire.Slots",
 }
 
-// TestNothingIsDeclaredForNobody: every top-level declaration must be named outside of tests (Examples count as
-// users). An unexported one must be named in its own package. Only names are compared, so one use hides all
+// TestNothingIsDeclaredForNobody: every top-level declaration must be named outside of tests (Examples count as users).
+// An unexported declaration must be named in its own package. Only names are compared, so one use hides all
 // declarations of the same name.
 func TestNothingIsDeclaredForNobody(t *testing.T) {
 	type declared struct {

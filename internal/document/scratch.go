@@ -11,8 +11,8 @@ var scratch = struct {
 	folders map[string]bool
 }{folders: map[string]bool{}}
 
-// Scratch creates a folder for temporary files, in the system's folder for these. The caller calls remove to delete it.
-// If the process ends first, Abandon deletes it.
+// Scratch creates a folder for temporary files, in the system's folder for these. The caller calls `remove` to delete
+// it. If the process ends first, Abandon deletes it.
 func Scratch(prefix string) (dir string, remove func(), err error) {
 	scratch.Lock()
 	defer scratch.Unlock()

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestScratchIsRemoved: a folder for temporary files is removed by remove, or else by Abandon.
+// TestScratchIsRemoved: a folder for temporary files is removed by the function that Scratch returns, or else by
+// Abandon.
 func TestScratchIsRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	var dirs []string

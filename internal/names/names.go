@@ -84,7 +84,7 @@ type screen struct {
 }
 
 // Fd returns the underlying writer's file descriptor, so that callers can test for a terminal. If the writer has none,
-// the returned one is invalid.
+// the returned descriptor is invalid.
 func (s *screen) Fd() uintptr {
 	if f, ok := s.to.(interface{ Fd() uintptr }); ok {
 		return f.Fd()

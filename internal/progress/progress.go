@@ -95,7 +95,7 @@ type State struct {
 	// Done is the completed part of all work, by time; 0 while unknown.
 	Done float64
 	Left time.Duration // time until all is done
-	// Least and Most are the bounds of Left: it may be wrong by the same factor in both directions.
+	// Least and Most are the bounds of Left: Left may be wrong by the same factor in both directions.
 	Least, Most time.Duration
 	// Honest says that Left is reliable: the first fifth is over, and the uncertainty is small. It is false if Left is
 	// too short to be of use.

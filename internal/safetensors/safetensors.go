@@ -49,7 +49,7 @@ type Named struct {
 	Entry
 }
 
-// Size returns the size of a tensor in bytes, or an error for an impossible one.
+// Size returns the size of a tensor in bytes, or an error for an impossible tensor.
 func Size(dtype string, shape []int64) (int64, error) {
 	size := sizes[dtype]
 	if size == 0 {

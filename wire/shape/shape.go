@@ -16,7 +16,7 @@ import (
 )
 
 // Link describes a link between two workers. A transfer takes Latency plus bytes / BytesPerSecond. Transfers on one
-// link follow each other; the latency of one overlaps the next.
+// link follow each other; the latency of a transfer overlaps the next transfer.
 type Link struct {
 	Latency        time.Duration
 	BytesPerSecond float64 // 0: no limit
@@ -59,7 +59,7 @@ func New(carriers []wire.Carrier, links func(from, to int) Link) ([]wire.Carrier
 	return all, nil
 }
 
-// net holds the state of all links; several carriers may share one.
+// net holds the state of all links, because several carriers may share a link.
 type net struct {
 	mu   sync.Mutex
 	free map[key]time.Time // when the bytes of the last transfer have passed

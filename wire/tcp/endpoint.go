@@ -235,8 +235,8 @@ func (e *Endpoint) most() int { return max(e.limits.pending, e.session.members) 
 // together is how many simultaneous handshakes increase the time limit by the limit of a single handshake.
 const together = 100
 
-// patience returns the longest time of a handshake or a dial. `alone` is this time for a single one. All handshakes of
-// a session may run at the same time and share the processors.
+// patience returns the longest time of a handshake or a dial. `alone` is this time if no other handshake runs. All
+// handshakes of a session may run at the same time and share the processors.
 func (e *Endpoint) patience(alone time.Duration) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp/memory"
 )
 
-// receiver returns worker 1, which waits for frames of worker 0. The test sends these by hand.
+// receiver returns worker 1, which waits for frames of worker 0. The test sends these frames by hand.
 func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
 	t.Helper()
 	a, _ := listen(t, Config{Process: 0, limits: quick()})
@@ -27,7 +27,7 @@ func receiver(t *testing.T) (c wire.Carrier, m *Conn, said chan error) {
 }
 
 // TestAConnectionThatBreaks: if a connection to a worker breaks, the receives from this worker end, but only after some
-// time. If Fail is called within that time, they end with its reason.
+// time. If Fail is called within that time, they end with Fail's reason.
 func TestAConnectionThatBreaks(t *testing.T) {
 	for name, breaks := range map[string]func(*Conn){
 		"end":   func(m *Conn) { m.raw.Close() },

@@ -17,8 +17,8 @@ import (
 // TLS says how connections are encrypted, with version 1.3. The zero TLS is usable: the Endpoint then makes a
 // certificate, and the token proves whose certificate it is. All processes of a run need settings of the same kind.
 type TLS struct {
-	// Certificate is this process's own. If it is set, the certificates of listeners must be signed by Roots. Their
-	// names are not checked.
+	// Certificate is this process's own certificate. If it is set, the certificates of listeners must be signed by
+	// Roots. Their names are not checked.
 	Certificate *tls.Certificate
 	Roots       *x509.CertPool // nil: the system's authorities
 	Mutual      bool           // the dialler must also show a certificate signed by Roots
