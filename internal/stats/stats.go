@@ -21,7 +21,7 @@ func Median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// Middle returns the position of the middle one of n sorted things, or of the lower one if there are two.
+// Middle returns the position of the middle one of n sorted things, or of the lower of two middle ones.
 func Middle(n int) int { return (n - 1) / 2 }
 
 // Quartiles returns the lower and the upper quartile. A quarter of all values lies below the lower one, and three
