@@ -144,7 +144,7 @@ func behindFirst[T any](queue []T) []T {
 	return queue[1:]
 }
 
-// Fail ends everything that this worker has posted with another.
+// Fail ends everything that this worker has posted with another worker.
 func (c *handing) Fail(rank int, err error) {
 	c.Refuse(rank, err)
 	c.end(err, func(peer int) bool { return peer == rank })

@@ -66,7 +66,7 @@ var launchers = []launcher{
 	}},
 }
 
-// by runs a program that starts others; SELF means millrace.
+// by runs a program that starts other programs; SELF means millrace.
 func by(t *testing.T, p *clitest.Program, args, env []string, program ...string) (code int, out string) {
 	t.Helper()
 	c := p.Command(t, args)

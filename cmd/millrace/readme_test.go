@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/cmd/internal/clitest"
 )
 
-// matches compares lines with expected ones, in which "..." means any number of lines.
+// matches compares lines with expected lines, in which "..." means any number of lines.
 func matches(got, want []string, equal func(a, b string) bool) bool {
 	if len(want) == 0 {
 		return len(got) == 0

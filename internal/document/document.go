@@ -76,7 +76,7 @@ var unfinished = struct {
 	paths map[string]bool
 }{paths: map[string]bool{}}
 
-// begin creates the temporary file for path, in the same folder.
+// begin creates the temporary file for `path`, in the same folder.
 func begin(path string) (*os.File, error) {
 	unfinished.Lock()
 	defer unfinished.Unlock()

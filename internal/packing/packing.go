@@ -175,7 +175,7 @@ func (f Format) Pack(to, scaleTo []byte, row []float64, seen *Seen) {
 	}
 }
 
-// bitsOf returns a number's bits, the same ones for every NaN.
+// bitsOf returns a number's bits. Every NaN has the same bits.
 func bitsOf(x float32) uint32 {
 	if x != x {
 		return 0x7fc00000
@@ -222,7 +222,7 @@ func (f Format) nearest(x float64) (bits uint16, stands float64, beyond bool) {
 	return bits, math.Copysign(a, x), beyond
 }
 
-// Unpack writes the numbers of Pack's bytes to row.
+// Unpack writes the numbers of Pack's bytes to `row`.
 func (f Format) Unpack(row []float64, from, scaleFrom []byte) {
 	if f == I8 {
 		scale := float64(math.Float32frombits(binary.LittleEndian.Uint32(scaleFrom)))

@@ -71,7 +71,7 @@ type part struct {
 	left []Piece   // pieces that have not begun
 }
 
-// piece is a finished piece, or several successive ones of a kind.
+// piece is a finished piece, or several successive pieces of a kind.
 type piece struct {
 	kind, group string
 	pace

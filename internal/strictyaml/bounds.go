@@ -70,7 +70,7 @@ func (m *mapping) add(row []byte) int {
 	return m.lines[len(m.lines)-1]
 }
 
-// leave forgets the mappings that are indented more than indent.
+// leave forgets the mappings that are indented more than `indent`.
 func (m *mapping) leave(indent int) {
 	for n := len(m.indents); n > 0 && m.indents[n-1] > indent; n-- {
 		m.indents, m.lines = m.indents[:n-1], m.lines[:n-1]

@@ -152,7 +152,7 @@ func tabbed(err error) error {
 // at returns an error that quotes the text around a token.
 func at(t *token.Token, message string) error { return &yaml.SyntaxError{Message: message, Token: t} }
 
-// readable converts the library's errors to ones without Go terms.
+// readable converts the library's errors to errors without Go terms.
 func readable(err error, into any) error {
 	var unknown *yaml.UnknownFieldError
 	if errors.As(err, &unknown) {

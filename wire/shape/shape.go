@@ -211,7 +211,7 @@ func (c *carrier) Close() error {
 	return c.Carrier.Close()
 }
 
-// end ends the transfers on their way to the workers that pass the filter.
+// end ends the transfers on their way to the workers that pass the filter `with`.
 func (c *carrier) end(err error, with func(to int) bool) {
 	var ended []transfer
 	c.mu.Lock()

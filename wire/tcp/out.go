@@ -140,7 +140,7 @@ func (t *target) lendable(frames []*wire.Buffer) bool {
 	return true
 }
 
-// lent says whether frame number frame is lent.
+// lent says whether the frame with the index `frame` is lent.
 func (s *send) lent(frame int) bool { return len(s.frames[frame].Data) >= s.least }
 
 // lend records that a stream's receiver reads lent memory. It returns true for the last stream: frames are lent once

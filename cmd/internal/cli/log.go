@@ -219,7 +219,7 @@ func (b behind) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return behind{b.lineHandler, append(b.attrs[:len(b.attrs):len(b.attrs)], attrs...)}
 }
 
-// above writes lines to a terminal above the live line, broken at words.
+// above writes lines to a terminal above the live line, broken between words.
 type above struct{ *os.File }
 
 func (a above) Write(text []byte) (int, error) {

@@ -181,7 +181,7 @@ func whole(line string, columns int) string {
 	return terminal.Clip(line, columns, "…")
 }
 
-// Aside calls print, which writes output, while no live line is on the screen.
+// Aside calls the function `print`, which writes output, while no live line is on the screen.
 func Aside(print func() error) error { return makeRoom(print) }
 
 // makeRoom clears the live line, calls `write`, and prevents new live lines until `write` returns.

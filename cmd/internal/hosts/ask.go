@@ -23,7 +23,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// These are the questions that rank 0 asks a process, including itself.
+// These are the questions that rank 0 asks each process, including itself.
 const (
 	askFacts   = "host facts"
 	askEnd     = "end of a link"

@@ -164,7 +164,7 @@ func (p *Prepared) Placed(pl *plan.Plan) {
 	}
 }
 
-// Advance sets the plan's number of advance forwards to the job's.
+// Advance sets the plan's number of advance forwards to the job's number.
 func (p *Prepared) Advance() error {
 	n, err := strconv.Atoi(p.Job.Plan.Advance)
 	if err != nil {

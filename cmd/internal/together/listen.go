@@ -34,7 +34,7 @@ func listen(ctx context.Context, w *launch.World, tls *tcp.TLS) (*tcp.Endpoint, 
 	return e, err
 }
 
-// listenOn is listen on a given port.
+// listenOn does what listen does, on a given port.
 func listenOn(ctx context.Context, w *launch.World, tls *tcp.TLS, port string) (*tcp.Endpoint, error) {
 	token, err := w.Token.Read(os.Environ())
 	if err != nil {

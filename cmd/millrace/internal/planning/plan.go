@@ -226,7 +226,7 @@ func (f *planFlags) prepare(c *cobra.Command, j *job.Job) (*prepare.Prepared, er
 	return p, p.Advance()
 }
 
-// readCosts reads the layers' costs from a profile. Its model is not needed.
+// readCosts reads the layers' costs from a profile. The profile's model is not needed.
 func (f *planFlags) readCosts(c *cobra.Command, p *prepare.Prepared) (err error) {
 	if err := p.Describe(c); err != nil {
 		return err

@@ -200,5 +200,5 @@ func hashFile(h hash.Hash, path string) error {
 	return err
 }
 
-// sum returns the first 8 bytes of a digest in hex, enough to tell two apart.
+// sum returns the first 8 bytes of a digest in hex, enough to tell two digests apart.
 func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)[:8]) }

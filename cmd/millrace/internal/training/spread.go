@@ -158,7 +158,7 @@ func (t *training) choose(path string) error {
 	return err
 }
 
-// find returns the checkpoint that a job resumes from in every process.
+// find returns the checkpoint from which a job resumes in every process.
 func (t *training) find(path string) (at string, m *checkpoint.Manifest, err error) {
 	if err := t.choose(path); err != nil {
 		return "", nil, err
