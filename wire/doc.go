@@ -7,7 +7,7 @@
 //
 // In: a table of the edges between workers, and messages, each with a Key, a step and buffers. Out: the same
 // messages at the other end, complete, each reported once; the sender learns when its buffers are free. Refused:
-// frames that are not a header where one is due, or of another length than announced; unequal engines and versions;
+// frames that are not a header when one is due, or of another length than announced; unequal engines and versions;
 // more tensors, dimensions or bytes than MaxParts, MaxRank and MaxBytes; every call once a peer has failed.
 //
 // The wire knows only the element types and lengths of the tensors that it carries. Numbers are little-endian, in
@@ -25,17 +25,17 @@
 //
 // # Messages
 //
-// A message is a header frame of HeaderBytes, a frame with further descriptions where they do not fit, and a frame for
+// A message is a header frame of HeaderBytes, a frame with further descriptions if they do not fit, and a frame for
 // each buffer that is not empty. A header has Key, step, epoch, send time, and the type and shape of each buffer, in
 // binary. Memory for a buffer is taken from Config.Room when the header has come, so that it is charged to the
-// receiver. Where the edge's carrier hands memory over (InProcess), a message is one frame without bytes, and the
+// receiver. If the edge's carrier hands memory over (InProcess), a message is one frame without bytes, and the
 // header and the sender's own memory change hands. In both cases the receiver must free each Buffer that has an Owner.
 //
 // # Epochs
 //
 // Every message carries the epoch, the number of its Program. A message of the current epoch (the last Port.Begin)
-// is reported at once. One of a later epoch waits in its slot until Begin. One of an earlier epoch is dropped, and
-// its credit returned.
+// is reported at once. A message of a later epoch waits in its slot until Begin. A message of an earlier epoch is
+// dropped, and its credit returned.
 //
 // # Slots and credits
 //

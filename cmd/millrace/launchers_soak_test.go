@@ -189,8 +189,8 @@ func killOne(dir, argument, variable string) error {
 	return signalOne(dir, argument, variable, syscall.SIGKILL)
 }
 
-// signalOne sends a signal to a process of this program, once the run in dir has saved. The process has an argument
-// that ends in `argument`, and an environment variable that is `variable`, such as A=1.
+// signalOne sends a signal to a process of this program, once the run in the folder `dir` has saved. The process has an
+// argument that ends in `argument`, and an environment variable that is `variable`, such as A=1.
 func signalOne(dir, argument, variable string, signal syscall.Signal) error {
 	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
 		if later, err := checkpoint.Later(filepath.Join(dir, "checkpoints"), 0); err != nil || len(later) == 0 {

@@ -20,7 +20,7 @@ import (
 
 // Facts describes a process's host.
 type Facts struct {
-	CPU         string  `json:"cpu"`                  // model
+	CPU         string  `json:"cpu"`                  // the processors' model
 	Processors  []int   `json:"processors,omitempty"` // processors that the process may use, if the kernel tells
 	Count       int     `json:"count"`                // number of these processors
 	Quota       float64 `json:"quota,omitempty"`      // cores' worth of time that the process may use; 0: no limit

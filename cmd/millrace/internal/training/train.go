@@ -48,7 +48,7 @@ type training struct {
 type peers struct {
 	party   *together.Party // nil: a single process
 	each    int             // workers of each process
-	led     *setup.Leader   // rank 0 asks the other processes through it; nil in processes that are not rank 0
+	led     *setup.Leader   // rank 0 asks the other processes through it; nil in other ranks and in a single process
 	survey  *hosts.Survey   // all hosts
 	noted   []string        // notes on the hosts for the plan
 	streams int             // connections between two workers, each way
