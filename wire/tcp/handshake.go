@@ -69,7 +69,7 @@ const (
 	another            // the dialler belongs to another run, or to another start of this run
 )
 
-// refused is an error for a refused connection. The listener sends it, and the dialler gets it.
+// refused is an error for a refused connection, at the listener or at the dialler.
 type refused struct {
 	code byte
 	text string
