@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// chain is a model of links on rows of `inputs` numbers. With pixels it is written as convolutions of one pixel,
-// because torch's batch norm needs images.
+// chain is a model of links on rows of `inputs` numbers. If pixels is set, its dense layers are written as convolutions
+// of one pixel, because torch's batch norm needs images.
 type chain struct {
 	inputs int
 	links  []link
@@ -40,7 +40,7 @@ func newChain(inputs int, pixels bool, links ...link) chain {
 	return c
 }
 
-// index returns the position of a layer, or of its last part.
+// index returns the position of a layer. If stages divide the layer, it is the position of its last part.
 func (c chain) index(name string) int {
 	at := slices.IndexFunc(c.links, func(l link) bool { return l.name == name })
 	for at+1 < len(c.links) && at >= 0 && c.links[at+1].name == name {
@@ -49,8 +49,8 @@ func (c chain) index(name string) int {
 	return at
 }
 
-// model returns the chain as a model of millrace. A chain of pixels has one more layer before its loss, which turns
-// images into rows.
+// model returns the chain as a model of millrace. If pixels is set, the model has one more layer before its loss: it
+// turns images into rows.
 func (c chain) model(t testing.TB) *model.Model {
 	t.Helper()
 	var b strings.Builder
@@ -133,7 +133,7 @@ func (c chain) batch(d data.Split, step, rows int) (x [][]float64, target []int6
 	return x, b["target"].Ints, nil
 }
 
-// memories holds an optimizer's state of each parameter.
+// memories holds the optimizer's state by parameter: up to two numbers, a and b, for each number of the parameter.
 type memories struct{ a, b values }
 
 // step makes one update by the equations of the optimizers' papers. count returns the number of updates of a
@@ -175,7 +175,7 @@ func length(x []float64) float64 {
 	return math.Sqrt(sum)
 }
 
-// shown returns the weights for evaluation: their averages if the optimizer has any.
+// shown returns the weights for evaluation: under ASGD m.a, their averages, and otherwise w.
 func (m *memories) shown(s optim.Settings, w values) values {
 	if s.Kind == optim.ASGD && m.a != nil {
 		return m.a
@@ -183,7 +183,7 @@ func (m *memories) shown(s optim.Settings, w values) values {
 	return w
 }
 
-// number returns the next value of one number of a parameter.
+// number returns the value of number k of a parameter after the next update.
 func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, count, rate, local float64) float64 {
 	a, b := &m.a[name][k], &m.b[name][k]
 	switch s.Kind {
@@ -197,7 +197,7 @@ func (m *memories) number(s optim.Settings, name string, k int, p, g, decay, cou
 	case optim.LARS: // You et al., 2017, Algorithm 1
 		*a = s.Momentum**a + rate*local*(g+decay*p)
 		return p - *a
-	case optim.ASGD: // Polyak and Juditsky, 1992: the mean of the weights after the updates from one on
+	case optim.ASGD: // Polyak and Juditsky, 1992: the mean of the weights after each update from number AverageFrom on
 		p -= rate * (g + decay*p)
 		if n := count - float64(s.AverageFrom) + 1; n > 1 {
 			*a += (p - *a) / n

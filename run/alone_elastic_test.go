@@ -76,7 +76,7 @@ func (a *averaging) train(iterations int, e plan.Elastic) error {
 	return nil
 }
 
-// own returns the optimizer's step of a pipeline from its weights, for its batch.
+// own returns by how much an optimizer step for the next batch changes pipeline p's weights.
 func (a *averaging) own(p int) (values, error) {
 	w, sums := []values{a.x[p]}, []values{{}}
 	if err := a.gradients(a.batches, w, w, sums); err != nil {
@@ -118,8 +118,8 @@ func (a *averaging) running(pipelines int) values {
 	return out
 }
 
-// Elastic averaging moves pipelines and reference as its equations say. This holds in both orders, with every
-// optimizer, and after a change of the number of pipelines.
+// Elastic averaging moves pipelines and reference as its equations say. This holds if pipelines dilute first and if
+// they update first, with every optimizer, and after a change of the number of pipelines.
 func TestElasticAveragingMovesAsItsEquationsSay(t *testing.T) {
 	for _, x := range pairings(t) {
 		m := x.chain.model(t)

@@ -1,6 +1,6 @@
 package run
 
-// statistics holds the records of each norm's micro-batches, by layer.
+// statistics holds, by norm layer, what the forward of each micro-batch has kept.
 type statistics map[string][]*kept
 
 func (s statistics) note(links []link, all []*kept) {

@@ -58,8 +58,8 @@ func replicatedStream(t *testing.T, e engine.Engine, m *model.Model, policy sche
 	return config
 }
 
-// Each stage of 1F1B-RR updates by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3). The replicas
-// of other stages change nothing. At the end of the stream the mean is over the remaining minibatches.
+// Each stage of 1F1B-RR updates by the mean over its own replicas' minibatches (PipeDream §3.2, §3.3). The numbers of
+// replicas of other stages have no effect. At the end of the stream the mean is over the remaining minibatches.
 func TestEachStageTakesTheMeanOverItsOwnReplicas(t *testing.T) {
 	c := denseChain()
 	m := c.model(t)
@@ -129,7 +129,8 @@ func TestBatchNormTrainsInAStream(t *testing.T) {
 }
 
 // A stream updates as its paper says, with every optimizer, learning rate and number of replicas. Draining the pipeline
-// for evaluations does not change that. If all stages update together, gradients are also clipped, and weights shared.
+// for evaluations does not change that. The cases in which all stages update together also clip gradients and share
+// weights.
 func TestStreamsStepAsTheirPapersSay(t *testing.T) {
 	e := testEngine(t)
 	for _, x := range []struct {
@@ -222,8 +223,8 @@ func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	}
 }
 
-// Stages that share a weight update together, whatever replicas other stages have. If the numbers of replicas of these
-// stages differ, they are refused.
+// Stages that share a weight update together, however many replicas other stages have. If stages that share a weight
+// have different numbers of replicas, they are refused.
 func TestTiedStagesOfAStreamUpdateTogether(t *testing.T) {
 	e := testEngine(t)
 	c := newChain(4, false,

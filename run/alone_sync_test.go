@@ -76,9 +76,9 @@ func clippedAlone(t *testing.T, c chain, config Config, tolerance float64) (clip
 	return clipped, near("the evaluation", []float64{e.Loss}, []float64{loss}, tolerance)
 }
 
-// Any synchronous order with one pipeline is plain training: the mean gradient of the batch, clipping by its norm,
-// and the optimizer's step at the schedule's rate. Split backwards, recompute, later validation and shared weights
-// do not change that.
+// Any synchronous order with one pipeline is plain training: the mean gradient of the batch, clipping by its norm, and
+// the optimizer's step at the schedule's rate. Split backwards, recompute, post-validation and shared weights do not
+// change that.
 func TestEverySynchronousOrderIsPlainTraining(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {
@@ -136,8 +136,8 @@ func tiedChain() chain {
 	)
 }
 
-// Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A norm is over the rows
-// that one replica computes, and running statistics become the mean over the replicas.
+// Replicas that split micro-batches, or take them in turn, train on the mean over the batch. A batch norm normalises
+// over the rows that one replica computes. Running statistics become the mean over the replicas.
 func TestReplicasOfAStepTrainOnItsMean(t *testing.T) {
 	for _, x := range []struct {
 		engine engine.Engine

@@ -19,7 +19,7 @@ type link struct {
 	tied string // the layer whose weight it shares
 	add  string // an earlier layer; this layer only adds its output to its own input
 	in   int
-	rows *rows // the part of a dense layer that stages divide
+	rows *rows // if stages divide the dense layer: the rows of this part
 }
 
 func (l link) weight() string {
@@ -80,7 +80,7 @@ type kept struct {
 	parts     []span      // for a norm: the rows that are normalised together
 	spread    [][]float64 // for a norm, by part: 1 divided by the standard deviation
 	means     [][]float64 // by part
-	variances [][]float64 // by part, with one row less in the divisor
+	variances [][]float64 // by part: unbiased, so divided by the number of rows less one
 }
 
 // norm returns the root of the sum of squares.

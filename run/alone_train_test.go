@@ -25,7 +25,7 @@ type alone struct {
 	optimizer  optim.Settings
 	data       data.Split
 	done       int        // steps before the current stream
-	counts     values     // updates of each parameter before the current stream, a single number each
+	counts     values     // by parameter: how many updates it had before the current stream, as a list of one number
 	apart      bool       // replicas average running statistics only at the end
 	versions   [][]values // by stage, in the current stream
 	memories   []memories // by stage
@@ -187,7 +187,7 @@ func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	return nil
 }
 
-// through runs the layers of a stage on made, and stores their outputs there.
+// through runs the forwards of a stage's layers. It reads their inputs from made, and stores their outputs there.
 func (a *alone) through(stage int, w values, made [][][]float64) []*kept {
 	var all []*kept
 	for l, link := range a.of(stage) {
@@ -201,7 +201,7 @@ func (a *alone) through(stage int, w values, made [][][]float64) []*kept {
 	return all
 }
 
-// train makes this many steps in a stream. With every > 0 it drains the pipeline after every so many steps, and
+// train makes this many steps in a stream. If `every` is above 0, it drains the pipeline after each `every` steps, and
 // begins a new stream.
 func (a *alone) train(steps, every int) error {
 	if every > 0 && every < steps {

@@ -62,8 +62,8 @@ func TestASPEndsAtALossThatIsNoNumber(t *testing.T) {
 	}
 }
 
-// A worker that dies, a trainer or the server, stops the run at once, whether by an error or by a panic. The error
-// names it, and after an error nothing leaks. The earlier checkpoint is complete, and the run resumes from it.
+// If the server or a trainer dies, by an error or by a panic, the run stops at once. The run's error names this worker,
+// and if it died by an error, nothing leaks. The earlier checkpoint is complete, and the run resumes from it.
 func TestAWorkerThatDiesUnderASP(t *testing.T) {
 	const trainers, every, steps = 2, 4, 24
 	after := func(n int) func(string, []any) bool {

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/shape"
 )
 
-// served places a model on workers, the last of which is the server.
+// served places a model on `trainers` trainers and one server, which is the last worker.
 func served(c *Config, trainers int) {
 	c.Plan = replicated(c.Plan, len(c.Model.Layers), trainers+1)
 	c.Plan.Schedule, c.Plan.Weights, c.Plan.MicroBatches = "asp", string(schedule.ASP), 1
@@ -95,7 +95,7 @@ func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string
 	return sequential(t, c, versionsOf(p))
 }
 
-// stale checks a recorded order between drains, which come after every so many steps.
+// stale checks the recorded order of a run's updates. The run drains after each `every` steps.
 func stale(c Config, order []trace.Applied, every int) error {
 	if len(order) != c.Train.Steps {
 		return fmt.Errorf("%d updates of %d steps", len(order), c.Train.Steps)
@@ -112,8 +112,9 @@ func stale(c Config, order []trace.Applied, every int) error {
 	return nil
 }
 
-// staleBetween checks the updates between two drains. A worker's steps are in order, and the weights of each include
-// the worker's own last update. No worker is more steps ahead of another that has work left than the bound allows.
+// staleBetween checks the updates of r trainers between two drains. Each trainer's steps must be in order, and the
+// weights of a step must include the trainer's own previous update. When a trainer begins a step, it may be at most
+// `bound` steps ahead of any trainer that has steps left. If bound is nil, it may be any number ahead.
 func staleBetween(order []trace.Applied, r int, bound *int) error {
 	read, made := make([][]int, r), make([][]int, r) // by worker and minibatch: version read, number of the update
 	for k, a := range order {
@@ -177,8 +178,8 @@ func orderOf(c Config, got *Result) (order []trace.Applied, replay Config) {
 	return c.Train.Replay, c
 }
 
-// The workers may be in any processes, on any carrier, and the run may evaluate. It has the bits of its record, which
-// one process replays.
+// An asp run in several processes, on any carrier and with evaluations, has the bits of its record. One process replays
+// the record.
 func TestASPOverProcesses(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(24, 120), func(t *testing.T, seed uint64) {
@@ -252,7 +253,7 @@ func TestASPWithoutStalenessGoesInRounds(t *testing.T) {
 	}
 }
 
-// A run that is stopped and resumed from its checkpoint is like one run: both records together give its bits.
+// An asp run that is stopped and resumed from its checkpoint has the bits that the records of both parts give together.
 func TestASPIsStoppedAndResumed(t *testing.T) {
 	e := testEngine(t)
 	stops := 0

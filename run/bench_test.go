@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// BenchmarkGPTTwoWorkers trains the model of the speed-up claim: 6 M parameters, 16 micro-batches of 4, on two
-// workers. It reports how near a step is to the bound from its own instruction times: fill, the slower worker's
-// compute, drain.
+// BenchmarkGPTTwoWorkers trains the model of the speed-up claim: 6 M parameters, 16 micro-batches of 4, on two workers.
+// It reports the ratio of a bound to the measured step time. The bound comes from the step's own instruction times:
+// fill, the slower worker's compute, drain.
 func BenchmarkGPTTwoWorkers(b *testing.B) {
 	e := torchEngine(b)
 	m := build(b, "gpt", map[string]any{"layers": 8, "width": 256, "heads": 8, "context": 128, "vocabulary": 256})

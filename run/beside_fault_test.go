@@ -153,7 +153,7 @@ func TestAReferenceThatDiesBesideItsPipelines(t *testing.T) {
 }
 
 // Workers hold the predicted memory. It includes the reference of the thread beside the workers, its queue, and a copy
-// that no update has used yet.
+// of the reference that no update has used yet.
 func TestMemoryBesideIsAsPredicted(t *testing.T) {
 	for _, sized := range sizedModels(t) {
 		m := sized.model
@@ -173,8 +173,8 @@ func TestMemoryBesideIsAsPredicted(t *testing.T) {
 		for w, n := range most {
 			held, least, step := got.PeakBytes[w], prompt.PeakBytes[w], costs.Stages[w][0].ReferenceBytes
 			t.Logf("%s, worker %d: %d bytes, predicted %d to %d; a step is %d", m.Name, w, held, least, n, step)
-			// A worker may hold less by one step, if an update sees a copy of the reference sooner than on the virtual
-			// clock.
+			// A worker may hold one step's bytes less, if an update sees a copy of the reference sooner than on the
+			// simulator's virtual clock.
 			if held > n+int64(4*2*pl.MicroBatches)+transit || held <= least-messages-step {
 				t.Errorf("%s: worker %d holds %d bytes; predicted %d to %d", m.Name, w, held, least, n)
 			}

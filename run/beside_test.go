@@ -182,8 +182,8 @@ func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	}
 }
 
-// The stages may be in any processes, on any carrier, and the run may evaluate. It has the bits of its record, which
-// one process replays.
+// A run in several processes, on any carrier and with evaluations, has the bits of its record. One process replays the
+// record.
 func TestBesideOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 73))
@@ -213,7 +213,7 @@ func TestBesideOverProcesses(t *testing.T) {
 	})
 }
 
-// A run that is stopped and resumed from its checkpoint is like one run: both records together give its bits.
+// A run that is stopped and resumed from its checkpoint has the bits that the records of both parts give together.
 func TestBesideIsStoppedAndResumed(t *testing.T) {
 	stops := 0
 	for seed := range cases(12, 60) {
@@ -292,8 +292,8 @@ func TestTorchBeside(t *testing.T) {
 	}
 }
 
-// On asynchronous devices with delays, a run has the bits of its record. It does not have them if it does not wait
-// before it uses a pipeline's steps.
+// On asynchronous devices with delays, a run has the bits of its record. If a test makes it use a pipeline's steps
+// without waiting for them, it has other bits.
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))

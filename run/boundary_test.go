@@ -19,7 +19,7 @@ import (
 
 var packed = []packing.Format{packing.F16, packing.BF16, packing.I8}
 
-// withBoundary returns a run whose stages send each other numbers in a format.
+// withBoundary returns a run whose stages send each other numbers in format f.
 func withBoundary(c Config, f packing.Format) Config {
 	p := *c.Plan
 	p.Boundary, c.Plan = f, &p
@@ -141,7 +141,7 @@ func TestTorchRoundsAtBoundaries(t *testing.T) {
 	}
 }
 
-// Delayed devices, two slots per edge, and resuming leave the bits of a run that rounds at boundaries.
+// Delayed devices, two slots per edge, and resuming do not change the bits of a run that rounds at boundaries.
 func TestRoundingSurvivesAllElse(t *testing.T) {
 	for _, format := range packed {
 		c := withBoundary(small(t, 3, 6), format)

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/internal/packing"
 )
 
-// crosses rounds a micro-batch's tensors on their way from stage `from` to stage `to`, where these are on different
-// workers. It rounds number by number as package packing's comment says, without using its code.
+// crosses rounds those rows of a micro-batch's tensors that go from stage `from` to stage `to` on another worker. It
+// rounds number by number as package packing's comment says, without using its code.
 func (w *twin) crosses(all whole, id, from, to int) {
 	f := w.c.Plan.Boundary
 	if !f.Packs() {
@@ -57,7 +57,7 @@ func wide(x []float32) []float64 {
 	return out
 }
 
-// rounded returns what arrives for a row of finite numbers.
+// rounded returns a row of finite numbers as it arrives after a transfer in format f.
 func rounded(f packing.Format, row []float64) []float64 {
 	out := make([]float64, len(row))
 	largest := 0.0
@@ -85,8 +85,8 @@ func rounded(f packing.Format, row []float64) []float64 {
 	return out
 }
 
-// halves and upperHalves list the finite numbers from 0 on of 16-bit formats with 5 and 8 exponent bits, ascending. An
-// even index has an even last bit.
+// halves and upperHalves list, in ascending order, the finite numbers from 0 on of the 16-bit formats with 5 and with 8
+// exponent bits. A number at an even index has an even last bit.
 var halves, upperHalves = listed(5, 15), listed(8, 127)
 
 func listed(exponents, bias int) (all []float64) {

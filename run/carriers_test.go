@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// carrierVariable is an environment variable. It names a carrier for all runs of these tests that set none; make soak
-// uses it. Without it, each carrier of `others` is used by about one run in ten, chosen by a digest of the plan and
+// carrierVariable is an environment variable. It names a carrier for all runs of these tests that set none; `make soak`
+// sets it. Without it, each carrier of `others` is used by about one run in ten, chosen by a digest of the plan and
 // some settings.
 const carrierVariable = "MILLRACE_CARRIER"
 
@@ -30,7 +30,7 @@ var carried = struct {
 	runs map[string]int
 }{runs: map[string]int{}}
 
-// carrierOf returns the carrier of a run that sets none; "" means in process.
+// carrierOf returns the name of the carrier for a run whose Config sets none; "" means in process.
 func carrierOf(c *Config) string {
 	if name := os.Getenv(carrierVariable); name != "" {
 		return name

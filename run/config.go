@@ -68,7 +68,7 @@ type Hooks struct {
 	OnLate func(late, usual time.Duration, chain []string)
 	// WantsTrace is called for each complete step and must return at once. It is not called while an earlier trace is
 	// being collected. If it returns true, OnTrace is called with the Timeline of that step, unless the record is
-	// already gone or too long. If one of the two is nil, neither is called.
+	// already gone or too long. If WantsTrace or OnTrace is nil, neither is called.
 	WantsTrace func(step int) bool
 	OnTrace    func(*trace.Timeline)
 	// OnTaken is called before the first step if another run has bound its workers to this processor. This run's
@@ -193,8 +193,8 @@ type Config struct {
 	Train   Training
 	Machine Machine
 	Wire    Wire
-	// Checkpoint.Every without ByStage, like Train.EvalEvery, ends a Program with a drain, even if the run is not
-	// stopped there.
+	// If ByStage is not set, Checkpoint.Every ends a Program with a drain, even if the run goes on. So does
+	// Train.EvalEvery.
 	Checkpoint Checkpointing
 	Resume     Resuming
 	Watch      Watching

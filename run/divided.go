@@ -44,7 +44,7 @@ func divisible(p *plan.Plan, m *model.Model) error {
 	return nil
 }
 
-// steppable returns an error for an optimizer that needs a whole parameter where stages hold only rows of it.
+// steppable returns an error if the optimizer is LARS, which needs whole parameters, and stages hold only rows of one.
 func steppable(o optim.Settings, p *plan.Plan, m *model.Model) error {
 	if o.Kind != optim.LARS {
 		return nil

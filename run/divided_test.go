@@ -76,7 +76,8 @@ func divide(p *plan.Plan, layers int, at ...border) *plan.Plan {
 	return p
 }
 
-// divideSome moves borders between stages into layers that can be divided, at any feature, and returns how many.
+// divideSome moves borders between stages into a neighbouring layer that can be divided, at a random feature. It
+// returns how many borders it has moved.
 func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 	var at []border
 	last := border{}
@@ -102,8 +103,9 @@ func divideSome(g *rand.Rand, m *model.Model, p *plan.Plan) (n int) {
 }
 
 // A layer that is divided between stages trains like a whole one: it gets the numbers that the test computes by plain
-// arithmetic. That holds under every synchronous order, for any parts, also at both ends of a stage, and with every
-// element-wise optimizer. It holds with split backwards, recompute, clipping, later validation and evaluations.
+// arithmetic. That holds under every synchronous order, for parts of any size, also if a stage begins and ends with a
+// part, and with every element-wise optimizer. It holds with split backwards, recompute, clipping, post-validation and
+// evaluations.
 func TestDividedLayersTrainAsWholeOnes(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {

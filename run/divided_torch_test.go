@@ -142,7 +142,8 @@ func TestWhatDividesNoLayer(t *testing.T) {
 	}
 }
 
-// In an imported network a layer that is one linear or one convolution can be divided, from the module's own values.
+// In an imported network, a layer that is one linear or one convolution can be divided. Training begins with the
+// module's own weights.
 func TestImportedLayersAreDivided(t *testing.T) {
 	e := torchEngine(t)
 	of, models := networks(t, imported.Fused, true, "branches")

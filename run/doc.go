@@ -42,7 +42,7 @@
 //
 // A checkpoint is the state of a run that drains: all stages have made the updates of the same steps, and nothing is in
 // flight. Usually it is also written that way: Checkpointing.Every ends a Program, and another Program with only CK
-// instructions follows. Checkpoint periods of a stream are therefore part of the run.
+// instructions follows. The checkpoint period of a stream therefore affects its weights.
 //
 // With Checkpointing.ByStage nothing is drained for a checkpoint (PipeDream §4). The Program continues past the end of
 // an epoch. The first replica of each stage has a CK after the stage's own last update of the epoch (lower.Saved). The

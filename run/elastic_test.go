@@ -159,8 +159,8 @@ func TestAStoppedElasticRunIsAShorterOne(t *testing.T) {
 	}
 }
 
-// TestElasticReplicas: a run whose stages have replicas, in turn or on slices, ends near the run without replicas,
-// which adds the same numbers in another order.
+// TestElasticReplicas: the stages' replicas take micro-batches in turn or split them. The final weights are near those
+// of a run without replicas, which adds the same numbers in another order.
 func TestElasticReplicas(t *testing.T) {
 	for _, how := range []string{"round_robin", "split"} {
 		c := small(t, 2, 6)

@@ -19,11 +19,11 @@ type averaged struct {
 	c     Config
 	dev   engine.Device
 	x     []*twin
-	z     [][]float64 // of each parameter, then of each buffer
+	z     [][]float64 // the reference: the numbers of each parameter, then of each buffer
 	batch int         // the next batch of the data
 	later []leg       // iterations after those of the Config
-	// sees returns which reference an update of a pipeline sees for a layer: the one after that many updates, from
-	// past. nil means the newest.
+	// sees returns the number of updates in the reference that an update of a pipeline sees for a layer; past has these
+	// references. nil means that every update sees the newest reference.
 	sees func(layer, pipeline, step int) int
 	past [][][]float64
 }

@@ -94,8 +94,8 @@ func TestStagesDoNotSaveBehindPartOfAGroup(t *testing.T) {
 	}
 }
 
-// A Program with written-out lists is bounded by its instructions. With 1024 micro-batches per step, two stages have
-// at least 6 instructions for each.
+// A Program with written-out lists is bounded by its instructions. With 1024 micro-batches per step, a Program for two
+// stages has at least 6 instructions for each micro-batch.
 func TestLongProgramsAreBoundedByInstructions(t *testing.T) {
 	c := small(t, 2, 9)
 	c.Train.Clip, c.Plan.MicroBatches = 0, 1024

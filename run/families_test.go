@@ -27,7 +27,7 @@ type familyCase struct {
 }
 
 // everyFamily returns small runs of each family under each of its policies. Some have replicas if the family allows
-// any, and some have updates that are validated later if possible.
+// any, and some have post-validation if the family allows it.
 func everyFamily(t testing.TB, steps int) []familyCase {
 	t.Helper()
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4}, "classes": 4, "dropout": 0.2})
@@ -183,8 +183,8 @@ func (l loud) Batch(step, batch, first, rows int) (data.Batch, error) {
 	return b, err
 }
 
-// The update of any one minibatch is rolled back, in every family that validates later. The run has the bits of one
-// whose updates wait for their norms.
+// The update of any one minibatch is rolled back, in every family that allows post-validation. The run has the bits of
+// a run whose updates wait for their norms.
 func TestRollbackAtEveryMinibatchOfEveryFamily(t *testing.T) {
 	const steps = 5
 	tried := 0

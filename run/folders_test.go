@@ -112,7 +112,7 @@ func TestAFullDiskOnOneHostLeavesNoDraft(t *testing.T) {
 	}
 }
 
-// If the leader's process cannot write the manifest, no folder keeps a draft either.
+// If the leader's process cannot write the manifest, no folder keeps a draft.
 func TestAManifestThatCannotBeWrittenLeavesNoDraft(t *testing.T) {
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	c := small(t, 3, 6)
@@ -198,8 +198,8 @@ func TestOtherCheckpointsAreSetAsideOnEveryHost(t *testing.T) {
 	}
 }
 
-// A run that resumes from an older checkpoint loses nothing of a newer one. The newer one is complete with the draft
-// of another host, as after a crash between two commits.
+// A run that resumes from an older checkpoint loses nothing of a newer one. As after a crash between two commits, the
+// newer one is complete only together with the draft on another host.
 func TestADraftIsSetAsideOnItsHost(t *testing.T) {
 	d := fresh(t, 2)
 	w := worlds{of: []int{0, 1}, carriers: pipe.New, change: d.saving(0)}

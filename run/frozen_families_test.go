@@ -11,8 +11,8 @@ import (
 )
 
 // A run whose first stage is wholly frozen has the bits of the sequential program that reads the same versions. That
-// holds for every family under each of its policies, with replicas, slices and updates that are validated later.
-// Under elastic averaging it has the bits of its equations.
+// holds for every family under each of its policies, with replicas, slices and post-validation. Under elastic averaging
+// it has the bits of its equations.
 func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 	all, policies := everyFamily(t, 3), map[schedule.Policy]int{}
 	for _, f := range all {

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule/programs"
 )
 
-// freezeSome freezes parameters of a model: all of its first layers, single ones after them, or both.
+// freezeSome freezes random parameters of a model: those of some first layers, single parameters of later layers, or
+// both.
 func freezeSome(g *rand.Rand, m *model.Model) {
 	var patterns []string
 	last := g.IntN(len(m.Layers) - 1) // the layer after the frozen beginning

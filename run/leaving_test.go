@@ -69,7 +69,7 @@ func TestAProcessThatCannotBeToldEndsTheOthers(t *testing.T) {
 	}
 }
 
-// closeLink calls closed when the leader closes it, which is the last thing that the leader does.
+// closeLink is a Link that calls `closed` when the leader closes it. That is the last thing that the leader does.
 type closeLink struct {
 	control.Link
 	closed func()

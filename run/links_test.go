@@ -23,8 +23,9 @@ func (c tallied) Send(epoch uint32, e wire.Edge, n uint32, frames []*wire.Buffer
 	c.Carrier.Send(epoch, e, n, frames, done)
 }
 
-// If all stages are on the same workers, the gradients of tied parameters need no messages. Only the sum over
-// replicas has any: each of two sends its half of the gradients and gets the other half summed.
+// If all stages are on the same workers, the gradients of tied parameters need no messages. Only the sum over replicas
+// sends messages. Each of the two replicas sends the half that the other one sums, and then the half that it has summed
+// itself.
 func TestTiedGradientsStayOnTheirWorker(t *testing.T) {
 	e := testEngine(t)
 	all := crossings(t)

@@ -59,7 +59,7 @@ func TestWhoRunsEndsThoughADeviceComputes(t *testing.T) {
 		w.links = func(p int, l control.Link) { cut <- l }
 		w.change = func(p int, c *Config) {
 			if p == hangs {
-				c.Engine = waitingEngine{c.Engine, 0, free} // the process's only worker is the first of its engine
+				c.Engine = waitingEngine{c.Engine, 0, free} // 0: the process has one worker, which is number 0 in its engine
 			}
 		}
 		time.AfterFunc(300*time.Millisecond, func() { (<-cut).Close() }) // the link to process 2, made first
@@ -152,7 +152,7 @@ func (c *trickling) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)
 	c.Carrier.Recv(e, n, b, done)
 }
 
-// A run in which only the bytes of a long message move for longer than StallAfter continues.
+// A run continues if for longer than StallAfter only the bytes of a long message move.
 func TestALongMessageIsNoStall(t *testing.T) {
 	c := small(t, 3, 3)
 	want := train(t, c).Weights

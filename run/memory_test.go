@@ -29,8 +29,8 @@ type sizedModel struct {
 	profile   *profile.Profile
 }
 
-// sizedModels returns a transformer with Adam, and a convnet with running statistics, momentum and weight decay.
-// frozen has the patterns that each freezes.
+// sizedModels returns a transformer with Adam, and a convnet with running statistics, momentum and weight decay. If
+// given, frozen has the patterns that the first freezes, and those that the second freezes.
 func sizedModels(t *testing.T, frozen ...[]string) []sizedModel {
 	t.Helper()
 	adam, err := optim.Default(optim.Adam)
@@ -69,7 +69,7 @@ func (s *sizedModel) measure(t *testing.T) {
 	}
 }
 
-// held trains some steps of a plan. It also returns most, the most bytes that each worker holds in any simulated
+// held trains a plan for the given steps. `most` is, by worker, the most bytes that the worker holds in any simulated
 // timing. transit is the most bytes of sent messages that a worker may hold in addition.
 func (s *sizedModel) held(
 	t *testing.T, pl *plan.Plan, steps int, clip float64,
@@ -235,7 +235,8 @@ func TestMemoryOfEvaluationsIsAsPredicted(t *testing.T) {
 				}
 				t.Logf("%s %s: worker %d holds %d bytes, %+d of what was said: %d in training, %d in evaluations", m.Name, family,
 					w, got, got-want, training[w], evaluation[w])
-				// During an evaluation up to four messages may wait at a worker, and some of them may not have had to.
+				// The prediction includes up to four messages that wait at a worker during an evaluation. In the run
+				// they may not have had to wait.
 				if got > want+want/1000+transit || got < want-want/10-4*costs.Stages[0][0].ActivationBytes {
 					t.Errorf("%s %s: worker %d holds %d bytes; %d in training and %d in evaluations were said", m.Name, family, w,
 						got, training[w], evaluation[w])

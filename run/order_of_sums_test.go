@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// addedUp returns the order in which a stage of a one-step Program sums its micro-batches' gradients. halves is for
-// layers with split backwards, whole for other layers.
+// addedUp returns the order in which a stage of a one-step Program sums its micro-batches' gradients. halves is the
+// order in layers whose backwards are split, whole is the order in other layers.
 func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	p.Walk(p.Placement[0][stage][0], func(in schedule.Instruction) bool {
 		if int(in.Stage) != stage {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// A run next to another that has bound its workers reports that, and trains.
+// If another run has bound its workers, a run reports that the processors are taken, and trains.
 func TestARunSaysThatProcessorsAreTaken(t *testing.T) {
 	workers := runtime.NumCPU()
 	other, err := (&place.Policy{Bind: place.Always}).Take(workers, 0, 1)

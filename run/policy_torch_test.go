@@ -40,8 +40,8 @@ func TestTorchStreamsEqualTheirEquations(t *testing.T) {
 	}
 }
 
-// Torch's replicas have the bits of the sequential program. Dropout masks are slices of the whole micro-batch's. With
-// PerSlice, a batch norm's statistics are those of slices.
+// Torch's replicas have the bits of the sequential program. A replica's dropout mask is a slice of the mask for the
+// whole micro-batch. With PerSlice, a batch norm's statistics are those of the replica's slice.
 func TestTorchReplicasEqualTheSequentialProgram(t *testing.T) {
 	e := torchEngine(t)
 	for _, net := range []struct {

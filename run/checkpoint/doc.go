@@ -20,7 +20,7 @@
 // the checkpoints in the folder that name its training.
 //
 // If stages save themselves, drafts of several checkpoints may be written at the same time. Each becomes a checkpoint
-// separately, and PruneBehind does not touch drafts of more steps.
+// separately, and PruneBehind does not touch drafts of checkpoints of later steps.
 //
 // If files are on several hosts, each process has a Shelf of the path. The leader calls Look on each, and Among chooses
 // the newest checkpoint that all processes together have completely. Any process may have the manifest, and each file

@@ -67,7 +67,7 @@ func readTree(dec *json.Decoder) (tree, error) {
 	return t, err
 }
 
-// within returns an error for a key of theirs that ours does not have in the same place.
+// within returns an error if the tree `theirs` has a key that the tree `ours` lacks in the same place.
 func within(theirs, ours tree, path string) error {
 	for name, value := range theirs.keys {
 		known, ok := ours.keys[name]

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// Version is the version of the manifest's JSON form. Version 1 has no checksum, no Asked and no Updates, and can still
-// be read.
+// Version is the version of the manifest's JSON form. Manifests of version 1 (bare) have no checksum, no Asked and no
+// Updates, and can still be read.
 const (
 	Version = 2
 	bare    = 1
@@ -36,7 +36,7 @@ type Manifest struct {
 	ModelID string `json:"model_id"` // digest of the model's description; a checkpoint fits only one model
 	// Training is a name that all checkpoints of a training share, across all its runs; empty in older ones.
 	Training string `json:"training,omitempty"`
-	Engine   string `json:"engine"` // what computed it; the same bits need the same engine and machine
+	Engine   string `json:"engine"` // the engine that computed the state; the same bits need the same engine and machine
 	Float    string `json:"float"`  // element type of parameters
 	// Steps is the number of completed steps. Training resumes with the step of this index.
 	Steps   int    `json:"steps"`
@@ -233,7 +233,7 @@ func (m *Manifest) check() error {
 	return nil
 }
 
-// checkParameters returns an error for a list of parameters that no model has.
+// checkParameters returns an error for a list of parameters that cannot be a model's.
 func (m *Manifest) checkParameters() error {
 	seen := map[string]bool{}
 	for i, p := range m.Parameters {

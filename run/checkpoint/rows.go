@@ -33,8 +33,8 @@ func (m *Manifest) rowNames() rowNames {
 
 var ofPipeline = regexp.MustCompile(`^pipeline-\d+/`)
 
-// of returns which rows of which parameter a file's tensor is, and the name of the whole tensor. If it is not rows of a
-// parameter, param is nil and whole is its own name.
+// of splits the name of a file's tensor into the name of the whole tensor, the rows from first to end, and their
+// parameter. If the name is not that of rows of a parameter, param is nil and whole is the given name.
 func (r rowNames) of(name string) (whole string, first, end int, param *Parameter) {
 	prefix := ofPipeline.FindString(name)
 	own, state, kept := strings.Cut(name[len(prefix):], "#")

@@ -224,8 +224,8 @@ func (s *Shelf) take(steps int, f File) (*local, error) {
 	return one, err
 }
 
-// lying opens every copy of a file that has the right length. Copies may be in the checkpoint, in the one that it
-// replaces, and in drafts.
+// lying opens every copy of a file that has the right length. Copies may be in the checkpoint, in an older checkpoint
+// of the same step that it replaces, and in drafts.
 func lying(dir string, steps int, want File) (*local, error) {
 	dirs, err := draftsOf(dir, steps)
 	if err != nil {
@@ -279,9 +279,9 @@ func (s *Shelf) listed(name string) (*File, int) {
 	return nil, s.manifest.Steps
 }
 
-// Open opens a spread checkpoint; closing the checkpoint closes the Shelf. A process reads files that are undamaged on
-// its own host there. It reads others over a connection to a process that has them. Nothing is read or connected before
-// a tensor is needed.
+// Open opens a spread checkpoint; closing the checkpoint closes the Shelf. If a file is undamaged on the process's own
+// host, the process reads it there. Otherwise it reads the file over a connection to a process that has it. Nothing is
+// read or connected before a tensor is needed.
 func (s *Shelf) Open(from *Spread, rank int, dial func(process int) (io.ReadWriteCloser, error)) (*Checkpoint, error) {
 	path, m, err := s.Take(from)
 	if err != nil {

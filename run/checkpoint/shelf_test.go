@@ -15,7 +15,8 @@ import (
 // large is the size of a sparse file: reading it takes long, but it uses no disk space.
 const large = 16 << 30
 
-// holed returns the Shelf of a checkpoint with one stage and a large sparse file, in its folder and in a draft.
+// holed returns the Shelf of a checkpoint with one stage, and a large sparse file. The file is in the checkpoint's
+// directory and in a draft of the checkpoint.
 func holed(t *testing.T) (*Shelf, File) {
 	t.Helper()
 	s, dir := shelf(t)
@@ -36,7 +37,7 @@ func holed(t *testing.T) (*Shelf, File) {
 	return s, f
 }
 
-// begun waits until something has been read.
+// begun waits until Moved has changed from `since`, so that something has been read.
 func begun(t *testing.T, since int64) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); Moved() == since; time.Sleep(time.Millisecond) {
@@ -165,7 +166,7 @@ func TestOnlyWhoIsNeededIsDialled(t *testing.T) {
 	}
 }
 
-// On a host that has the run's folder, its path is taken as the path of the checkpoints in it.
+// If a host's path is a run's folder, it is taken as the path of the checkpoints in that folder.
 func TestARunsFolderStandsForItsCheckpoints(t *testing.T) {
 	run := t.TempDir()
 	spread(t, []string{filepath.Join(run, "checkpoints")}, 2, 0)
@@ -211,7 +212,7 @@ func (c *crowd) Check(steps int, files map[int][]File) (map[int]map[string]Verdi
 	return all, nil
 }
 
-// If many processes share a folder, each checks one file, and the choice is made in time.
+// If 1024 processes share a folder, each checks one file, and Among ends within 10 s.
 func TestManyProcessesShareTheChecks(t *testing.T) {
 	const n = 1024
 	dir := t.TempDir()

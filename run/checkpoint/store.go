@@ -22,11 +22,11 @@ const (
 )
 
 // Store is a folder of checkpoints, one directory each, named after the steps done. Its own checkpoints are those that
-// it has written, and those of the run that it continues. Among checkpoints, Prune removes only the store's own, and
-// those of a run that this run replaces (SetOthersAside). Commit also replaces a checkpoint of the same step.
+// it has written, and those of the run that it continues. The only checkpoints that Prune removes are the store's own
+// and those of a run that this run replaces (SetOthersAside). Commit also replaces a checkpoint of the same step.
 //
-// If several processes write to one folder, each has a Store of it. All write files of the same draft. One of the
-// processes commits, continues and prunes.
+// If several processes write to one folder, each has a Store of it. All processes write their files into the same
+// draft. One of the processes commits, continues and prunes.
 type Store struct {
 	Dir  string
 	Keep int // how many of its own checkpoints are kept, the newest ones; 0 keeps all
@@ -132,9 +132,9 @@ func (s *Store) Has(from *Checkpoint) bool {
 }
 
 // SetOthersAside moves checkpoints that are not the store's own to a folder beside the store's. Prune removes them
-// later if this run replaces the run that wrote them. This run does so if it resumes from no checkpoint of this folder,
-// or if the folder has only checkpoints of other trainings. The removal waits until this run has a checkpoint in the
-// folder. SetOthersAside also moves drafts of later checkpoints that may be complete, with files on other hosts
+// later if this run replaces the run that wrote them. It replaces that run if it resumes from no checkpoint of this
+// folder, or if the folder has only checkpoints of other trainings. The removal waits until this run has a checkpoint
+// in the folder. SetOthersAside also moves drafts of later checkpoints that may be complete, with files on other hosts
 // (Spread.Newer).
 func (s *Store) SetOthersAside(from *Checkpoint) error {
 	found, err := list(s.Dir)
@@ -219,7 +219,7 @@ func (s *Store) Commit(draft string, manifest []byte) (string, error) {
 	if m.Steps != steps {
 		return "", fmt.Errorf("checkpoint: a manifest of step %d for draft %s", m.Steps, draft)
 	}
-	if err := MakeDraft(path); err != nil { // there is none if no process with this folder wrote a file
+	if err := MakeDraft(path); err != nil { // there is no draft if no process with this folder wrote a file
 		return "", err
 	}
 	if err := s.seal(path, manifest); err != nil {

@@ -11,7 +11,7 @@ func (r Reading) offsetS() float64 { return (r.AskedS+r.HeardS)/2 - r.AtS }
 func (r Reading) errorS() float64  { return (r.HeardS - r.AskedS) / 2 }
 
 const (
-	together     = 0.1  // seconds; of readings closer together than this, only the quickest is kept
+	together     = 0.1  // seconds; if two readings are closer together than this, only the quicker is kept
 	drifts       = 1e-4 // seconds per second; two clocks drift apart by less
 	mostReadings = 128  // number of readings kept
 )

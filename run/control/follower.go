@@ -5,7 +5,7 @@ import "fmt"
 // Follower is the protocol state of one process.
 type Follower struct {
 	process int
-	idle    bool   // it has no workers, and ends a Program as it begins
+	idle    bool   // the process has no workers, so it ends each Program at once
 	in, out uint64 // messages received and sent
 	epoch   uint32
 

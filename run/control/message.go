@@ -180,7 +180,7 @@ type Result struct {
 	Apart float64 `json:"apart,omitempty"`
 }
 
-// perResult is the most parts and numbers of a Result, together, so that it stays far below MaxLine.
+// perResult limits the parts and numbers of a Result, counted together, so that its line stays far below MaxLine.
 const perResult = 1 << 16
 
 // ResultsOf divides a Result into several, at least one.
@@ -341,7 +341,7 @@ type Record struct {
 	Timeline *trace.Timeline `json:"timeline"`
 }
 
-// perRecord is the most events of a Record, and the most samples of memory, so that it stays far below MaxLine.
+// perRecord limits the events of a Record, and also its samples of memory, so that its line stays far below MaxLine.
 const perRecord = 1 << 14
 
 // RecordsOf divides a Timeline into Records, at least one.

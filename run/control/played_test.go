@@ -229,7 +229,7 @@ func (w *world) play(p *schedule.Program, body Body) error {
 	}
 }
 
-// done compares what the workers did with what their lists have of the first minibatches.
+// done compares what each worker did with the instructions of the first minibatches in its list.
 func (w *world) done(minibatches int) error {
 	for k := range w.p.Workers {
 		var want []schedule.Instruction
@@ -252,7 +252,7 @@ func (w *world) done(minibatches int) error {
 	return nil
 }
 
-// split assigns workers to processes at random. Every process has at least one, and the numbers are dense.
+// split assigns workers to the processes 0 to processes-1 at random, at least one to each process.
 func split(g *rand.Rand, workers, processes int) []int {
 	of := make([]int, workers)
 	for k := range of {

@@ -58,7 +58,7 @@ func (w *wired) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// until waits until an end is lost. It returns how long after since that was, and why the end is lost.
+// until waits until an end is lost. It returns the time from `since` to the loss, and the reason.
 func until(h *heard, since time.Time) (time.Duration, error) {
 	<-h.done
 	return time.Since(since), h.end

@@ -129,7 +129,7 @@ func (w *Watch) Step(step int, busyS []float64) []Change {
 	return all
 }
 
-// look adds a group in which a worker was slow or not.
+// look adds a group of steps to the state; `slow` says whether the worker was slow in the group.
 func (s *state) look(w *Watch, worker int, slow bool, times, others, busyS float64) (Change, bool) {
 	if slow != (s.slow > 0) || s.slow+s.fine == 0 {
 		*s = state{from: w.first, named: s.named}

@@ -210,8 +210,8 @@ func TestStragglersAreThoseOfTheDefinition(t *testing.T) {
 	}
 }
 
-// While a worker is a straggler, each 20 steps are reported with their own factor: here 1.5, then 3. After these steps
-// it is as fast as profiled.
+// While a worker is a straggler, every 20 steps are reported with their own factor: here 1.5, then 3. After them the
+// worker is as fast as profiled.
 func TestAStragglersFactorIsOfItsLastSteps(t *testing.T) {
 	w := New([]float64{0.1, 0.1}, 1)
 	var got []Change

@@ -55,7 +55,7 @@ func (p *Policy) own(allowed []int) []int {
 
 // Place holds the threads and processors of some workers, until Leave.
 type Place struct {
-	apart      bool  // the process was changed for them
+	apart      bool  // the process was changed for the workers
 	processors []int // the workers' processors, by core; nil means that they are not bound
 	shared     bool  // workers are given cores as they compute; otherwise worker k has core k
 	taken      int   // a processor that another run has claimed, or none

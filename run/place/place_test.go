@@ -17,7 +17,7 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 		{two, 4, 2, 1, true}, // four workers share two cores
 		{two, 2, 2, 1, true},
 		{two, 2, 4, 1, true},  // no more cores than workers
-		{two, 1, 0, 1, false}, // fewer workers, so the scheduler may choose
+		{two, 1, 0, 1, false}, // fewer workers than processors, so the scheduler may choose
 		{two, 4, 1, 1, false},
 		{two, 4, 0, 1, false},    // more workers than processors
 		{two, 2, 0, 2, false},    // several threads would share a processor

@@ -38,8 +38,7 @@ func lockThread(apart bool) {
 	}
 }
 
-// policyOfAll changes the policy of every thread that has policy from to policy to. It reports whether any thread
-// changed.
+// policyOfAll gives every thread that has the policy `from` the policy `to`. It reports whether any thread changed.
 func policyOfAll(from, to uintptr) bool {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -19,8 +19,8 @@ func groupOf(in schedule.Instruction) uint64 {
 }
 
 // sumLanes is how many buckets of one all-reduce are in flight at once if edges have slots. They have slots where
-// messages travel as bytes. The terms of the next bucket are sent while the sums of one come back. Where memory changes
-// hands there is no such delay.
+// messages travel as bytes. While the sums of one bucket come back, the terms of the next bucket are sent. Where memory
+// changes hands there is no such delay.
 const sumLanes = 2
 
 // lanes returns how many buckets of one all-reduce are in flight at once; limited says whether edges have slots.

@@ -113,7 +113,7 @@ func everyName(p *schedule.Program, yield func(wire.Name)) {
 	}
 }
 
-// A process names as many edges as its worker has, in data parallelism over any number of workers.
+// In data parallelism over any number of workers, a process with one worker names only this worker's edges.
 func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 	of := func(stages, replicas int) int {
 		p := &schedule.Program{Stages: stages, Workers: stages * replicas, Replication: schedule.Split,

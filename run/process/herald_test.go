@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-ml/millrace/wire"
 )
 
-// A port that breaks fails the run, and the leader and the wire are told. After Leave it is not a failure. A failure
-// after the herald has ended is still recorded and sent to the leader.
+// A port that breaks fails the run, and the leader and the wire are told. After Leave, a port that breaks is no
+// failure. A failure after the herald has ended is still recorded and sent to the leader.
 func TestAPortThatBreaksBehindLeaveIsNoFailure(t *testing.T) {
 	why := errors.New("the cable is cut")
 	for _, over := range []bool{false, true} {

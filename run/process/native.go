@@ -24,8 +24,8 @@ type Summer interface {
 	Close() error
 }
 
-// Meet makes a Summer together with all other members of its group. exchange sends own to every other member and
-// returns their bytes.
+// Meet makes a Summer together with all other members of its group. exchange sends the bytes `own` to every other
+// member, and returns the bytes of those members.
 type Meet func(ctx context.Context, rank, size int,
 	exchange func(ctx context.Context, own []byte) (others [][]byte, err error)) (Summer, error)
 

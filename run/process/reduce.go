@@ -38,7 +38,8 @@ type reduction struct {
 	done    chan error
 }
 
-// closings maps, for each AR of a stage on a worker, the stage's last backward before it to that AR.
+// closings returns, by backward, the AR whose gradients the backward completes: it is the stage's last backward on this
+// worker before that AR.
 func closings(p *schedule.Program, worker int) map[schedule.Instruction]schedule.Instruction {
 	last := map[position]schedule.Instruction{}
 	out := map[schedule.Instruction]schedule.Instruction{}

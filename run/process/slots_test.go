@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/wire/pipe"
 )
 
-// With the slots of check.InFlight on each edge, no message waits for a credit in random timings. With one less on
-// an edge, a message waits in the timing with a lazy receiver. A message counts as waiting if it has not arrived.
+// With the slots of check.InFlight on each edge, no message waits for a credit in random timings. If one edge has one
+// slot less, a message waits in the timing with a lazy receiver. A message counts as waiting if it has not arrived.
 func TestSlotsOfAnyTiming(t *testing.T) {
 	tried := 0
 	for seed := range uint64(24) {
@@ -129,8 +129,8 @@ func (o *pipes) take(p *schedule.Program, in schedule.Instruction, w int) {
 	})
 }
 
-// overPipes sends a Program's messages over pipes and returns the first edge that waits for a credit. Its Machine
-// has no slots, and credits take no time. Workers move in random order, and the lazy one only when no other can.
+// overPipes sends a Program's messages over pipes and returns the first edge that waits for a credit. Its Machine has
+// no slots, and credits take no time. Workers move in random order, but worker `lazy` moves only when no other can.
 func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choose func(int) int, lazy int) *check.Edge {
 	t.Helper()
 	pipes := openPipes(t, p.Workers, most)
