@@ -82,7 +82,7 @@ func (env environment) number(name string, least, most int) (int, error) {
 	return n, nil
 }
 
-// optional is like number, but returns otherwise if the variable is not set.
+// optional is like number, but returns `otherwise` if the variable is not set.
 func (env environment) optional(name string, least, most, otherwise int) (int, error) {
 	if !env.has(name) {
 		return otherwise, nil
@@ -101,7 +101,7 @@ func (n *numbers) must(name string, least, most int) int {
 	return n.keep(func() (int, error) { return n.env.number(name, least, most) })
 }
 
-// may returns the value of a variable, or otherwise if it is not set.
+// may returns the value of a variable, or `otherwise` if the variable is not set.
 func (n *numbers) may(name string, least, most, otherwise int) int {
 	return n.keep(func() (int, error) { return n.env.optional(name, least, most, otherwise) })
 }

@@ -209,8 +209,8 @@ func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	}
 }
 
-// Orders with several chunks per worker, a split backward or two directions have the bits of one worker. With two
-// directions they have those of two replicas.
+// Orders with several chunks per worker or with a split backward have the bits of one worker. Orders with two
+// directions have the bits of two replicas.
 func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	e := testEngine(t)
 	for _, f := range family.All() {

@@ -185,8 +185,8 @@ func sharingConfig(t testing.TB, g *rand.Rand) Config {
 	}
 }
 
-// TestValidatedUpdatesShareCores: runs on shared cores whose updates are taken back, so that Programs end in the
-// middle, have the bits of the sequential program.
+// TestValidatedUpdatesShareCores: on shared cores, updates are taken back, so that Programs end in the middle. The runs
+// have the bits of the sequential program.
 func TestValidatedUpdatesShareCores(t *testing.T) {
 	var sometimes atomic.Int64
 	seeds := cases(16, 300)
@@ -215,7 +215,7 @@ func TestValidatedUpdatesShareCores(t *testing.T) {
 	}
 }
 
-// cancelling ends a run when a given number of batches have been read, at any point.
+// cancelling ends a run once a given number of batches have been read. This may be at any point of the run.
 type cancelling struct {
 	noise
 	left   *atomic.Int64

@@ -17,7 +17,7 @@ import (
 )
 
 // With the fewest slots that its order needs, every family trains to the same bits as without a bound. The carriers
-// take turns. One slot is enough for some orders. With one less than needed the run is refused before it begins.
+// take turns. One slot is enough for some orders. With one slot less than needed, the run is refused before it begins.
 func TestFewSlotsChangeNothing(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4, 4}, "classes": 4, "dropout": 0.2})
 	names := []string{"in-process", "pipe", "blocking", "tcp"}

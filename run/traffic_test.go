@@ -20,8 +20,8 @@ import (
 // (with torch: to one stage).
 
 // The kinds test_fork and test_join are only for these tests. A fork of x returns three tensors of different shapes and
-// types. With its weights W and V they are x W^T, tanh(x V^T) of 2 numbers, and the index of the largest of x W^T, a
-// whole number without a gradient. A join is linear(wide) + table[which] + x W^T.
+// types. With the fork's weights W and V, these tensors are x W^T, tanh(x V^T) of 2 numbers, and the index of the
+// largest of x W^T, a whole number without a gradient. A join is linear(wide) + table[which] + x W^T.
 func init() {
 	weight := func(name string, rows, columns int) model.Param {
 		return model.Param{Name: name, Shape: []int{rows, columns}, Init: model.Init{Kind: "uniform", High: 0.7}}
@@ -123,7 +123,7 @@ const ties = "name: ties\n" + inputs + `
 - {name: loss, kind: cross_entropy, from: [e, target]}
 `
 
-// ragged is noise over tokens with sequence lengths that vary by micro-batch, from least to the model's own.
+// ragged is noise over tokens with sequence lengths that vary by micro-batch, from `least` to the model's own length.
 type ragged struct {
 	noise
 	micro, least int

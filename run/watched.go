@@ -84,7 +84,8 @@ func (n *overdue) step(tookS float64) {
 	}
 }
 
-// by returns how long the current step has taken and how long steps usually take; is reports whether it is late.
+// by returns how long the current step has taken and how long steps usually take. `is` reports whether the step is
+// late.
 func (n *overdue) by(now time.Time) (late, usual time.Duration, is bool) {
 	if len(n.tookS) < 3 {
 		return 0, 0, false

@@ -145,8 +145,8 @@ func (u *updating) validate(in schedule.Instruction) error {
 	return u.by.Update(u.stepOf(in, norm.scale, stage.Replace))
 }
 
-// rollback makes the worker skip what follows a minibatch whose update it takes back. With an error forGood the run
-// ends too.
+// rollback makes the worker skip what follows a minibatch whose update it takes back. If forGood is set, the run ends
+// too.
 func (w *worker) rollback(minibatch int, forGood error) {
 	x := w.x
 	x.mu.Lock()
@@ -235,7 +235,8 @@ func (a *aside) seeNewest() error {
 	return nil
 }
 
-// move gives a step of each pipeline to the thread beside this worker, which updates the reference with them.
+// move hands one optimizer step of each pipeline to the thread beside this worker. The thread updates the reference
+// with these steps.
 func (a *aside) move(h *holding, in schedule.Instruction) error {
 	w := a.w
 	z := h.updates.by.(update.Beside)

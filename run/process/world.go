@@ -155,8 +155,7 @@ func (w *World) lostBy(worker int, err error) (*control.LostError, bool) {
 	return control.NewLost(process, w.Name(process), err), true
 }
 
-// waitedFor returns the worker of a process that a need waits for. waits is false if it does not wait for that
-// process.
+// waitedFor returns the worker that a need waits for, if this worker is in the given process. Otherwise waits is false.
 func (w *World) waitedFor(process int, p *schedule.Program, need machine.Need) (worker int, waits bool) {
 	in := func(worker int) bool { return w.Workers[worker].Process == process }
 	switch need.Lack {

@@ -46,7 +46,8 @@ type stepRecord struct {
 // which its gradients were computed.
 type Applied struct{ At, Version int }
 
-// Seen says which reference a pipeline's update used: the one after Version updates of the training.
+// Seen says which reference a pipeline's update used: the reference as it was after Version of its updates, counted
+// from the beginning of the training.
 type Seen struct{ Stage, Pipeline, Version int }
 
 // Recorder keeps the data for the Timeline of one process's workers. The caller guards it with a lock.
@@ -61,7 +62,7 @@ type Recorder struct {
 	other stepRecord          // evaluations and checkpoints, outside of steps
 }
 
-// New returns a Recorder that keeps the last steps in full, and those that want selects.
+// New returns a Recorder that keeps the last steps in full, and those that `want` selects.
 func New(keep int, want func(int) bool) *Recorder {
 	return &Recorder{keep: max(keep, 1), want: want, gone: -1,
 		open: map[int]*stepRecord{}, kept: map[int]*stepRecord{}}
@@ -178,8 +179,8 @@ func (r *Recorder) Updated(step, of int) (Part, bool) {
 // Excerpt is the record of some steps during the run. It may be read while the Recorder records more.
 type Excerpt []stepRecord
 
-// Excerpt returns the record of a completed step. With around it adds the records of all other steps. It returns false
-// if the step is no longer kept.
+// Excerpt returns the record of a completed step. If around is set, it adds the records of all other steps. It returns
+// false if the step is no longer kept.
 func (r *Recorder) Excerpt(step int, around bool) (Excerpt, bool) {
 	s := r.kept[step]
 	if s == nil {
