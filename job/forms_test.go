@@ -93,7 +93,7 @@ overwrite: true
 	}
 }
 
-// An error about a missing setting uses the name that the setting has in that form of the file.
+// An error about a missing setting uses the name that the setting has in the form in which the file is written.
 func TestWhatIsMissingIsCalledAsInTheFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"model: gpt\nrate: {kind: step, every: 3}\n":                  "rate.factor is missing",

@@ -30,7 +30,7 @@ func (g *givens) TakeBack(keys ...string) {
 	}
 }
 
-// giveAs notes that a key is given by a flag or a file, under the name called.
+// giveAs notes that a key is given by a flag or a file, under the name `called`.
 func (g *givens) giveAs(key, called string) {
 	if g.called == nil {
 		g.called = map[string]string{}
@@ -40,8 +40,8 @@ func (g *givens) giveAs(key, called string) {
 	}
 }
 
-// giveAll notes the settings of a file, with keys inside within. A key without a value is not given. Settings of a
-// nested file are named by their paths.
+// giveAll notes the settings of a file. `within` is the beginning of their keys. A key without a value is not given.
+// Settings of a nested file are named by their paths.
 func (g *givens) giveAll(within, file string, nested bool, settings map[string]any) {
 	g.nested = g.nested || nested && file != ""
 	for name, value := range settings {
@@ -59,8 +59,8 @@ func (g *givens) giveAll(within, file string, nested bool, settings map[string]a
 	}
 }
 
-// Called returns the name of a key for messages: the flag, or the name in the job file and which file. A key that
-// was not given has the name that it would have in that file.
+// Called returns the name of a key for messages: the flag, or the name in the job file together with the file's own
+// name. A key that was not given has the name that it would have in that file.
 func (g *givens) Called(key string) string {
 	if called := g.called[key]; called != "" {
 		return called

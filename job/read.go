@@ -98,8 +98,8 @@ func formOf(key string, value any) int {
 	return unknown
 }
 
-// isNested reports whether a text has a group, or no setting at all. Unknown keys in it are then compared with
-// groups.
+// isNested reports whether a text has a group, or no setting at all. A text of unknown keys alone counts as nested, so
+// that the error suggests names of groups for them.
 func isNested(said map[string]any) bool {
 	settings := false
 	for key, value := range said {

@@ -115,7 +115,7 @@ func execute(t testing.TB, kind string, s Spec, env ...string) (code int, out, s
 func TestExitCodesDecideOnAnotherStart(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for _, c := range []struct {
-		name, command string // RANK stands for the rank
+		name, command string // RANK is replaced by the launcher's variable for the rank
 		again         bool
 		code          int
 	}{
@@ -307,7 +307,7 @@ func TestRanksAreWhereTheyShouldBe(t *testing.T) {
 }
 
 // A run that its user stops, or whose time limit is over, is not started again. If only one process is stopped, and
-// another process fails because it has lost that one, the run is started again.
+// another process fails because it has lost the stopped one, the run is started again.
 func TestARunThatIsStoppedIsNotStartedAgain(t *testing.T) {
 	rank := map[string]string{"slurm": "$SLURM_PROCID", "mpirun": "$OMPI_COMM_WORLD_RANK"}
 	for command, c := range map[string]struct {

@@ -88,7 +88,7 @@ func writeValue(b *strings.Builder, value any, indent string) {
 	}
 }
 
-// plain matches text that YAML reads as text without quotes, except for what words matches.
+// plain matches text that YAML reads as text even without quotes. The exceptions are in `words`.
 var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9_./-]*$`)
 
 // words matches words that some YAML readers take for something other than text.
@@ -113,7 +113,7 @@ func scalar(value any) string {
 	panic(fmt.Sprintf("manifest: a %T in a YAML file", value))
 }
 
-// escaped escapes the characters of a JSON string that YAML does not allow.
+// escaped escapes the characters of a JSON string that YAML does not allow, and some next to them.
 func escaped(text string) string {
 	var b strings.Builder
 	for _, c := range text {

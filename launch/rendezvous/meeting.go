@@ -69,7 +69,7 @@ type Meeting struct {
 	Links []net.Conn
 	// Clocks of rank 0 holds the clocks of all processes, by rank. In another process it holds only its own.
 	Clocks []Clock
-	// Differ lists facts that differ and are allowed to, a sentence each.
+	// Differ has a sentence for each fact that differs and may differ (Fact.Must is not set).
 	Differ []string
 }
 

@@ -1,8 +1,8 @@
 // Package setup carries questions and answers between the processes of a run, from their meeting until the run begins.
 //
-// In: a control.Link from rank 0 to each other process, and in those a handler for each question, by name. Only rank 0
-// asks. A process does what is asked and answers, both in JSON. Out: the same Links, for use by the run. Refused:
-// questions without a handler, answers without a question, and every other kind of message.
+// In: a control.Link from rank 0 to each other process, and in those processes a handler for each question, by name.
+// Only rank 0 asks. A process does what is asked and answers, both in JSON. Out: the same Links, for use by the run.
+// Refused: questions without a handler, answers without a question, and every other kind of message.
 //
 // The package does not know the meaning of any question.
 //

@@ -48,7 +48,7 @@ func TestErrorsStayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// A process that is stopped during work is reported as stopped, whatever its work returns and whenever that comes.
+// A process that is stopped during work is reported as stopped, whatever its work returns, and whenever it returns.
 func TestWhoIsStoppedHasNoOtherError(t *testing.T) {
 	for range 100 {
 		working := make(chan struct{})

@@ -195,7 +195,7 @@ func TestStoppedAndLost(t *testing.T) {
 		if errors.As(err, &was) == lost || errors.As(err, &gone) != lost || !strings.Contains(err.Error(), "rank 2") {
 			t.Errorf("rank 0: %v", err)
 		}
-		_ = l.Dismiss(err) // an error for the process that is gone
+		_ = l.Dismiss(err) // returns an error, because one process is gone
 		if end := <-ends[2]; !lost && !strings.Contains(end.err.Error(), "a signal") || end.err == nil {
 			t.Errorf("rank 2: %v", end.err)
 		}

@@ -18,7 +18,7 @@ import (
 
 // crew runs the processes of one host.
 type crew interface {
-	// start starts the processes. If it fails, those already started run on until they get a signal.
+	// start starts the processes. If it fails, the processes already started run on until they get a signal.
 	start(o order) error
 	// signal sends a signal to every process that has not ended, and to its children.
 	signal(syscall.Signal)
@@ -43,8 +43,8 @@ type end struct {
 	Lost       bool   `json:",omitempty"` // the host was lost, and the process with it
 }
 
-// heard receives what processes print and how they end. Calls of says may overlap, also for one rank; ended is the last
-// call for a rank.
+// heard receives what processes print and how they end. Calls of the method says may overlap, also for one rank. The
+// call of ended is the last one for a rank.
 type heard interface {
 	says(rank int, errs bool, line []byte) error
 	ended(end)
@@ -109,8 +109,8 @@ func (l *local) startOne(o *order, i, rank int) error {
 	return <-started
 }
 
-// untilEnded returns when a process has ended. Until Wait, no other process can get its number, or the number of its
-// group.
+// untilEnded returns when a process has ended. Until the caller calls Wait, no other process can get its number, or the
+// number of its group.
 func untilEnded(pid int) error {
 	for {
 		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, syscall.EINTR) {

@@ -24,8 +24,9 @@ import (
 const asAgent = "other-half"
 
 // fakeSSH runs a command on this host under another name. Like a user's shell it prints a greeting, and it records its
-// arguments. Host gone does not answer. Once the file $TOLD.gone exists, host gone-later does not answer either, and
-// host drop ends its connection after its hello. Host cut ends its connection once something is written to $TOLD.cut.
+// arguments. Host `gone` does not answer. Once the file $TOLD.gone exists, host `gone-later` does not answer either,
+// and host `drop` ends its connection after its hello. Host `cut` ends its connection once something is written to
+// $TOLD.cut.
 const fakeSSH = `#!/bin/bash
 printf '%s\n' "$*" >>"$TOLD"
 while [[ $1 == -* ]]; do case $1 in -o) shift ;; --) shift; break ;; esac; shift; done
@@ -320,7 +321,8 @@ func TestParseHosts(t *testing.T) {
 	}
 }
 
-// slow receives what processes print. For each line it sends on hears, and then waits for goesOn.
+// slow receives what processes print. For each line, it sends on the channel hears, and then waits for the channel
+// goesOn.
 type slow struct{ hears, goesOn chan struct{} }
 
 func (s slow) says(int, bool, []byte) error {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// lines cuts written text into lines, and cuts lines that are longer than most.
+// lines divides written text into lines. It also divides lines that are longer than `most` bytes.
 type lines struct {
 	most  int
 	print func(line []byte) error // gets a line without its newline; must not keep it

@@ -53,8 +53,8 @@ func (o *output) rest() {
 	o.reading.Wait()
 }
 
-// drain copies a pipe to a writer. A read deadline signals that the command has ended. All of its output is in the
-// pipe by then, and is still copied. What comes later is from processes that it left behind, and is ignored.
+// drain copies a pipe to a writer. A read deadline signals that the command has ended. All of its output is in the pipe
+// by then, and is still copied. What comes later is from processes that the command left behind, and is ignored.
 func drain(r *os.File, to io.Writer) {
 	defer r.Close()
 	if _, err := io.Copy(to, r); !errors.Is(err, os.ErrDeadlineExceeded) {

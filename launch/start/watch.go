@@ -105,7 +105,7 @@ func (g *gang) begin(start int, bad []error) bool {
 }
 
 // says prints a line of a process. If there are several processes, the rank comes first, with the host if there are
-// several hosts. A JSON record has no rank before it, nor have rank 0's lines to Stdout if Bare is set.
+// several hosts. JSON records get no rank. If Bare is set, rank 0's lines to Stdout get no rank either.
 func (g *gang) says(rank int, errs bool, line []byte) error {
 	to := g.Stdout
 	if errs {
@@ -193,8 +193,8 @@ func (g *gang) watch(ctx context.Context) Outcome {
 	return Outcome{Code: first.Code, Rank: first.Rank, How: first.How}
 }
 
-// behind ranks an end as a possible first cause; 0 comes first. Ordinary failures come first, then processes lost with
-// their host, then those that have lost a peer, last those that were stopped.
+// behind returns the place of an end among the possible first causes; 0 is first. Ordinary failures come first, then
+// processes lost with their host, then those that have lost a peer, last those that were stopped.
 func (e *end) behind() int {
 	switch {
 	case e.Lost:
