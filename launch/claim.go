@@ -133,7 +133,8 @@ func (env environment) claims() ([]*claim, error) {
 	return claims, nil
 }
 
-// same says whether another launcher agrees in rank, size, local rank and local size, as far as both are known.
+// same says whether another launcher agrees in rank, size, local rank and local size, as far as both launchers give
+// them.
 func (c *claim) same(o *World) bool {
 	agree := func(a, b int) bool { return a == Unknown || b == Unknown || a == b }
 	return c.Rank == o.Rank && c.Size == o.Size && agree(c.LocalRank, o.LocalRank) && agree(c.LocalSize, o.LocalSize)

@@ -88,7 +88,7 @@ func (a *Advancing) begin() error {
 	return err
 }
 
-// adapt judges the depths by the steps since they were chosen. It ignores the first of them, which fills the
+// adapt judges the depths by the steps since they were chosen. It ignores the first of these steps, which fills the
 // pipeline.
 func (a *Advancing) adapt(so trace.Timeline) {
 	var took []float64

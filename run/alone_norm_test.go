@@ -12,8 +12,8 @@ func (s statistics) note(links []link, all []*kept) {
 }
 
 // running returns the running means and variances of norms. Every forward of a replica moves the replica's own
-// statistics by a tenth towards the micro-batch's. At every update and at the end, all replicas are set to their mean;
-// with a.apart only at the end.
+// statistics by a tenth towards the micro-batch's. At every update and at the end, all replicas are set to their mean.
+// If a.apart is set, this happens only at the end.
 func (a *alone) running() values {
 	out := values{}
 	for i := range a.first {
@@ -39,7 +39,7 @@ func (a *alone) moved(
 			own[k][c] = start
 		}
 	}
-	forward := func(k, until int) { // moves replica k until it has taken this many micro-batches
+	forward := func(k, until int) { // moves replica k's statistics until they include `until` micro-batches
 		for ; taken[k] < until; taken[k]++ {
 			at, part := taken[k]*r+k, 0
 			if a.split {

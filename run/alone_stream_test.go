@@ -101,8 +101,8 @@ func normChain() chain {
 	)
 }
 
-// Batch norm trains in a stream, under latest too. Under latest the backward of a norm reads the current gain, and the
-// mean and deviation kept by its forward. With recompute all three come from the current weights.
+// Batch norm trains in a stream, also under the policy latest. Under latest, the backward of a norm reads the current
+// gain, and the mean and deviation kept by its forward. With recompute all three come from the current weights.
 func TestBatchNormTrainsInAStream(t *testing.T) {
 	e := torchEngine(t)
 	c := normChain()
@@ -186,8 +186,9 @@ func TestAsynchronousReplicasStepAsTheirEquationSays(t *testing.T) {
 	}
 }
 
-// A stream resumed from a checkpoint equals one that drained at that step, under its own plan and under others. The
-// checkpoint has the optimizer's states and their numbers of updates, which differ between stages.
+// A stream that is resumed from a checkpoint, under its own plan or another, equals a stream that drained at the
+// checkpoint's step. The checkpoint has the optimizer's states and their numbers of updates, which differ between
+// stages.
 func TestAResumedStreamKnowsItsUpdates(t *testing.T) {
 	e := testEngine(t)
 	c := denseChain()

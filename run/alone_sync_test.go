@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// optimizers and rates have at least one of each kind. All coefficients of a kind are set at least once.
+// optimizers has at least one optimizer of each kind, and rates at least one schedule of each kind. All coefficients of
+// a kind are set at least once.
 var (
 	optimizers = []optim.Settings{
 		{Kind: optim.SGD},

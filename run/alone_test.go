@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// This file and the other alone_ files have training as the papers write it, on slices of float64: forward,
-// backward, update. It uses no stage, Program, engine, autograd or optimizer of millrace. Only the data and the
-// first weights are the run's.
+// This file and the other alone_ files contain training as the papers describe it, on slices of float64: forward,
+// backward, update. It uses no stage, Program, engine, autograd or optimizer of millrace. Only the data and the first
+// weights are the run's.
 
 // link is one layer of a chain that this file can differentiate.
 type link struct {

@@ -48,8 +48,8 @@ func newAlone(c chain, of Config) *alone {
 	return a
 }
 
-// cut divides weights and optimizer states among the stages of a plan. A layer that stages divide belongs to the
-// last of them.
+// cut divides weights and optimizer states among the stages of a plan. A layer that stages divide belongs to the last
+// of these stages.
 func (a *alone) cut(p *plan.Plan, weights values, m memories) {
 	n := len(p.Stages)
 	a.first, a.replicas, a.again = nil, nil, nil
@@ -243,7 +243,7 @@ func (a *alone) count(name string) float64 {
 	return 0
 }
 
-// update updates the stages whose group of minibatches ends with t, by the mean over the group.
+// update updates the stages whose group of minibatches ends with minibatch t, by the mean over the group.
 func (a *alone) update(t int, last bool) {
 	means := map[int]values{}
 	for i := range a.first {

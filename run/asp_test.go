@@ -86,7 +86,8 @@ func applied(t testing.TB, c Config, order []trace.Applied) map[string]process.W
 	return weights
 }
 
-// ofPlan returns the weights by the equation of the run's policy; under asp by the recorded order.
+// ofPlan returns the weights that the equation of the run's policy gives. Under asp it follows the recorded order of
+// updates.
 func ofPlan(t testing.TB, c Config, p *schedule.Program, got *Result) map[string]process.Weight {
 	t.Helper()
 	if p.Served() {

@@ -50,8 +50,8 @@ type Hooks struct {
 	OnEvaluation func(trace.Evaluation)
 	OnCheckpoint func(dir string, steps int)
 	// OnQuiet is called when nothing has happened for StallAfter while workers compute, and again after each further
-	// StallAfter. chain says what each worker does or waits for; each entry is followed by one that it waits for. A run
-	// cannot distinguish a slow device from one that hangs.
+	// StallAfter. chain says what each worker does or waits for; each worker's entry is followed by that of a worker
+	// that it waits for. A run cannot distinguish a slow device from one that hangs.
 	OnQuiet func(quiet time.Duration, chain []string)
 	// OnPart is called in every process when its own part of a step is complete. It must return quickly: workers wait
 	// for it.

@@ -44,7 +44,7 @@ func (d *failingDevice) Call(op string, args ...any) ([]engine.Tensor, error) {
 
 var errBroken = errors.New("the device is gone")
 
-// nth selects the n-th call, from 0, of an operator with this number as last argument.
+// nth selects call number n, counted from 0, of an operator whose last argument is `last`.
 func nth(n int, op string, last float64) func(string, []any) bool {
 	seen := 0
 	return func(called string, args []any) bool {

@@ -28,7 +28,7 @@ func settingsOf(t testing.TB) []optim.Settings {
 	return all
 }
 
-// pipelinesConfig returns a run of n pipelines; plain 1F1B for one.
+// pipelinesConfig returns a run of n pipelines. If n is 1, the run is plain 1F1B.
 func pipelinesConfig(t testing.TB, n, steps int, o optim.Settings) Config {
 	c := small(t, 2, steps)
 	c.Engine, c.Train.Optimizer = ref.New(), o

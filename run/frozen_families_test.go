@@ -49,7 +49,7 @@ func TestAFrozenFirstStageOfEveryFamily(t *testing.T) {
 			want = ofPlan(t, c, p, got)
 		} else {
 			want, learned = averagedWeights(t, c), map[string]process.Weight{}
-			for full := range want { // the equations are only for what learns
+			for full := range want { // the equations give only parameters that learn
 				learned[full] = got.Weights[full]
 			}
 		}

@@ -108,7 +108,7 @@ func TestProgramsThatDoNotAscend(t *testing.T) {
 	}
 }
 
-// TestForwardsOfBatchNormAscend: forwards in another order leave other statistics in a model with a batch norm, so the
+// TestForwardsOfBatchNormAscend: in a model with a batch norm, forwards in another order leave other statistics, so the
 // Program is refused. For a model without a batch norm the Program is accepted, and has the bits of one worker.
 func TestForwardsOfBatchNormAscend(t *testing.T) {
 	const micros = 3

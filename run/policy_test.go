@@ -115,7 +115,7 @@ func versionsOf(p *schedule.Program) reads {
 }
 
 // A stream whose replicas take minibatches in turn has the bits of the sequential program, with any number of replicas
-// on each stage. The version for a minibatch follows from the order, which package schedule tests.
+// on each stage. Package schedule tests which version a minibatch uses in that order.
 func TestReplicatedStreamsEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	ran, seeds := map[schedule.Policy]int{}, cases(80, 200)
@@ -246,8 +246,8 @@ func TestEveryOrderEqualsOneWorker(t *testing.T) {
 	}
 }
 
-// placed places a plan's stages on workers as a family needs them. It returns false if their number does not fit the
-// family.
+// placed places a plan's stages on workers as a family needs them. It returns false if the number of stages does not
+// fit the family.
 func (c *Config) placed(f family.Family, g *rand.Rand) bool {
 	p := c.Plan
 	stages := len(p.Stages)

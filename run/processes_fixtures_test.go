@@ -31,8 +31,8 @@ type worlds struct {
 	overTCP  bool                                              // for the control connections
 	asks     int                                               // the process whose context ends when the run is to stop
 	change   func(process int, c *Config)                      // changes the config of one process; may be nil
-	links    func(process int, link control.Link)              // called with the leader's ends; may be nil
-	cut      func(process int, link control.Link) control.Link // replaces the leader's ends; may be nil
+	links    func(process int, link control.Link)              // called with the leader's ends of links; may be nil
+	cut      func(process int, link control.Link) control.Link // replaces the leader's ends of links; may be nil
 }
 
 // outcome has what all processes return.

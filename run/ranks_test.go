@@ -184,7 +184,7 @@ func (r *ranks) model(t *testing.T) *model.Model {
 	return build(t, "mlp", map[string]any{"inputs": 4, "hidden": slices.Repeat([]int{4}, r.stages), "classes": 4})
 }
 
-// config returns the config of one process, as it makes it itself.
+// config returns the config of one process, as the process itself makes it.
 func (r *ranks) config(t *testing.T, rank int, k *readiness, m *rendezvous.Meeting) Config {
 	c := basic(t, ref.New(), r.model(t), k.Plan, 4, rankSteps)
 	c.Keep.Weights = false

@@ -256,7 +256,7 @@ type whole map[int]struct {
 	data  []byte
 }
 
-// add appends the rows of a replica to those of the earlier ones.
+// add appends the rows of a replica to those of the earlier replicas.
 func (w *twin) add(to whole, some stage.Tensors) error {
 	for v, t := range some {
 		data, err := w.dev.(viewer).View(t)

@@ -16,8 +16,9 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// With the fewest slots that its order needs, every family trains to the same bits as without a bound. The carriers
-// take turns. One slot is enough for some orders. With one slot less than needed, the run is refused before it begins.
+// With the fewest slots that its order needs, every family trains to the same bits as without a bound. Successive cases
+// use different carriers. One slot is enough for some orders. With one slot less than needed, the run is refused before
+// it begins.
 func TestFewSlotsChangeNothing(t *testing.T) {
 	m := build(t, "mlp", map[string]any{"inputs": 6, "hidden": []int{8, 7, 6, 5, 4, 4}, "classes": 4, "dropout": 0.2})
 	names := []string{"in-process", "pipe", "blocking", "tcp"}

@@ -72,8 +72,8 @@ func told(stall *machine.StallError) (chain []string) {
 	return chain
 }
 
-// stall returns what all workers wait for, each followed by the one that it waits for, with the instruction that
-// each is at.
+// stall returns what all workers wait for. Each worker is followed by the worker that it waits for, and each entry has
+// the instruction that its worker is at.
 func (l *leader) stall(how string, waits []control.Wait) (*machine.StallError, error) {
 	var needs []machine.Need
 	times := map[int]control.Wait{}

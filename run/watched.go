@@ -19,8 +19,8 @@ func (l *leader) trace(step int) {
 	l.tell(l.state.Show(control.Show{Step: step, Around: l.job.Timeline().Stream}))
 }
 
-// show takes a process's record of a step. After the last one it calls OnTrace, unless a process has none that it can
-// send.
+// show takes a process's record of a step. After the last process's record it calls OnTrace, unless a process could not
+// send its record.
 func (l *leader) show(from int, s control.Shown) {
 	l.peers.shown[from] = s.Timeline
 	if l.state.Showing() {

@@ -203,8 +203,8 @@ func finalRules(container string) list {
 		{"onExitCodes", mapping{{"containerName", container}, {"operator", "NotIn"}, {"values", values}}}}}
 }
 
-// failurePolicy starts all pods of a JobSet again, up to Spec.Restarts times. It does not if finalRules or the time
-// limit ended the Job. New pods wait until the old ones are gone, so that no two processes have the same rank.
+// failurePolicy starts all pods of a JobSet again, up to Spec.Restarts times. It does not start them if finalRules or
+// the time limit ended the Job. New pods wait until the old ones are gone, so that no two processes have the same rank.
 func (s *Spec) failurePolicy() mapping {
 	return mapping{{"maxRestarts", s.Restarts}, {"restartStrategy", "BlockingRecreate"},
 		{"rules", list{mapping{{"name", "final"}, {"action", "FailJobSet"}, {"onJobFailureReasons",

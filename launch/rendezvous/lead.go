@@ -213,7 +213,8 @@ func (h *leader) attend(plain net.Conn) {
 	}
 }
 
-// greet authenticates a stranger and reads its Hello. The connection is returned as soon as it is authenticated.
+// greet authenticates a stranger and reads its Hello. If it is authenticated but its Hello is missing or wrong, greet
+// returns the connection together with an error.
 func (h *leader) greet(plain net.Conn) (net.Conn, Hello, error) {
 	var hello Hello
 	if err := plain.SetDeadline(time.Now().Add(helloWait)); err != nil {

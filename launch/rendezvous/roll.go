@@ -119,8 +119,8 @@ func (r *roll) end() {
 	}
 }
 
-// forward goes to the next phase as soon as all processes have done what the phase waits for. The next phase is failed
-// if there are reasons.
+// forward goes to the next phase as soon as all processes have done what the phase waits for. If there are reasons to
+// fail, the next phase is `failed`.
 func (r *roll) forward() {
 	switch {
 	case len(r.reasons) > 0 && r.clocked == r.own.Size:

@@ -45,7 +45,7 @@ type said struct {
 
 const (
 	wordsVersion = 1
-	maxWord      = 4 << 20 // most bytes of a word, which has an environment or a line
+	maxWord      = 4 << 20 // most bytes of a word; a word may contain an environment or a line
 )
 
 // orphanGrace is how long processes have to stop when their launcher is gone.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// goOn makes each host's folder continue with the checkpoint that is chosen among all, and prunes the folder.
+// goOn makes each host's folder continue with the checkpoint that Among chooses, and prunes the folder.
 func (h *hosts) goOn(t *testing.T, keep int) (stores []*Store) {
 	t.Helper()
 	s, err := Among(h.dirs[0], h)

@@ -126,7 +126,7 @@ func TestDamageAmongHostsIsNamed(t *testing.T) {
 	}
 }
 
-// Hosts with checkpoints of two trainings are refused, unless every host has a checkpoint of the same one.
+// Hosts with checkpoints of two trainings are refused, unless one of these trainings has a checkpoint on every host.
 func TestHostsOfTwoTrainingsAreRefused(t *testing.T) {
 	h := &hosts{dirs: folders(t, 3)}
 	another := manifest(8)

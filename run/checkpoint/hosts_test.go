@@ -54,7 +54,8 @@ func (h *hosts) Check(steps int, files map[int][]File) (map[int]map[string]Verdi
 	return all, nil
 }
 
-// spread writes a checkpoint with one stage in each folder. The manifest is in the folders with an index in committed.
+// spread writes a checkpoint with one stage in each folder. Only the folders whose index is in `committed` get the
+// manifest.
 func spread(t *testing.T, dirs []string, steps int, committed ...int) {
 	t.Helper()
 	spreadOf(t, manifest(steps), dirs, committed...)

@@ -79,7 +79,7 @@ func (c *Checkpoint) add(p *part, names []string) error {
 	return nil
 }
 
-// fileOf returns the name of a section's file, which may be the one being added.
+// fileOf returns the name of a section's file. This may be the file of `adding`, which is not in c.parts yet.
 func (c *Checkpoint) fileOf(s section, adding *part) string {
 	if s.part < len(c.parts) {
 		adding = c.parts[s.part]

@@ -62,7 +62,7 @@ func (p *Parameter) rows(first, end int) []int64 {
 }
 
 // put adds a section to the sections of its tensor, in the order of rows. If one of them overlaps the new one, put
-// returns that section as twice.
+// returns that section as `twice`.
 func put(all []section, s section) (more []section, twice *section) {
 	for i, o := range all {
 		if o.end == 0 || s.end == 0 || s.first < o.end && o.first < s.end {
@@ -88,8 +88,8 @@ func (p *Parameter) missing(in []section) string {
 	return fmt.Sprintf("rows from %d on are in no file; the model has %v", next, p.Shape)
 }
 
-// join combines the rows in read into whole parameters. It returns which rows are duplicate or do not fit and, if all
-// files were read, which are missing.
+// join replaces rows of parameters in `read` by the whole parameters. It returns which rows are duplicate or do not fit
+// and, if all files were read, which are missing.
 func (r rowNames) join(read map[string]entry, all bool) (wrong []string) {
 	found, of := map[string][]section{}, map[string]*Parameter{}
 	for _, name := range slices.Sorted(maps.Keys(read)) {
@@ -155,7 +155,7 @@ func (c *Checkpoint) described(name string) (dtype string, shape []int64, in []s
 	return dtype, shape, in, nil
 }
 
-// copyTo writes the elements of sections that described returned.
+// copyTo writes the elements of sections, which the method described has returned.
 func (c *Checkpoint) copyTo(w io.Writer, in []section) error {
 	for _, s := range in {
 		p := c.parts[s.part]

@@ -19,7 +19,7 @@ type Tensor struct {
 // entry is a file header's description of one tensor.
 type entry = safetensors.Entry
 
-// dtypes maps the names in headers to element types. kept has these names.
+// dtypes maps the names in headers to element types. kept lists the same names.
 var (
 	dtypes = map[string]engine.DType{}
 	kept   []string

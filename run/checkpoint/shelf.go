@@ -204,8 +204,8 @@ func (s *Shelf) Check(ctx context.Context, steps int, files []File) (map[string]
 	return all, nil
 }
 
-// take opens a file of a checkpoint, or of a draft of it, that has the right length. If there are several, the
-// file's own check finds the one with the right checksum. take reads nothing, because other files may be requested
+// take opens a file with the right length, from a checkpoint or from drafts of it. If there are several such files,
+// local.check finds the one with the right checksum. take reads nothing, because other files may be requested
 // meanwhile.
 func (s *Shelf) take(steps int, f File) (*local, error) {
 	s.mu.Lock()

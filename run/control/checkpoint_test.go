@@ -79,7 +79,7 @@ func TestWhatIsNoAnswerToAnOrderIsRefused(t *testing.T) {
 	}
 }
 
-// A failure, and Leave, end an order that not all have carried out. Later answers to it are ignored.
+// A failure, and Leave, end an order that not all processes have carried out. Later answers to it are ignored.
 func TestAnOrderEndsWithTheRun(t *testing.T) {
 	l, hears := orders(t)
 	l.Order(Prune{})

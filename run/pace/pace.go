@@ -30,7 +30,7 @@ type Change struct {
 	Worker   int     // the worker's number, or All
 	Over     bool    // it is not a straggler any more
 	Still    bool    // it was a straggler before; Times and Others cover the steps since the last Change
-	Times    float64 // compute time from From to To, as a multiple of its profile
+	Times    float64 // compute time from step From to step To, as a multiple of its profile
 	Others   float64 // the lower quartile of all workers' multiples: the pace of the others
 	Slow     int     // number of workers whose compute time is more than Slower times their profile
 	From     int     // the first step that Times covers; To is the last

@@ -101,8 +101,9 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim claims all of the processors, or none with Never. If another run has claimed one of them, then with Alone claim
-// takes none, and with Always it claims the rest and the workers are bound to all of them.
+// claim claims all of the processors, or with Never none. If another run has claimed one of the processors, the Binding
+// decides. With Alone, claim takes none. With Always, it takes the others, and the workers are bound to all of the
+// processors.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return

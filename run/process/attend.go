@@ -135,7 +135,7 @@ type attendance struct {
 // HurryAfter is how long a process that does not lead may take to leave after another process is lost.
 const HurryAfter = 2 * time.Second
 
-// await waits for the belongings of the process. in is false if that takes too long.
+// await waits for the belongings of the process. `in` is false if that takes too long.
 func (a *attendance) await() (left Belongings, in bool) {
 	x, whole := a.x, make(chan Belongings, 1)
 	crash.Go(func() { whole <- a.depart() })

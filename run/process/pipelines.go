@@ -152,8 +152,8 @@ func pipelineTensor(pipeline int, name string) string {
 }
 
 // The functions below are for weights that one worker holds for all others (schedule, ASP). Pipeline 1 is the server's
-// stage. The workers of pipeline 0 fetch their parameters and have no optimizer. A step is a minibatch of one of them.
-// The final, saved and evaluated weights are the server's.
+// stage. The workers of pipeline 0 fetch their parameters and have no optimizer. A step is one minibatch of one of
+// these workers. The final, saved and evaluated weights are the server's.
 
 // Served reports whether one worker holds the weights for the others.
 func (j *Job) Served() bool { return schedule.Policy(j.Plan.Weights).Served() }

@@ -112,11 +112,11 @@ type execution struct {
 	size       int64
 	lacked     machine.Need
 	dropped    bool  // a receive that discarded its messages
-	high, live int64 // bytes: the most within a computation, and after it
+	high, live int64 // bytes held: the most within a computation (high), and after it (live)
 }
 
-// issued reports that the worker itself has finished with an instruction; done means that it is complete too. The
-// caller holds mu.
+// issued reports that the worker itself has finished with an instruction; `done` means that the instruction is complete
+// too. The caller holds mu.
 func (w *worker) issued(done bool) {
 	done = done || w.progress.complete
 	w.progress.complete = false
@@ -228,7 +228,7 @@ type ledger struct {
 	now    *underway
 	record *record.Recorder
 	ranks  []int // ranks of the process's workers
-	parts  int   // updates of these workers in a step
+	parts  int   // how many updates these workers make in a step
 }
 
 // since converts a time to the process's clock.
