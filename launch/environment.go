@@ -72,7 +72,7 @@ func clipped(value string) string {
 	return value
 }
 
-// number returns the value of a variable, which must be a whole number from least to most.
+// number returns the value of a variable, which must be a whole number from `least` to `most`.
 func (env environment) number(name string, least, most int) (int, error) {
 	value := env[name]
 	n, err := strconv.Atoi(value)

@@ -54,7 +54,7 @@ func parseHosts(text string) (*hosts, error) {
 	}
 }
 
-// parseItem reads one name. more is the rest of the text, from the comma after the name.
+// parseItem reads one name. `more` is the rest of the text, from the comma after the name.
 func parseItem(text string) (it item, more string, err error) {
 	it.count = 1
 	for rest := text; ; {

@@ -136,7 +136,7 @@ func (c chain) batch(d data.Split, step, rows int) (x [][]float64, target []int6
 // memories holds the optimizer's state by parameter: up to two numbers, a and b, for each number of the parameter.
 type memories struct{ a, b values }
 
-// step makes one update by the equations of the optimizers' papers. count returns the number of updates of a
+// step makes one update by the equations of the optimizers' papers. `count` returns the number of updates of a
 // parameter, including this one. Biases, gains and shifts do not decay.
 func (m *memories) step(s optim.Settings, w, grads values, count func(name string) float64, rate float64) values {
 	if m.a == nil {

@@ -187,7 +187,7 @@ func (a *alone) gradients(batch int, forward, backward, sums []values) error {
 	return nil
 }
 
-// through runs the forwards of a stage's layers. It reads their inputs from made, and stores their outputs there.
+// through runs the forwards of a stage's layers. It reads their inputs from `made`, and stores their outputs there.
 func (a *alone) through(stage int, w values, made [][][]float64) []*kept {
 	var all []*kept
 	for l, link := range a.of(stage) {

@@ -63,8 +63,8 @@ type Hooks struct {
 	// It is also called, once, if so many workers are slower than their profiles that the whole machine is (pace.All).
 	OnPace func(Pace)
 	// OnLate is called when a step takes far longer than earlier steps. It is called again each time the step's
-	// duration has doubled since the last call. late is how long the step has taken, usual is how long earlier steps
-	// took, and chain is as in OnQuiet.
+	// duration has doubled since the last call. `late` is how long the step has taken, `usual` is how long earlier
+	// steps took, and chain is as in OnQuiet.
 	OnLate func(late, usual time.Duration, chain []string)
 	// WantsTrace is called for each complete step and must return at once. It is not called while an earlier trace is
 	// being collected. If it returns true, OnTrace is called with the Timeline of that step, unless the record is

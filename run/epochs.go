@@ -69,7 +69,7 @@ func (s *saves) drafts() (all []string) {
 	return all
 }
 
-// byStage refuses Checkpointing.ByStage where the saved state would differ from that of a drained run, or where it
+// byStage refuses Checkpointing.ByStage where the saved state would differ from that of a drained run, or where ByStage
 // would make no difference. It also refuses periods that do not end with an update of every stage.
 func (c Config) byStage(p *schedule.Program) error {
 	every := c.Checkpoint.Every

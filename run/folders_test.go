@@ -140,7 +140,7 @@ func TestAManifestThatCannotBeWrittenLeavesNoDraft(t *testing.T) {
 	}
 }
 
-// A process without a folder where the others have one ends the run before its first step.
+// If one process has no checkpoint folder although the others have one, the run ends before its first step.
 func TestAProcessWithoutAFolderIsRefused(t *testing.T) {
 	c := small(t, 2, 2)
 	c.Checkpoint.Dir = t.TempDir()

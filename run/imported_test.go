@@ -53,7 +53,7 @@ func (r recorded) Batch(step, batchSize, firstRow, rows int) (data.Batch, error)
 	return b, nil
 }
 
-// networks exports networks of torchtest, all or those with the given names, and loads them, fused or not.
+// networks exports networks of torchtest and loads them, fused or not. Without names it takes all networks.
 func networks(t *testing.T, fuse string, rates bool, names ...string) (all []torchtest.Answer, models []*model.Model) {
 	t.Helper()
 	requests := slices.DeleteFunc(torchtest.Main(), func(r torchtest.Request) bool {

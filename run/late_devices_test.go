@@ -53,7 +53,7 @@ func waiting(t *testing.T) Config {
 	return c
 }
 
-// wrong returns what is wrong with a run on delayed devices; want is the result on synchronous ones.
+// wrong returns what is wrong with a run on delayed devices; `want` is the result on synchronous ones.
 func wrong(got *Result, err error, want *Result) error {
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// A process whose link breaks ends the others, with an error that names it.
+// If a process's link breaks, the other processes end with an error that names it.
 func TestALostProcessEndsTheOthers(t *testing.T) {
 	c := small(t, 3, 1000)
 	w := worlds{of: []int{0, 1, 2}, carriers: tcp.New, overTCP: true}

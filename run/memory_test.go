@@ -30,7 +30,8 @@ type sizedModel struct {
 }
 
 // sizedModels returns a transformer with Adam, and a convnet with running statistics, momentum and weight decay. If
-// given, frozen has the patterns that the first freezes, and those that the second freezes.
+// given, frozen[0] has the patterns of the parameters that the transformer freezes, and frozen[1] the convnet's
+// patterns.
 func sizedModels(t *testing.T, frozen ...[]string) []sizedModel {
 	t.Helper()
 	adam, err := optim.Default(optim.Adam)

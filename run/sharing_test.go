@@ -24,7 +24,7 @@ import (
 
 // These tests have more workers than cores: two compute at once, on any machine.
 
-// sharing is a gate that counts how many compute at once, and how often a worker waited for a core.
+// sharing is a gate that counts how many workers compute at once, and how often a worker waited for a core.
 type sharing struct {
 	process.Gate
 	cores, computing, waited int

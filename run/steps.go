@@ -153,7 +153,7 @@ func (l *leader) next(steps int) (*schedule.Program, error) {
 	return p, l.checkProgram(p, steps)
 }
 
-// replayed puts the updates of a Program in the order of Train.Replay or ReplaySeen. from is the Program's first
+// replayed puts the updates of a Program in the order of Train.Replay or ReplaySeen. `from` is the Program's first
 // step.
 func (l *leader) replayed(p *schedule.Program, from int) (*schedule.Program, error) {
 	if p.Beside() {

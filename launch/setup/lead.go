@@ -194,8 +194,8 @@ func (l *Leader) tell() {
 	}
 }
 
-// All asks every other process the same question at once. into returns, for a rank, the pointer into which its answer
-// is decoded. If several processes fail, the error of the lowest rank is returned.
+// All asks every other process the same question at once. For each rank, `into` returns the pointer into which the
+// answer is decoded. If several processes fail, the error of the lowest rank is returned.
 func (l *Leader) All(name string, with any, into func(rank int) any) error {
 	m, err := question(name, with)
 	if err != nil {

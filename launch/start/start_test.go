@@ -91,7 +91,7 @@ func soon(so func() bool) bool {
 	return false
 }
 
-// shell returns a Spec for a script in n processes; their output goes to out.
+// shell returns a Spec for a script in n processes; their output goes to `out`.
 func shell(t *testing.T, n int, script string) (s Spec, out *bytes.Buffer) {
 	t.Helper()
 	out = new(bytes.Buffer)

@@ -33,7 +33,7 @@ type gang struct {
 
 func newGang(s *Spec) *gang { return &gang{Spec: s, ends: make(chan end, MaxProcesses)} }
 
-// gather connects to the hosts that are not known to be bad. In bad it records why a host cannot be reached.
+// gather connects to the hosts that are not known to be bad. In `bad` it records why a host cannot be reached.
 func (g *gang) gather(ctx context.Context, bad []error) {
 	crews, ports := make([]crew, len(g.Hosts)), make([]string, len(g.Hosts))
 	var all sync.WaitGroup

@@ -21,7 +21,7 @@ import (
 
 // Work is one job for the thread. Both functions are needed. They may give further work, and must not call Close.
 type Work struct {
-	// Do does the job on the thread. opened is the error of opening the device; if it is set, dev is nil.
+	// Do does the job on the thread. `opened` is the error of opening the device; if it is set, dev is nil.
 	Do func(dev engine.Device, opened error)
 	// Drop is called in place of Do if the thread is closed first, on the goroutine of Close or of Give.
 	Drop func()
@@ -87,7 +87,7 @@ func (t *Thread) run(open func() (engine.Device, error)) {
 	}
 }
 
-// next waits for work. more is false once the thread is closed.
+// next waits for work. `more` is false once the thread is closed.
 func (t *Thread) next() (w Work, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -166,7 +166,7 @@ func (c *candidate) where(surveys []Survey) (map[string][]int, string) {
 	held := map[Held][]int{}
 	for rank := range surveys {
 		for _, h := range surveys[rank].Files {
-			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a draft of the same process may have the file too
+			if at := held[h]; h.Steps == c.Steps && (len(at) == 0 || at[len(at)-1] != rank) { // a draft may also have it
 				held[h] = append(at, rank)
 			}
 		}

@@ -43,7 +43,7 @@ func inFiles(t *testing.T, files ...[]Tensor) string {
 	return path
 }
 
-// numbers returns a tensor of rows with two numbers each, counting from first.
+// numbers returns a tensor of rows with two numbers each, counting from `first`.
 func numbers(name string, first float32, rows int64) Tensor {
 	var x []float32
 	for range 2 * rows {

@@ -31,7 +31,8 @@ func TestWorkersAreBoundWhereAsManyComputeAsThereAreProcessors(t *testing.T) {
 	}
 }
 
-// Processes that may use the same processors have a part each. If the parts would be uneven, there are none.
+// Processes that may use the same processors have a part each. If the parts would be uneven, a process gets no
+// processors.
 func TestPartsOfProcessors(t *testing.T) {
 	four := []int{0, 2, 4, 6}
 	for _, c := range []struct {

@@ -29,8 +29,8 @@ func yieldToWorkers() (undo func()) {
 	}
 }
 
-// lockThread locks the goroutine to its thread for good. The engine's thread-local state thus ends with the thread.
-// apart marks the thread as one that computes.
+// lockThread locks the goroutine to its thread for good. The engine's thread-local state thus ends with the thread. If
+// `apart` is set, it marks the thread as one that computes.
 func lockThread(apart bool) {
 	runtime.LockOSThread()
 	if apart {

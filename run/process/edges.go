@@ -243,8 +243,8 @@ func (e *ends) credits(of wire.Edge, slots int) {
 	}
 }
 
-// guarded calls tell, which reports something to the gate, with mu held. Once the process has failed, guarded does not
-// call tell. It is used on goroutines of the wire. A panic in tell ends the run.
+// guarded calls the function `tell` with mu held; `tell` reports something to the gate. Once the process has failed,
+// guarded does not call tell. It is used on goroutines of the wire. A panic in tell ends the run.
 func (x *Process) guarded(worker int, in schedule.Instruction, tell func()) {
 	err := crash.Guard(func() error {
 		x.mu.Lock()

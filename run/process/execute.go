@@ -178,8 +178,8 @@ func (h *holding) dropped(version int) error {
 	return h.stage.Drop(version)
 }
 
-// use returns the version of the weights that instruction in reads or makes. frees is the version that it frees, -1 for
-// none.
+// use returns the version of the weights that instruction `in` reads or makes. `frees` is the version that the
+// instruction frees; -1 means none.
 func (h *holding) use(in schedule.Instruction) (version, frees int) {
 	if h.w.agenda.uses == nil {
 		return h.stage.Versions.Newest(), -1
@@ -194,7 +194,7 @@ func (h *holding) use(in schedule.Instruction) (version, frees int) {
 	return h.first + u.Version, h.first + u.Frees
 }
 
-// feed adds the model inputs that a stage reads to given.
+// feed adds to `given` the model inputs that a stage reads.
 func (h *holding) feed(given stage.Tensors, split data.Split, step, batch, first, rows int) error {
 	feeds := h.stage.Feeds()
 	if len(feeds) == 0 {

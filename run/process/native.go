@@ -112,7 +112,7 @@ type piece struct {
 	parts [][]byte
 }
 
-// piecesOf divides vectors in order into pieces of at most `most` bytes. most is a multiple of all element sizes.
+// piecesOf divides vectors in order into pieces of at most `most` bytes. `most` is a multiple of all element sizes.
 func piecesOf(vectors []wire.Buffer, most int) (all []piece) {
 	room := 0
 	for _, v := range vectors {

@@ -274,8 +274,8 @@ func (c *crossing) dispatch(in schedule.Instruction, to int, tensors stage.Tenso
 // ofScales is the bit in a message's value number that marks the scales of a value's rows.
 const ofScales = 1 << 31
 
-// unpacked expands tensors that came in fewer bits. all has the tensors under their values' numbers, and their
-// scales under the numbers with ofScales.
+// unpacked expands tensors that came in fewer bits. `all` has the tensors under their values' numbers, and their scales
+// under the numbers with ofScales.
 func (c *crossing) unpacked(all stage.Tensors) error {
 	w, graph := c.h.w, c.h.stage.Graph
 	for v, bytes := range all {

@@ -112,7 +112,7 @@ func (w *worker) life(opened chan<- error, release <-chan struct{}) departure {
 	return left
 }
 
-// leave fills left with what the worker hands over, and frees everything.
+// leave stores in `left` what the worker hands over, and frees everything.
 func (w *worker) leave(left *departure) (err error) {
 	if w.dev == nil {
 		return nil
