@@ -35,7 +35,7 @@ type alone struct {
 	statistics statistics
 }
 
-// newAlone returns the twin of a run of a chain.
+// newAlone returns the twin in plain arithmetic of a run of chain c with the Config `of`.
 func newAlone(c chain, of Config) *alone {
 	p := of.Plan
 	a := &alone{

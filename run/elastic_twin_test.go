@@ -22,8 +22,8 @@ type averaged struct {
 	z     [][]float64 // the reference: the numbers of each parameter, then of each buffer
 	batch int         // the next batch of the data
 	later []leg       // iterations after those of the Config
-	// sees returns the number of updates in the reference that an update of a pipeline sees for a layer; past has these
-	// references. nil means that every update sees the newest reference.
+	// sees returns how many updates are in the reference that an update of a pipeline sees for a layer. past[n] is the
+	// reference after n updates. If sees is nil, every update sees the newest reference.
 	sees func(layer, pipeline, step int) int
 	past [][][]float64
 }

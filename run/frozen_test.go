@@ -144,8 +144,8 @@ func TestFrozenLayersOnTorch(t *testing.T) {
 	}
 }
 
-// Statistics of frozen first layers are those of the sequential program. That holds for replicas, which have nothing
-// else to sum and see different micro-batches, and in a stream.
+// Statistics of frozen first layers are those of the sequential program. That holds in a stream, and for replicas:
+// these have nothing else to sum, and see different micro-batches.
 func TestFrozenLayersGatherStatistics(t *testing.T) {
 	e := torchEngine(t)
 	m := build(t, "convnet", map[string]any{"image": []int{1, 8, 8}, "widths": []int{4, 8}, "dense": []int{16},

@@ -152,7 +152,7 @@ func (c *trickling) Recv(e wire.Edge, n uint32, b *wire.Buffer, done func(error)
 	c.Carrier.Recv(e, n, b, done)
 }
 
-// A run continues if for longer than StallAfter only the bytes of a long message move.
+// If for longer than StallAfter nothing happens except that a long message is transferred, the run continues.
 func TestALongMessageIsNoStall(t *testing.T) {
 	c := small(t, 3, 3)
 	want := train(t, c).Weights

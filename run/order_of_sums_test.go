@@ -34,7 +34,7 @@ func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 }
 
 // another reports whether adding floats in this order gives another sum than in ascending order. Exchanging the first
-// two makes no difference.
+// two floats makes no difference.
 func another(order []int32) bool {
 	o := slices.Clone(order)
 	if len(o) > 1 && o[0] > o[1] {

@@ -183,7 +183,7 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 }
 
 // Synchronous pipelines have the bits of a sequential program that sums gradients in the same order. Stages have any
-// number of replicas, split or in turn.
+// number of replicas, which split micro-batches or take them in turn.
 func TestReplicatedPipelinesEqualTheSequentialProgram(t *testing.T) {
 	e := testEngine(t)
 	for _, how := range []schedule.Replication{schedule.Split, schedule.RoundRobin} {

@@ -107,7 +107,7 @@ func TestALongSaveDoesNotEndARunThatIsToStop(t *testing.T) {
 	saving.Go(func() {
 		defer close(free)
 		<-begun
-		time.AfterFunc(c.Watch.StallAfter/3, cancel) // when worker 1 waits before its first backward
+		time.AfterFunc(c.Watch.StallAfter/3, cancel) // at a time when worker 1 waits before its first backward
 		for began := time.Now(); time.Since(began) < 5*c.Watch.StallAfter; time.Sleep(10 * time.Millisecond) {
 			_, err := checkpoint.WriteFile(dir, "stage-0.safetensors", []checkpoint.Tensor{{Name: "w", DType: engine.Float32,
 				Shape: []int64{1}, Data: make([]byte, 4)}})

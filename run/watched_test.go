@@ -72,7 +72,7 @@ func TestAWatchedRunShowsItsSteps(t *testing.T) {
 	}
 }
 
-// slowOnce's device takes long for one backward, after a number of others.
+// slowOnce's device takes long for one backward, after a number of other backwards.
 type slowOnce struct {
 	engine.Engine
 	worker, after int

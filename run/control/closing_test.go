@@ -86,7 +86,7 @@ func TestAnEndIsLostAsItIsClosed(t *testing.T) {
 	})
 }
 
-// A second Close ends the wait of the first for the other end.
+// A second Close ends the first Close's wait for the other end.
 func TestASecondCloseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()

@@ -14,8 +14,9 @@ import (
 // every reports whether to try a place in a test: a random tenth of them, or all with `make soak`.
 func every(g *rand.Rand) bool { return os.Getenv("MILLRACE_SOAK") != "" || g.IntN(10) == 0 }
 
-// A run that is stopped at any instruction ends with whole groups of minibatches. They include the greatest minibatch
-// that a worker had begun. Every worker has done exactly these, and the next Program then runs to its end.
+// A run that is stopped at any instruction ends with whole groups of minibatches. These groups include the greatest
+// minibatch that a worker had begun. Every worker has done exactly these minibatches, and the next Program then runs to
+// its end.
 func TestStopAtEveryInstruction(t *testing.T) {
 	stopped := 0
 	for name, p := range everyFamily(t) {
