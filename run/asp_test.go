@@ -146,8 +146,8 @@ func staleBetween(order []trace.Applied, r int, bound *int) error {
 	return nil
 }
 
-// Asynchronous data parallelism has the bits of sequential training with the recorded updates, and of its own
-// replay, however long messages take. No worker is further ahead than allowed.
+// However long messages take, asynchronous data parallelism ends with the bits of sequential training in the recorded
+// order of updates. Its own replay has the same bits. No worker is further ahead than allowed.
 func TestASPEqualsItsRecord(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(100, 400), func(t *testing.T, seed uint64) {
@@ -179,8 +179,8 @@ func orderOf(c Config, got *Result) (order []trace.Applied, replay Config) {
 	return c.Train.Replay, c
 }
 
-// An asp run in several processes, on any carrier and with evaluations, has the bits of its record. One process replays
-// the record.
+// An asp run in several processes, on any carrier and with evaluations, has the bits of a run in one process that
+// replays the recorded order of updates.
 func TestASPOverProcesses(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(24, 120), func(t *testing.T, seed uint64) {
@@ -254,7 +254,8 @@ func TestASPWithoutStalenessGoesInRounds(t *testing.T) {
 	}
 }
 
-// An asp run that is stopped and resumed from its checkpoint has the bits that the records of both parts give together.
+// An asp run that is stopped and resumed from its checkpoint has the bits that the recorded updates of both parts give
+// together.
 func TestASPIsStoppedAndResumed(t *testing.T) {
 	e := testEngine(t)
 	stops := 0
@@ -304,7 +305,8 @@ func TestASPIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// On torch too, an asp run has the bits of its record, for models with convolutions, and with ties and dropout.
+// On torch too, an asp run has the bits that its recorded order of updates gives, for models with convolutions, and
+// with ties and dropout.
 func TestTorchASP(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

@@ -182,8 +182,8 @@ func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	}
 }
 
-// A run in several processes, on any carrier and with evaluations, has the bits of its record. One process replays the
-// record.
+// A run in several processes, on any carrier and with evaluations, has the bits of a run in one process that replays
+// the recorded references.
 func TestBesideOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 73))
@@ -213,7 +213,8 @@ func TestBesideOverProcesses(t *testing.T) {
 	})
 }
 
-// A run that is stopped and resumed from its checkpoint has the bits that the records of both parts give together.
+// A run that is stopped and resumed from its checkpoint has the bits that the recorded references of both parts give
+// together.
 func TestBesideIsStoppedAndResumed(t *testing.T) {
 	stops := 0
 	for seed := range cases(12, 60) {
@@ -262,8 +263,8 @@ func TestBesideIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// On torch too, a run has the bits of its record, for models with convolutions and running statistics, and with
-// dropout.
+// On torch too, a run has the bits that its recorded references give, for models with convolutions and running
+// statistics, and with dropout.
 func TestTorchBeside(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {
@@ -292,8 +293,8 @@ func TestTorchBeside(t *testing.T) {
 	}
 }
 
-// On asynchronous devices with delays, a run has the bits of its record. If a test makes it use a pipeline's steps
-// without waiting for them, it has other bits.
+// On asynchronous devices with delays, a run has the bits that its recorded references give. If a test makes it use a
+// pipeline's steps without waiting for them, it has other bits.
 func TestBesideOnLateDevices(t *testing.T) {
 	for _, without := range []process.Wait{"", process.WaitSteps} {
 		c := besideConfig(t, rand.New(rand.NewPCG(3, 75)))

@@ -172,8 +172,8 @@ func joinRows(all map[string]process.Weight) {
 	}
 }
 
-// Stages that divide layers train in a stream as the stream's paper says. Each stage has its rows of the weights at its
-// own versions. That holds under every policy, with recompute, replicas and every element-wise optimizer.
+// Stages that divide layers train in a stream as the stream's paper says. Each stage has its own versions of its rows
+// of the weights. That holds under every policy, with recompute, replicas and every element-wise optimizer.
 func TestDividedLayersInAStream(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.Latest, schedule.DoubleBuffered} {
@@ -203,7 +203,7 @@ func TestDividedLayersInAStream(t *testing.T) {
 					config.Plan.Stages[s].Recompute = x.again
 				}
 				if _, err := programs.Build(config.Plan, nil, false, config.Train.Steps); err != nil {
-					if policy != schedule.DoubleBuffered { // its two versions do not suffice for all of these
+					if policy != schedule.DoubleBuffered { // two versions of the weights do not suffice for all cases
 						t.Fatal(err)
 					}
 					continue

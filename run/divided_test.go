@@ -45,7 +45,7 @@ func nearWeights(got, want map[string]process.Weight, tolerance float64) error {
 	return nil
 }
 
-// border is the beginning of a stage: before a layer, or within it after the part of the earlier stages.
+// border is the beginning of a stage: before a layer, or within a layer after the part that earlier stages have.
 type border struct {
 	layer int
 	part  float64

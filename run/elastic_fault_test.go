@@ -57,7 +57,7 @@ func nth(n int, op string, last float64) func(string, []any) bool {
 }
 
 // faultyConfig is a run of three pipelines on two workers, saved every two steps. Only the steps of averaging have an
-// operator whose last argument is alpha, and only the reference's mean has one with 1/3.
+// operator whose last argument is alpha, and only the reference's mean has an operator whose last argument is 1/3.
 func faultyConfig(t testing.TB) Config {
 	c := small(t, 2, 6)
 	c.Engine, c.Train.Optimizer = ref.New(), optim.Settings{Kind: optim.SGD, Momentum: 0.9}

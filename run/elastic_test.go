@@ -44,8 +44,8 @@ func TestElasticEqualsItsEquations(t *testing.T) {
 	}
 }
 
-// TestElasticReportsTheAverage: at every evaluation the reference is the average of the pipelines, up to rounding.
-// In the printed order of the paper it is not.
+// TestElasticReportsTheAverage: at every evaluation the reference is the average of the pipelines, up to rounding. In
+// the order that is printed in the paper, it is not.
 func TestElasticReportsTheAverage(t *testing.T) {
 	c := small(t, 2, 12)
 	c.Engine = ref.New()

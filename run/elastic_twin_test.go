@@ -261,7 +261,7 @@ func (a *averaged) tensors(p int) (all []stage.Vector) {
 	return append(all, buffers...)
 }
 
-// views returns the numbers of the tensors of a pipeline, sharing memory.
+// views returns the numbers of a pipeline's tensors. The result shares the tensors' memory.
 func (a *averaged) views(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, t := range a.tensors(p) {
@@ -283,7 +283,7 @@ func (a *averaged) copies(p int) ([][]float64, error) {
 	return all, err
 }
 
-// states returns the optimizer's numbers of a pipeline, sharing memory.
+// states returns the numbers of a pipeline's optimizer states. The result shares their memory.
 func (a *averaged) states(p int) ([][]float64, error) {
 	var all [][]float64
 	for _, s := range a.x[p].stages {

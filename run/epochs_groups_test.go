@@ -21,9 +21,9 @@ func inTurn(t *testing.T, replicas, steps int) Config {
 	return c
 }
 
-// Programs end after whole groups of the minibatches that one update covers, so that stages can save in all of them.
-// With 3 replicas in turn and at most 11 steps they end after steps 9, 18 and 27. Stages also save with evaluations and
-// in a resumed run.
+// Programs end after whole groups of the minibatches that one update covers, so that stages can save in all of these
+// Programs. With 3 replicas in turn and at most 11 steps they end after steps 9, 18 and 27. Stages also save with
+// evaluations and in a resumed run.
 func TestStagesSaveInProgramsBehindOthers(t *testing.T) {
 	for name, set := range map[string]func(c *Config){
 		"programs of 11 steps at most": func(c *Config) { c.longest = 11 },

@@ -132,7 +132,7 @@ func (e closedEngine) Open(worker, threads int) (engine.Device, error) {
 	return e.Engine.Open(worker, threads)
 }
 
-// poisoned has a NaN sample in one step.
+// poisoned is a data set with a NaN sample in one step.
 type poisoned struct {
 	noise
 	step int

@@ -157,7 +157,7 @@ func TestANormThatIsNoNumberTakesTheStepBack(t *testing.T) {
 	}
 }
 
-// spoiledEngine starts the backwards of one step with NaN.
+// spoiledEngine is an engine that makes NaN the first gradient of each backward of one step.
 type spoiledEngine struct {
 	engine.Engine
 	step, micros int

@@ -28,7 +28,7 @@ func ranks(size int, change func(c *Config)) []Config {
 	return all
 }
 
-// All processes meet, in any order of coming, and know where the others are.
+// All processes meet, in whatever order they come, and know where the others are.
 func TestAllMeet(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 8} {
 		for name, delay := range map[string]func(int) time.Duration{

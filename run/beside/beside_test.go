@@ -18,8 +18,8 @@ type closing struct {
 
 func (c *closing) Close() int { return c.close() }
 
-// A thread opens its device, does the work in the order in which it was given, leaves, and closes the device. All of it
-// is on one goroutine.
+// A thread opens its device, does the work in the order in which it was given, leaves, and closes the device. All of
+// this happens on one goroutine.
 func TestTheLifeOfAThread(t *testing.T) {
 	var did []string // used only on the thread, so that the race detector finds other writers
 	note := func(what string) { did = append(did, what) }

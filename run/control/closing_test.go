@@ -40,7 +40,7 @@ func TestClosingWaitsForWhoTakesMessages(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // gives the goroutines of slow time to end
+		time.Sleep(time.Minute) // until the goroutines of the type `slow` have ended
 	})
 }
 
@@ -118,7 +118,7 @@ func TestASecondCloseDoesNotWait(t *testing.T) {
 		if err := b.Close(); err != nil || len(atB.all) > 0 {
 			t.Error(atB.all, err)
 		}
-		time.Sleep(time.Minute) // gives the goroutines of slow time to end
+		time.Sleep(time.Minute) // until the goroutines of the type `slow` have ended
 	})
 }
 

@@ -128,7 +128,8 @@ func TestStallsAreOfAllProcesses(t *testing.T) {
 	}
 }
 
-// owes returns as text which processes owe what. If none does, it returns those that have been still for 5 s.
+// owes returns as text which processes owe what. If none owes anything, it returns those in which nothing has happened
+// for 5 s.
 func owes(l *Leader) string {
 	what, processes := l.Owing()
 	if len(processes) == 0 {

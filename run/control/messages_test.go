@@ -324,7 +324,7 @@ func TestSendingDoesNotWait(t *testing.T) {
 	}
 	y.Close()
 	<-h.done
-	if err := l.Send(Message{Body: Stop{}}); err != nil { // the reader was told of the loss, not the sender
+	if err := l.Send(Message{Body: Stop{}}); err != nil { // only the reader gets the error of the loss
 		t.Error(err)
 	}
 	if err := l.Close(); err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// slow is an end of a connection that reads at most size bytes at a time, after a pause.
+// slow is an end of a connection that reads at most `size` bytes at a time, after a pause.
 type slow struct {
 	net.Conn
 	pause time.Duration // before each read
@@ -169,7 +169,7 @@ func TestAMessageThatCannotBeSentLosesNobody(t *testing.T) {
 	})
 }
 
-// Received messages keep an end alive, and so do parts of a long one, however slowly it comes.
+// Received messages keep an end alive, and so do the parts of a long message, however slowly they come.
 func TestALongMessageOverASlowConnectionIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := net.Pipe()
@@ -187,7 +187,7 @@ func TestALongMessageOverASlowConnectionIsHeard(t *testing.T) {
 			t.Errorf("%d messages, and %v", len(atB.all), atB.end)
 		}
 		closeBoth(t, a, b)
-		time.Sleep(time.Minute) // gives the goroutines of slow time to end
+		time.Sleep(time.Minute) // until the goroutines of the type `slow` have ended
 	})
 }
 
