@@ -79,7 +79,7 @@ func (g *givens) wrong(key string, value any, right string) error {
 	return fmt.Errorf("%s is %v; give %s", g.Called(key), value, right)
 }
 
-// inField puts the name under which the refused setting was given in front of an error of optim.
+// inField prefixes an error of package optim with the name under which the refused setting was given.
 func (g *givens) inField(within string, err error) error {
 	var field *optim.FieldError
 	if errors.As(err, &field) {

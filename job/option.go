@@ -61,8 +61,8 @@ func whole(doc, name string, at func(*Job) *int) Option {
 // atLeastOne describes the right values of numbers that may be left out.
 const atLeastOne = "a whole number, 1 or more, or leave it out"
 
-// fixed returns an option for a whole number of at least 1. If it is left out, most of these numbers are chosen by the
-// planner.
+// fixed returns an option for a whole number of at least 1. The planner chooses most of these numbers if they are left
+// out.
 func fixed(doc, name string, at func(*Job) *int) Option {
 	o := whole(doc, name, at)
 	set := o.Set

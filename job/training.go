@@ -44,7 +44,7 @@ func likeRates(kind string) string {
 	return kind
 }
 
-// usual returns the training settings of the job's model, for what neither the job nor a checkpoint gives.
+// usual returns the training settings of the job's model, for settings that neither the job nor a checkpoint gives.
 func (j *Job) usual() model.Training {
 	if t := model.TrainingOf(j.Model.Name); t.Optimizer != "" && j.Model.Init == "" {
 		return t

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// firstSpecialStep is the lowest number of steps that srun did not make: batch scripts, salloc's shells, and Slurm's
-// internal steps.
+// firstSpecialStep is the first of the numbers that Slurm gives to steps which srun did not make: batch scripts,
+// salloc's shells, and Slurm's internal steps.
 const firstSpecialStep = 0xfffffff0
 
 // slurmStep returns the srun step of this process; false if it is in none.

@@ -167,7 +167,7 @@ func TestStopAtEveryInstructionOfEveryFamily(t *testing.T) {
 	}
 }
 
-// loud makes one step's gradients larger than all others'.
+// loud is a data set that makes the gradients of one step larger than those of all other steps.
 type loud struct {
 	noise
 	step int

@@ -77,7 +77,7 @@ func eachSeed(t *testing.T, seeds uint64, try func(t *testing.T, seed uint64)) {
 	})
 }
 
-// planOf cuts a model after the layers in cuts, with one worker per stage.
+// planOf cuts a model after the layers in `cuts`, with one worker per stage.
 func planOf(m *model.Model, cuts []int, micro, micros int, schedule string) *plan.Plan {
 	p := &plan.Plan{
 		Version: plan.Version, Model: m.Name, ModelID: m.ID(), Replication: "round_robin", MicroBatch: micro,

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// frozenModels are sizedModels with frozen parameters. In the transformer the embedding, a block and all biases are
-// frozen, and in the convnet the layers conv1.
+// frozenModels are sizedModels with frozen parameters. In the transformer, the embedding, a block and all biases are
+// frozen. In the convnet, conv1 is frozen.
 func frozenModels(t *testing.T) []sizedModel {
 	t.Helper()
 	return sizedModels(t, []string{"embed", "block0.*", "*.bias"}, []string{"conv1"})
 }
 
-// With frozen layers too each worker holds at most what the simulator says, and exactly that if every message had to
-// wait. Frozen layers have no gradients or states, keep nothing for a backward, and no gradients cross the cuts between
-// them. So the memory and the bytes summed over replicas are less than without frozen layers.
+// With frozen layers too, each worker holds at most as many bytes as the simulator says, and exactly as many if every
+// message had to wait. Frozen layers have no gradients or states, keep nothing for a backward, and no gradients cross
+// the cuts between them. So the memory and the bytes summed over replicas are less than without frozen layers.
 func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	learning := sizedModels(t)
 	for i, sized := range frozenModels(t) {

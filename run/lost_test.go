@@ -173,8 +173,7 @@ func TestALongMessageIsNoStall(t *testing.T) {
 	}
 }
 
-// The error of a lost process includes what workers were awaiting from it, in the waiting processes and in the
-// leader.
+// In the waiting processes and in the leader, the error of a lost process says what workers were awaiting from it.
 func TestWhatALostProcessOwedIsSaid(t *testing.T) {
 	for name, want := range map[string]string{
 		"pipeline": "; worker 1 had waited for 2SB0 of worker 2 for ", "dp": " had waited for 0AR0",

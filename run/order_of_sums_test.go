@@ -43,8 +43,9 @@ func another(order []int32) bool {
 	return !slices.IsSorted(o)
 }
 
-// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted has the bits of one worker. A Program
-// whose sums do not ascend is refused before a step; with AnyOrder it has other bits.
+// TestProgramsThatDoNotAscend: a random synchronous Program that is accepted has the bits of one worker. A Program that
+// sums gradients in another order than that of the micro-batches is refused before a step. With AnyOrder it runs, and
+// has other bits than one worker.
 func TestProgramsThatDoNotAscend(t *testing.T) {
 	e := testEngine(t)
 	accepted, refused := 0, 0

@@ -160,7 +160,7 @@ func TestStreamsOfAnyDepthEqualTheSequentialProgram(t *testing.T) {
 		c.Keep.Steps = c.Train.Steps
 		p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)
 		if err != nil {
-			continue // a norm over stages that are too far apart
+			continue // the gradient norm would cover stages that are too far apart
 		}
 		switch {
 		case first > stages:

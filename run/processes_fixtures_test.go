@@ -41,8 +41,8 @@ type outcome struct {
 	errs    []error
 }
 
-// in assigns every worker to a process. Each process has at least one, and sometimes there is one more without
-// workers.
+// in assigns every worker to a process. Each process has at least one worker, and sometimes there is one more process
+// without workers.
 func in(g *rand.Rand, workers, processes int) worlds {
 	of := make([]int, workers)
 	for k := range of {

@@ -17,8 +17,8 @@ import (
 )
 
 // twin is a plain sequential program for plans of any replication under any weight policy. One micro-batch after the
-// other goes forward through all stages and then back. Before each forward and each backward, the twin writes the
-// version of the weights that the policy's equation says into the parameters. It uses no Program, Gate, wire or stored
+// other goes forward through all stages and then back. Before each forward and each backward, the twin sets the
+// parameters to the version of the weights that the policy's equation says. It uses no Program, Gate, wire or stored
 // version. The other references of these tests consist of twins: one worker is a twin of a plan with one stage, and
 // elastic averaging is several twins and a rule between them.
 type twin struct {
@@ -48,7 +48,7 @@ func sequential(t testing.TB, c Config, version reads) map[string]process.Weight
 
 // reference returns the weights that every synchronous schedule must equal bit by bit. One worker with the whole model
 // adds up the gradients of its micro-batches and updates once per step. If the first stage has replicas, as many
-// workers take turns, with a sum in rank order.
+// workers take turns, and their gradients are summed in rank order.
 func reference(t testing.TB, c Config) map[string]process.Weight {
 	t.Helper()
 	c = undivided(c)

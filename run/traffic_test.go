@@ -69,7 +69,7 @@ func init() {
 	})
 }
 
-// calls runs operators with one result until one fails.
+// calls runs operators that have one result each. After an error it runs no more of them.
 type calls struct {
 	dev engine.Device
 	err error

@@ -74,7 +74,7 @@ func TestReplicasAgreeOnBatchNormStatistics(t *testing.T) {
 	}
 }
 
-// separable has rows whose class is their largest feature.
+// separable is a data set in which a row's class is the index of its largest feature.
 type separable struct{ noise }
 
 func (s separable) Batch(step, batch, first, rows int) (data.Batch, error) {
@@ -150,7 +150,7 @@ func TestStagesThatShareAWorker(t *testing.T) {
 	}
 }
 
-// allForwardAllBackward returns a Program in which stages may share workers, which no family writes yet.
+// allForwardAllBackward returns a Program in which stages may share workers. No family writes such a Program.
 func allForwardAllBackward(c Config, devices []int, steps int) (*schedule.Program, error) {
 	p := &schedule.Program{
 		Name: "by hand", Stages: len(devices), Workers: 1 + slices.Max(devices), Placement: [][][]int{{}},

@@ -133,8 +133,8 @@ func (w *twin) squares(s *stage.Stage) ([]float64, error) {
 	return slices.Clone(engine.Numbers[float64](w.memory(t))), nil
 }
 
-// sumReplicas gives every replica the sums, in rank order, of the gradients. With buffers it also gives them the
-// means of the buffers.
+// sumReplicas gives every replica the sums, in rank order, of the gradients. If `buffers` is set, it also gives them
+// the means of the buffers.
 func (w *twin) sumReplicas(replicas []*stage.Stage, buffers bool) error {
 	if len(replicas) == 1 {
 		return nil

@@ -85,7 +85,8 @@ func TestValidatedUpdatesEqualThoseThatWait(t *testing.T) {
 	}
 }
 
-// With torch, dropout, batch norm statistics and optimizer states are taken back together with the weights.
+// On torch, batch norm statistics and optimizer states are taken back together with the weights, also in models with
+// dropout.
 func TestTorchValidatedUpdates(t *testing.T) {
 	e := torchEngine(t)
 	for _, net := range smallModels {

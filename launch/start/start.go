@@ -2,18 +2,18 @@
 //
 // In: a command line, hosts with their numbers of processes, and an environment. Out: what the processes print, each
 // line after its rank, and an Outcome with the exit code and the rank of the first cause. Each process gets in its
-// environment its rank (package launch), the address of rank 0, and the token. A token is made if the environment
-// has none. Refused: no program, no processes, an environment that already belongs to a world of several, a host
-// that does not answer.
+// environment its rank (package launch), the address of rank 0, and the token. A token is made if the environment has
+// none. Refused: no program, no processes, an environment that already belongs to a world of several, a host that does
+// not answer.
 //
 // # Hosts
 //
-// A host without a name, or with the name of this host, is this host. Every other host is reached by one connection
-// of the user's own ssh, which must not need any input. There the program itself runs with the arguments Spec.Remote
-// and calls Serve. The connection carries the processes' environment, their output, signals, and how they ended. No
-// variable is passed as an argument of a command. If the connection ends, the processes of that host are told to
-// stop, and the run counts them as lost. A host gets millrace's own variables and those that control how libraries
-// compute (carried). All other variables are that host's own.
+// A host without a name, or with the name of this host, is this host. Every other host is reached by one connection of
+// the user's own ssh, which must not need any input. There the program itself runs with the arguments Spec.Remote and
+// calls Serve. The connection carries the processes' environment, their output, signals, and how they ended. No
+// variable is passed as an argument of a command. If the connection ends, the processes of that host are told to stop,
+// and the run counts them as lost. A host gets millrace's own variables and those that control how libraries compute
+// (carried). All other variables are that host's own.
 //
 // If all processes are on one host, rank 0 listens on the loopback. Otherwise its address is the name of the first
 // host, or what MILLRACE_MASTER_ADDR and MILLRACE_MASTER_PORT of the environment say.
@@ -21,15 +21,15 @@
 // # The first cause
 //
 // When a process ends with a code other than 0, the others have some time to notice by themselves. Then they are told
-// to stop, and at last killed. The first cause is the first process that failed. Among processes that end at about
-// the same time, the order is: first an ordinary failure, then a process lost with its host, then one that has lost
-// a peer, last one that was stopped. A process that ended because this package told it to stop is never a cause.
+// to stop, and at last killed. The first cause is the first process that failed. Among processes that end at about the
+// same time, the order is: first an ordinary failure, then a process lost with its host, then one that has lost a peer,
+// and then one that was stopped. A process that ended because this package told it to stop is never a cause.
 //
 // # Another start
 //
-// A run starts again if the exit code says that this may help, with the same identity and a new restart number.
-// Hosts that do not answer by then, or cannot start their processes, are left out. If none is left, the outcome is
-// that of the previous start.
+// A run starts again if the exit code says that this may help, with the same identity and a new restart number. Hosts
+// that do not answer by then, or cannot start their processes, are left out. If none is left, the outcome is that of
+// the previous start.
 //
 // # Signals
 //
@@ -40,8 +40,8 @@
 //
 // # Duties of the caller
 //
-// End the context when the caller is told to stop. Print Outcome if its Code is not 0. Call Serve, with standard
-// input and output, if the program is started with the arguments Spec.Remote.
+// End the context when the caller is told to stop. Print Outcome if its Code is not 0. Call Serve, with standard input
+// and output, if the program is started with the arguments Spec.Remote.
 package start
 
 import (

@@ -150,7 +150,7 @@ func (g *gang) leave() error {
 	return errors.Join(errs...)
 }
 
-// next waits for the next process to end. It returns nil if the time is over or stopped is closed first.
+// next waits for the next process to end. It returns nil if `over` delivers a time or `stopped` is closed first.
 func (g *gang) next(over <-chan time.Time, stopped <-chan struct{}) *end {
 	select {
 	case e := <-g.ends:
@@ -194,7 +194,7 @@ func (g *gang) watch(ctx context.Context) Outcome {
 }
 
 // behind returns the place of an end among the possible first causes; 0 is first. Ordinary failures come first, then
-// processes lost with their host, then those that have lost a peer, last those that were stopped.
+// processes lost with their host, then those that have lost a peer, and then those that were stopped.
 func (e *end) behind() int {
 	switch {
 	case e.Lost:

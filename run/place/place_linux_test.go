@@ -111,7 +111,7 @@ func TestRunsLeaveTheirProcessAsItWas(t *testing.T) {
 	}
 }
 
-// A run that begins while another is running does not make its workers yield.
+// A run that begins while another is running does not make the other run's workers yield.
 func TestWorkersOfAnotherRunAreLeftAlone(t *testing.T) {
 	defer enter(1)()
 	thread, done := make(chan int), make(chan struct{})

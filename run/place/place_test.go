@@ -48,8 +48,8 @@ func TestPartsOfProcessors(t *testing.T) {
 	}
 }
 
-// Without processors, a worker is not bound. If it has its own processor, it is bound to it from the beginning. On
-// shared processors it is bound to the processor of each core that it is given.
+// Without processors, a worker is not bound. A worker with its own processor is bound to this processor from the
+// beginning. A worker on shared processors is bound to the processor of each core that it is given.
 func TestSeats(t *testing.T) {
 	on := []int{1 << 30, 1<<30 + 1} // not on any machine: the kernel refuses to bind to them
 	for _, c := range []struct {
@@ -81,7 +81,7 @@ func TestSeats(t *testing.T) {
 func TestBellIsHeard(t *testing.T) {
 	ping, pong := NewBell(), NewBell()
 	ping.Ring()
-	ping.Ring() // still counts as one
+	ping.Ring() // two rings before a wait count as one
 	ping.Wait()
 	var ended sync.WaitGroup
 	said := 0

@@ -124,8 +124,9 @@ func TestEdgesGrowWithTheWorkersPeers(t *testing.T) {
 		}
 		return len(table.Edges())
 	}
-	// Each other replica needs two lanes and their credits, in both directions: 6 edges. The only replica of the next
-	// stage that shares rows needs transfers and their credits, in both directions: 4 edges.
+	// For each other replica there are 6 edges: in each direction, two lanes and one edge for credits. For the only
+	// replica of the next stage that shares rows there are 4 edges: in each direction, one for transfers and one for
+	// credits.
 	for _, replicas := range []int{8, 592, 2048} {
 		if n, want := of(1, replicas), 6*(replicas-1); n != want {
 			t.Errorf("%d replicas: %d edges; want %d", replicas, n, want)

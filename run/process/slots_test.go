@@ -56,7 +56,8 @@ func TestSlotsOfAnyTiming(t *testing.T) {
 	}
 }
 
-// pipes holds the ports of a Program's workers over pipes, with slots on each edge, and the arrivals.
+// pipes connects the ports of a Program's workers by pipes, with slots on each edge, and notes the messages that
+// arrive.
 type pipes struct {
 	*testing.T
 	ports    *wire.Ports
@@ -188,7 +189,7 @@ func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choos
 	return nil
 }
 
-// An edge gets more slots for a Program that needs more, and keeps them for the next.
+// An edge gets more slots for a Program that needs more, and keeps them for the next Program.
 func TestSlotsGrow(t *testing.T) {
 	var table wire.Table
 	name := wire.Name{From: 0, To: 1}
