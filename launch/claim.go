@@ -188,8 +188,8 @@ func (env environment) sizeless(c *claim) error {
 		"manifest does), or %s=none where each pod works alone", c.Launcher.title(), c.said(env), SizeVar, LauncherVar)
 }
 
-// complete applies millrace's own variables, which override those of launchers. It fills in where rank 0 is met, and
-// refuses names that are too long or invalid.
+// complete applies millrace's own variables, which override those of launchers. It fills in the address and port of
+// rank 0, and refuses names that are too long or invalid.
 func (env environment) complete(w *World) error {
 	var err error
 	if w.Restart, err = env.optional(RestartVar, 0, MaxSize, w.Restart); err != nil {

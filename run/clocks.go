@@ -50,8 +50,8 @@ func (l *leader) placed(t *trace.Timeline) {
 	}
 }
 
-// remark sets the start and end of each step from its events, if the Timeline has all its computations. During the run,
-// the marks were computed from less exact clock readings. The Timeline has all computations of a step if their
+// remark sets the start and end of each step from its events, if the Timeline has all computations of the step. During
+// the run, the marks were computed from less exact clock readings. The Timeline has all computations of a step if their
 // durations add up to the busy times in Computed, which were counted during the run.
 func remark(t *trace.Timeline) {
 	of := map[int][]*trace.Event{}

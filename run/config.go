@@ -211,7 +211,7 @@ type Config struct {
 	// Class names the kind of an error for the other processes (control.Failed); nil means that kinds are not named.
 	Class func(error) string
 
-	without process.Wait // waits that a test disables
+	without process.Wait // the wait that a test disables
 	unit    int          // a Program may end after multiples of this many steps (StopUnit); filled in
 	longest int          // most steps of one Program; filled in from a test's value or maxRepeat
 	// decides which instruction may start; nil means a machine.Process

@@ -44,7 +44,8 @@ func divisible(p *plan.Plan, m *model.Model) error {
 	return nil
 }
 
-// steppable returns an error if the optimizer is LARS, which needs whole parameters, and stages hold only rows of one.
+// steppable returns an error if the optimizer is LARS, which needs whole parameters, and stages hold only rows of a
+// parameter.
 func steppable(o optim.Settings, p *plan.Plan, m *model.Model) error {
 	if o.Kind != optim.LARS {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 // epochs are the checkpoints that stages write by themselves while a Program trains (Checkpointing.ByStage).
 type epochs struct {
-	written map[int]*epoch // by number of steps; without the one that is being committed
+	written map[int]*epoch // by number of steps; without the epoch that is being committed
 	sealing *epoch         // the epoch that is being committed
 	due     []int          // numbers of steps after which stages of the running Program save, ascending
 }
@@ -58,7 +58,7 @@ func (e *epochs) next(stages int) *epoch {
 // everything.
 //
 // A draft that is being committed is included if all processes share one folder: that folder has it either as a draft
-// or as a checkpoint. With several folders it is left in place, as save does too. While it is unknown whether the
+// or as a checkpoint. With several folders such a draft is left in place, as in save. While it is unknown whether the
 // leader's checkpoint is whole, the files in the other folders may be needed. The next run adopts or removes the draft.
 func (s *saves) drafts() (all []string) {
 	for _, steps := range s.epochs.due {
@@ -183,8 +183,8 @@ func (l *leader) seal() error {
 	return nil
 }
 
-// ordersOf returns the orders that commit an epoch, first in the leader's own folder and then in the other folders, and
-// a Prune.
+// ordersOf returns the orders that commit an epoch, first in the leader's own folder and then in the other folders. The
+// last order is a Prune.
 func (l *leader) ordersOf(e *epoch) ([]control.Body, error) {
 	manifest, err := l.manifest(e.steps, *e.loss, e.saved)
 	if err != nil {

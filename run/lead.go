@@ -47,8 +47,8 @@ func (b *inbox) take() []event {
 	return all
 }
 
-// tell sends messages to every process that has not left. Its own process comes last, because it acts on a message
-// at once.
+// tell sends messages to every process that has not left. The leader's own process comes last, because that process
+// acts on a message at once.
 func (l *leader) tell(messages []control.Message) {
 	for _, m := range messages {
 		m = m.Shared()

@@ -84,14 +84,14 @@ type evaluating struct {
 	all     []trace.Evaluation
 }
 
-// saves holds the checkpoint that is being written, and what is known of the others.
+// saves holds the checkpoint that is being written, and what is known of other checkpoints.
 type saves struct {
 	run    uint64        // number of this run, part of its drafts' names
 	saved  control.Saved // what processes have written so far
 	draft  string        // name of a checkpoint that is not complete yet; empty if none
 	epochs epochs        // checkpoints that stages save by themselves
 	others bool          // processes have checkpoint folders other than the leader's
-	last   string        // path of the last checkpoint, of this run or the one that it resumes from
+	last   string        // path of this run's last checkpoint, or of the one that it resumes from
 	at     int           // number of steps of this run's last checkpoint; -1 means none yet
 }
 

@@ -7,9 +7,9 @@
 // also refuses files, and manifests, that have changed since they were written. Nothing in a file is trusted before it
 // is checked.
 //
-// A manifest of version 1 can be read, but it has no checksum. A change of it is noticed only if a value becomes
-// impossible, a key is unknown or stands twice, there are fewer samples than the steps consume, the steps differ from
-// the directory's name, or a file differs from its checksum.
+// A manifest of version 1 can be read, but it has no checksum. A change of such a manifest is noticed only if a value
+// becomes impossible, a key is unknown or stands twice, there are fewer samples than the steps consume, the steps
+// differ from the directory's name, or a file differs from its checksum.
 //
 // Several processes may write one checkpoint, to one folder or each to its own. Each writes the files of its stages
 // into a draft and waits until they are on disk. The manifest is written last. It lists all files with their checksums,

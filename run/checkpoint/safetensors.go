@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/safetensors"
 )
 
-// Tensor is one named tensor in host memory, elements in the machine's byte order.
+// Tensor is one named tensor in host memory, with its elements in the machine's byte order.
 type Tensor struct {
 	Name  string
 	DType engine.DType

@@ -226,7 +226,7 @@ func (p *patient) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readAnswer reads what answer sends.
+// readAnswer reads what the method answer of a Shelf sends.
 func readAnswer(from io.Reader, into []byte) error {
 	var head [9]byte
 	for head[0] = busy; head[0] == busy; {

@@ -294,7 +294,8 @@ func (s *Store) Abandon(draft string) error {
 // moved, if this run replaces the run that wrote them.
 func (s *Store) Prune() error { return s.PruneBehind(math.MaxInt) }
 
-// PruneBehind is like Prune, but keeps the drafts of more than this many steps, which are being written.
+// PruneBehind is like Prune, but keeps the drafts of checkpoints after more than this many steps, which are being
+// written.
 func (s *Store) PruneBehind(steps int) error {
 	for s.Keep > 0 && len(s.own) > s.Keep {
 		if err := drop(s.own[0]); err != nil {

@@ -94,7 +94,8 @@ func write(create func(path string) (output, error), path string, fill func(io.W
 	return nil
 }
 
-// runNumber matches the run's number in a DraftName, which does not help the reader of an error.
+// runNumber matches the run's number in a DraftName. Errors leave the number out, because it does not help their
+// readers.
 var runNumber = regexp.MustCompile(`\.[0-9a-f]{16}\.partial`)
 
 // failed adds the file to an error of writing, and advice if the disk is full.

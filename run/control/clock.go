@@ -27,7 +27,7 @@ func (c *Clock) Read(r Reading) {
 		}
 		return
 	}
-	if len(c.readings) == mostReadings { // keep the first, the last, and the quicker of each pair between
+	if len(c.readings) == mostReadings { // keep the first, the last, and the quicker of each pair of readings between
 		kept, i := c.readings[:1], 1
 		for ; i+1 < mostReadings; i += 2 {
 			best := c.readings[i]

@@ -20,10 +20,10 @@ type Leader struct {
 	barrier  *machine.Barrier
 	stopping bool // Stop was sent in the Program
 	limited  bool // Limit was sent
-	asked    bool // Beat was sent, and not all have answered
-	shows    bool // Show was sent, and not all have answered
+	asked    bool // Beat was sent, and not all processes have answered
+	shows    bool // Show was sent, and not all processes have answered
 	show     Show
-	order    Body // sent, and not all have answered Done; nil means none
+	order    Body // the order that not all processes have answered with Done; nil means none
 	failed   *Failed
 	leaving  bool
 }

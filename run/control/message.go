@@ -82,8 +82,8 @@ type Look struct {
 	Draft string `json:"draft"`
 }
 
-// Commit makes the keepers of folders turn a draft into a checkpoint: they write its manifest and rename it. Without
-// Others it is for the leader's own process, with Others for all other keepers.
+// Commit makes the keepers of folders turn a draft into a checkpoint: they write its manifest and rename it. If Others
+// is not set, Commit is for the leader's own process. If Others is set, it is for all other keepers.
 type Commit struct {
 	Draft    string `json:"draft"`
 	Manifest string `json:"manifest"` // the manifest's text
@@ -207,7 +207,7 @@ type Tested struct {
 	Loss  float64 `json:"loss"` // mean over its rows
 	// Correct is how many predictions were right; nil if the model does not count them.
 	Correct *float64 `json:"correct,omitempty"`
-	// Reported holds the other outputs of the model, in its order; nil for one that is not finite.
+	// Reported holds the other outputs of the model, in the model's order; nil for one that is not finite.
 	Reported []*float64 `json:"reported,omitempty"`
 }
 
@@ -314,7 +314,7 @@ type Dismiss struct {
 // Show asks a process for its record of a complete step, during the run.
 type Show struct {
 	Step   int  `json:"step"`
-	Around bool `json:"around,omitempty"` // also the other steps still recorded, because they overlap
+	Around bool `json:"around,omitempty"` // also send the other steps that are still recorded, because steps overlap
 }
 
 // Shown answers Show.
@@ -325,7 +325,7 @@ type Shown struct {
 	Timeline *trace.Timeline `json:"timeline,omitempty"`
 }
 
-// MostShown is the most events of a Shown, and the most samples of memory.
+// MostShown limits the events of a Shown, and also its samples of memory.
 const MostShown = perRecord
 
 // Leave ends a process's part in the run.

@@ -367,7 +367,7 @@ func (s *stream) Close() error {
 	s.watched.Stop()
 	s.mu.Unlock()
 	if gone {
-		return nil // it was closed when it failed
+		return nil // the connection was closed when the Link failed
 	}
 	return s.connection.Close()
 }

@@ -57,7 +57,7 @@ type Watch struct {
 	told    bool  // a change with All was returned
 }
 
-// state is how long a worker has been slow or not.
+// state says for how many groups in a row a worker has been slow, or has not been slow.
 type state struct {
 	slow, fine int // slow groups, or groups that are not slow, in a row
 	from       int // the first step of these groups

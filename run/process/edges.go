@@ -37,14 +37,16 @@ func lane(ar schedule.Instruction, k int) uint64 {
 	return groupOf(ar) | uint64(k)<<56
 }
 
-// pairName names the edge over which a stage sends the value that its replicas share to a member of another stage.
+// pairName names the edge over which a replica of a stage sends to a member of another stage. It sends the value that
+// all replicas of its stage have in common.
 func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
 }
 
-// speaker returns the replica of a stage that sends the value that the replicas share to a member of another stage. It
-// is the replica with the member's number, modulo the number of replicas, so that the sends are distributed evenly.
-// Replicas of the same number often share a worker, so this avoids messages between hosts.
+// speaker returns the replica of a stage that sends to a member of another stage. It sends for all replicas of its
+// stage, which have the same value. It is the replica with the member's number, modulo the number of replicas, so that
+// the sends are distributed evenly. Replicas of the same number often share a worker, so this avoids messages between
+// hosts.
 func speaker(p *schedule.Program, from, to schedule.Instruction) int16 {
 	return to.Replica % int16(len(p.Placement[from.Pipeline][from.Stage]))
 }
@@ -130,7 +132,8 @@ func (n *naming) transfers(stages [][]int, s int) error {
 	return nil
 }
 
-// shared names the edges over which a stage's replicas send the value that they share to members of other stages.
+// shared names the edges from a stage's replicas to members of other stages. Over them goes the value that these
+// replicas have in common.
 func (n *naming) shared(from schedule.Instruction) error {
 	ranks := n.Placement[from.Pipeline][from.Stage]
 	var members []schedule.Instruction

@@ -126,7 +126,7 @@ func (h *holding) forward(in schedule.Instruction) error {
 	return h.dropped(frees)
 }
 
-// backward executes a whole backward, or with I only the half for the input.
+// backward executes a whole backward. For the instruction I, it executes only the half for the input.
 func (h *holding) backward(in schedule.Instruction) error {
 	w := h.w
 	given, err := h.cuts.grads.take(w.dev, in.Micro)

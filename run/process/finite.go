@@ -76,7 +76,7 @@ type remoteError struct {
 
 func (e *remoteError) Error() string { return fmt.Sprintf("%s (%s)", e.failed.Text, e.process) }
 
-// Is makes it match ErrNotFinite if the other process's error did.
+// Is makes a remoteError match ErrNotFinite if the other process's error matched it.
 func (e *remoteError) Is(target error) bool {
 	return target == ErrNotFinite && e.failed.Class == classNotFinite
 }

@@ -19,8 +19,8 @@ func (r rows) and(o rows) rows {
 }
 
 // rowsOf returns the rows of a micro-batch of n rows that a replica of a stage computes. Under round robin these are
-// all rows. Under split, the k-th of r replicas, counted from 0, has the rows from k*n/r to (k+1)*n/r, rounded down
-// (DAPPLE §5.2).
+// all rows. Under split, the k-th of r replicas, counted from 0, has the rows [k*n/r, (k+1)*n/r), with both numbers
+// rounded down (DAPPLE §5.2).
 func rowsOf(p *schedule.Program, pipeline int16, stage int32, replica, n int) rows {
 	r := len(p.Placement[pipeline][stage])
 	if p.Replication != schedule.Split || r == 1 {

@@ -12,8 +12,8 @@ import (
 )
 
 // This file is about parallel pipelines in a run. A worker holds each of its stages once for every pipeline and once
-// for their reference. A step is an iteration: one batch for each pipeline. In iteration t, pipeline p of N trains
-// on batch tN+p of the data and uses the masks of that step number. So no two pipelines see the same data or masks.
+// for their reference. A step is an iteration: one batch for each pipeline. In iteration t, pipeline p of N trains on
+// batch tN+p of the data and uses the dropout masks with this number. So no two pipelines see the same data or masks.
 // Evaluations and the final weights are the reference's. Checkpoints have all models.
 
 // Together returns how many pipelines train in parallel.

@@ -63,7 +63,7 @@ type failure struct {
 	err    error
 	worker int          // the worker that it belongs to
 	due    *control.Due // may be set if a process is lost
-	cut    bool         // it occurred before the first Program, or before the end of a Program
+	cut    bool         // it occurred before the first Program, or while a Program was running
 }
 
 // activity records when something last happened; the absence of activity is a stall.
@@ -74,7 +74,8 @@ type activity struct {
 	flying int       // messages and slots in flight between workers of this process
 }
 
-// sees compares the number of bytes moved until now with the last one. If it has changed, something has happened.
+// sees compares the number of bytes moved until now with the last number. If the number has changed, something has
+// happened.
 func (a *activity) sees(now time.Time, bytes int64) {
 	if bytes != a.bytes {
 		a.bytes, a.moved = bytes, now

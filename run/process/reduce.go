@@ -159,7 +159,7 @@ func (r *replicas) reduce(ar schedule.Instruction) *reduction {
 }
 
 // joins makes the replica a member of the groups that sum its gradients. Successive buckets use these groups in turn.
-// Successive Programs with the same placement of the stage use the same groups. Under asp there are none.
+// Successive Programs with the same placement of the stage use the same groups. Under asp there are no such groups.
 func (r *replicas) joins(p *schedule.Program) error {
 	w, at := r.h.w, r.h.at
 	if int(at.pipeline) >= len(p.Placement) || p.Served() || w.job.Served() {

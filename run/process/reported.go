@@ -193,8 +193,8 @@ func (w *worker) later(e execution) {
 	}))
 }
 
-// besides runs the work of an issued collective on its own goroutine, and reports when it is done. start is when it
-// really began.
+// besides runs the work of an issued collective on its own goroutine, and reports when it is done. `start` is when the
+// collective really began.
 func (w *worker) besides(in schedule.Instruction, start time.Time, size int64, work func(ctx context.Context) error) {
 	x := w.x
 	x.beside.Go(crash.Caught(func() {
