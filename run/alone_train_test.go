@@ -235,7 +235,7 @@ func (a *alone) train(steps, every int) error {
 	return nil
 }
 
-// count returns the updates of a parameter before the current stream.
+// count returns the number of updates of a parameter before the current stream.
 func (a *alone) count(name string) float64 {
 	if n := a.counts[name]; n != nil {
 		return n[0]

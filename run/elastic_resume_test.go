@@ -76,7 +76,8 @@ func TestElasticGoesOnWithAnotherNumber(t *testing.T) {
 }
 
 // TestElasticCheckpointHoldsAllModels: a checkpoint has the pipelines' models with their optimizer states, and the
-// reference without optimizer states. It has one file for each stage of each model. The reference is the average.
+// reference without optimizer states. It has one file for each stage of each model. The reference is the average of the
+// pipelines.
 func TestElasticCheckpointHoldsAllModels(t *testing.T) {
 	for _, o := range settingsOf(t) {
 		c := pipelinesConfig(t, 3, 2, o)

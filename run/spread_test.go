@@ -324,8 +324,8 @@ func TestAHostThatGivesNothingEndsTheRun(t *testing.T) {
 	}
 }
 
-// The checkpoint to resume from is closed before the first step. Otherwise its files would use disk space after
-// their removal, and block it on a shared folder.
+// The checkpoint to resume from is closed before the first step. Otherwise its files would use disk space after their
+// removal, and block the removal on a shared folder.
 func TestWhatARunGoesOnFromIsClosed(t *testing.T) {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("there is no list of open files: ", err)

@@ -71,7 +71,7 @@ func (r *tableReader) text() []byte {
 	return text
 }
 
-// decode reads the table of size processes that encode wrote. Addresses share the memory of b.
+// decode reads a table that encode has written, of `size` processes. Addresses share the memory of b.
 func decode(b []byte, size int) (*packed, error) {
 	r := tableReader{rest: b}
 	t := &packed{At: make([]int, size), Addresses: make([][]byte, size)}

@@ -236,7 +236,7 @@ func (r *remote) leave() error {
 	return nil
 }
 
-// tail keeps the end of the text written to it, for its last line.
+// tail keeps the last bytes of the text written to it, so that errors can quote the text's last line.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

@@ -101,9 +101,8 @@ func processorsFor(allowed []int, workers, cores, threads int) []int {
 	return allowed
 }
 
-// claim claims all of the processors, or with Never none. If another run has claimed one of the processors, the Binding
-// decides. With Alone, claim takes none. With Always, it takes the others, and the workers are bound to all of the
-// processors.
+// claim claims the processors; with Never it claims none. If another run has claimed one of them, claim takes none with
+// Alone. With Always it takes the others, and the workers are bound to all of the processors.
 func (p *Place) claim(b Binding, processors []int) {
 	if b == Never {
 		return

@@ -37,16 +37,16 @@ func lane(ar schedule.Instruction, k int) uint64 {
 	return groupOf(ar) | uint64(k)<<56
 }
 
-// pairName names the edge over which a replica of a stage sends to a member of another stage. It sends the value that
-// all replicas of its stage have in common.
+// pairName names the edge from a replica of one stage to a member of another stage. Over the edge goes the value that
+// all replicas of the first stage have in common.
 func pairName(from schedule.Instruction, worker int, to schedule.Instruction, other int) wire.Name {
 	return wire.Name{From: worker, To: other, Group: groupOf(from), Pair: uint32(to.Stage)<<10 | uint32(to.Replica)}
 }
 
-// speaker returns the replica of a stage that sends to a member of another stage. It sends for all replicas of its
-// stage, which have the same value. It is the replica with the member's number, modulo the number of replicas, so that
-// the sends are distributed evenly. Replicas of the same number often share a worker, so this avoids messages between
-// hosts.
+// speaker returns which replica of from's stage sends to `to`, a member of another stage. All replicas have the same
+// value, so one of them is enough. The speaker is the replica with the member's number, modulo the number of replicas,
+// so that the sends are distributed evenly. Replicas of the same number often share a worker, so this avoids messages
+// between hosts.
 func speaker(p *schedule.Program, from, to schedule.Instruction) int16 {
 	return to.Replica % int16(len(p.Placement[from.Pipeline][from.Stage]))
 }

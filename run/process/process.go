@@ -62,7 +62,7 @@ type leader struct {
 type failure struct {
 	err    error
 	worker int          // the worker that it belongs to
-	due    *control.Due // may be set if a process is lost
+	due    *control.Due // if a process is lost: what was awaited from it; nil if not known
 	cut    bool         // it occurred before the first Program, or while a Program was running
 }
 
