@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/plan"
 )
 
-// TestAdvancingChangesNoBit: warm-up depths that adapt during a run settle, within the given memory, with one pipeline
-// and with two. The weights are those of a run whose depths do not adapt.
+// TestAdvancingChangesNoBit: during a run, warm-up depths adapt and then settle, within the given memory. That holds
+// with one pipeline and with two. The weights are those of a run whose depths do not adapt.
 func TestAdvancingChangesNoBit(t *testing.T) {
 	for _, pipelines := range []int{1, 2} {
 		c := small(t, 3, 40)

@@ -179,8 +179,8 @@ func orderOf(c Config, got *Result) (order []trace.Applied, replay Config) {
 	return c.Train.Replay, c
 }
 
-// An asp run in several processes, on any carrier and with evaluations, has the bits of a run in one process that
-// replays the recorded order of updates.
+// An asp run may be in several processes, on any carrier and with evaluations. It has the bits of a run in one process
+// that replays the recorded order of updates.
 func TestASPOverProcesses(t *testing.T) {
 	e := testEngine(t)
 	eachSeed(t, cases(24, 120), func(t *testing.T, seed uint64) {
@@ -305,8 +305,8 @@ func TestASPIsStoppedAndResumed(t *testing.T) {
 	}
 }
 
-// On torch too, an asp run has the bits that its recorded order of updates gives, for models with convolutions, and
-// with ties and dropout.
+// On torch too, an asp run has the bits that its recorded order of updates gives. The models have convolutions, or ties
+// and dropout.
 func TestTorchASP(t *testing.T) {
 	e := torchEngine(t)
 	for _, family := range []struct {

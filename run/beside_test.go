@@ -182,8 +182,8 @@ func TestBesideSeenAtOnceIsInline(t *testing.T) {
 	}
 }
 
-// A run in several processes, on any carrier and with evaluations, has the bits of a run in one process that replays
-// the recorded references.
+// A run may be in several processes, on any carrier and with evaluations. It has the bits of a run in one process that
+// replays the recorded references.
 func TestBesideOverProcesses(t *testing.T) {
 	eachSeed(t, cases(24, 100), func(t *testing.T, seed uint64) {
 		g := rand.New(rand.NewPCG(seed, 73))

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-ml/millrace/stage/optim"
 )
 
-// rows is the part of a dense layer on one stage of the twin: the rows of the weight in span. A stage sends the layer's
-// input, followed by all outputs computed so far. The last part's stage applies the activation.
+// rows is the part of a dense layer on one stage of the twin: the rows of the weight that span names. A stage sends the
+// layer's input, followed by all outputs computed so far. The last part's stage applies the activation.
 type rows struct {
 	span
 	reads int // width of the layer's input

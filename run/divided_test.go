@@ -182,7 +182,7 @@ func TestReplicasThatDivideLayersTrainOnTheMean(t *testing.T) {
 }
 
 // Parallel pipelines that divide layers are averaged like those with whole layers. With the reference beside them, each
-// stage's reference has the stage's rows, and the record of what updates saw replays to the same bits.
+// stage's reference has the stage's rows, and a replay of the record of what updates saw has the same bits.
 func TestDividedLayersOfPipelinesSideBySide(t *testing.T) {
 	e := testEngine(t)
 	m := denseChain().model(t)

@@ -156,8 +156,8 @@ func TestDelaysChangeNothing(t *testing.T) {
 	}
 }
 
-// checkOrder compares the instructions that each worker executed with its list, the micro-batches that it held with
-// those that Check counted, and the step marks with the steps.
+// checkOrder compares a run with its Program: the instructions that each worker executed with its list, the
+// micro-batches that it held with those that Check counted, and the step marks with the steps.
 func checkOrder(t *testing.T, c Config, r *Result) {
 	t.Helper()
 	p, err := programs.Build(c.Plan, c.Model.TiedLayers(), c.Train.Clip > 0, c.Train.Steps)

@@ -15,9 +15,9 @@ func frozenModels(t *testing.T) []sizedModel {
 	return sizedModels(t, []string{"embed", "block0.*", "*.bias"}, []string{"conv1"})
 }
 
-// With frozen layers too, each worker holds at most as many bytes as the simulator says, and exactly as many if every
-// message had to wait. Frozen layers have no gradients or states, keep nothing for a backward, and no gradients cross
-// the cuts between them. So the memory and the bytes summed over replicas are less than without frozen layers.
+// With frozen layers too, each worker holds at most as many bytes as the simulator says. If every message had to wait,
+// it holds exactly as many. Frozen layers have no gradients or states, keep nothing for a backward, and no gradients
+// cross the cuts between them. So the memory and the bytes summed over replicas are less than without frozen layers.
 func TestMemoryOfFrozenLayersIsAsPredicted(t *testing.T) {
 	learning := sizedModels(t)
 	for i, sized := range frozenModels(t) {

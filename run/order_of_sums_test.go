@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// addedUp returns the order in which a stage of a one-step Program sums its micro-batches' gradients. halves is the
+// addedUp returns the order in which a stage of a one-step Program sums its micro-batches' gradients. `halves` is the
 // order in layers whose backwards are split, and `whole` is the order in other layers.
 func addedUp(p *schedule.Program, stage int) (halves, whole []int32) {
 	p.Walk(p.Placement[0][stage][0], func(in schedule.Instruction) bool {

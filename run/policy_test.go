@@ -64,7 +64,7 @@ func streamConfig(t testing.TB, e engine.Engine, g *rand.Rand, policy schedule.P
 // streamPolicies are the policies of orders without a flush.
 var streamPolicies = []schedule.Policy{schedule.Stash, schedule.Vertical, schedule.DoubleBuffered, schedule.Latest}
 
-// A stream has the bits of the sequential program of its equation, on straight pipelines.
+// On straight pipelines, a stream has the bits of the sequential program that its policy's equation describes.
 func TestStreamsEqualTheirEquations(t *testing.T) {
 	e := testEngine(t)
 	for _, policy := range streamPolicies {

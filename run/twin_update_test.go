@@ -12,7 +12,7 @@ import (
 )
 
 // updates makes the updates that are due after a micro-batch. It sums over replicas in rank order, over the uses of
-// tied parameters in layer order, and the norm in model order.
+// tied parameters in layer order, and the terms of the norm in model order.
 func (w *twin) updates(id int) error {
 	var due []int
 	for i := range w.stages {

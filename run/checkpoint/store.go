@@ -104,9 +104,9 @@ func (s *Store) Marks(draft string) ([]int, error) {
 	return all, nil
 }
 
-// Continue makes the checkpoint to resume from, and the earlier ones of its training, the store's own. It does nothing
-// if that checkpoint is not in the store's folder. If a crash has left files of it in a draft, the draft gets the
-// checkpoint's name.
+// Continue counts the checkpoint to resume from, and the earlier ones of its training, as the store's own. It does
+// nothing if that checkpoint is not in the store's folder. If a crash has left files of it in a draft, the draft gets
+// the checkpoint's name.
 func (s *Store) Continue(from *Checkpoint) error {
 	if !s.Has(from) {
 		return nil

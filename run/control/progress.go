@@ -99,7 +99,7 @@ func (p *Progress) Peaks(process int, bytes []int64) error {
 	return nil
 }
 
-// Fill writes steps, losses, peaks and what is recorded of updates into a Timeline.
+// Fill writes steps, losses, peaks and the records of updates into a Timeline.
 func (p *Progress) Fill(t *trace.Timeline) {
 	t.Steps, t.Computed, t.Losses = slices.Clone(p.marks), slices.Clone(p.computed), slices.Clone(p.losses)
 	t.PeakBytes, t.Applied = slices.Clone(p.PeakBytes), nil

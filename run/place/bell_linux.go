@@ -15,9 +15,8 @@ const (
 
 // Bell wakes a worker. A ring is kept until the worker waits for it.
 //
-// A channel would wake a goroutine that is locked to a thread through another thread, which must first find a
-// processor. If all processors compute, that takes until the kernel's next tick. The futex makes the kernel wake the
-// thread at once.
+// To wake a goroutine that is locked to a thread, a channel needs another thread, which must first find a processor. If
+// all processors compute, that takes until the kernel's next tick. The futex makes the kernel wake the thread at once.
 type Bell struct{ rung atomic.Uint32 }
 
 // NewBell returns a Bell that has not been rung.

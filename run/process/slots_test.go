@@ -130,8 +130,9 @@ func (o *pipes) take(p *schedule.Program, in schedule.Instruction, w int) {
 	})
 }
 
-// overPipes sends a Program's messages over pipes and returns the first edge that waits for a credit. Its Machine has
-// no slots, and credits take no time. Workers move in random order, but worker `lazy` moves only when no other can.
+// overPipes sends a Program's messages over pipes and returns the first edge that waits for a credit. Its Machine sets
+// no bound on messages, and credits take no time. Workers move in random order, but worker `lazy` moves only when no
+// other can.
 func overPipes(t *testing.T, p *schedule.Program, most map[check.Edge]int, choose func(int) int, lazy int) *check.Edge {
 	t.Helper()
 	pipes := openPipes(t, p.Workers, most)
