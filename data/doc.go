@@ -96,7 +96,7 @@ type Options struct {
 	// of a file's arrays.
 	Fields []Field
 	Target string
-	// TrainPart is the fraction of an .npz or .safetensors file's rows that are training rows, above 0 and at most 1.
+	// TrainPart is the fraction of an .npz or .safetensors file's rows that are training rows. It is above 0, at most 1.
 	// The other rows are test rows. 0 means DefaultTrainPart. Other kinds of data have test rows of their own, and
 	// refuse any value except 0.
 	TrainPart float64

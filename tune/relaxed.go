@@ -81,9 +81,9 @@ func deeper(h *shape, more, all int, family string) *shape {
 	return n
 }
 
-// stepped returns a shape whose last stage has one micro-batch in flight on each device, and each stage before it has
-// apart more than the next one. The depths of families count micro-batches of all replicas together, which leaves
-// devices of replicated stages too few in flight where links are slow.
+// stepped returns a shape whose last stage has one micro-batch in flight on each device. Each earlier stage has `apart`
+// more than the stage after it. Families' depths count the micro-batches of all replicas together. That leaves devices
+// of replicated stages too few in flight if links are slow.
 func stepped(h *shape, apart, all int, family string) *shape {
 	n := h.clone()
 	if n.stages() == 1 {

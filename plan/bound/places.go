@@ -26,9 +26,9 @@ type move struct {
 	away        int  // for a spread stage: its devices outside the group of the local stage before it
 	elsewhere   bool // in another group than the path was in last
 	others      int  // for a local stage after a spread one: least number of its group's devices free before it
-	// For a spread stage after a spread one, fresh is the most of its devices in a group where no stage before has any,
-	// and apart says that all its devices are in such groups. part is the largest part of each micro-batch that enters
-	// a group, if micro-batches are split.
+	// fresh, apart and part are for a spread stage after a spread one. A group is new if no earlier stage has devices in
+	// it. fresh is the most devices that the stage has in a new group. apart says that all its devices are in new groups.
+	// part is the largest part of each micro-batch that enters a group, if micro-batches are split.
 	fresh int
 	apart bool
 	part  float64

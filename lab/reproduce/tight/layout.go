@@ -95,8 +95,8 @@ func (e *every) work(h held, l layout) (float64, bool) {
 	return e.most(l, h.devices())*pass + e.ends(h, l), ok
 }
 
-// way returns the least seconds that a micro-batch takes through the layers from each one on and back, if stages have
-// at most this many devices.
+// way returns, for each layer, the least time of a micro-batch from this layer to the last one and back. Times are in
+// seconds, for stages of at most this many devices.
 func (e *every) way(l layout, devices int) []float64 {
 	key := [3]int{devices, l.m, 0}
 	if l.split {

@@ -190,11 +190,12 @@ func few(c *cluster.Cluster, devices, groups int) *cluster.Cluster {
 	return &small
 }
 
-// merge joins runs of layers into one layer each, for a cluster with a part (0 to 1) of the devices and a batch with a
-// part of the samples. It multiplies computing times by the first. So each device computes as long as before for a
-// sample. It multiplies parameters and updates by the second, so all-reduces take the same part of a step. The bytes
-// that a sample saves stay the same, because fewer stages keep fewer micro-batches in flight. Where the number of
-// layers allows it, runs end where stages of the plan and of the bound's path end.
+// merge joins runs of layers into one layer each, for a smaller cluster and a smaller batch. `part` (0 to 1) is the
+// part of the devices that remains, and `samples` that of the batch. merge multiplies computing times by part, so each
+// device computes as long as before for a sample. It multiplies parameters and updates by samples, so all-reduces take
+// the same part of a step. The bytes that a sample saves stay the same, because fewer stages keep fewer micro-batches
+// in flight. If the number of layers allows it, runs end at the ends of the plan's stages and of those of the bound's
+// path.
 func merge(p *profile.Profile, c *cluster.Cluster, layers int, cuts []int, part, samples float64, batch int,
 ) (*profile.Profile, error) {
 	device := c.Devices[0]

@@ -128,8 +128,8 @@ func (t *times) messages(before, after []int, bytes int64, back bool) [][]messag
 	return out
 }
 
-// goOn computes rear, the least time from a message's arrival in a stage to the end of stage 0, and front, the same for
-// gradients that arrive.
+// goOn computes rear and front. rear[i] is the least time from the arrival of an activation in stage i to the end of
+// stage 0, and front[i] the least time from the arrival of a gradient there.
 func (t *times) goOn() {
 	S := len(t.stages)
 	t.rear, t.front = make([]float64, S+1), make([]float64, S+1)
