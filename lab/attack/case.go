@@ -24,7 +24,7 @@ import (
 //	> plan --model model.yaml --batch 4         the command that is attacked
 //	2: layers | give one                        its exit code, and phrases that stderr must contain
 //
-// A word of a command that begins with @ names a fixture, and @P means the settings of a small training. NAME=VALUE
+// In a command, a word that begins with @ names a fixture, and @P means the settings of a small training. NAME=VALUE
 // before a command sets its environment. If a command must succeed, its stdout is searched for the phrases as well.
 type input struct {
 	name    string

@@ -64,8 +64,8 @@ func (a *attack) mounts() bool {
 	return <-done
 }
 
-// mount mounts a file system of this size, which only this thread and the processes that it starts see. The file system
-// ends with the last of them.
+// mount mounts a file system of this size. Only this thread and the processes that it starts see the file system, which
+// disappears when the last of them has ended.
 func mount(dir string, size int64) error {
 	if err := syscall.Unshare(syscall.CLONE_FS | syscall.CLONE_NEWNS); err != nil {
 		return err
@@ -76,8 +76,8 @@ func mount(dir string, size int64) error {
 	return syscall.Mount("millrace-attack", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size))
 }
 
-// fillDisk makes the attack with this number: a training if the number is below trainings, otherwise a command of
-// outputs. It needs a thread of its own.
+// fillDisk makes the attack with this number: a training if the number is below the parameter `trainings`, otherwise a
+// command of outputs. It needs a thread of its own.
 func (a *attack) fillDisk(ctx context.Context, number, trainings int) (f *finding, err error) {
 	r := seeded(a.seed+3, uint64(number))
 	dir, err := os.MkdirTemp(a.scratch, "disk-")
@@ -136,7 +136,7 @@ func fill(dir string) error {
 }
 
 // fullTraining trains until the disk is full. It checks that all earlier checkpoints are whole. It also checks that the
-// training, resumed from the latest, ends with the weights of an undisturbed one.
+// training, resumed from the latest checkpoint, ends with the weights of an undisturbed training.
 func (a *attack) fullTraining(ctx context.Context, c command) (command, []string, error) {
 	sync := &trainings[0]
 	want, err := a.reference(ctx, sync)

@@ -16,10 +16,11 @@
 //	kills    trainings killed without notice, also while they save, then resumed to the end: the
 //	         same bits as an undisturbed run's
 //	signals  SIGHUP, SIGINT and SIGTERM at random instants of every verb
-//	flips    every bit of a manifest and one in 50 of a stage file: none may open; in this process
+//	flips    every bit of a manifest and one in 50 of a stage file: no changed checkpoint may open in this process
 //	disks    a disk that is full: a message, exit 1, the older checkpoints whole
 //	memory   an address space too small for the run: an end by itself
 //
-// Each kind has a share of the time, and the next kind gets what it leaves. All kinds end within 24 minutes. Nothing
-// stays on the disk, even after an interruption, except what is needed to repeat a finding, in the folder --keep.
+// Each kind has a share of the time. The next kind also gets the time that a kind does not use. All kinds end within 24
+// minutes. Nothing stays on the disk, even after an interruption, except what is needed to repeat a finding, in the
+// folder --keep.
 package main

@@ -20,8 +20,8 @@ import (
 type finding struct {
 	name    string   // name of the input, or number of the attack
 	wrong   []string // what millrace did wrong
-	repeat  string   // a command that repeats it
-	kept    string   // the folder with its files; empty if none are kept
+	repeat  string   // a command that repeats the finding
+	kept    string   // the folder with the finding's files; empty if none are kept
 	message string   // stderr of the command
 }
 
@@ -45,7 +45,7 @@ func (t *tally) add(f *finding) {
 	t.found = append(t.found, *f)
 }
 
-// say adds a note on the counts for the reader.
+// say adds a note for the reader about the counts.
 func (t *tally) say(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

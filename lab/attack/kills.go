@@ -44,8 +44,8 @@ func attackKills(ctx context.Context, a *attack, want int) (*tally, error) {
 // instant says in which part of a training it was killed.
 type instant int
 
-// begun is the fraction of a training's duration after which a kill may come. Before that, little more happens than
-// that libtorch is loaded.
+// begun is the fraction of a training's duration after which a kill may come. Before that, the process does little more
+// than load libtorch.
 const begun = 0.3
 
 const (
@@ -57,7 +57,7 @@ const (
 
 // kill makes the kill with this number, which decides the training, the moment and how the training is resumed. Two of
 // five kills come while a checkpoint is being written. One comes after the last checkpoint, during the evaluation and
-// the report. The other two come at a random moment after the fraction begun of the training.
+// the report. The other two come at a random moment after the fraction `begun` of the training's duration.
 func (a *attack) kill(ctx context.Context, number int) (when instant, f *finding, err error) {
 	r := seeded(a.seed+1, uint64(number))
 	t := &trainings[number%len(trainings)]
@@ -123,7 +123,7 @@ func await(ctx context.Context, pid int, so func() bool) {
 	}
 }
 
-// awaitDraft waits until a process has begun to write skip checkpoints and is writing the next one, or has ended.
+// awaitDraft waits until a process has begun to write `skip` checkpoints and is writing the next one, or has ended.
 func awaitDraft(ctx context.Context, pid int, saves string, skip int) {
 	last := ""
 	await(ctx, pid, func() bool {

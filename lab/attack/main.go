@@ -41,7 +41,7 @@ type kind struct {
 }
 
 // Everything ends within wholeTime: the preparations, and each kind in its share. If only some kinds are chosen, the
-// first also gets the shares of the rest.
+// first of them also gets the shares of the kinds that are not chosen.
 const (
 	wholeTime = 24 * time.Minute
 	preparing = 5 * time.Minute

@@ -21,7 +21,7 @@ var makers = map[string]func(path, fixtures string, words []string) error{
 	"gzip":    makeGzip,    // gzip TEXT TIMES [FRONT [END]]: the same, compressed
 	"copy":    makeCopy,    // copy FIXTURE: a file or a folder
 	"edit":    makeEdit,    // edit FIXTURE OLD NEW ...: replaces every OLD, which must occur
-	"pack":    makePacked,  // pack FIXTURE OLD NEW ...: edit of a compressed file
+	"pack":    makePacked,  // pack FIXTURE OLD NEW ...: like edit, in a compressed file
 	"cut":     makeCut,     // cut FIXTURE BYTES: its first bytes
 	"flip":    makeFlip,    // flip FIXTURE OFFSET: flips one bit of a byte; negative: from the end
 	"claim":   makeClaim,   // claim BYTES: a sparse file without data
@@ -54,8 +54,8 @@ func makeBytes(path, _ string, words []string) error {
 	return os.WriteFile(path, []byte(strings.Join(words, " ")), 0o644)
 }
 
-// repeated is the text of TEXT TIMES [FRONT [END]] in parts. It is front, block written blocks times, rest, and end. A
-// block holds many TEXTs if the whole is larger than one block.
+// repeated is the text of TEXT TIMES [FRONT [END]] in parts. The text is `front`, then `blocks` times `block`, then
+// `rest` and `end`. A block holds many TEXTs if the whole text is larger than one block.
 type repeated struct {
 	front, block, rest, end string
 	blocks                  int

@@ -24,7 +24,7 @@ func attackMemory(ctx context.Context, a *attack, want int) (*tally, error) {
 	var passed, aborted atomic.Int64
 	err := a.each(ctx, want, func(i int) error {
 		r := seeded(a.seed+4, uint64(i))
-		part := (float64(i) + r.Float64()) / float64(want) // one in each of want equal parts
+		part := (float64(i) + r.Float64()) / float64(want) // a random point in one of `want` equal parts
 		c := command{limits: usual}
 		c.limits.address = leastAddress + int64(part*(mostAddress-leastAddress))
 		f, e, err := a.starve(ctx, i, c)

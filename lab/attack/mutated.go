@@ -19,7 +19,7 @@ type target struct {
 	name   string // of the fixture, and of its copy in the attack's folder
 	beside string // the folder of fixtures that it is in, if any
 	packed bool   // the decompressed content is mutated
-	weight int    // how often it is drawn; trainings are slow
+	weight int    // relative weight in the random choice; trainings are slow
 	reads  []string
 }
 

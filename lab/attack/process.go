@@ -40,7 +40,7 @@ type command struct {
 
 // ended is how a process ended and what it printed.
 type ended struct {
-	code      int            // as in a shell: 128 plus the signal if one ended it
+	code      int            // as in a shell: 128 plus the signal's number if a signal ended it
 	signal    syscall.Signal // that ended it; 0 if it ended by itself
 	hung      bool
 	overgrown bool

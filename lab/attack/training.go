@@ -121,8 +121,8 @@ func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (
 	return wrong, os.RemoveAll(home)
 }
 
-// finish resumes a training to its end and compares it with an undisturbed one. args is the plan to resume with;
-// compares says whether the final weights must be equal.
+// finish resumes a training to its end and compares it with an undisturbed one. `args` are the flags for the plan of
+// the resumed part; `compares` says whether the final weights must be equal.
 func (a *attack) finish(ctx context.Context, t *training, args, dir string, compares bool) (
 	wrong []string, last command, err error,
 ) {

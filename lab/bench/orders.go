@@ -20,7 +20,7 @@ type Order struct {
 	ExpectedS []float64      `json:"expected_s"` // step predicted before each round
 	StepS     []float64      `json:"step_s"`     // measured, by round
 	PeakBytes []int64        `json:"peak_bytes"`
-	Gain      float64        `json:"gain"` // step of 1F1B over this step, median over rounds
+	Gain      float64        `json:"gain"` // 1F1B's step divided by this order's, median over rounds
 	Interval  stats.Interval `json:"interval,omitzero"`
 	Expected  float64        `json:"expected_gain"` // Gain, but from the predicted steps
 	MemoryOff *float64       `json:"memory_off"`    // relative error of the worst worker; null: not known

@@ -22,7 +22,7 @@ type PredictionRow struct {
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // relative to the measured step
 	OffMemory float64        `json:"off_memory"` // error of the worst worker, relative to its measured memory
-	// OfMost is the largest fraction of its upper bound that the memory of any worker reached in any training.
+	// OfMost is the largest ratio of a worker's measured memory to its upper bound, over all workers and trainings.
 	OfMost    float64    `json:"of_most"`
 	SameCount bool       `json:"same_count"` // live micro-batches are as predicted on every worker
 	Ratios    []float64  `json:"ratios"`     // median step over its prediction, by round
@@ -90,9 +90,9 @@ func Summarized(rows []PredictionRow) PredictionSummary {
 // ratio returns the measured step divided by its prediction.
 func (r PredictionRow) ratio() float64 { return r.Measured.StepS / r.Predicted.StepS }
 
-// MiddleTraining returns a plan's training with the median ratio of measured to predicted step. Of an even number, it
-// returns the larger of the two in the middle. The result also has the ratios of all trainings and their largest
-// OfMost.
+// MiddleTraining returns a plan's training with the median ratio of measured to predicted step. Among an even number of
+// trainings, it chooses the larger of the two ratios in the middle. The result also has the ratios of all trainings and
+// their largest OfMost.
 func MiddleTraining(all []PredictionRow) PredictionRow {
 	var ratios []float64
 	for _, r := range all {

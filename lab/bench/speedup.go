@@ -50,14 +50,14 @@ func (s *Speedup) Recount() (wrong error) {
 // speedupPair compares the speedup of one pair of visits with its bound.
 type speedupPair struct {
 	BusyS   []float64 `json:"busy_s"`   // each worker's computing time in a step
-	Bound   float64   `json:"bound"`    // largest possible speedup over one thread, by BusyS and the time to fill
+	Bound   float64   `json:"bound"`    // largest possible speedup over one thread, by BusyS and the time to fill the pipeline
 	OfBound float64   `json:"of_bound"` // fraction of the bound that was reached
 	Work    float64   `json:"work"`     // computing time of all workers, over the single worker's step
-	Waiting float64   `json:"waiting"`  // step of the pipeline, over the least that BusyS and the time to fill allow
+	Waiting float64   `json:"waiting"`  // step of the pipeline, over the least that BusyS and the time to fill the pipeline allow
 }
 
-// Bounded computes the bounds and what was reached of them, for the pairs against one thread. busy has, for each pair,
-// the computing time of each pipeline worker in a step.
+// Bounded computes the bounds and which fraction of them was reached, for the pairs against one thread. `busy` has, for
+// each pair, the computing time of each pipeline worker in a step.
 func (s *Speedup) Bounded(pl *plan.Plan, one race.Result, busy [][]float64) (err error) {
 	var bounds, reached, work, waiting []float64
 	for i, shares := range busy {

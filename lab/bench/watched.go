@@ -52,7 +52,7 @@ func (w *Watched) more() (all []float64) {
 type LivePage struct {
 	record.Head
 	Steps     int        `json:"steps"`      // steps done when the page was opened
-	PageBytes int64      `json:"page_bytes"` // until all was drawn: the page, its scripts and style
+	PageBytes int64      `json:"page_bytes"` // of the page, its scripts and its style, until all was drawn
 	DataBytes int64      `json:"data_bytes"` // bytes of the run's data
 	RedrawMS  []float64  `json:"redraw_ms"`  // time of each redraw
 	MedianMS  float64    `json:"median_ms"`

@@ -42,7 +42,7 @@ func (p *page) arrival(way string, bytes int) string {
 	return none
 }
 
-// ranks describes the training with the most stages, of those whose number of stages grows.
+// ranks describes the training with the most stages, among the trainings that differ in their number of stages.
 func (p *page) ranks() string {
 	r, h := named[ranks](p.files, "ranks")
 	if r == nil || len(r.Deeper) == 0 {

@@ -63,7 +63,7 @@ func (a *averaging) batchS(p *avgpipe.Pipelined) float64 {
 }
 
 // hold finds AvgPipe's fastest setting within the memory of each rival. It takes a single pipeline only if no setting
-// with several fits.
+// with several pipelines fits.
 func (t *Times) hold(ctx context.Context, ways []averaging, rivals []avgpipe.Baseline) error {
 	best := make([]float64, len(rivals))
 	for _, way := range ways {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-ml/millrace/tune/avgpipe"
 )
 
-// filling compares how AvgPipe and 1F1B use their time. It has what every worker of both did during a batch, in
-// recorded and in simulated Timelines.
+// filling compares how AvgPipe and 1F1B use their time. For each of the two it has what every worker did during a
+// batch, in recorded and in simulated Timelines.
 type filling struct {
 	OneF1B  int `json:"one_f1b"` // positions among the contenders
 	AvgPipe int `json:"avgpipe"`

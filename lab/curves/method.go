@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/schedule"
 )
 
-// Method is a way to learn that bench curves compares. It is a weight policy or elastic averaging, with the settings of
-// the job that it changes.
+// Method is a way to learn that bench curves compares. It is a weight policy or elastic averaging, with changes to the
+// job's settings.
 type Method struct {
 	Name    string // as the user wrote it
 	Policy  schedule.Policy

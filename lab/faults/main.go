@@ -19,10 +19,10 @@
 // process. A process that was stopped must end after it continues. All processes are started again with the run's
 // identity, as a launcher does.
 //
-// In every fourth try, each host has its own folder. In every fourth, except in the way native, two processes resume
-// with another plan, as another run. In every fourth, millrace launch --hosts --restarts starts everything, with
-// nsenter in place of ssh, and continues without a host whose link is lost; a stopped process then does not continue.
-// In every eighth, the process is lost while another one measures.
+// Each try has at most one variant. In one of four tries, each host has its own folder. In another one of four, except
+// in the way native, two processes resume with another plan, as another run. In another one of four, millrace launch
+// --hosts --restarts starts everything, with nsenter in place of ssh, and continues without a host whose link is lost;
+// a stopped process then does not continue. In one of eight, the process is lost while another one measures.
 //
 // At the end the weights must equal those of an undisturbed training, bit by bit. There must be no half-written
 // checkpoint, no error.json, and no process left in any namespace.

@@ -30,8 +30,8 @@ const (
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
-// args returns the arguments of a training in the folder out. A way with native collectives gets the plan in replicas.
-// For other ways, workers is the number of stages; if it is 0, millrace chooses them.
+// args returns the arguments of a training in the folder out. A way with native collectives gets the plan in the file
+// `replicas`. For other ways, `workers` is the number of stages; 0 lets millrace choose them.
 func (c *campaign) args(w way, workers int, out string, more ...string) []string {
 	args := append(training[:len(training):len(training)], "--out", out)
 	switch {
@@ -101,9 +101,9 @@ type try struct {
 	clean          bool          // nothing was left behind
 	fewer          bool          // it continues with fewer processes
 	own            bool          // every host has a folder of its own
-	launched       bool          // millrace launch starts all, the second time too
+	launched       bool          // millrace launch starts all processes, also the second time
 	measures       bool          // the process is lost while another one measures
-	dir            string        // parent of the hosts' folders, or the folder of all
+	dir            string        // parent of the hosts' folders, or the folder of all hosts
 	wrong          []string      // what went wrong, a sentence each
 	kept           string        // dir, if it was kept
 }
@@ -284,7 +284,7 @@ func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	return nil
 }
 
-// goOn starts the training again, with as many processes or fewer, and checks that it ends well.
+// goOn starts the training again, with the same number of processes or with fewer, and checks that it ends well.
 func (c *campaign) goOn(ctx context.Context, w way, t *try, run string) (err error) {
 	h, err := c.hosts(ctx)
 	if err != nil {

@@ -124,7 +124,8 @@ func (b *bench) visited(ctx context.Context, v visit) (float64, error) {
 	return b.ask(ctx, v, b.counts[v], 0)
 }
 
-// beside visits the first player and each other one in pairs. The order of the others changes in each round.
+// beside visits the player `first` and each of the players `others` in pairs. The order of `others` changes in each
+// round.
 func (b *bench) beside(ctx context.Context, what string, bytes int, first int, others []int,
 	of map[int]*Times) error {
 	for round := range b.Rounds {

@@ -17,9 +17,10 @@ import (
 
 // way is one end of a connection between two processes. At most one goroutine sends and at most one receives.
 type way interface {
-	send(data []byte) error // returns when data may be written again
+	send(data []byte) error // returns when the slice data may be overwritten
 	take(room []byte) error // returns when the message has arrived
-	// turns sends data and receives as much back, count times. If first is false, it receives before it sends.
+	// turns sends `data` and receives as many bytes, and does so `count` times. If `first` is false, it receives before
+	// it sends.
 	turns(first bool, count int, data []byte) error
 	sum(vector []float32) error
 	close() error
@@ -54,7 +55,7 @@ func parse(line string) (r request, err error) {
 
 // answer is the answer of a player's first process.
 type answer struct {
-	Seconds float64 `json:"seconds"` // of all turns or sums; of arrive, from sending to arrival
+	Seconds float64 `json:"seconds"` // of all turns or sums; for arrive, from sending to arrival
 }
 
 // partnerSays is a line from the second process. The line says that it is ready, or what it measured.
@@ -63,8 +64,8 @@ type partnerSays struct {
 	AtNs    int64  // arrival of the message, by the machine's clock
 }
 
-// Play is the first process of a way that is written in Go, raw or millrace. command starts this program as the second
-// process.
+// Play is the first process of a player that is written in Go; `name` is raw or millrace. `command` starts this program
+// as the second process.
 func Play(ctx context.Context, name string, command []string, in io.Reader, out io.Writer) error {
 	open, known := ways[name]
 	if !known {

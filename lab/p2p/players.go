@@ -32,8 +32,9 @@ type Player struct {
 	Sums    bool // it can also sum vectors
 }
 
-// Players returns all ways that are possible on this machine. self is the command that starts a player in Go when given
-// its name; other players are compiled in dir. missing says why each other way is impossible.
+// Players returns all ways that are possible on this machine. `self` is the command that starts a player in Go when
+// given its name. Other players are compiled in the folder `dir`. `missing` says, for each way that is not possible,
+// why.
 func Players(ctx context.Context, self []string, dir string) (all []Player, missing []string, err error) {
 	own := func(name, way, doc string, sums bool) Player {
 		args := append(append([]string(nil), self[1:]...), way)

@@ -19,7 +19,7 @@ const Kind = "p2p"
 type Results struct {
 	record.Head
 	Ways     []Way     `json:"ways"`
-	Messages []Times   `json:"messages"` // one way; ratios are raw TCP's time over this way's
+	Messages []Times   `json:"messages"` // times in one direction; ratios are raw TCP's time over this way's
 	ComputeS float64   `json:"compute_s"`
 	Arrivals []Arrival `json:"arrivals"`
 	Sums     []Times   `json:"sums"` // ratios are millrace's time over this way's

@@ -20,13 +20,13 @@ type Module struct {
 	LearningRate float64
 	settings     map[string]any // arguments of that function
 	script       string
-	args         []string // of the rival, for any stages
+	args         []string // arguments of the rival that are the same for any stages
 	splits       []string // numbers of layers in the first stage that are worth trying; "": the script's own
 	threads      []string
 	batch, least int // rows of a step, and the fewest rows of a micro-batch
 }
 
-// Module returns the workload's gpt. rows is the file with the data for its rival, as Record writes it.
+// Module returns the workload's gpt. `rows` is the file with the data for its rival, as Record writes it.
 func (w Workload) Module(rows string) Module {
 	return Module{Name: "gpt", LearningRate: w.LearningRate, settings: map[string]any{"layers": w.Layers,
 		"width": w.Width, "heads": w.Heads, "context": w.Context, "vocabulary": w.Vocabulary, "seed": w.Seed},
@@ -41,7 +41,7 @@ type ResNet struct {
 	Seed                 uint64
 }
 
-// Module returns the resnet18. rows is the file with the data for its rival, as Record writes it.
+// Module returns the resnet18. `rows` is the file with the data for its rival, as Record writes it.
 func (r ResNet) Module(rows string) Module {
 	args := []string{"--classes", strconv.Itoa(r.Classes), "--size", strconv.Itoa(r.Size), "--batch",
 		strconv.Itoa(r.Batch), "--lr", number(r.LearningRate), "--seed", strconv.FormatUint(r.Seed, 10), "--rows", rows}
@@ -52,8 +52,8 @@ func (r ResNet) Module(rows string) Module {
 		threads: []string{"1"}, batch: r.Batch, least: min(4, r.Batch)}
 }
 
-// Rival returns the command that trains the module by 1F1B, with micro rows in a micro-batch and steps in a visit.
-// options are further options of its script.
+// Rival returns the command that trains the module by 1F1B. A micro-batch has `micro` rows, and a visit has `steps`
+// steps. `options` are further options of its script.
 func (m Module) Rival(python, scripts string, micro, steps int, options ...string) Command {
 	args := append([]string{"-B", filepath.Join(scripts, m.script), "--micro", strconv.Itoa(micro)}, m.args...)
 	label := []string{fmt.Sprintf("micro-batch %d", micro)}
@@ -64,8 +64,8 @@ func (m Module) Rival(python, scripts string, micro, steps int, options ...strin
 		Args: append(args, options...), Steps: steps}
 }
 
-// Rivals returns the settings of Rival that are worth trying on two cores. They vary the place of the cut,
-// micro-batches up to all rows of a step, threads, and the warm-up. The micro-batch sizes of the other side are given
+// Rivals returns the settings of Rival that are worth trying on two cores. They vary the place of the cut, the rows of
+// a micro-batch (up to all rows of a step), threads, and the warm-up. The micro-batch sizes of the other side are given
 // in `also`, so that the rival may use them too.
 func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Command) {
 	micros := slices.Clone(also)

@@ -47,9 +47,9 @@ type Peer struct {
 	Candidates []Command // one for each choice of micro-batch and threads
 }
 
-// Peers returns the rivals on two cores. scripts is the folder of [WriteScripts], python the result of [Python], and
-// steps the number of optimizer steps of a visit. The numbers of micro-batches are 16, 8, 4, 2 and 1. If two processes
-// or stages share the micro-batches, 1 is left out.
+// Peers returns the rivals on two cores. `scripts` is the folder of [WriteScripts], `python` is the result of [Python],
+// and `steps` is the number of optimizer steps in a visit. The numbers of micro-batches are 16, 8, 4, 2 and 1. If two
+// processes or stages share the micro-batches, 1 is left out.
 func (w Workload) Peers(python, scripts string, steps int) []Peer {
 	peers := []Peer{
 		{Name: "single", Doc: "PyTorch, one process"},

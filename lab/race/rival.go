@@ -18,7 +18,7 @@ const (
 	longestLine = 1 << 16
 	// closeGrace is how long a rival may take to end after its input has ended.
 	closeGrace = 10 * time.Second
-	// clockSlack is by how much a visit may last longer on a rival's clock than on ours.
+	// clockSlack is how much longer a visit may last by a rival's clock than by ours.
 	clockSlack = 5 * time.Millisecond
 )
 
@@ -45,8 +45,8 @@ type Description struct {
 	Context    int    `json:"context"`    // tokens in a row
 	Optimizer  string `json:"optimizer"`
 	BLASCore   string `json:"blas_core"`
-	// ComputeS is the seconds of a step without messages, and ReduceS those of the messages alone. Only some rivals
-	// with several processes measure them.
+	// ComputeS is the duration of a step without messages, and ReduceS is the duration of the messages alone, in
+	// seconds. Only some rivals with several processes measure them.
 	ComputeS float64 `json:"compute_s"`
 	ReduceS  float64 `json:"reduce_s"`
 }

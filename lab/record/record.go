@@ -107,8 +107,9 @@ func (h *Head) check(bench string) error {
 	return nil
 }
 
-// Median refuses a median or an interval that does not follow from the values. A zero interval is allowed and means
-// that there is none, as with too few values. Without values, it refuses results that are not carried over.
+// Median refuses a median or an interval that does not follow from the values. A zero interval is allowed. It means
+// that there is no interval, for example because there are too few values. Without values, it refuses results that are
+// not carried over.
 func (h *Head) Median(name string, values []float64, median float64, i stats.Interval) error {
 	none := i == stats.Interval{}
 	if len(values) == 0 {
@@ -136,8 +137,8 @@ func (h *Head) Median(name string, values []float64, median float64, i stats.Int
 	return nil
 }
 
-// Value refuses a value that differs from counted, which was computed from the single measurements. If they were not
-// kept, it allows any value. name is the value's field.
+// Value refuses a value `is` that differs from `counted`, which was computed from the single measurements. If the
+// single measurements were not kept, it allows any value. `name` is the value's field.
 func (h *Head) Value(name string, is, counted float64) error {
 	if h.Carried() || near(is, counted) {
 		return nil

@@ -9,7 +9,8 @@ const (
 	refused = "an update replaced weights that a batch norm in flight had kept (BUGS 4)"
 )
 
-// expected holds, by commit, the runs whose tensors have changed on purpose since then, and those that fail there.
+// expected holds, by commit, the runs whose tensors have changed on purpose since that commit, and the runs that fail
+// at that commit.
 var expected = map[string][]exception{
 	"13446a87984912a6ea43a72cc73feedfacfcd794": {
 		{Run: "stash-2-1-each-stage-its-own-mean", Why: ownMean},

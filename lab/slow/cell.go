@@ -38,7 +38,8 @@ type Cell struct {
 	Load           string  `json:"load"` // of the machine, before the measurement
 	TookS          float64 `json:"took_s"`
 
-	// ComputeS is the seconds of a step of DDP without an all-reduce, and ReduceS those of an all-reduce alone.
+	// ComputeS is the duration of a step of DDP without an all-reduce, and ReduceS is the duration of an all-reduce
+	// alone, in seconds.
 	ComputeS float64 `json:"compute_s"`
 	ReduceS  float64 `json:"reduce_s"`
 

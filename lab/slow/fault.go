@@ -20,7 +20,8 @@ func (h *Hosts) Unplug(ctx context.Context, host int) error {
 	return h.bridge().run(ctx, fmt.Sprintf("ip link set %s down", portOf(host)))
 }
 
-// Silence drops everything that a host sends and is sent. Neither the host nor the others can see this at their links.
+// Silence drops everything that is sent by a host or to it. Neither the host nor the others can see this at their
+// links.
 func (h *Hosts) Silence(ctx context.Context, host int) error {
 	return h.bridge().run(ctx, fmt.Sprintf("ip link set %s nomaster", portOf(host)))
 }

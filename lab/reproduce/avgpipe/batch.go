@@ -167,7 +167,7 @@ func (c *comparison) idle(t *table.Table) error {
 }
 
 // peaks returns AvgPipe's peak utilisation divided by that of the better of Figure 16's baselines. AvgPipe may use
-// PipeDream-2BW's memory or, if free, any memory. A peak is the utilisation while a device computes.
+// PipeDream-2BW's memory or, if `free` is set, any memory. A peak is the utilisation while a device computes.
 func (c *comparison) peaks(free bool) (higher float64, at string, err error) {
 	rows := c.rows
 	if free {

@@ -32,7 +32,7 @@ type compared struct {
 	OutOfMemory  string             `yaml:"out_of_memory"` // the baseline that runs out of memory
 	MostMemory   string             `yaml:"most_memory"`
 	LeastMemory  string             `yaml:"least_memory"` // the baseline with the least memory
-	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory where it is held to PipeDream-2BW's
+	Of2BW        float64            `yaml:"of_2bw"`       // AvgPipe's memory if it may use as much as PipeDream-2BW
 	TogetherGB   float64            `yaml:"together_gb"`  // memory of data parallelism on all GPUs, at least
 	MoreUsed     float64            `yaml:"more_used"`
 }
@@ -271,8 +271,8 @@ func (w compared) batchOfEach(ctx context.Context) (float64, error) {
 	return dp.Predicted.StepS / float64(gpus), nil
 }
 
-// ranks adds rows that name the slowest baseline, the fastest pipeline and the one without enough memory, as far as the
-// text names them.
+// ranks adds rows that name the slowest baseline, the fastest pipeline and the baseline without enough memory, as far
+// as the text names them.
 func (w compared) ranks(t *table.Table, c *comparison, others []switched) {
 	name := w.Training.Name
 	if w.Slowest != "" {

@@ -154,8 +154,8 @@ func figure13(ctx context.Context, _ table.Options, t *table.Table) error {
 	return err
 }
 
-// moreUsed returns AvgPipe's utilisation divided by that of a baseline pipeline, averaged over these. All do the same
-// work for a batch, so the ratio of utilisations is that of their times.
+// moreUsed returns AvgPipe's utilisation divided by that of a baseline pipeline, averaged over the pipelines. All of
+// them do the same work for a batch, so the ratio of utilisations is the inverse ratio of batch times.
 func moreUsed(rows []avgpipe.EqualMemory) float64 {
 	var all []float64
 	for _, r := range rows {

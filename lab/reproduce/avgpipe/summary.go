@@ -12,9 +12,9 @@ import (
 // summary has counts over all trainings, for each assumption.
 type summary struct{ by map[string]*counts }
 
-// counts are over all trainings under one assumption. overDP and over are AvgPipe's speedups over data parallelism and
-// over pipelines. of is the number of comparisons, several of those in which AvgPipe has several pipelines, and printed
-// of those whose degrees the text prints.
+// counts are over all trainings under one assumption. `overDP` and `over` are AvgPipe's speedups over data parallelism
+// and over pipelines. `of` is the number of comparisons. `several` is the number of those in which AvgPipe has several
+// pipelines, and `printed` is the number of those whose degrees the text prints.
 type counts struct {
 	trainings                            int
 	overDP, over                         []float64

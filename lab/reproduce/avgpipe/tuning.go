@@ -23,7 +23,7 @@ type tuned struct {
 	MicroBatches     int      `yaml:"micro_batches"` // micro-batches of the baselines
 	TraversalMinutes float64  `yaml:"traversal_minutes"`
 	ProfilingMinutes float64  `yaml:"profiling_minutes"` // at most
-	MaxNum           float64  `yaml:"max_num"`           // over the shortest training
+	MaxNum           float64  `yaml:"max_num"`           // time of max-num's training over the shortest training's
 	MaxSize          float64  `yaml:"max_size"`
 	MaxSizeAtLeast   float64  `yaml:"max_size_at_least"`
 	MaxSizePipelines int      `yaml:"max_size_pipelines"`
@@ -33,14 +33,14 @@ type tuned struct {
 const simulated = "the simulator is the machine: 20 batches are profiled, 10 of every setting traversed; 8 pipelines " +
 	"at most for GNMT, 4 for the others, which is what the text has max-num find memory for"
 
-// startS is the time to start a setting, in seconds, if it is counted: to start processes, load libraries and put a
-// model on GPUs.
+// startS is the time to start a setting, in seconds: to start processes, load libraries and put a model on GPUs. Only
+// some values include it.
 const startS = 60
 
 // outcome holds the results of the tuning methods under some assumptions, with the simulator as the machine.
 type outcome struct {
 	traversal, printed, adjusted, simulator avgpipe.Choice
-	maxNum, maxSize                         float64 // a batch's time over the shortest, at the paper's degrees
+	maxNum, maxSize                         float64 // a batch's time over the shortest batch's time, at the paper's degrees
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 

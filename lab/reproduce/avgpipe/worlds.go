@@ -31,9 +31,9 @@ type world struct {
 	// only minimises the longest time of a stage or a message. So if messages take longer than the stages, it hardly
 	// balances the stages.
 	narrow bool
-	// untied gives each of two layers its own weights where they share them.
+	// untied gives two layers that share weights a copy each.
 	untied bool
-	// positions is the length of BERT's inputs; 0 means the table's.
+	// positions is the length of BERT's inputs; 0 means the length in the table.
 	positions int
 }
 

@@ -26,7 +26,7 @@ func init() {
 }
 
 // explored returns BaPipe's plan in one chain for a micro-batch size (0 means any), and the simulated time of a sample.
-// dp is the planner's setting that says whether data parallelism may win.
+// `dp` is the planner's setting that says whether data parallelism may win.
 func explored(ctx context.Context, b *bench.Bench, o table.Options, batch, microBatch int, dp string) (
 	*plan.Plan, float64, error,
 ) {

@@ -152,7 +152,8 @@ func bapipeTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// schedulesApart adds how much faster FBP-AS is than 1F1B-AS, also if micro-batches of 1 fill all slices.
+// schedulesApart adds how much faster FBP-AS is than 1F1B-AS. It adds the same under the assumption that micro-batches
+// of 1 fill all slices.
 func schedulesApart(ctx context.Context, o table.Options, t *table.Table, preset string) error {
 	apart := func(a assumed) (float64, error) {
 		a.schedule = "1F1B-AS"

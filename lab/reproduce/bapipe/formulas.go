@@ -97,7 +97,7 @@ func bapipeTable1(ctx context.Context, _ table.Options, t *table.Table) error {
 }
 
 // features adds the activations that the first and the last of n accelerators hold. By the paper's formula, accelerator
-// i holds times*(n-i+1) micro-batches of a bytes each, but never more than all m.
+// i holds min(times*(n-i+1), m) micro-batches of `a` bytes each.
 func features(t *table.Table, what string, times, n, m int, sum sim.Summary) {
 	for _, i := range []int{1, n} {
 		t.Number(fmt.Sprintf("%sfeatures of accelerator %d, a", what, i), float64(min(times*(n-i+1), m)),
@@ -151,8 +151,8 @@ func bapipeTable2(ctx context.Context, _ table.Options, t *table.Table) error {
 	return nil
 }
 
-// slowest returns the longest transfer, in seconds, with which another micro-batch still takes only one forward and one
-// backward.
+// slowest returns the longest transfer, in seconds, with which a further micro-batch lengthens the step by only one
+// forward and one backward.
 func slowest(order string, n int, of func(transferS float64) sim.Costs) (float64, error) {
 	keeps := func(transferS float64) (bool, error) {
 		few, err := played(order, n, 4*n, of(transferS))

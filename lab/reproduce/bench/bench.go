@@ -33,8 +33,8 @@ type Bench struct {
 	saving float64
 	// collectives is the fraction of the wires' rate that all-reduces reach; 0 means all of it.
 	collectives float64
-	// bySize selects the kinds of layers with costs by kernels. The costs of other kinds use plain's device types. nil
-	// means that all kinds use C's.
+	// bySize selects the kinds of layers with costs by kernels. The costs of other kinds use the device types in
+	// `plain`. If bySize is nil, all kinds use C's device types.
 	bySize func(kind string) bool
 	plain  map[string]cluster.DeviceType
 }
@@ -127,7 +127,7 @@ func Convolution(kind string) bool { return kind == "conv2d" || kind == "amoeba_
 func Recurrent(kind string) bool { return kind == "lstm" }
 
 // others replaces the costs of the layers whose kind bySize does not select. The new costs use the device types in
-// plain.
+// `plain`.
 func (b *Bench) others(p *profile.Profile, a profile.Analysis) error {
 	own, err := profile.Analyze(b.M, b.plain, a)
 	if err != nil {
@@ -192,7 +192,7 @@ func (b *Bench) Profile(sizes ...int) (*profile.Profile, error) {
 	return p, nil
 }
 
-// Saving returns the bench with layers that save more for their backward: the described bytes multiplied by times.
+// Saving returns the bench with layers that save more for their backward. `times` is the factor on the described bytes.
 func (b *Bench) Saving(times float64) *Bench {
 	other := *b
 	other.saving = times
@@ -255,7 +255,7 @@ func (b *Bench) Behind(names []string) ([]int, error) {
 	return append(last, len(b.M.Layers)-1), nil
 }
 
-// Stages returns a 1F1B plan whose stages end at the layers in last, with the given numbers of replicas. Devices are
+// Stages returns a 1F1B plan whose stages end at the layers in `last`, with the given numbers of replicas. Devices are
 // assigned in order, and replicas split micro-batches.
 func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*plan.Plan, error) {
 	pl := &plan.Plan{
@@ -308,8 +308,8 @@ func Firsts(n int) []int {
 }
 
 // WaitFree returns the time of a data-parallel step with wait-free back-propagation (PipeDream §4). Each of the first n
-// devices has a micro-batch of size samples. During the backward, each layer's gradients are reduced as soon as they
-// are ready, last layer first, and layers queue for the single link. compute is the compute time of one device.
+// devices has a micro-batch of `size` samples. During the backward, each layer's gradients are reduced as soon as they
+// are ready, last layer first, and layers queue for the single link. `compute` is the compute time of one device.
 func (b *Bench) WaitFree(n, size int) (step, compute float64, err error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {

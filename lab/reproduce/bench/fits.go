@@ -33,7 +33,7 @@ func (b *Bench) Fits(order string, n, microBatch, microBatches int, recompute bo
 	return err == nil, err
 }
 
-// Largest returns the largest number of layers that fits, as a multiple of step. It tries at least 4 layers, and
+// Largest returns the largest number of layers that fits, as a multiple of `step`. It tries at least 4 layers, and
 // returns an error if it would have to try more than 2048.
 func Largest(ctx context.Context, step int, fits func(layers int) (bool, error)) (int, error) {
 	low, high := 0, 1

@@ -58,7 +58,7 @@ func (b *Bench) Source() string {
 	return "analytic"
 }
 
-// Slowed returns the bench on devices with a fraction of the described speed, of computing and of memory.
+// Slowed returns the bench on devices whose compute and memory rates are a fraction of the described ones.
 func (b *Bench) Slowed(part float64) *Bench {
 	slower, c := *b, *b.C
 	c.DeviceTypes = maps.Clone(c.DeviceTypes)

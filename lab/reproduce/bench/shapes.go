@@ -40,8 +40,8 @@ type ShapesTimed struct {
 	MostS    float64   `json:"most_s"`
 }
 
-// TimeShapes measures a prediction for 1,024 devices and a sweep of the same model, times times each. The prediction
-// is for GPT-3's shape under Megatron-LM's parallelism (Narayanan et al., SC 2021, section 5.1).
+// TimeShapes measures a prediction for 1,024 devices and a sweep of the same model. It repeats each of them `times`
+// times. The prediction is for GPT-3's shape under Megatron-LM's parallelism (Narayanan et al., SC 2021, section 5.1).
 func TimeShapes(ctx context.Context, times int) ([]ShapesTimed, error) {
 	m, err := model.Build("gpt", map[string]any{"layers": 96, "width": 12288, "heads": 96, "context": 2048,
 		"vocabulary": 51200, "tied": true})

@@ -13,12 +13,12 @@ type Partition struct {
 	SlowestS float64 // seconds for each minibatch that leaves the pipeline
 }
 
-// BestSplit returns the cut for given replica counts whose slowest stage or transfer is fastest, by PipeDream §3.1. It
-// only tries cuts for these counts, so it is not a planner.
+// BestSplit returns the cut that makes the slowest stage or transfer as fast as possible, by PipeDream §3.1. The
+// replica counts are given, so it is not a planner.
 //
-// A stage of m replicas takes max(compute, its all-reduce) / m for a minibatch. A boundary takes 2 a / B for a bytes of
-// activations at bandwidth B. Devices are taken in order, so a stage may span servers. Minibatches go to the replicas
-// in turn. Messages that leave a server share its port, if it has one. The search counts only one boundary's
+// A stage of m replicas takes max(compute, its all-reduce) / m for a minibatch. A boundary takes 2 a / B for `a` bytes
+// of activations at bandwidth B. Devices are taken in order, so a stage may span servers. Minibatches go to the
+// replicas in turn. Messages that leave a server share its port, if it has one. The search counts only one boundary's
 // minibatches at a port, but SlowestS counts those of all boundaries.
 func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	p, costs, err := b.Costs(size)
@@ -120,9 +120,9 @@ func (b *Bench) stageTimes(p *profile.Profile, costs []profile.Cost, replicas []
 	return stage, boundary, ports
 }
 
-// crossing returns the time, for each byte of a minibatch's activations, that the busiest link between two stages
-// takes. As many bytes of gradients come back, and the times of both ways add up. A link is a device's or its server's
-// port. ports has the time of each server's port, which messages between other stages use too.
+// crossing returns how long the busiest link between two stages takes for each byte of a minibatch's activations. As
+// many bytes of gradients come back, and the times of both directions add up. A link is a device's or its server's
+// port. `ports` has the time of each server's port, which messages between other stages use too.
 func (b *Bench) crossing(near, far []int) (busiest float64, ports map[[2]int]float64) {
 	c := b.OneWay().C
 	type end struct{ device, level int }

@@ -33,8 +33,9 @@ func splitOf(b *bench.Bench, pl *plan.Plan, counts *regexp.Regexp) string {
 	return strings.Join(parts, ":")
 }
 
-// printed returns the two-stage plan that the paper prints as devices, such as "15:1", and as counted layers, such
-// as "13:6". Layers between the two stages that are not counted belong to the first stage.
+// printed returns the two-stage plan that the paper prints as devices, such as "15:1", and as counted layers, such as
+// "13:6". Uncounted layers between the last counted layer of the first stage and the next counted one belong to the
+// first stage.
 func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, microBatch, microBatches int) (*plan.Plan,
 	error) {
 	var replicas [2]int
@@ -65,8 +66,8 @@ func printed(b *bench.Bench, devices, layers string, counts *regexp.Regexp, micr
 // acr returns a pipeline's activation communication ratio (DAPPLE, section 6.2). It is the mean time that a
 // micro-batch's activations and gradients take at a cut, divided by the mean time that a stage computes. Two replicas
 // exchange only the samples that both of them process, and messages queue for shared links. The micro-batch is enlarged
-// until every stage's replicas get equally many samples. If context is false, outputs of attention for later layers do
-// not count.
+// until every stage's replicas get equally many samples. If `context` is false, the outputs of attention for later
+// layers are left out.
 func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
 	even := *pl
 	for _, s := range pl.Stages {

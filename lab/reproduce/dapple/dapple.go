@@ -21,7 +21,7 @@ func init() {
 type dappleRow struct {
 	Workload   string            `yaml:"workload"`
 	Batch      int               `yaml:"batch"`
-	BatchUsed  int               `yaml:"batch_used"` // replaces Batch where that does not divide into micro-batches
+	BatchUsed  int               `yaml:"batch_used"` // replaces a Batch that cannot be divided into micro-batches
 	MicroBatch int               `yaml:"micro_batch"`
 	Plans      map[string]string `yaml:"plans"`
 	Planner    string            `yaml:"planner"`
@@ -29,7 +29,7 @@ type dappleRow struct {
 	Replicas   []int             `yaml:"replicas"`
 	Straight   bool              `yaml:"straight"`
 	Speedup    float64           `yaml:"speedup"`
-	States     []int             `yaml:"states"`   // last state of each stage but the last, in the published profile
+	States     []int             `yaml:"states"`   // last state of each stage except the last, in the published profile
 	Artifact   map[string]string `yaml:"artifact"` // settings for the published planner
 
 	Counts string             `yaml:"counts"` // regexp for the names of the layers that splits count

@@ -20,7 +20,8 @@ func init() {
 		"DAPPLE Table 3: policy P_B over P_A on two servers of Config-A", table.Uses{}, dappleTable3)
 }
 
-// uniform simulates a family on equal stages. A forward takes 1 s, a backward 2 s, and a transfer transfer seconds.
+// uniform simulates a family on equal stages. A forward takes 1 s, a backward takes 2 s, and a transfer takes
+// `transfer` seconds.
 func uniform(order string, stages, microBatches int, transfer float64) (*trace.Timeline, sim.Summary, error) {
 	s := schedule.Settings{MicroBatches: microBatches}
 	for w := range stages {
@@ -50,7 +51,7 @@ func byRatio(ratio float64, microBatches int) (float64, error) {
 	return step[0] / step[1], nil
 }
 
-// policyRow holds a model of Table 3. ratio is its activation communication ratio from section 6.4.
+// policyRow holds a model of Table 3. `ratio` is its activation communication ratio from section 6.4.
 type policyRow struct {
 	name     string
 	micro    int
@@ -59,8 +60,7 @@ type policyRow struct {
 	ratio    float64
 }
 
-// over returns how many times as fast P_B is as P_A, with 32 micro-batches and stages that end at the layers in
-// last.
+// over returns how many times as fast P_B is as P_A, with 32 micro-batches. The stages end at the layers in `last`.
 func (w policyRow) over(b *bench.Bench, last []int) (float64, error) {
 	var rates [2]float64
 	for i, policy := range []string{"1f1b", "pb"} {

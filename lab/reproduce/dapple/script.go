@@ -33,8 +33,8 @@ var scriptSettings = []plan.Setting{
 		Doc: "for data parallelism's gradient accumulation"},
 }
 
-// constants returns the settings of the published script. told has the experiment's settings; the user's settings
-// replace them. dataParallel reports whether data parallelism may win.
+// constants returns the settings of the published script. `told` has the experiment's settings; the user's settings
+// replace them. `dataParallel` says whether data parallelism may win.
 func constants(o table.Options, r plan.Request, told ...map[string]string) (k artifact.Constants,
 	dataParallel bool, err error) {
 	all := slices.Concat(table.SettingsOf("dapple"), scriptSettings)

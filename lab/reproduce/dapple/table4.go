@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/reproduce/table"
 )
 
-// equations lists changes that are tried when the paper's equations plan. Like the published planner, they search fewer
-// plans or assume slower messages.
+// equations lists changes that are tried for plans by the paper's equations. Like the published planner, the changed
+// equations search fewer plans or assume slower messages.
 var equations = []struct {
 	what string
 	set  map[string]string
@@ -93,8 +93,8 @@ func dappleTable4ACR(ctx context.Context, o table.Options, t *table.Table) error
 	})
 }
 
-// table4Plan adds the plan of a row on a cluster by the formula of o. On analytic costs it also adds the split, and for
-// the paper's equations the plans under each change in equations.
+// table4Plan adds the plan of a row on a cluster by the formula of `o`. On analytic costs it also adds the split. For
+// the paper's equations it adds the plans under each change in the list `equations`, too.
 func table4Plan(ctx context.Context, o table.Options, t *table.Table, b *bench.Bench, r dappleRow, preset string,
 	told map[string]string) error {
 	p, err := b.Profile(bench.SizesFor(r.Batch, r.MicroBatch)...)

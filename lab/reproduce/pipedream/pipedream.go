@@ -82,7 +82,7 @@ func figure1Says() (all []statement) {
 			}
 			return true
 		}})
-		// No doubling of the GPUs that adds 10 points or more may add more than the doubling to a second server.
+		// A doubling of the GPUs that adds at least 10 points must not add more than the doubling to a second server.
 		all = append(all, statement{server.preset + ": they spike at the second server, then level off",
 			func(at stalls) bool {
 				for _, w := range stallsWith {

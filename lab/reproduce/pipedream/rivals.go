@@ -60,13 +60,13 @@ type intraBatch struct {
 	faster   float64 // than model parallelism, by the text
 }
 
-// faster holds the gains of pipelining. straight is that of the straight cut over model parallelism, replicated that of
-// the configuration with replicas over model parallelism. hybrid compares that configuration with and without
-// pipelining.
+// faster holds the gains of pipelining. `straight` is the speedup of the straight cut over model parallelism.
+// `replicated` is that of the configuration with replicas. `hybrid` compares the configuration with replicas with and
+// without pipelining.
 type faster struct{ straight, replicated, hybrid float64 }
 
-// on computes the gains on a bench. Model parallelism uses the straight cut, or as many stages as devices says if that
-// is not 0.
+// on computes the gains on a bench. Model parallelism uses the straight cut. If `devices` is not 0, it uses this number
+// of stages instead.
 func (w intraBatch) on(b *bench.Bench, devices int) (f faster, err error) {
 	straight := bench.Ones(min(16, len(b.M.Layers)-1))
 	mp, pipelined, err := withoutAndWith(b, straight, w.batch)

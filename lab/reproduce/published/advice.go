@@ -33,7 +33,7 @@ type asked struct {
 	devices, batch     int
 	precision          string
 	async              bool
-	gradients, weights int // bytes of an element on the way
+	gradients, weights int // bytes of an element in a message
 	positions          int
 }
 
@@ -54,8 +54,8 @@ type software struct {
 	zeroBubble bool
 }
 
-// expresses returns the software of a source and its settings. It is Megatron-LM of 2021 or of 2022, Megatron-Core, Qi
-// et al.'s, torchtitan, PyTorch's FSDP, nanotron or llm.c.
+// expresses returns the settings that the software of a source supports. The software is Megatron-LM of 2021 or of
+// 2022, Megatron-Core, Qi et al.'s, torchtitan, PyTorch's FSDP, nanotron or llm.c.
 func expresses(source string) software {
 	whole := func(int) []string { return []string{"none"} }
 	states := func(int) []string { return []string{"zero1"} }

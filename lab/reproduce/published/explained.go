@@ -14,11 +14,11 @@ import (
 	"github.com/millrace-ml/millrace/tune/shape"
 )
 
-// farOff is the relative error of a step above which a row has ablations. One of them explains the row if it brings the
-// error to table.Near at most.
+// farOff is the relative error of a step above which a row has ablations. An ablation explains the row if it reduces
+// the error to at most table.Near.
 const farOff = 0.2
 
-// explained counts rows by the ablation that explains them; "" counts those that none does.
+// explained counts rows by the ablation that explains them. The key "" counts the rows that no ablation explains.
 type explained map[string]int
 
 // add counts a row and says in it what explains it.
@@ -52,7 +52,7 @@ func (e explained) notes(near string) (out []string) {
 	return out
 }
 
-// nearest returns the ablation of a row with the least error, if that is at most near; else "".
+// nearest returns the ablation of a row with the least error; "" if that error is above `near`.
 func nearest(row *table.Row, near float64, off func(value float64) float64) string {
 	why := ""
 	for _, a := range row.Ablations {
@@ -66,11 +66,11 @@ func nearest(row *table.Row, near float64, off func(value float64) float64) stri
 // ablation is an alternative to an assumption about a run: something that its software or machine really does.
 type ablation struct {
 	what   string
-	of     func(e *Entry) bool // whether it can be so there
+	of     func(e *Entry) bool // whether the alternative is possible in this run
 	change func(s *shape.Shape, c *cluster.Cluster)
 }
 
-// always says that an ablation can be so in every run.
+// always says that an ablation is possible in every run.
 func always(*Entry) bool { return true }
 
 // byNanotron says that a run is nanotron's, whose source does not print what joins its nodes.
@@ -89,27 +89,27 @@ var ablations = []ablation{
 			l.BandwidthBytesPerSecond /= 2
 			l.CollectiveBandwidthBytesPerSecond /= 2
 		}},
-	// NCCL falls back to TCP without a plugin for the network, and has two rings at least, each of one connection. A
-	// connection has 10 Gb/s at most on Amazon EC2 (instance network bandwidth), whose file system the runs' scripts name
-	// (bench_cluster/template/base_bench.slurm). Context rows agree: where a pipeline spans two nodes, a micro-batch takes
-	// as much longer as two messages of 67 MB at that rate.
+	// NCCL falls back to TCP without a plugin for the network. It uses at least two rings, each with one connection. On
+	// Amazon EC2 a connection has at most 10 Gb/s (instance network bandwidth). The runs' scripts name a file system of
+	// Amazon EC2 (bench_cluster/template/base_bench.slurm). Rows for context agree: if a pipeline spans two nodes, a
+	// micro-batch takes longer by the time of two messages of 67 MB at that rate.
 	{"nodes are joined by TCP, each of two rings by one connection of 10 Gb/s", byNanotron,
 		func(_ *shape.Shape, c *cluster.Cluster) {
 			l := &c.Levels[len(c.Levels)-1]
 			l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond = 10e9/8, 2*10e9/8
 		}},
-	// LLM-foundry's attn_impl: torch; PyTorch's attention without its fused kernels.
+	// LLM-foundry's setting attn_impl: torch is PyTorch's attention without its fused kernels.
 	{"attention is not one kernel", always,
 		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Flash = false }) }},
-	// A setting of each program except nanotron, whose Llama recomputes nothing. Sources print what was set: a row that
-	// this explains is printed with another setting than it ran with.
+	// Every program except nanotron has this setting; nanotron's Llama recomputes nothing. Sources print the setting.
+	// So if this ablation explains a row, the row's run had another setting than the printed one.
 	{"blocks are computed again", func(e *Entry) bool { return !byNanotron(e) },
 		func(s *shape.Shape, _ *cluster.Cluster) { s.Recompute = "full" }},
 	// torchtitan, docs/float8.md: enable_fsdp_float8_all_gather. Not all of its sources print the command.
 	{"weights are gathered in fp8", func(e *Entry) bool {
 		return e.Source == "torchtitan_throughput" && e.Shape.Precision == "fp8" && !strings.HasPrefix(e.ID, "tt-async")
 	}, func(s *shape.Shape, _ *cluster.Cluster) { s.WeightBytes = 1 }},
-	// PyTorch's DistributedDataParallel outside no_sync().
+	// PyTorch's DistributedDataParallel does this outside no_sync().
 	{"gradients are summed after every micro-batch", func(e *Entry) bool { return e.Shape.Shard == "zero1" },
 		func(s *shape.Shape, _ *cluster.Cluster) { s.Shard = "zero2" }},
 	// Jiang et al., MegaScale, NSDI 2024: some hosts take about 10 % longer for the same computations.
@@ -127,8 +127,8 @@ var ablations = []ablation{
 		}},
 }
 
-// ablate adds to a row with a large error its values under other assumptions, where they differ. It returns the one
-// that explains the row.
+// ablate adds a row's values under other assumptions, if its error is large and the values differ. It returns the
+// assumption that explains the row.
 func (b *lab) ablate(ctx context.Context, r *Result, row *table.Row) (why string, err error) {
 	c, err := b.preset(ctx, r.Preset)
 	if err != nil {

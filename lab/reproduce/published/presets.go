@@ -210,7 +210,7 @@ func (b *lab) stageTimes() ([]calibrate.Observation, error) {
 	return out, nil
 }
 
-// settled returns an entry's shape. If its source leaves settings open, settled takes the fastest that fit.
+// settled returns an entry's shape. If its source leaves settings open, settled takes the fastest settings that fit.
 func (b *lab) settled(e *Entry, c *cluster.Cluster) (shape.Shape, error) {
 	if len(e.Open) == 0 {
 		return e.Shape, nil

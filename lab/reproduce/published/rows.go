@@ -25,10 +25,10 @@ type Entry struct {
 	Model       Model
 	Shape       shape.Shape
 	StepS       float64
-	Group       string // runs whose order counts: one model on one device
+	Group       string // names the runs (one model on one device) whose order by step time is compared
 	// Least and Most bound StepS by the digits of a printed rate; 0 means that they are not known.
 	Least, Most float64
-	// Open lists settings that the source does not print. The fastest that fit are used.
+	// Open lists settings that the source does not print. The fastest settings that fit are used.
 	Open []string
 	Skip string // why there is no prediction
 }
@@ -281,8 +281,8 @@ func zeroBubble(r row, e *Entry) {
 	e.Group = fmt.Sprintf("zb-%d-%d-%d-%d", e.Model.Layers, s.Stages, s.MicroBatch, s.Batch)
 }
 
-// printed returns the least and the most time of an amount of work at a printed, and so rounded, rate. Rates have two
-// decimals, but rates from 10 on have one unless two are printed. The CSV leaves out zeros at the end.
+// printed returns the least and the most time of an amount of work at a printed rate, which is rounded. A rate below 10
+// has two decimals. A rate from 10 on has one, unless two are printed. The CSV leaves out zeros at the end.
 func printed(rate string, work float64) (least, most float64) {
 	v, _ := strconv.ParseFloat(rate, 64)
 	half := 0.005

@@ -19,7 +19,7 @@ func init() {
 const zeroBubbles = "zero_bubble_throughput"
 
 // gain is how much faster one run is than another of the same model, devices and batch, as measured and as predicted.
-// The digits of the printed rates allow least to most.
+// By the digits of the printed rates, the measured gain is between `least` and `most`.
 type gain struct {
 	of, over            *Result
 	measured, predicted float64
@@ -64,8 +64,8 @@ func gains(all []Result) (out []gain) {
 	return out
 }
 
-// most is the error of a gain, in percentage points, above which ablations are added. It counts from the nearest gain
-// that the printed digits leave open. An ablation that brings the error to most at most explains the gain.
+// most is the error of a gain, in percentage points, above which ablations are added. The error is counted from the
+// nearest gain that the printed digits allow. An ablation that reduces the error to `most` or less explains the gain.
 const most = 3
 
 func reproduceGains(ctx context.Context, _ table.Options, t *table.Table) error {
@@ -119,7 +119,7 @@ type assumption struct {
 	step func(b *lab, r *Result, c *cluster.Cluster) (float64, error)
 }
 
-// updated is the assumption that passes computes.
+// updated is the assumption whose times the function passes computes.
 const updated = "updates make all of their passes over memory"
 
 var otherwise = []assumption{

@@ -40,7 +40,7 @@ const (
 	Apart = .05
 )
 
-// Agreement counts over the rows.
+// Agreement counts what agrees with the paper, over all rows.
 func (t *Table) Agreement() Agreement {
 	a, _ := t.compare()
 	return a

@@ -79,7 +79,7 @@ func (t *Table) Bound(what, side string, paper, ours float64) *Row {
 	return &t.Rows[len(t.Rows)-1]
 }
 
-// Says adds a row for a statement of the paper. holds says whether the statement is true here.
+// Says adds a row for a statement of the paper. `holds` says whether the statement is true here.
 func (t *Table) Says(what string, holds bool) *Row {
 	return t.Word(what, "yes", yesOrNo[holds], "")
 }

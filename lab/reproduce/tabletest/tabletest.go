@@ -30,7 +30,7 @@ func Of(t *testing.T, name string, o table.Options) *table.Table {
 	return found
 }
 
-// Long skips a test that takes long, unless MILLRACE_SOAK is set, as `make papers` sets it.
+// Long skips a test that takes long, unless MILLRACE_SOAK is set. `make papers` sets it.
 func Long(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MILLRACE_SOAK") == "" {
@@ -64,7 +64,7 @@ func Find(t *testing.T, of *table.Table, what string) table.Row {
 }
 
 // Chain writes a profile of a chain in the format that the papers' authors published. It has an input and twenty
-// layers, whose work falls as their weights grow. All times and bytes are multiplied by times.
+// layers, whose work falls as their weights grow. The parameter `times` is a factor on all durations and bytes.
 func Chain(t *testing.T, folder, name string, times float64) {
 	t.Helper()
 	var b strings.Builder
