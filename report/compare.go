@@ -27,14 +27,15 @@ type Numbers struct {
 	means bool // the numbers are means, not medians
 }
 
-// NumbersOf takes medians over the steps of a Timeline after the first skip. batch is the samples of a step, or 0 if
-// unknown. The medians cover the same steps: those with known busy times, or all if none has any. The time of a step is
-// what Timeline.Took says; samples per second follow from it. The bubble is the median of the steps' bubbles. If steps
-// differ much, the bubble does not follow from the other medians. Peaks are those of the whole Timeline.
+// NumbersOf takes medians over the steps of a Timeline after the first `skip` ones. `batch` is the number of samples of
+// a step, or 0 if unknown. All medians cover the same steps: the steps with known busy times, or all steps if no step
+// has any. The time of a step is what Timeline.Took says; samples per second follow from it. The bubble is the median
+// of the steps' bubbles. If steps differ much, the bubble does not follow from the other medians. Peaks are those of
+// the whole Timeline.
 //
 // In a stream the numbers are means over the steps that Timeline.Steady returns, and the bubble follows from them. If
-// it returns none, the numbers are medians, and a step's time is its span. If a Timeline has no steps, busy times and
-// bubble are those of its whole time.
+// Steady returns none, the numbers are medians, and a step's time is its span. If a Timeline has no steps, busy times
+// and bubble are those of its whole time.
 func NumbersOf(t *trace.Timeline, skip, batch int) Numbers {
 	n := Numbers{PeakBytes: t.PeakBytes, PeakActivations: t.PeakActivations}
 	if len(n.PeakBytes) == 0 {
@@ -116,8 +117,8 @@ func (n *Numbers) medians(t *trace.Timeline, skip int) {
 	}
 }
 
-// numbersOfSteps takes medians over the steps that a run reported, after the first skip. It returns nil if there are
-// none.
+// numbersOfSteps takes medians over the steps that a run reported, after the first `skip` ones. It returns nil if there
+// are none.
 func numbersOfSteps(steps []StepTook, skip, batch int) *Numbers {
 	if steps = steps[min(skip, len(steps)):]; len(steps) == 0 {
 		return nil
@@ -190,7 +191,7 @@ func peaks(t *trace.Timeline) []int64 {
 	return out
 }
 
-// predictedOf returns the prediction in the plan. With evaluated, memory includes evaluations.
+// predictedOf returns the prediction in the plan. If `evaluated` is set, memory includes evaluations.
 func predictedOf(p *plan.Predicted, evaluated bool) Numbers {
 	peaks := p.MemoryBytes
 	if evaluated {
@@ -242,8 +243,8 @@ type Comparison struct {
 	Unit      Unit     `json:"unit"`
 	Predicted *float64 `json:"predicted"` // null without a prediction
 	Measured  *float64 `json:"measured"`
-	// Difference is measured / predicted - 1, or for parts measured - predicted. It is null if one of the two is
-	// missing. It is also null if only the prediction is 0, except for parts.
+	// Difference is measured / predicted - 1, or measured - predicted for a UnitPart. It is null if one of the two is
+	// missing. It is also null if only the prediction is 0, except for a UnitPart.
 	Difference *float64 `json:"difference"`
 }
 

@@ -22,8 +22,8 @@ type Grid struct {
 	// Micro colours boxes by micro-batch instead of by kind of computation. A page offers both; this setting chooses
 	// which one it shows at first.
 	Micro bool
-	// Unit is the unit of the clock, and PerS how many of it are a second; "ms" needs PerS 1000. Without a unit, times
-	// are costs without a unit.
+	// Unit is the unit of the clock, and PerS is the number of such units in a second: 1000 for "ms". If Unit is empty,
+	// times are costs without a unit.
 	Unit string
 	PerS float64
 }

@@ -38,8 +38,8 @@ type eventColumns struct {
 	Number []int `json:"number"`
 	Near   []int `json:"near"`
 	// Version is the version of the weights that an instruction uses. It counts updates from the version that plain
-	// training uses for the step's first micro-batch. none means that no weights are used. It is empty if there is only
-	// one version.
+	// training uses for the step's first micro-batch. The value `none` means that the instruction uses no weights. The
+	// list is empty if there is only one version.
 	Version []int `json:"version,omitempty"`
 }
 
@@ -58,15 +58,16 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps is the largest number of events in three steps like the drawn one with which the page also has other steps.
+// moreSteps is the largest number of events that three steps like the drawn one may have if the page is to show other
+// steps, too.
 const moreSteps = 30_000
 
 // mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.
 const mostSamples = 4000
 
-// measuredPanels returns the measured steps that a page draws. The first is the one whose time is nearest to that of
-// the numbers. If it has few boxes, and the events of at least three steps after the skipped ones are recorded, three
-// panels follow: the fastest and the slowest of these steps, and the earliest of all recorded steps.
+// measuredPanels returns the measured steps that a page draws. The first is the one whose time is nearest to the step
+// time in the numbers. If it has few boxes, and the events of at least three steps after the skipped ones are recorded,
+// three panels follow: the fastest and the slowest of these steps, and the earliest of all recorded steps.
 func (in Inputs) measuredPanels() []panel {
 	t, skip := in.Measured, in.skip(len(in.Measured.Steps))
 	shown, marked := in.measured()
@@ -140,7 +141,7 @@ func (c *counter) micros() int {
 // number is unchanged.
 func (c *counter) number(f trace.Fields) int { return f.Micro - c.first[countedOf(f)] }
 
-// none stands for no version.
+// none replaces the version for instructions that use no weights.
 const none = 1 << 30
 
 // panelOf returns a step of a Timeline, or all of a Timeline without steps.

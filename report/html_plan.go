@@ -222,7 +222,7 @@ func (v *pageView) rivals(p *plan.Plan, predicted *Numbers) {
 // mostRivals is the number of rivals that are shown at first.
 const mostRivals = 7
 
-// alike names the rivals that directly follow the first one and have its step and bubble.
+// alike names the rivals that directly follow the first one and have the same step and bubble.
 func alike(all []plan.Rival) string {
 	var kinds []string
 	for _, r := range all[1:] {

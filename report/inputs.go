@@ -42,7 +42,7 @@ type Inputs struct {
 	Resumed []int
 	// Unmeasured says why the measured Timeline is missing; empty: no remark.
 	Unmeasured string
-	// Batch is the number of samples of one step; 0 means that of the plan.
+	// Batch is the number of samples of one step; 0 means the plan's batch.
 	Batch int
 	// Skip is how many first steps the measured numbers leave out because caches and threads are cold. 0 means a tenth
 	// of the steps, at least 1 and at most 10, but none of fewer than 3. -1 leaves none out.
@@ -54,7 +54,7 @@ type Inputs struct {
 }
 
 // sides has values that are computed once and shown in several places. predicted and measured are nil for a side that
-// is missing. has is false for a side without steps.
+// is missing. `has` is false for a side without steps.
 type sides struct {
 	predicted, measured *Numbers
 	simulated, run      shownStep
@@ -195,8 +195,8 @@ type shownStep struct {
 	which string  // "median" if its time is the median, else how near it is, or "fastest of those kept"
 }
 
-// predicted describes a drawn step whose time is near the mean of several simulations. oneRun describes one whose time
-// is not.
+// predicted describes a drawn step whose time is near the mean of several simulations. oneRun describes a drawn step
+// whose time is not near this mean.
 const (
 	predicted = "prediction"
 	oneRun    = "of one simulated run"
@@ -286,7 +286,7 @@ func (in Inputs) compute() *sides {
 	return &s
 }
 
-// computed returns the sides, from filled Inputs or computed now.
+// computed returns the sides. If filled has not computed them, it does so now.
 func (in Inputs) computed() *sides {
 	if in.sides == nil {
 		return in.compute()
@@ -300,8 +300,8 @@ func (in Inputs) numbers() (predicted, measured *Numbers) {
 	return s.predicted, s.measured
 }
 
-// predicted returns the drawn step of the simulated Timeline, and measured that of the run. Both return false if
-// there is none.
+// predicted returns the drawn step of the simulated Timeline. measured returns the drawn step of the run. Both
+// functions return false if there is none.
 func (in Inputs) predicted() (shownStep, bool) { s := in.computed(); return s.simulated, s.has[0] }
 func (in Inputs) measured() (shownStep, bool)  { s := in.computed(); return s.run, s.has[1] }
 

@@ -50,10 +50,10 @@ func (s *Speedup) Recount() (wrong error) {
 // speedupPair compares the speedup of one pair of visits with its bound.
 type speedupPair struct {
 	BusyS   []float64 `json:"busy_s"`   // each worker's computing time in a step
-	Bound   float64   `json:"bound"`    // largest possible speedup over one thread, by BusyS and the time to fill the pipeline
+	Bound   float64   `json:"bound"`    // largest possible speedup over one thread; see boundOf
 	OfBound float64   `json:"of_bound"` // fraction of the bound that was reached
 	Work    float64   `json:"work"`     // computing time of all workers, over the single worker's step
-	Waiting float64   `json:"waiting"`  // step of the pipeline, over the least that BusyS and the time to fill the pipeline allow
+	Waiting float64   `json:"waiting"`  // step of the pipeline, over the least step that the bound allows
 }
 
 // Bounded computes the bounds and which fraction of them was reached, for the pairs against one thread. `busy` has, for

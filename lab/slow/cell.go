@@ -16,8 +16,8 @@ const (
 	Accumulated = "PyTorch DDP, no_sync" // adds up gradients of micro-batches first
 )
 
-// The promised speed over DDP. A cell breaks the promise if its interval is wholly below leastOfDDP. For slowModel
-// and links of at most slowBits per second, it must also reach leastWhereSlow.
+// The promised speed over DDP. A cell breaks the promise if its interval is wholly below leastOfDDP. For slowModel and
+// links of at most slowBits per second, its median must also be at least leastWhereSlow.
 const (
 	leastOfDDP     = 0.97
 	leastWhereSlow = 5

@@ -55,7 +55,7 @@ func OpenBuild(name, path, native, dir string) (*Build, error) {
 	return b, nil
 }
 
-// called returns the build's name, or otherwise for a nil build.
+// called returns the build's name. For a nil build it returns the parameter `otherwise`.
 func (b *Build) called(otherwise string) string {
 	if b == nil {
 		return otherwise

@@ -50,7 +50,8 @@ func stepsFor(stepS float64) int {
 	return max(leastSteps, min(mostSteps, int(math.Ceil(visitS/stepS))))
 }
 
-// Training compares the step of a 1F1B pipeline with this many workers. The old build plans the stages for both.
+// Training compares the two builds by the step of a 1F1B pipeline that has this many workers. The old build plans the
+// stages for both builds.
 func Training(s Subject, workers, pairs int, limit float64) Case {
 	return Case{
 		Name: fmt.Sprintf("train %s, %d workers", s.Model, workers), Limit: limit, Pairs: pairs,
@@ -80,7 +81,7 @@ func Training(s Subject, workers, pairs int, limit float64) Case {
 	}
 }
 
-// Profiling compares the duration of a profile with few passes.
+// Profiling compares the two builds by the duration of a profile with few passes.
 func Profiling(s Subject, workers, pairs int) Case {
 	size := max(1, s.Batch/4)
 	args := []string{"profile", "--model", s.Model, "--batch", fmt.Sprint(s.Batch), "--workers", fmt.Sprint(workers),
@@ -108,8 +109,8 @@ func command(name string, pairs int, before [][]string, args []string) Case {
 // sixteen is a cluster of 16 devices: two servers of eight.
 const sixteen = "dapple-a"
 
-// Planning compares planners on described models and 16 devices. The planner auto, which searches, gets only the models
-// in searched.
+// Planning compares the two builds by the durations of planners, for described models and 16 devices. The planner auto,
+// which searches, gets only the models in `searched`.
 func Planning(planners, models, searched []string, pairs int) []Case {
 	var all []Case
 	for _, p := range planners {
@@ -126,7 +127,8 @@ func Planning(planners, models, searched []string, pairs int) []Case {
 	return all
 }
 
-// Large compares planners on a chain of 1,000 layers and 1,024 devices in four levels.
+// Large compares the two builds by the durations of planners, for a chain of 1,000 layers and 1,024 devices in four
+// levels.
 func Large(planners []string, pairs int) []Case {
 	var all []Case
 	for _, p := range planners {

@@ -6,7 +6,7 @@
 // and flags that both builds have. Each build plans and measures for itself. Flags instead of files fix a plan, so
 // neither build needs to read the other's files.
 //
-// Both may be the same program, which trains with threads in one case and with processes in the other.
+// Both builds may be the same program, which trains with threads in one case and with processes in the other.
 //
 // Refused: a binary that does not run, a case that fails on either side, and fewer pairs than an interval needs. The
 // machine should be idle; the results hold its load at the start.

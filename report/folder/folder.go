@@ -159,7 +159,7 @@ func Remove(dir string) error {
 	return errors.Join(err, removeEmpty(filepath.Join(dir, PartsName)))
 }
 
-// move moves those of the named files that exist. If to is empty, it deletes them.
+// move moves those of the named files that exist. If `to` is empty, it deletes them.
 func move(from, to string, names []string) error {
 	for _, name := range names {
 		at := filepath.Join(from, name)

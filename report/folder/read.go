@@ -157,7 +157,7 @@ func file[T any](into **T, dir, name string, read func(string) (*T, error)) erro
 	return err
 }
 
-// upTo returns a Timeline without its values for steps from end on. All events stay, because they cover few steps.
+// upTo returns a Timeline without its values for steps from `end` on. All events stay, because they cover few steps.
 func upTo(t *trace.Timeline, end int) *trace.Timeline {
 	out := *t
 	out.Steps = slices.DeleteFunc(slices.Clone(t.Steps), func(s trace.StepMark) bool { return s.Step >= end })

@@ -273,7 +273,7 @@ type summary struct {
 	Step  int     `json:"step"`            // steps done
 	Total int     `json:"total,omitempty"`
 	Due   string  `json:"due,omitempty"` // what the run does now instead of a step
-	// Left holds the least and the most remaining seconds as the run reported them, and when it did, as Unix time in
+	// Left holds the least and the most remaining seconds as the run reported them, and the Unix time of that report in
 	// seconds.
 	Left     []float64 `json:"left,omitempty"`
 	Samples  int64     `json:"samples,omitempty"`

@@ -5,9 +5,8 @@
 // ended. Out: an http.Handler. Refused: paths that do not exist or are files. A faulty file gives a sentence on the
 // page, and does not hide the rest of the run.
 //
-// A Shelf holds the runs. It reads files only while a page is open. It reads the runs that no open page draws less
-// often than the others. A Follower continues reading what a run appends, waits for incomplete lines, and starts again
-// if a file was replaced.
+// A Shelf holds the runs. It reads files only while a page is open. Runs that no open page draws are read less often. A
+// Follower continues reading what a run appends, waits for incomplete lines, and starts again if a file was replaced.
 //
 // Memory for a run does not grow with its steps. A full series merges neighbours, and keeps the mean, the minimum and
 // the maximum of each part. A page keeps the same series.

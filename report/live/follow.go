@@ -81,7 +81,7 @@ type now struct {
 	LiveBytes  []int64         `json:"live,omitempty"`
 	Stragglers map[int]float64 `json:"stragglers,omitempty"`
 	loss       float64
-	left       []float64 // the least and the most remaining seconds, as the run reported them at the time said
+	left       []float64 // the least and the most remaining seconds, as the run reported them at the time `said`
 	said       time.Time
 }
 

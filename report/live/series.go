@@ -78,8 +78,9 @@ func (p *part) join(next part) {
 	}
 }
 
-// ends returns the sizes of the parts. each is the number of rows of a full part, whole the number of full parts, and
-// rows the number of rows of an incomplete last part. Full parts only change when neighbours are merged.
+// ends returns the sizes of the parts. `each` is the number of rows of a full part, `whole` is the number of full
+// parts, and `rows` is the number of rows of an incomplete last part. Full parts only change when neighbours are
+// merged.
 func (s *series) ends() (each, whole, rows int) {
 	whole = len(s.parts)
 	if whole > 0 && s.parts[whole-1].rows < s.each {

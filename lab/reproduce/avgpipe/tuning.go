@@ -40,7 +40,7 @@ const startS = 60
 // outcome holds the results of the tuning methods under some assumptions, with the simulator as the machine.
 type outcome struct {
 	traversal, printed, adjusted, simulator avgpipe.Choice
-	maxNum, maxSize                         float64 // a batch's time over the shortest batch's time, at the paper's degrees
+	maxNum, maxSize                         float64 // a batch's time over the shortest one, at the paper's degrees
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 

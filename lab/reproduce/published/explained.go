@@ -146,7 +146,7 @@ func (b *lab) ablate(ctx context.Context, r *Result, row *table.Row) (why string
 		a.change(&s, other)
 		p, err := shape.Predict(m, other, s)
 		if err != nil || p.StepS == r.Prediction.StepS {
-			continue // the assumption does not fit the shape, or says nothing of it
+			continue // the assumption does not fit the shape, or does not change the step
 		}
 		row.Ablate(a.what, p.StepS, "%.4g s")
 	}
