@@ -169,7 +169,7 @@ func byteTicks(hi float64) []float64 {
 	return at
 }
 
-// axisText formats a value on an axis whose ticks are step apart.
+// axisText formats a value on an axis whose ticks are at a distance of `step`.
 func axisText(u Unit, x, step float64) string {
 	switch u {
 	case UnitBytes:

@@ -7,8 +7,8 @@ import (
 )
 
 // Staleness returns the median and the greatest staleness over all updates; both are 0 if there are none. An update's
-// staleness is the number of updates that were made before it, but after the weights of its gradients. all must hold
-// every update in order, from the first of the training or the first after a checkpoint.
+// staleness is the number of updates that were made before it, but after the weights with which its gradients were
+// computed. `all` must hold every update in order, from the first of the training or the first after a checkpoint.
 func Staleness(all []Applied) (median float64, most int) {
 	if len(all) == 0 {
 		return 0, 0
@@ -22,8 +22,8 @@ func Staleness(all []Applied) (median float64, most int) {
 	return stats.Median(stale), most
 }
 
-// Behind returns how many steps late the reference was that a pipeline was pulled towards: the median and the most over
-// all records. Both are 0 if there are none.
+// Behind returns how many steps late the reference was when a pipeline was pulled towards it: the median and the
+// largest number over all records. Both are 0 if there are none.
 func Behind(all []Seen) (median float64, most int) {
 	if len(all) == 0 {
 		return 0, 0

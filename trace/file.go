@@ -64,7 +64,7 @@ func (t *Timeline) Write(w io.Writer) error {
 	return nil
 }
 
-// room is a writer that fails once a file would have more than left bytes.
+// room is a writer that fails once a file would have more than `left` bytes.
 type room struct {
 	to   io.Writer
 	left int64

@@ -87,7 +87,7 @@ func AllGaps(t *Timeline) [][]Gap {
 type resolver struct {
 	t            *Timeline
 	startS, endS float64
-	last         *Event              // the first of the events that end last; nil without events
+	last         *Event              // the first of the events with the latest end; nil without events
 	own          [][]*Event          // by worker: all of its events, by start
 	byText       map[string][]*Event // events by the text of their instruction
 }
@@ -143,7 +143,7 @@ func (r *resolver) gaps(worker int) []Gap {
 	return out
 }
 
-// explain says why a worker computed nothing from start to end. next is the event that ended the gap, or nil. later
+// explain says why a worker computed nothing from start to end. `next` is the event that ended the gap, or nil. `later`
 // holds the worker's events that start in the gap or after it.
 func (r *resolver) explain(worker int, start, end float64, next *Event, later []*Event) Gap {
 	g := Gap{Worker: worker, StartS: start, EndS: end, Cause: Between, BlockerWorker: -1}
@@ -185,8 +185,8 @@ func (r *resolver) explain(worker int, start, end float64, next *Event, later []
 	return g
 }
 
-// finished returns a sentence about a worker that had done all its work. It names the worker that ended last, if that
-// one ended later.
+// finished returns a sentence about a worker that had done all its work. If another worker ended later, it names the
+// worker that ended last.
 func (r *resolver) finished(worker int, start float64) string {
 	if r.last == nil || r.last.EndS <= start+negligible+r.t.WithinS(worker, r.last.Worker) {
 		return "the worker had done all it had to"
@@ -317,8 +317,8 @@ func (r *resolver) maker(text string, f Fields) *Event {
 	return nil
 }
 
-// find returns the event with an instruction's text that ended last before the wait was over. If none had ended by
-// then, it returns the first one.
+// find returns, among the events with an instruction's text, the one that ended last before the wait was over. If none
+// had ended by then, it returns the first of these events.
 func (r *resolver) find(text string, wait *Event) *Event {
 	var first, best *Event
 	for _, e := range r.byText[text] {

@@ -9,8 +9,8 @@ import (
 )
 
 // Period returns the median time, in seconds, from the end of one settled step to the end of the next. That is what
-// each further step adds to a training. Pairs of steps with an evaluation or a checkpoint between them do not count. If
-// there is no other pair, Period returns the median length of a step, or 0 without any step.
+// each further step adds to a training. It leaves out pairs of steps with an evaluation or a checkpoint between them.
+// If there is no other pair, Period returns the median length of a step, or 0 without any step.
 func (t *Timeline) Period(skip int) float64 {
 	steps := t.Settled(skip)
 	var apart []float64
@@ -94,7 +94,7 @@ func (t *Timeline) paced(skip int) (steps []StepMark, stepS float64, busyS []flo
 
 // apart returns the seconds from the end of the previous step to the end of each step. Steps may end in any order. The
 // value is -1 for the step that ends first. It is also -1 if no remaining step has begun half a median step after the
-// end before. Then an evaluation or a checkpoint was there.
+// previous step's end. Then there was an evaluation or a checkpoint between them.
 func apart(steps []StepMark) []float64 {
 	order := make([]int, len(steps))
 	for k := range order {

@@ -89,8 +89,8 @@ func (t *Timeline) Extent() (startS, endS float64) {
 	return startS, endS
 }
 
-// Settled returns the steps after the first skip ones, during which caches and threads warm up. If there are no more
-// than skip steps, it returns all.
+// Settled returns the steps after the first `skip` ones, during which caches and threads warm up. If there are no more
+// than `skip` steps, it returns all steps.
 func (t *Timeline) Settled(skip int) []StepMark {
 	if skip < len(t.Steps) && skip > 0 {
 		return t.Steps[skip:]
@@ -114,9 +114,10 @@ func (t *Timeline) StepTimes(n int) []float64 {
 	return took
 }
 
-// Nearest returns the settled step whose time is nearest to tookS, and that time itsS, in seconds. A long run keeps the
-// events of few steps, and a step without events cannot be drawn. So only steps with kept events count, if there are
-// any. If two are equally near, Nearest returns the earlier one. ok is false if there is no step.
+// Nearest returns the settled step whose time is nearest to tookS, and that step's time itsS, in seconds. A long run
+// keeps the events of few steps, and a step without events cannot be drawn. So Nearest chooses among the steps with
+// kept events, if there are any. If two are equally near, Nearest returns the earlier one. ok is false if there is no
+// step.
 func (t *Timeline) Nearest(skip int, tookS float64) (step StepMark, itsS float64, ok bool) {
 	steps, took := t.Settled(skip), t.Took(skip)
 	kept := map[int]bool{}

@@ -93,15 +93,15 @@ type Loss struct {
 	Value float64 `json:"value"`
 }
 
-// Applied is an update with the gradients of one step. These were computed with the weights after Version updates of
-// the training. The update's staleness is its own number minus Version.
+// Applied is an update with the gradients of one step. These gradients were computed with the weights after this many
+// (Version) updates of the training. The update's staleness is its own number minus Version.
 type Applied struct {
 	Step    int `json:"step"`
 	Version int `json:"version"`
 }
 
 // Seen is a pipeline's update of one stage in a step of elastic averaging, with the reference beside the pipelines.
-// Version is how many updates the reference had had when the pipeline was pulled towards it.
+// Version is the number of updates of the reference before the pipeline was pulled towards it.
 type Seen struct {
 	Step     int `json:"step"`
 	Stage    int `json:"stage"`

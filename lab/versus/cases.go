@@ -186,7 +186,8 @@ levels:
 	return nil
 }
 
-// Simulating compares simulations of a 24-layer gpt on 16 devices, and the comparison of schedules.
+// Simulating compares the two builds by simulations of a 24-layer gpt on 16 devices, and by the comparison of
+// schedules.
 func Simulating(pairs int) []Case {
 	gpt := []string{"--model", "gpt", "--set", "layers=24", "--cluster", sixteen, "--batch", "256"}
 	var all []Case

@@ -57,7 +57,7 @@ const (
 const mostRuns = 500
 
 // New returns a Shelf for folders of runs, and for folders that contain such folders. It refuses a path that is missing
-// or a file. The folders in toBe are folders of runs that may be missing.
+// or a file. The folders in `toBe` are folders of runs that may be missing.
 func New(paths []string, toBe ...string) (*Shelf, error) {
 	s := &Shelf{byID: map[string]*run{}, wake: make(chan struct{}), awake: make(chan struct{}, 1),
 		closed: make(chan struct{}), patience: takesWithin}

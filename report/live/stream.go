@@ -25,7 +25,7 @@ type cursor struct {
 // has records, for each part of a run's data, the version that was last sent to a page; 0: none.
 type has struct {
 	replaced                              int // number of the last restart of the run's files
-	each, whole, rows                     int // sizes of the series of steps; rows is that of its incomplete part
+	each, whole, rows                     int // sizes of the series of steps, see series.ends
 	heldEach, heldWhole, heldRows         int
 	details, numbers, predicted, measured int
 }
@@ -99,8 +99,8 @@ type drawn struct {
 	Measured  json.RawMessage `json:"measured,omitempty"`
 }
 
-// since returns what is new to a page since a cursor, and the next cursor. It returns false if nothing is new. draw
-// lists the runs whose curves the page draws; show is the run that it shows with steps.
+// since returns what is new to a page since a cursor, and the next cursor. It returns false if nothing is new. `draw`
+// lists the runs whose curves the page draws. `show` is the run that the page shows with steps.
 func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news, cursor, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,9 +135,9 @@ func (s *Shelf) since(c cursor, draw []string, show string, at time.Time) (news,
 	return n, next, any
 }
 
-// since returns what a page lacks of a run, or nil. c is what the page has, which counts only if known is set. next is
-// what the page has after this. about says that the run's details are also new to the page. If shown is set, the page
-// shows only this run, and also gets its numbers and the drawn steps.
+// since returns what a page lacks of a run, or nil. `c` is what the page has; it is ignored unless `known` is set.
+// `next` is what the page has after it got `d`. `about` says that the run's details are also new to the page. If
+// `shown` is set, the page shows only this run, and also gets its numbers and the drawn steps.
 func (f *Follower) since(c has, known, shown bool) (d *drawn, about bool, next has) {
 	d = &drawn{Fresh: !known || c.replaced != f.replaced}
 	if d.Fresh {

@@ -62,8 +62,8 @@ type byWorker struct {
 // NewPrometheus makes the metrics with these labels (model, run). Metrics by worker also have the worker's labels.
 func NewPrometheus(labels map[string]string, workers []Worker) *Prometheus {
 	p := &Prometheus{registry: prometheus.NewRegistry(), workers: workers, shown: map[prometheus.Collector]bool{}}
-	// Except for steps_total, what these two functions make appears with its first value, because a 0 would look like a
-	// measurement.
+	// The metrics that these two functions make appear with their first value, except steps_total. Before that, a 0
+	// would look like a measurement.
 	laterGauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "millrace", Name: name, Help: help, ConstLabels: labels})
 	}

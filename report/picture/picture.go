@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Clock is the unit of an axis. PerS of these units are a second. The zero Clock has no unit.
+// Clock is the unit of an axis. PerS is the number of these units in a second. The zero Clock has no unit.
 type Clock struct {
 	Unit string
 	PerS float64
@@ -47,7 +47,7 @@ type Frame struct {
 // Drawing is a drawn Timeline.
 type Drawing struct {
 	Axis string // aligned with the columns of the rows
-	// ToS is the end of the drawing. It is less than the Frame's if there was not enough room.
+	// ToS is the end of the drawing. It is less than the Frame's ToS if there was not enough room.
 	ToS float64
 	// Columns is the width of a screen that would show all of it.
 	Columns int

@@ -52,9 +52,10 @@ const (
 	margin     vg.Length = 8
 	dot        vg.Length = 3
 	beside     vg.Length = 150 // width of the legend
-	// reach says which bound is drawn: a bound more than reach times as far right as the last point is only named.
+	// reach says which bound is drawn: a bound is only named if its x is more than `reach` times that of the last
+	// point.
 	reach = 3
-	// alike lists fonts of the same width as the one with which the drawing is laid out, and then any other.
+	// alike lists fonts as wide as the font with which the drawing is laid out, and last any sans-serif font.
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
 
