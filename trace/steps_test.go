@@ -33,8 +33,8 @@ func TestStepTimes(t *testing.T) {
 	}
 }
 
-// A pause between two steps, such as an evaluation, counts in neither of them. Without a pause, a step takes the time
-// between two ends.
+// A pause between two steps, such as an evaluation, is not part of either step's time. Without a pause, a step's time
+// is from the end of the step before it to its own end.
 func TestStepTimeAndPeriod(t *testing.T) {
 	apart := &Timeline{Steps: []StepMark{{0, 0, 9}, {1, 9, 11}, {2, 18, 20}, {3, 20.05, 22.05}, {4, 30, 32}}}
 	stream := &Timeline{Stream: true, Steps: []StepMark{{0, 0, 9}, {1, 1, 11}, {2, 3, 13}, {3, 5, 15}}}

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-ml/millrace/engine/torch"
 )
 
-// The short form of the attack finds nothing. It runs the whole table of bad inputs, and some attacks of each other
+// The short form of the attack finds nothing. It runs the whole table of bad inputs, and some attacks of every other
 // kind.
 func TestAttackFindsNothing(t *testing.T) {
 	if _, err := torch.Open(); err != nil {

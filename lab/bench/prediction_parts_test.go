@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Each part of a step is the sum of one kind of instruction on one worker, and the rest of the step is waiting.
+// Each part of a step is the total time of one kind of instruction on one worker, and the rest of the step is waiting.
 func TestStepParts(t *testing.T) {
 	made := func(scale float64) *trace.Timeline {
 		tl := &trace.Timeline{Workers: 2, Steps: []trace.StepMark{{Step: 0, EndS: 100}}}

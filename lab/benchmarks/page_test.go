@@ -138,7 +138,7 @@ func TestAWrongNumberIsRefused(t *testing.T) {
 }
 
 // A new measurement replaces a number that was carried over, and the page shows the new number without a mark. If two
-// files have the same rival, the file with the later date counts.
+// files have the same rival, the page uses the file with the later date.
 func TestANewResultTakesThePlace(t *testing.T) {
 	dir := copied(t, map[string]func(map[string]any){"peers-ddp.json": func(v map[string]any) {
 		delete(v, "carried_over")

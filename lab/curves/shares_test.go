@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// shared returns four iterations of 10 s on two workers. In each, stage 0 computes for 5 s, waits 3 s for a gradient,
-// and updates for 1 s. Stage 1 waits 4 s and computes 5 s.
+// shared returns four iterations of 10 s on two workers. In each iteration, stage 0 computes for 5 s, waits 3 s for a
+// gradient, and updates for 1 s. Stage 1 waits 4 s and computes 5 s.
 func shared(pipelines int) *trace.Timeline {
 	t := &trace.Timeline{Version: trace.Version, Source: "run", Workers: 2, Stages: 2}
 	for i := range 4 {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// machine is shared by fake runners. It records each visit, and gets slower with each visit by the factor drift.
+// machine is shared by fake runners. It records each visit, and gets slower with each visit by the factor `drift`.
 type machine struct {
 	visits []string
 	slow   float64 // factor of every time
-	drift  float64 // factor of slow after each visit
+	drift  float64 // slow is multiplied by it after each visit
 }
 
 type fake struct {

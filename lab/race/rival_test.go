@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// act speaks the protocol correctly, or with the fault that manner names.
+// act speaks the protocol correctly, or with the fault that `manner` names.
 func act(manner string) {
 	switch manner {
 	case "no model":
@@ -83,7 +83,7 @@ func start(t *testing.T, ctx context.Context, manner string) (*Rival, error) {
 	return Start(ctx, c)
 }
 
-// The children of a rival end with it, both if it is stopped and if it ends well while they still run.
+// The children of a rival end when the rival ends: if it is stopped, and if it ends well while its children still run.
 func TestRanksEndWithTheirRival(t *testing.T) {
 	for name, end := range map[string]func(stop func(), r *Rival) error{
 		"stopped": func(stop func(), r *Rival) error { stop(); return r.Close() },

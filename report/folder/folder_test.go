@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// part writes the files of a part with these steps. The loss of a step is its number plus mark, which differs
-// between parts.
+// part writes the files of a part with these steps. The loss of a step is its number plus `mark`, which differs between
+// parts.
 func part(t *testing.T, dir string, from, to int, mark float64, lives bool) {
 	t.Helper()
 	start := Start{Done: from, Began: time.Unix(int64(from), 0)}
@@ -122,7 +122,8 @@ not of a run
 	}
 }
 
-// A part whose steps are all repeated is no longer valid. It moves to the folder aside, or is deleted if there is none.
+// A part whose steps are all repeated is no longer valid. It moves to the folder `aside`, or is deleted if no such
+// folder is given.
 func TestPartsThatAreGivenUp(t *testing.T) {
 	for _, given := range []bool{true, false} {
 		dir, aside := t.TempDir(), ""
@@ -148,7 +149,8 @@ func TestPartsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// Drawings of steps that are no longer valid move aside, even if the part has other steps that remain valid.
+// Drawings of steps that are no longer valid move to the folder `aside`, even if the part has other steps that remain
+// valid.
 func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 0, 6, .1, true)

@@ -63,7 +63,8 @@ func trained(t *testing.T, root, name string, ended bool) string {
 		}
 	}
 	write(t, filepath.Join(dir, folder.MetricsName), lines.String())
-	// The other runs leave out settings that have these values by default.
+	// Only a run whose name has one letter gives these settings. The other runs leave them out; the values are the
+	// defaults.
 	given := map[bool]string{true: "clip: 0\neval_every: 0\n"}[len(name) == 1]
 	write(t, filepath.Join(dir, folder.JobName), "model: gpt\nsteps: 120\nseed: "+fmt.Sprint(len(name))+"\n"+given)
 	events := metrics.Event{Time: began, Kind: metrics.Begun, Text: "begins with step 1 of 120"}

@@ -156,8 +156,8 @@ func (s *Shelf) search() {
 	}
 }
 
-// below returns the subfolders of a folder, by name, without links. It leaves out hidden folders and those of runs that
-// were set aside.
+// below returns the subfolders of a folder, by name, without links. It leaves out hidden folders, and the folders of
+// runs that were set aside.
 func below(dir string) (all []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -83,7 +83,7 @@ func (l *listener) next() news {
 	return news{}
 }
 
-// until returns the first event for which holds is true.
+// until returns the first event for which the function `holds` returns true.
 func (l *listener) until(holds func(news) bool) news {
 	for {
 		if n := l.next(); holds(n) {

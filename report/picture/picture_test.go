@@ -103,8 +103,8 @@ func TestManyWorkers(t *testing.T) {
 	}
 }
 
-// TestDrawingsFit: no line of a drawing is wider than the screen, also with colours. A letter is the kind that takes
-// most of its column, which is checked at many moments.
+// TestDrawingsFit: no line of a drawing is wider than the screen, also with colours. A column has the letter of the
+// kind that takes most of it, which is checked at many moments.
 func TestDrawingsFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tl := &trace.Timeline{Workers: rapid.IntRange(1, 3).Draw(t, "workers")}

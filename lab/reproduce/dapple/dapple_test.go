@@ -208,7 +208,7 @@ func TestTable7WithOneReserve(t *testing.T) {
 
 // besides returns the time that a batch takes besides its micro-batches, as the mean of several systems. By hand: M
 // micro-batches of 2 samples take 0.1 + (M + 1)*0.2 s in system a, and 0.3 + (M + 1)*0.5 s in system b. So the mean is
-// (0.1 + 0.3)/2 = 0.2 s. A system with only one known M does not count.
+// (0.1 + 0.3)/2 = 0.2 s. A system with only one known M is left out.
 func TestBesidesByHand(t *testing.T) {
 	row := func(name string, micros int, takes float64) gpipeRow {
 		return gpipeRow{name: name, micros: micros, rate: float64(2*micros) / takes}
