@@ -190,8 +190,8 @@ func (d *drawing) numbers() {
 	}
 }
 
-// cells returns both sides of a comparison and their difference. The difference is green, yellow or red, as off rates
-// it. An unknown side is empty.
+// cells returns both sides of a comparison and their difference. The difference is green, yellow or red, as the method
+// `off` rates it. An unknown side is empty.
 func (d *drawing) cells(c *Comparison) (cells [3]string) {
 	for i, x := range []*float64{c.Predicted, c.Measured} {
 		if x != nil {

@@ -45,9 +45,9 @@ func TestPaceWhereWorkersGoTheirOwnWay(t *testing.T) {
 		tl.Computed = append(tl.Computed, trace.Computed{Step: k, BusyS: busy})
 	}
 	for k, want := range []float64{1.5, 1, 1.5, 1.5, 1, 1, 1.5, 1.5} {
-		// Took is the mean, over the last two steps, of the distance from the end of the step before. The first step of
-		// a stretch has no such distance, so only that of the step before it counts. The first step of all takes half
-		// of its own 3 s.
+		// A step's distance is the time from the end of the step before it to its own end. Took is the mean distance of
+		// this step and the step before it. A step that begins after a pause has no distance and is left out of the
+		// mean. The first step of all takes half of its own 3 s, because there are two trainers.
 		if got := tl.Took(0)[k]; got != want {
 			t.Errorf("step %d took %v; want %v", k, got, want)
 		}

@@ -119,7 +119,7 @@ func makeCopy(path, fixtures string, words []string) error {
 	return errors.Join(err, os.WriteFile(path, text, 0o644))
 }
 
-// edited replaces each OLD of pairs by its NEW.
+// edited replaces each OLD in `pairs` by the NEW that follows it.
 func edited(text []byte, pairs []string) ([]byte, error) {
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if !bytes.Contains(text, []byte(pairs[i])) {

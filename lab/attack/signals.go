@@ -84,7 +84,7 @@ func attackSignals(ctx context.Context, a *attack, want int) (*tally, error) {
 	return t, err
 }
 
-// signal starts the command with this number and sends it a signal. met is false if the command succeeded within a
+// signal starts the command with this number and sends it a signal. `met` is false if the command succeeded within a
 // second of the signal, because it was then nearly done.
 func (a *attack) signal(ctx context.Context, number int, r *rand.Rand) (met bool, f *finding, err error) {
 	s := signalledCommands[number%len(signalledCommands)]

@@ -73,7 +73,7 @@ func (o *Orders) memory(one *Order) error {
 	return o.Value(one.Name+": memory_off", *one.MemoryOff, one.memoryOff())
 }
 
-// over returns how many times as fast as base this order is in each round, as measured and as predicted.
+// over returns, for each round, how many times as fast this order is as `base`: measured and predicted.
 func (o *Order) over(base *Order) (gains, expected []float64) {
 	for i, s := range o.StepS {
 		gains, expected = append(gains, base.StepS[i]/s), append(expected, base.ExpectedS[i]/o.ExpectedS[i])

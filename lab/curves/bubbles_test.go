@@ -20,7 +20,7 @@ func TestExplainedKnowsWhatFillingCouldGive(t *testing.T) {
 	}{
 		{0, []float64{20, 50}, "would give 2.000"},
 		{2, []float64{20, 50}, "would give 2.000"},
-		{2, []float64{40, 40, 40, 40}, "would give 1.250"}, // 160 on two cores
+		{2, []float64{40, 40, 40, 40}, "would give 1.250"}, // 160 s of computing on two cores take 80 s instead of 100 s
 		{4, []float64{40, 40, 40, 40}, "would give 2.500"},
 	} {
 		if got := explained("a", "b", [2][]Share{shares(c.busy...), shares(c.busy...)},

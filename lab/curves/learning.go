@@ -58,7 +58,7 @@ type Task struct {
 	rows int // in an epoch
 }
 
-// Training returns the task's evaluations in the order of steps. diverged says why the training ended early; "" means
+// Training returns the task's evaluations in the order of steps. `diverged` says why the training ended early; "" means
 // that it did not.
 func (t *Task) Training(evaluations []trace.Evaluation, diverged string) Training {
 	one := Training{Method: t.Method.Name, Seed: t.Job.Data.Seed, Diverged: diverged, Points: []Point{}}

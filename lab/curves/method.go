@@ -127,9 +127,8 @@ func (m *Method) Pipelines() int {
 	return m.Elastic.Pipelines
 }
 
-// Plan returns the method's plan with the stages of base, and with micros micro-batches in a batch. PipeDream and
-// similar methods use whole minibatches instead (section 3.2). PipeDream-2BW has at least one micro-batch for each
-// stage.
+// Plan returns the method's plan with the stages of `base`. A batch has `micros` micro-batches. PipeDream and similar
+// methods use whole minibatches instead (section 3.2). PipeDream-2BW has at least one micro-batch for each stage.
 func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)

@@ -49,11 +49,11 @@ func Mean(all []Share) Share {
 }
 
 // Shares returns what every worker did during a batch, averaged over iterations of a Timeline. An iteration is one
-// batch of each pipeline. The first skip iterations are left out. With several pipelines the last one is left out too,
-// because no later iteration fills its bubbles.
+// batch of each pipeline. The first `skip` iterations are left out. With several pipelines the last iteration is left
+// out too, because no later iteration fills its bubbles.
 //
-// Refused: fewer than two remaining iterations, a skip below 1, fewer than one pipeline, and an instruction whose text
-// cannot be read.
+// Refused: fewer than two remaining iterations, a `skip` below 1, fewer than one pipeline, and an instruction whose
+// text cannot be read.
 func Shares(t *trace.Timeline, pipelines, skip int) ([]Share, error) {
 	if pipelines < 1 {
 		return nil, fmt.Errorf("curves: %d pipelines; there is 1 at least", pipelines)

@@ -84,7 +84,7 @@ func all(ctx context.Context, dir, bin string, recordings []string) error {
 	return nil
 }
 
-// run runs a command, and keeps its recordings in files that begin with name.
+// run runs a command, and keeps its recordings in files whose names begin with `name`.
 func run(ctx context.Context, program string, args []string, dir, name string) (files []string, err error) {
 	into, remove, err := document.Scratch("millrace-left-")
 	if err != nil {

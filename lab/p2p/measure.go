@@ -96,7 +96,7 @@ func Measure(ctx context.Context, players []Player, s Settings, log io.Writer) (
 	return r, r.judge()
 }
 
-// ask sends a player a request for count repetitions, and returns the seconds of one repetition.
+// ask sends a player a request for `count` repetitions, and returns the seconds of one repetition.
 func (b *bench) ask(ctx context.Context, v visit, count int, computeS float64) (float64, error) {
 	var a answer
 	line := request{What: v.what, Bytes: v.bytes, Count: count, ComputeS: computeS}.line()

@@ -34,7 +34,7 @@ const (
 	alike = "font-family:Liberation Sans,Arial,Helvetica,sans-serif"
 )
 
-// sans returns the drawings' font; size is in points.
+// sans returns the drawings' font. `size` is in points.
 func sans(size vg.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }

@@ -7,7 +7,7 @@ import (
 // StageBound returns the largest possible speedup of a pipeline over one worker that does the same work. It only
 // considers the number of micro-batches of a step and the stages' computing times.
 //
-// busy has each stage's computing time in a step, in any unit. Stage i cannot start before one micro-batch has passed
+// `busy` has each stage's computing time in a step, in any unit. Stage i cannot start before one micro-batch has passed
 // forward through the earlier stages. After its last backward, that micro-batch must still pass backward through them.
 // Together this takes one micro-batch's time on each earlier stage. So with M micro-batches, a step takes at least the
 // largest busy(i) + sum over j < i of busy(j)/M, and one worker takes sum(busy).

@@ -94,7 +94,7 @@ func (m Module) Rivals(python, scripts string, steps int, also ...int) (all []Co
 	return all
 }
 
-// Export writes the module with its initial weights to a file for millrace. exporter is the path of
+// Export writes the module with its initial weights to a file for millrace. `exporter` is the path of
 // millrace_export.py.
 func (m Module) Export(ctx context.Context, python, exporter, scripts, path string) error {
 	text, err := json.Marshal(m.settings)

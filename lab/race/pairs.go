@@ -36,7 +36,7 @@ type Result struct {
 	stats.Interval           // of the median ratio
 }
 
-// Pairs visits a and b n times each, in pairs, and compares them.
+// Pairs visits the runners `a` and `b` n times each, in pairs, and compares them.
 //
 // A temporary slowdown of the machine affects both visits of a pair, so the ratio of a pair is more stable than the
 // rates. A and B take turns at going first, so a drift within pairs favours neither. Runners should be warm; see

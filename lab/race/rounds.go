@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// Together starts rivals, has f measure them, and closes them. It returns the error of a start or of f, or else that of
-// the first rival that did not end well.
+// Together starts rivals, calls the function f with them, and closes them. It returns the error of a start or of f. If
+// there is none, it returns the error of the first rival that did not end well.
 func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (err error) {
 	var rivals []*Rival
 	defer func() {
@@ -52,7 +52,8 @@ func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round 
 	return nil
 }
 
-// takeTurns visits the rivals in the given order, and calls visited after each unless the round is the warm-up (0).
+// takeTurns visits the rivals in the given order, and calls the function `visited` after each visit, unless the round
+// is the warm-up (0).
 func takeTurns(ctx context.Context, rivals []*Rival, order []int, round int, visited func(at int,
 	w Work)) error {
 	for _, at := range order {

@@ -14,7 +14,7 @@ type Unit struct {
 	PerSample int
 }
 
-// rate formats a rate in whole units, with separators for thousands. samples is in samples per second.
+// rate formats a rate in whole units, with separators for thousands. `samples` is the rate in samples per second.
 func (u Unit) rate(samples float64) string {
 	digits := strconv.FormatInt(int64(samples*float64(u.PerSample)+0.5), 10)
 	var groups []string

@@ -151,7 +151,7 @@ func ready(ctx context.Context, root, folder string) (*side, error) {
 	return s, s.furnish(ctx)
 }
 
-// commitOf returns the commit of the tree at root, with a "+" if files were changed. It is "unknown" if git fails.
+// commitOf returns the commit of the tree at `root`, with a "+" if files were changed. It is "unknown" if git fails.
 func commitOf(ctx context.Context, root string) string {
 	commit, err := git(ctx, "-C", root, "rev-parse", "HEAD")
 	if err != nil {

@@ -36,7 +36,7 @@ const longest = 2 * time.Minute
 // library is the native library's file in the folder "build" of a source tree.
 const library = "libmillrace_native.so"
 
-// build compiles a source tree and its native library. Temporary files go to folder.
+// build compiles a source tree and its native library. Temporary files go to `folder`.
 func build(ctx context.Context, root, folder string) (*side, error) {
 	s := &side{root: root, folder: folder, binary: filepath.Join(root, "bin", "millrace"),
 		native: filepath.Join(root, "build", library)}
@@ -53,7 +53,7 @@ func build(ctx context.Context, root, folder string) (*side, error) {
 	return s, nil
 }
 
-// checkout clones the repository at root into an empty folder, at a commit. It also copies the native library.
+// checkout clones the repository at `root` into an empty folder, at a commit. It also copies the native library.
 // scripts/native.sh compiles the library again if its sources differ.
 func checkout(ctx context.Context, root, commit, folder string) error {
 	for _, args := range [][]string{

@@ -109,9 +109,9 @@ func (t tensors) hash() string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// distance returns how much two sets of tensors differ: the largest ratio, over all tensors, of the norm of the
-// difference to the norm in want. It is infinite if two tensors cannot be compared. at then names them and says why;
-// otherwise it is the name of the tensor with the largest ratio.
+// distance returns how much two sets of tensors differ. It computes, for each tensor, the norm of the difference
+// divided by the norm in `want`, and returns the largest of these ratios. `at` is the name of that tensor. If two
+// tensors cannot be compared, the distance is infinite, and `at` names them and says why.
 func (t tensors) distance(want tensors) (worst float64, at string) {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		if _, ok := want[name]; !ok {

@@ -30,7 +30,7 @@ type Build struct {
 	dir       string // where it runs and keeps its profiles
 }
 
-// OpenBuild returns a build of a program with its native library, and with its own folder to run in. If native is
+// OpenBuild returns a build of a program with its native library, and with its own folder to run in. If `native` is
 // empty, the program finds its own library.
 func OpenBuild(name, path, native, dir string) (*Build, error) {
 	absolute, err := filepath.Abs(path)

@@ -30,7 +30,7 @@ type about struct {
 	ended     *numbers // numbers of the run's report; nil: none
 }
 
-// readFiles reads the files that are replaced as a whole, and reports whether anything is new. If steps is set, it
+// readFiles reads the files that are replaced as a whole, and reports whether anything is new. If `steps` is set, it
 // also reads the Timelines for drawing.
 func (f *Follower) readFiles(steps bool) (more bool) {
 	read := func(name string, forget func(), read func(path string) error) {

@@ -125,7 +125,8 @@ func (f *Follower) look(steps bool) (more bool) {
 	return more || err != nil
 }
 
-// Poll reads what is new, and reports whether anything was. If steps is set, it also reads the steps that are drawn.
+// Poll reads what is new, and reports whether anything was new. If `steps` is set, it also reads the steps that are
+// drawn.
 func (f *Follower) Poll(steps bool) bool {
 	more, err := f.events.read(func() {
 		f.happened, f.clock.begins, f.bad[1] = nil, nil, 0

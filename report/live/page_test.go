@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-ml/millrace/trace/tracetest"
 )
 
-// trained writes the files of a training of 120 steps on two workers, in a folder below root. Unless ended is set, the
-// folder has no Timeline. The last step ends now.
+// trained writes the files of a training of 120 steps on two workers, in a folder below `root`. Unless `ended` is set,
+// the folder has no Timeline. The last step ends now.
 func trained(t *testing.T, root, name string, ended bool) string {
 	t.Helper()
 	dir := filepath.Join(root, name)

@@ -49,7 +49,7 @@ type page struct {
 	rows     map[string][2]string // predicted and measured, by name of the row
 }
 
-// Agree fails the test wherever the page contradicts itself or the Timeline. samples is the number of samples of a
+// Agree fails the test wherever the page contradicts itself or the Timeline. `samples` is the number of samples of a
 // step; 0 means that it is not known.
 func Agree(t testing.TB, p *browsertest.Page, measured *trace.Timeline, samples int) {
 	t.Helper()
@@ -171,7 +171,7 @@ func (g *page) window() (first, last int, average string) {
 	return first, last, average
 }
 
-// medianBubble returns the median bubble of the steps from first to last with recorded busy times.
+// medianBubble returns the median bubble of the steps from `first` to `last` with recorded busy times.
 func (g *page) medianBubble(first, last int) float64 {
 	var bubbles []float64
 	took, busy := g.measured.Took(0), g.measured.StepBusy()

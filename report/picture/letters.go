@@ -82,7 +82,7 @@ func (f Frame) regular(events []*trace.Event, slot float64) bool {
 	return on(f.ToS)
 }
 
-// indexOf returns a kind's position in shown; -1 if it is not there.
+// indexOf returns a kind's position in the list `shown`; -1 if it is not there.
 func indexOf(kind string) int {
 	for k, name := range shown {
 		if name == kind {

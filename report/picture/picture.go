@@ -218,7 +218,7 @@ func kindsOf(events []*trace.Event) []string {
 	return kinds
 }
 
-// axis returns a line with times, to write above the columns. at returns the column of a time, and columns is the
+// axis returns a line with times, to write above the columns. `at` returns the column of a time, and `columns` is the
 // number of columns.
 func (f Frame) axis(toS float64, columns int, at func(timeS float64) int) string {
 	perS := f.Clock.perS()

@@ -41,9 +41,9 @@ func (w ways) better() string {
 // micro-batches.
 const mostMicroBatches = 64
 
-// threeWays returns the speedups at a global batch on all devices. shape is the hybrid plan in the paper's notation.
-// In data parallelism, a device accumulates gradients over micro-batches of the profiled size, and the all-reduce
-// can overlap only the last backward.
+// threeWays returns the speedups at a global batch on all devices. `shape` is the hybrid plan in the paper's notation.
+// In data parallelism, a device accumulates gradients over micro-batches of the profiled size, and the all-reduce can
+// overlap only the last backward.
 func threeWays(b *bench.Bench, r dappleRow, shape string, batch int) (w ways, err error) {
 	n := len(b.C.Devices)
 	each := max(1, batch/n)

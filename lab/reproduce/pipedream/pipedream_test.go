@@ -153,7 +153,7 @@ func TestEqualStages(t *testing.T) {
 func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 	for _, c := range []struct {
 		name            string
-		order, restored int // how many of them agree
+		order, restored int // least numbers of orders that agree
 		words           int
 	}{{"pipedream-fig1", 0, 0, 13}, {"pipedream-fig14", 7, 9, 0}, {"pipedream-gpipe", 2, 0, 0},
 		{"pipedream-fig15", 0, 0, 1}, {"pipedream-fig16", 2, 3, 0}, {"pipedream-fig18", 0, 0, 3}} {

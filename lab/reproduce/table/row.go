@@ -44,7 +44,8 @@ type Ablation struct {
 	Value      float64 `json:"value,omitempty"` // only if the row has Values
 }
 
-// Number adds a row of two numbers with their relative difference. If paper is 0, the paper does not print the number.
+// Number adds a row of two numbers with their relative difference. If `paper` is 0, the paper does not print the
+// number.
 func (t *Table) Number(what string, paper, ours float64, format, why string) *Row {
 	r := Row{What: what, Paper: "not printed", Ours: fmt.Sprintf(format, ours), Difference: "-", Why: why}
 	if paper != 0 {

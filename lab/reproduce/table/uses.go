@@ -65,7 +65,7 @@ func (e Experiment) check(o Options) error {
 	return e.uses.checkSet(o.Set)
 }
 
-// firstOf returns the first name in set that is one of the settings; "" means none.
+// firstOf returns the first name in `set` that is one of the settings; "" means none.
 func firstOf(set map[string]string, settings []plan.Setting) string {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if slices.ContainsFunc(settings, func(s plan.Setting) bool { return s.Name == name }) {
