@@ -71,14 +71,14 @@ func signed(x float64) string {
 	return "+" + s
 }
 
-// Largest differences that count as near and as fair: relative to the prediction, or in points for a value that is
+// Largest differences that are rated as near and as fair: relative to the prediction, or in points for a value that is
 // itself a fraction.
 const (
 	nearPart, fairPart     = .05, .15
 	nearPoints, fairPoints = .02, .05
 )
 
-// off rates a difference: 0 is near, 1 is fair and 2 is beyond fair. Any difference of a count is 2. An unknown
+// off rates a difference: 0 is near, 1 is fair and 2 is beyond fair. For a count, any difference is rated 2. An unknown
 // difference is 0.
 func (c *Comparison) off() int {
 	if c.Difference == nil {

@@ -256,8 +256,8 @@ func peakTexts(predicted, measured *Numbers, workers int) []string {
 }
 
 // thinned reduces a list to at most `most` values, and keeps the highest and the lowest ones. It keeps the first and
-// the last value. It divides the others into equal parts, as many as fit, and keeps the lowest and the highest of each
-// part, in their order.
+// the last value. It divides the other values into equal parts, as many as fit, and keeps the lowest and the highest of
+// each part, in their order.
 func thinned[T any](all []T, most int, of func(T) float64) []T {
 	if len(all) <= most {
 		return all

@@ -187,7 +187,8 @@ func (in Inputs) skip(n int) int {
 	return min(10, max(1, n/10))
 }
 
-// shownStep is a step of a Timeline that is drawn: mostly the one whose time is nearest to that of the numbers.
+// shownStep is a step of a Timeline that is drawn: mostly the one whose time is nearest to the step time in the
+// numbers.
 type shownStep struct {
 	mark  trace.StepMark
 	tookS float64

@@ -29,8 +29,8 @@ type slice struct {
 	hasFlowStart bool
 }
 
-// tracksOf lays out a Timeline. Each worker has a track for computations, one for waits with their reasons, and as many
-// for transfers as run at once. A reference beside a worker has a track too.
+// tracksOf lays out a Timeline. Each worker has a track for computations, a track for waits with their reasons, and as
+// many tracks for transfers as transfers run at once. A reference beside a worker has a track too.
 func tracksOf(t *trace.Timeline) []track {
 	var out []track
 	compute := make([][]slice, t.Workers)

@@ -302,8 +302,8 @@ func reader(g *Gap, wait *Event) string {
 	return wait.Instruction
 }
 
-// maker returns the compute event whose result a send carries: 0SF3 carries the result of 0F3 (or 0EV3), 1SB2 that
-// of 1B2 (or 1I2).
+// maker returns the compute event whose result a send carries: 0SF3 carries the result of 0F3 (or 0EV3), 1SB2 carries
+// the result of 1B2 (or 1I2).
 func (r *resolver) maker(text string, f Fields) *Event {
 	kinds := []string{"F", "EV"}
 	if f.Kind == "SB" || f.Kind == "SG" {

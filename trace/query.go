@@ -183,7 +183,7 @@ func (t *Timeline) Window(startS, endS float64) *Timeline {
 		if e.EndS < startS || e.StartS > endS {
 			continue
 		}
-		// An event that lies outside and only touches the window does not count.
+		// An event that lies outside and only touches the window is left out.
 		if e.EndS > e.StartS && (e.EndS == startS || e.StartS == endS) {
 			continue
 		}

@@ -25,7 +25,7 @@ import (
 //	2: layers | give one                        its exit code, and phrases that stderr must contain
 //
 // In a command, a word that begins with @ names a fixture, and @P means the settings of a small training. NAME=VALUE
-// before a command sets its environment. If a command must succeed, its stdout is searched for the phrases as well.
+// before a command sets its environment. If a command must succeed, its stdout is also searched for the phrases.
 type input struct {
 	name    string
 	where   string // file and line

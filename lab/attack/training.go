@@ -90,7 +90,7 @@ func (a *attack) trainArgs(args, resume string) []string {
 	return a.words(words)
 }
 
-// afresh trains undisturbed for as many steps as a checkpoint has, and returns the differences.
+// afresh trains undisturbed for as many steps as a checkpoint has, and returns the differences from the checkpoint.
 func (a *attack) afresh(ctx context.Context, t *training, stopped, dir string) (wrong []string, err error) {
 	c, err := checkpoint.Open(stopped)
 	if err != nil {

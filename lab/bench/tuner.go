@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Tuner compares the choice of AvgPipe's tuner, by simulation, with that of a traversal of the whole grid.
+// Tuner compares what AvgPipe's tuner chooses by simulation with what a traversal of the whole grid chooses.
 type Tuner struct {
 	record.Head
 	Model      string         `json:"model"`

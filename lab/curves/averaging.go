@@ -11,7 +11,7 @@ import (
 )
 
 // averaging is a way to distribute batches to AvgPipe's pipelines, with the degrees to try. Each pipeline gets a whole
-// batch, or each of N pipelines gets an N-th of one. With a single pipeline, only the advance forwards of AvgPipe
+// batch, or each of N pipelines gets 1/N of a batch. With a single pipeline, only the advance forwards of AvgPipe
 // remain.
 type averaging struct {
 	workload *avgpipe.Workload // its Batch is the batch of one pipeline

@@ -94,7 +94,7 @@ type Spread struct {
 }
 
 // Spreads returns the mean and the range of several trainings at the epochs of the longest one. A training whose loss
-// became NaN counts for the epochs before that.
+// became NaN is included only in the epochs before that.
 func (m Metric) Spreads(trainings [][]Point) []Spread {
 	var longest []Point
 	for _, points := range trainings {

@@ -35,8 +35,8 @@ func TestReadMethods(t *testing.T) {
 	}
 }
 
-// Pipelines that split a batch take an N-th of it each. Their warm-up is that of one pipeline with whole batches,
-// and their rate and alpha are those of --lr-scale split.
+// Each of N pipelines that split a batch takes 1/N of it. The warm-up is as long as for one pipeline with whole
+// batches, and rate and alpha are as for --lr-scale split.
 func TestSplitMethod(t *testing.T) {
 	m, err := ReadMethod("elastic:4:split")
 	if err != nil {

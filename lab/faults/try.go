@@ -30,7 +30,7 @@ const (
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
-// args returns the arguments of a training in the folder out. A way with native collectives gets the plan in the file
+// args returns the arguments of a training in the folder `out`. A way with native collectives gets the plan in the file
 // `replicas`. For other ways, `workers` is the number of stages; 0 lets millrace choose them.
 func (c *campaign) args(w way, workers int, out string, more ...string) []string {
 	args := append(training[:len(training):len(training)], "--out", out)

@@ -203,7 +203,7 @@ func (b *bench) arrivals(ctx context.Context, r *Results) error {
 				return err
 			}
 			if round == 0 {
-				continue // the first round does not count, because its memory is new
+				continue // the first round is left out, because its memory is new
 			}
 			a.IdleS, a.BusyS, a.Ratios = append(a.IdleS, idle), append(a.BusyS, busy), append(a.Ratios, busy/idle)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-ml/millrace/wire/tcp"
 )
 
-// opener opens an end of a way. exchange sends this end's address and returns the other end's.
+// opener opens an end of a way. `exchange` sends this end's address and returns the other end's.
 type opener func(rank int, exchange func(own string) (other string, err error)) (way, error)
 
 // ways are the ways that are written in Go.

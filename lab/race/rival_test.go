@@ -238,7 +238,7 @@ func fakes(t *testing.T, manners ...string) (out []Command) {
 	return out
 }
 
-// Every rival is visited once per round, and the first round does not count.
+// Every rival is visited once per round, and the first round, a warm-up, is not counted.
 func TestRounds(t *testing.T) {
 	visits, before, ended := make([]int, 3), []int{}, []int{}
 	err := Together(t.Context(), fakes(t, "well", "well", "well"), func(rivals []*Rival) error {

@@ -53,7 +53,7 @@ func TestOnlyNamedDifferencesAreFine(t *testing.T) {
 	}
 }
 
-// Hashes are compared only with those of the same environment and the same list of runs.
+// Hashes are compared only with hashes of the same environment and the same list of runs.
 func TestHashFilesAreRefusedElsewhere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x"+Ending)
 	at := environment{CPU: "c", BLAS: "b", CoreType: "t", Torch: "l"}

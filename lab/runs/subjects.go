@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// sizes lists the micro-batch sizes of every profile: those of the list, and those of each replica's part.
+// sizes lists the micro-batch sizes of every profile: the sizes in the list, and the sizes of each replica's part.
 const sizes = "1,2,3,4,6,8,12,24"
 
 var subjects = map[string]subject{

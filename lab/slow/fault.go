@@ -31,8 +31,7 @@ func Linked(host int) string {
 	return fmt.Sprintf("ip -o link show up master bridge | grep -q ' %s@'", portOf(host))
 }
 
-// Running returns the processes on each host. After those of the last host come the processes in the bridge's
-// namespace.
+// Running returns the processes on each host. The last element has the processes in the bridge's namespace.
 func (h *Hosts) Running() ([][]int, error) {
 	running, of := make([][]int, len(h.all)), map[string]int{}
 	for i, n := range h.all {

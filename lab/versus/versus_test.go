@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-ml/millrace/lab/record"
 )
 
-// Builds take turns at going first, the first visits do not count, and the interval decides whether a build is slower.
+// Builds take turns at going first, the first visits are not counted, and the interval decides whether a build is
+// slower.
 func TestCompareAlternates(t *testing.T) {
 	old, new := &Build{Name: "old"}, &Build{Name: "new"}
 	var order []string

@@ -162,7 +162,7 @@ func TestTheReportOfStepsThatAreGivenUp(t *testing.T) {
 	}
 }
 
-// A folder of an older millrace has no Start. The part's first step is then that of its Timeline.
+// A folder of an older millrace has no Start. The part's first step is then the first step of its Timeline.
 func TestFoldersFromBeforeAreRead(t *testing.T) {
 	dir := t.TempDir()
 	part(t, dir, 4, 6, .1, true)

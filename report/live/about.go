@@ -200,8 +200,8 @@ const (
 	failed   = "failed"
 )
 
-// A running run counts as silent if nothing is new for the longer of two times: silentAfter, and that of silentSteps
-// steps.
+// A running run counts as silent if nothing is new for the longer of two times: silentAfter, and the time of
+// silentSteps steps.
 const (
 	silentAfter = 30 * time.Second
 	silentSteps = 20

@@ -70,8 +70,8 @@ func add(t *testing.T, path, text string) {
 	f.Close()
 }
 
-// A line is read once it is complete, however many writes it takes. An invalid line is reported, and the others are
-// read.
+// A line is read once it is complete, however many writes it takes. An invalid line is reported, and the other lines
+// are read.
 func TestAFileThatGrowsIsReadOn(t *testing.T) {
 	dir, f := folderOf(t, map[string]string{"metrics.jsonl": stepLine(0, 1)})
 	path, next := filepath.Join(dir, "metrics.jsonl"), stepLine(1, 2)

@@ -43,7 +43,7 @@ func (f *Follower) ofTheLastSteps() numbers {
 	return numbers{rows, over}
 }
 
-// measured returns the numbers to show: those of the report, or else those over the last steps.
+// measured returns the numbers to show: the numbers of the report, or without a report the numbers over the last steps.
 func (f *Follower) measured() *numbers {
 	if f.about.ended != nil {
 		return f.about.ended

@@ -81,8 +81,8 @@ func trained(t *testing.T, root, name string, ended bool) string {
 	return dir
 }
 
-// A run that has ended shows the numbers of its report, also in the table of runs. A running one shows those of its
-// last steps, by the same formulas.
+// A run that has ended shows the numbers of its report, also in the table of runs. A running run shows the numbers of
+// its last steps, by the same formulas.
 func TestNumbersAreThoseOfTheReport(t *testing.T) {
 	root := t.TempDir()
 	for _, ended := range []bool{true, false} {

@@ -356,7 +356,7 @@ var ones = regexp.MustCompile(`(^|[^\d.,–-])1 (worker|step|stage|plan|pipeline
 // words checks that counts of one have a singular, and that no number is NaN.
 func (g *page) words() {
 	text := g.Text("document.querySelector('main').innerText")
-	text = strings.ReplaceAll(text, "micro-batches in flight", "") // the number before these words is that of a worker
+	text = strings.ReplaceAll(text, "micro-batches in flight", "") // the number before these words is a worker's number
 	if wrong := ones.FindString(text); wrong != "" {
 		g.Errorf("the page says %q", wrong)
 	}

@@ -166,8 +166,8 @@ func (c *comparison) idle(t *table.Table) error {
 	return nil
 }
 
-// peaks returns AvgPipe's peak utilisation divided by that of the better of Figure 16's baselines. AvgPipe may use
-// PipeDream-2BW's memory or, if `free` is set, any memory. A peak is the utilisation while a device computes.
+// peaks returns AvgPipe's peak utilisation divided by the peak utilisation of the better baseline in Figure 16. AvgPipe
+// may use PipeDream-2BW's memory or, if `free` is set, any memory. A peak is the utilisation while a device computes.
 func (c *comparison) peaks(free bool) (higher float64, at string, err error) {
 	rows := c.rows
 	if free {

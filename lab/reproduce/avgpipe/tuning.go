@@ -44,7 +44,7 @@ type outcome struct {
 	maxNumAt, maxSizeAt                     avgpipe.Degrees
 }
 
-// over returns a batch's time with a choice, divided by that with the traversal's choice.
+// over returns a batch's time with a choice, divided by a batch's time with the traversal's choice.
 func (o *outcome) over(c avgpipe.Choice) float64 {
 	return c.Measured.StepS / o.traversal.Measured.StepS
 }

@@ -75,8 +75,7 @@ type assumed struct {
 	schedule string  // of the pipeline; "" means the planner's best
 }
 
-// asPrinted has the paper's own assumptions: micro-batches of 1, and FPDeep's accelerator under data parallelism as
-// well.
+// asPrinted has the paper's own assumptions: micro-batches of 1, and FPDeep's accelerator also under data parallelism.
 var asPrinted = assumed{samples: 1, paired: true, clock: 1}
 
 // switched lists alternatives to the single assumptions of asPrinted.

@@ -242,7 +242,7 @@ func (b *Bench) Run(pl *plan.Plan) (sim.Summary, error) {
 	return sum, err
 }
 
-// Behind returns the indices of the named layers, and then that of the model's last layer.
+// Behind returns the indices of the named layers, and then the index of the model's last layer.
 func (b *Bench) Behind(names []string) ([]int, error) {
 	var last []int
 	for _, name := range names {

@@ -32,7 +32,7 @@ type dappleRow struct {
 	States     []int             `yaml:"states"`   // last state of each stage except the last, in the published profile
 	Artifact   map[string]string `yaml:"artifact"` // settings for the published planner
 
-	Counts string             `yaml:"counts"` // regexp for the names of the layers that splits count
+	Counts string             `yaml:"counts"` // regexp for the names of the layers that are counted in splits
 	Splits map[string]string  `yaml:"splits"`
 	ACR    map[string]float64 `yaml:"acr"`
 }

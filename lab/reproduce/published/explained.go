@@ -21,7 +21,7 @@ const farOff = 0.2
 // explained counts rows by the ablation that explains them. The key "" counts the rows that no ablation explains.
 type explained map[string]int
 
-// add counts a row and says in it what explains it.
+// add counts a row, and writes into the row what explains it.
 func (e explained) add(row *table.Row, why string) {
 	e[why]++
 	if row.Why = "no assumption explains it"; why != "" {
@@ -36,7 +36,7 @@ func (e explained) total() (n int) {
 	return n
 }
 
-// notes returns a line for each ablation that explains rows, and one for the rest.
+// notes returns a line for each ablation that explains rows, and one for the rows that no ablation explains.
 func (e explained) notes(near string) (out []string) {
 	names := slices.SortedFunc(maps.Keys(e), func(a, b string) int {
 		return cmp.Or(cmp.Compare(e[b], e[a]), strings.Compare(a, b))

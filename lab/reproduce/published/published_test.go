@@ -36,7 +36,7 @@ func predicted(t *testing.T) (*lab, []Result) {
 // At least 350 judged rows have predictions. A source's step times are within 10 % on average if it has calibration
 // rows, otherwise within 15 %. nanotron may be off by 12 %, because its only calibration row is of one node; its runs
 // of one node are within 10 %. In 95 % of pairs, runs of one model are in the measured order. At most seven rows are
-// off by more than 20 %. An ablation brings each of them within 10 %, and its note names one that does.
+// off by more than 20 %. For each of these rows an ablation is within 10 %, and the row's note names such an ablation.
 func TestPublishedRuns(t *testing.T) {
 	b, all := predicted(t)
 	var got table.Table
@@ -244,9 +244,9 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 }
 
 // Zero-bubble schedules that gain 5 % or more over 1F1B or interleaved 1F1B gain here too. Schedules of one model that
-// differ by as much are in the measured order. At most 40 gains are off by more than 3 points. But each of these gains
-// is within 3 points of a gain that the printed digits allow, as predicted or under an ablation, and its note says
-// which.
+// differ by 5 % or more are in the measured order. At most 40 gains are off by more than 3 points. But each of these
+// gains is within 3 points of a gain that the printed digits allow, as predicted or under an ablation, and its note
+// says which.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)

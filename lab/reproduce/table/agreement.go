@@ -12,7 +12,7 @@ import (
 type Agreement struct {
 	Values     Count `json:"values"` // numbers within Near of the paper's
 	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's differs from 1 by over Apart
-	Orders     Count `json:"orders"` // pairs of a group in the paper's order, if the paper's differ by over Apart
+	Orders     Count `json:"orders"` // pairs of a group in the paper's order, if the paper's values differ by over Apart
 	Bounds     Count `json:"bounds"` // numbers on the paper's side of a bound
 	Crossovers Count `json:"crossovers"`
 	Words      Count `json:"words"`
@@ -108,13 +108,13 @@ func (a Agreement) String() string {
 // not.
 func (a Agreement) Order() Count { return a.Signs.Add(a.Orders).Add(a.Bounds).Add(a.Crossovers) }
 
-// counts says whether a row counts for signs, orders, bounds or crossovers.
+// counts says whether a row is compared by signs, orders, bounds or crossovers.
 func (r *Row) counts() bool {
 	return r.Crosses || r.Values != nil && (r.Values.Ratio || r.Values.Group != "" || r.Values.Side != "")
 }
 
-// Under returns the Table with each row's value under another assumption. ok is false if a row that counts for signs,
-// orders, bounds or crossovers has no such value.
+// Under returns the Table with each row's value under another assumption. ok is false if a row that is compared by
+// signs, orders, bounds or crossovers has no such value.
 func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	other := *t
 	other.Rows = slices.Clone(t.Rows)
@@ -139,7 +139,8 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	return &other, true
 }
 
-// Assumptions lists the assumptions for which every counting row has a value, in the order in which rows name them.
+// Assumptions lists the assumptions for which every row that is compared (see counts) has a value, in the order in
+// which rows name them.
 func (t *Table) Assumptions() (all []string) {
 	for _, r := range t.Rows {
 		for _, a := range r.Ablations {
@@ -162,8 +163,8 @@ type Verdict struct {
 	Tried int      `json:"tried,omitempty"` // number of combinations of assumptions
 }
 
-// Verdict judges the Table as it is and under each of its Assumptions. If several agree equally often, it takes those
-// with the fewest changes, and among these the one with the most values near the paper's.
+// Verdict judges the Table as it is and under each of its Assumptions. If several assumptions agree equally often, it
+// takes those with the fewest changes. Among them it takes the one with the most values near the paper's.
 func (t *Table) Verdict() Verdict {
 	v := Verdict{Order: t.Agreement().Order(), Apart: t.Apart(), Tried: t.Tried}
 	most, near := v.Order.Same, 0

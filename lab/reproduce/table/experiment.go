@@ -39,7 +39,7 @@ type Options struct {
 	Set     map[string]string
 }
 
-// Request returns a planner's request. It has only those of the settings that the planner knows.
+// Request returns a planner's request, with only the settings that the planner knows.
 func (o Options) Request(planner string, p *profile.Profile, c *cluster.Cluster, batch int) plan.Request {
 	set := map[string]string{}
 	for name, value := range o.Set {
