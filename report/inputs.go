@@ -235,8 +235,8 @@ func (s shownStep) text() string {
 // beforeS returns the end of the previous step, relative to this one's start, in seconds.
 func (s shownStep) beforeS() float64 { return s.mark.EndS - s.mark.StartS - s.tookS }
 
-// show chooses the step of a Timeline to draw, among those that the numbers `n` cover if one of these is recorded. It
-// returns false if the Timeline has no steps.
+// show chooses the step of a Timeline to draw. If a step that the numbers `n` cover is recorded, it chooses among such
+// steps. It returns false if the Timeline has no steps.
 func show(t *trace.Timeline, skip int, n *Numbers, whole string) (shownStep, bool) {
 	within := slices.IndexFunc(t.Steps, func(s trace.StepMark) bool { return trace.StepNumber(s.Step) >= n.First })
 	if within > skip && len(t.Kept(within)) > 0 {

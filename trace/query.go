@@ -36,7 +36,8 @@ func (t *Timeline) busyIn(windows []window) (busy [][]float64) {
 }
 
 // StepBusy returns how long each worker computed in each step, as [step mark][worker], in seconds. The times come from
-// Computed, and for steps without it from the events. StepBusy reads the events once, for any number of steps.
+// Computed. For steps that Computed lacks, they come from the events. StepBusy reads the events once, for any number of
+// steps.
 func (t *Timeline) StepBusy() [][]float64 {
 	steps := make([][]float64, len(t.Steps))
 	at := make(map[int]int, len(t.Steps))

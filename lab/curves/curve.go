@@ -60,8 +60,8 @@ func (m Metric) Best(points []Point) float64 {
 	return best
 }
 
-// ReachedBy returns the best value that every one of several trainings reaches: the weakest of their best values. Only
-// evaluations in the given first part of a training's epochs count.
+// ReachedBy returns the best value that every one of several trainings reaches: the weakest of their best values. It
+// considers only evaluations in the first part of a training's epochs; `part` is that fraction of the epochs.
 //
 // It refuses an empty list, and a training without evaluations in that part.
 func (m Metric) ReachedBy(trainings [][]Point, part float64) (float64, error) {

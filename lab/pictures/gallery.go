@@ -68,7 +68,7 @@ type compared struct {
 	Why       string    `json:"why"`
 }
 
-// activation is the number of bytes that compare assumes for a micro-batch's activations on a worker.
+// activation is the number of bytes that `schedule compare` assumes for a micro-batch's activations on a worker.
 const activation = 1 << 20
 
 // gallery writes schedules.md, a drawing of every schedule, and the verbs in cli.md, to the folder docs. It gets the

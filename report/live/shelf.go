@@ -46,7 +46,8 @@ type run struct {
 	named         bool // the caller has given the run: it stays even if its folder is missing
 }
 
-// How often files are read: those of runs on a page, and those of other runs; and how often new runs are searched for.
+// How often files are read: the files of runs on a page, and the files of other runs; and how often new runs are
+// searched for.
 const (
 	pollDrawn  = 400 * time.Millisecond
 	pollOthers = 3 * time.Second

@@ -104,7 +104,7 @@ func TestWorldsChangeWhatTheyName(t *testing.T) {
 	}
 }
 
-// comparedIn returns a training of Figure 11, compared with its baselines under the assumptions of x.
+// comparedIn returns a training of Figure 11, compared with its baselines under the assumptions `x`.
 func comparedIn(ctx context.Context, t *testing.T, name string, x world) *comparison {
 	t.Helper()
 	c, err := trainingOf(t, name).in(ctx, x)

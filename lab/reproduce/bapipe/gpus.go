@@ -41,9 +41,9 @@ type cuts int
 
 const (
 	evenly         cuts = iota // a straight pipeline whose slowest stage is as fast as possible
-	byPlanner                  // by its planner, possibly with replicas
-	byCode                     // by its published code, possibly with replicas
-	straightByCode             // by its published code, as a straight pipeline
+	byPlanner                  // by PipeDream's planner, possibly with replicas
+	byCode                     // by PipeDream's published code, possibly with replicas
+	straightByCode             // by PipeDream's published code, as a straight pipeline
 )
 
 var described = machine{transfers: 1, collectives: 1, positions: 50}

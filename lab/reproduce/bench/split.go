@@ -19,7 +19,7 @@ type Partition struct {
 // A stage of m replicas takes max(compute, its all-reduce) / m for a minibatch. A boundary takes 2 a / B for `a` bytes
 // of activations at bandwidth B. Devices are taken in order, so a stage may span servers. Minibatches go to the
 // replicas in turn. Messages that leave a server share its port, if it has one. The search counts only one boundary's
-// minibatches at a port, but SlowestS counts those of all boundaries.
+// minibatches at a port, but SlowestS counts the minibatches of all boundaries.
 func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	p, costs, err := b.Costs(size)
 	if err != nil {

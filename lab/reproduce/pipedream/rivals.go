@@ -61,8 +61,8 @@ type intraBatch struct {
 }
 
 // faster holds the gains of pipelining. `straight` is the speedup of the straight cut over model parallelism.
-// `replicated` is that of the configuration with replicas. `hybrid` compares the configuration with replicas with and
-// without pipelining.
+// `replicated` is the speedup of the configuration with replicas over model parallelism. `hybrid` is its speedup over
+// the same configuration without pipelining.
 type faster struct{ straight, replicated, hybrid float64 }
 
 // on computes the gains on a bench. Model parallelism uses the straight cut. If `devices` is not 0, it uses this number
