@@ -71,7 +71,7 @@ type stepCurve struct {
 	MeasuredNS  int64   `json:"measured"`
 	PredictedNS int64   `json:"predicted"` // 0: none
 	MostNS      int64   `json:"most"`      // end of the axis
-	Beyond      int     `json:"beyond"`    // number of steps that took longer
+	Beyond      int     `json:"beyond"`    // number of steps that took longer than MostNS
 	Text        string  `json:"text"`
 	Predicted   string  `json:"predicted_text"`
 }

@@ -15,7 +15,7 @@ type panel struct {
 	Name    string        `json:"name"`
 	Took    string        `json:"took"`
 	Text    string        `json:"text"`   // its time, in a sentence
-	Before  int64         `json:"before"` // when the previous step ended; 0 if that was before this one's start
+	Before  int64         `json:"before"` // when the previous step ended; 0 if it ended before this step began
 	Step    int           `json:"step"`   // its StepNumber
 	Micros  int           `json:"micros"` // micro-batches in a step; 0: unknown
 	Workers int           `json:"workers"`

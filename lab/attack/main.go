@@ -36,7 +36,7 @@ type kind struct {
 	name string
 	what string
 	want int           // number of attacks, unless the kind decides it
-	time time.Duration // its share of the time
+	time time.Duration // the kind's share of the time
 	make func(ctx context.Context, a *attack, want int) (*tally, error)
 }
 

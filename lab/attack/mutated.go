@@ -17,9 +17,9 @@ import (
 // target is a valid input to mutate, with the commands that read it.
 type target struct {
 	name   string // of the fixture, and of its copy in the attack's folder
-	beside string // the folder of fixtures that it is in, if any
+	beside string // the folder of fixtures that contains it, and that is copied with it; empty: none
 	packed bool   // the decompressed content is mutated
-	weight int    // relative weight in the random choice; trainings are slow
+	weight int    // its weight in the random choice of a target; small if its commands are slow
 	reads  []string
 }
 

@@ -19,7 +19,7 @@ import (
 // signalled is a command that gets a signal, with the time in which the signal may come.
 type signalled struct {
 	args     string
-	span     time.Duration // of a training: how long an undisturbed one takes
+	span     time.Duration // for a training: how long it takes without a signal
 	training *training     // a training to resume to its end afterwards; nil for other verbs
 	best     []string      // files that it may leave: the best result before the signal
 	reads    string        // a command that must accept the first of best, if it exists

@@ -23,7 +23,7 @@ type ImportedModule struct {
 	Name      string         `json:"name"`
 	Unit      race.Unit      `json:"unit"`
 	Choice    string         `json:"choice"`   // millrace's plan for two workers
-	Pipeline  string         `json:"pipeline"` // its plan if data parallelism is excluded
+	Pipeline  string         `json:"pipeline"` // millrace's plan if data parallelism is excluded
 	Own       string         `json:"own,omitempty"`
 	Agreement race.Agreement `json:"agreement"` // agreement of the pipeline with the rival
 	// Chosen is the agreement of the chosen plan with the rival, if that plan is not the pipeline.

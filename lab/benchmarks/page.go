@@ -168,7 +168,7 @@ func command(text string) (lines []string) {
 	words := strings.Fields(output.ReplaceAllString(text, ""))
 	for i := 0; i < len(words); i++ {
 		word := words[i]
-		if strings.HasPrefix(word, "-") && i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") { // the value of a flag
+		if strings.HasPrefix(word, "-") && i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") { // a flag and its value
 			i++
 			word += " " + words[i]
 		}

@@ -67,7 +67,7 @@ func (t *Times) Fill(ctx context.Context, machine, simulated avgpipe.Machine) er
 			if by.shares[i], err = Shares(trial.Timeline, c.Pipelines, recordedSkip); err != nil {
 				return fmt.Errorf("%s: %w", c.Name, err)
 			}
-			for w := range by.shares[i] { // from a batch of one pipeline to a batch of the comparison
+			for w := range by.shares[i] { // converts the shares from a batch of one pipeline to a batch of the comparison
 				by.shares[i][w] = by.shares[i][w].Times(float64(c.Pipelines) / float64(c.Batches()))
 			}
 		}

@@ -76,7 +76,7 @@ func TestLearnTrainsWhatTheFileDoesNotHave(t *testing.T) {
 			t.Errorf("%s: %+v", name, of)
 		}
 	}
-	s.Job.Train.Rate.Base *= 2 // another training
+	s.Job.Train.Rate.Base *= 2 // with another rate it is another training
 	if found, err := s.Found(file); err != nil || len(found) != 0 {
 		t.Errorf("found %v, %v", found, err)
 	}

@@ -133,7 +133,7 @@ func (m *Method) Plan(base *plan.Plan, batch, micros int) *plan.Plan {
 	pl := *base
 	pl.Stages = slices.Clone(base.Stages)
 	for i := range pl.Stages {
-		pl.Stages[i].Warmup = 0 // means the schedule's own
+		pl.Stages[i].Warmup = 0 // 0 means the schedule's own warm-up
 	}
 	pl.Weights, pl.Elastic, pl.MicroBatches = string(m.Policy), m.Elastic, micros
 	switch m.Policy {

@@ -337,7 +337,7 @@ func (s *Comparison) Fill() error {
 type Setting struct {
 	Job     *job.Job
 	Model   *model.Model
-	Base    *plan.Plan // the stages
+	Base    *plan.Plan // a plan that has the stages
 	Micros  int        // micro-batches of a rival's batch
 	Methods []Method
 	Seeds   int

@@ -112,7 +112,7 @@ func (b *bench) ask(ctx context.Context, v visit, count int, computeS float64) (
 // visited repeats a request for about the duration of a visit.
 func (b *bench) visited(ctx context.Context, v visit) (float64, error) {
 	if b.counts[v] == 0 {
-		if _, err := b.ask(ctx, v, 3, 0); err != nil { // connects
+		if _, err := b.ask(ctx, v, 3, 0); err != nil { // this connects the two processes
 			return 0, err
 		}
 		one, err := b.ask(ctx, v, 10, 0)

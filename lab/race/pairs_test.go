@@ -13,7 +13,7 @@ import (
 // machine is shared by fake runners. It records each visit, and gets slower with each visit by the factor `drift`.
 type machine struct {
 	visits []string
-	slow   float64 // factor of every time
+	slow   float64 // factor on the time of every visit
 	drift  float64 // slow is multiplied by it after each visit
 }
 

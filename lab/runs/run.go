@@ -24,13 +24,13 @@ type layout struct {
 	Weights      string  // a weight policy; "": sync
 	Cuts         []int   // first layers of stages 1, 2, ...
 	On           [][]int // workers of each stage; nil: stage i on worker i
-	Rows         bool    // replicas split the rows of micro-batches; otherwise they take whole ones in turn
+	Rows         bool    // replicas split the rows of micro-batches; otherwise they take whole micro-batches in turn
 	Recompute    string
 	Warmup       []int // forwards before the first backward by stage; nil: the schedule's own
 	Batch        int   // 0: the subject's
 	MicroBatches int   // 0: the subject's
 	Pipelines    int
-	Alpha        float64 // 0: one over Pipelines
+	Alpha        float64 // 0: 1/Pipelines
 	Printed      bool    // uses the paper's order of elastic averaging
 }
 

@@ -51,7 +51,7 @@ type Follower struct {
 	heard       time.Time // time of the newest event, step or evaluation
 
 	about   about
-	details int               // number of changes of what detail returns
+	details int               // how often the result of the method detail has changed
 	wrong   map[string]string // by file: what is wrong with it
 	drawn   [2]stepData       // the data of the predicted step, and of the measured ones
 	bad     [2]int            // numbers of invalid lines of metrics, and of events

@@ -31,7 +31,7 @@ func Boxes(t *trace.Timeline, f Frame) *Drawing {
 	d.Columns = gutter + all*(wide+1) - 1
 	slots := all
 	if !d.Whole() {
-		slots = max(1, (f.Screen.Columns-gutter-1)/(wide+1)) // room for an ellipsis after the last
+		slots = max(1, (f.Screen.Columns-gutter-1)/(wide+1)) // room for an ellipsis after the last box
 		d.ToS = f.FromS + float64(slots)*slot
 	}
 	all = lines(t, events)

@@ -47,7 +47,7 @@ func bapipeTable5(_ context.Context, _ table.Options, t *table.Table) error {
 			{"GTY lanes", r.GTY, lanes["gty"]}, {"GTM lanes", r.GTM, lanes["gtm"]},
 			{"DDR4, GB/s", r.DDR, d.MemoryBandwidthBytesPerSecond / 1e9},
 		} {
-			if x.paper == 0 { // Number takes 0 for not printed
+			if x.paper == 0 { // to Number, 0 means that the value is not printed
 				t.Word(r.Board+", "+x.what, "0", fmt.Sprintf("%g", x.ours), "")
 				continue
 			}
@@ -184,7 +184,7 @@ func onBoards(preset string, a assumed) (*bench.Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, d := range b.C.DeviceTypes { // profiles count four bytes
+	for name, d := range b.C.DeviceTypes { // profiles assume four bytes for a number
 		of := *d.FPGA
 		of.OnChipBytes *= 2
 		of.ClockHz *= a.clock

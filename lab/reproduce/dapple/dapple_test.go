@@ -131,7 +131,7 @@ func TestThreeWaysByHand(t *testing.T) {
 	}
 	for name, c := range map[string][2]float64{"plain": {w.plain, 16 * 90. / 690},
 		"overlapped": {w.overlapped, 16 * 90. / 670}} {
-		if math.Abs(c[0]/c[1]-1) > .005 { // the rest is latencies
+		if math.Abs(c[0]/c[1]-1) > .005 { // the remaining difference is latencies
 			t.Errorf("%s: %v, want %v", name, c[0], c[1])
 		}
 	}

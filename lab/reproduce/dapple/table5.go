@@ -28,7 +28,7 @@ type gpipeRow struct {
 // pipeline holds assumptions for Table 5 that the paper leaves open.
 type pipeline struct {
 	speed     float64 // fraction of the described speed; 0 means all of it
-	bySize    bool    // kernel by kernel
+	bySize    bool    // costs are computed kernel by kernel
 	saving    float64 // factor on what described layers save; 0 means 1
 	besides   bool    // a batch takes time besides its micro-batches (see besides)
 	masks     bool    // recompute keeps what dropout multiplies (see maskBytes)

@@ -57,7 +57,7 @@ type intraBatch struct {
 	name     string
 	batch    int
 	replicas []int   // numbers of replicas; nil means that the optimizer chooses the straight pipeline
-	faster   float64 // than model parallelism, by the text
+	faster   float64 // speed over model parallelism's, by the text
 }
 
 // faster holds the gains of pipelining. `straight` is the speedup of the straight cut over model parallelism.

@@ -160,7 +160,7 @@ type bytesOf struct {
 	batch        int
 	replicas     []int
 	over         float64 // the pipeline's bytes divided by data parallelism's, from the text
-	side         string  // "at most" or "at least" if over is a bound; empty if it is a value
+	side         string  // "at most" or "at least" if `over` is a bound; empty if it is a value
 }
 
 // together reports whether the batch is section 5.1's "batch size of 80". If that is the batch of all GPUs together,

@@ -47,9 +47,9 @@ func (r *Result) asked() asked {
 // micro-batches.
 type software struct {
 	recomputes []string
-	sequence   []bool               // with tensor parallelism
+	sequence   []bool               // values of SequenceParallel, if there is tensor parallelism
 	shards     func(p int) []string // by number of stages
-	plain      bool                 // without groups and stages
+	plain      bool                 // one stage, and no tensor parallelism
 	chunks     []int                // nil means all
 	zeroBubble bool
 }

@@ -323,7 +323,7 @@ func torchtitan(r row, e *Entry) {
 	s.AsyncTensor = strings.Contains(strings.ToLower(r["note"]), "async tp") || strings.HasSuffix(r["id"], "-async")
 	local := r.count("local_batch")
 	s.Batch, s.MicroBatch = local*s.Replicas, local
-	if s.Stages > 1 { // a micro-batch for each stage is the default of that commit
+	if s.Stages > 1 { // by default there is a micro-batch for each stage, at the commit of these runs
 		s.MicroBatch = max(1, local/s.Stages)
 		s.Shard = "zero2"
 		if strings.HasPrefix(r["schedule"], "Interleaved") {

@@ -210,7 +210,7 @@ func waited(c *cluster.Cluster, is bool) *cluster.Cluster {
 // byte stays the same.
 func (b *lab) timed(r *Result, c *cluster.Cluster) *cluster.Cluster {
 	c = c.Copied()
-	all, _ := rows("zero_bubble_table9_stage_times") // Entries has read them before
+	all, _ := rows("zero_bubble_table9_stage_times") // Entries has already read this file without an error
 	for _, one := range all {
 		if !strings.Contains(r.ID, "-"+one["model"]+"-") {
 			continue

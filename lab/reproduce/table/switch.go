@@ -10,7 +10,7 @@ type Switch[A comparable] struct {
 
 // Switched holds an experiment's assumptions after some changes.
 type Switched[A comparable] struct {
-	What     string // "this, that"
+	What     string // the changes, as in "this, that"
 	Assumed  A
 	switches int
 }
