@@ -73,7 +73,7 @@ func TestGridDrawsEverything(t *testing.T) {
 	}
 }
 
-// Boxes are where their times say, within a hundredth of a unit.
+// Boxes are drawn at the positions of their times, within a hundredth of a unit.
 func TestGridIsToScale(t *testing.T) {
 	tl := &trace.Timeline{Version: trace.Version, Source: "sim", Workers: 2, Stages: 2, Events: []trace.Event{
 		{Worker: 0, Lane: trace.Compute, Instruction: "0F0", Kind: "F", EndS: 2},

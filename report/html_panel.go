@@ -58,8 +58,8 @@ type memoryCurve struct {
 	Bytes []int64 `json:"bytes"`
 }
 
-// moreSteps is the largest number of events that three steps like the drawn one may have if the page is to show other
-// steps, too.
+// moreSteps limits the events of a page: other steps are included only if three steps like the drawn one have at most
+// this many events.
 const moreSteps = 30_000
 
 // mostSamples is the maximal number of memory samples of a curve: two for each column of a wide screen.

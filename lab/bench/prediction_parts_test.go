@@ -7,7 +7,7 @@ import (
 	"github.com/millrace-ml/millrace/trace"
 )
 
-// Each part of a step is the total time of one kind of instruction on one worker, and the rest of the step is waiting.
+// Each part of a step is the total time of one kind of instruction on one worker. The rest of the step is waiting.
 func TestStepParts(t *testing.T) {
 	made := func(scale float64) *trace.Timeline {
 		tl := &trace.Timeline{Workers: 2, Steps: []trace.StepMark{{Step: 0, EndS: 100}}}
@@ -18,7 +18,7 @@ func TestStepParts(t *testing.T) {
 					StartS: at + start*scale, EndS: at + end*scale})
 			}
 			add(0, trace.Compute, "F", 0, 1)
-			add(0, trace.Comm, "SF", 1, 4) // runs beside the worker
+			add(0, trace.Comm, "SF", 1, 4) // a transfer, which does not keep the worker busy
 			add(0, trace.Compute, "F", 1, 2)
 			add(1, trace.Compute, "B", 1, 3)
 			tl.Steps = append(tl.Steps, trace.StepMark{Step: step, StartS: at, EndS: at + 4*scale})

@@ -21,9 +21,9 @@ type Speedup struct {
 	Micros   int               `json:"micro_batches"`
 	Micro    int               `json:"micro_batch"` // in samples
 	Plan     string            `json:"plan"`
-	Singles  [][]race.Measured `json:"singles"` // with one thread, and with two
-	Results  []race.Result     `json:"results"` // races against the best single worker with one thread, and with two
-	Pairs    []speedupPair     `json:"pairs"`   // against one thread
+	Singles  [][]race.Measured `json:"singles"` // one worker, with one thread and with two
+	Results  []race.Result     `json:"results"` // races against the best single worker, with one thread and with two
+	Pairs    []speedupPair     `json:"pairs"`   // pairs of the race against one thread
 	Bound    float64           `json:"bound"`   // Bound, OfBound, Work and Waiting are medians of the pairs
 	OfBound  float64           `json:"of_bound"`
 	Interval stats.Interval    `json:"of_bound_interval,omitzero"`

@@ -39,7 +39,7 @@ type GainReport struct {
 	Interval  stats.Interval `json:"interval,omitzero"`
 	ToTarget  float64        `json:"to_target"` // Gain times 1F1B's epochs over this setting's; 0: not known
 	PeakBytes int64          `json:"peak_bytes"`
-	BaseBytes int64          `json:"base_bytes"` // 1F1B's
+	BaseBytes int64          `json:"base_bytes"` // 1F1B's memory
 }
 
 // Kind returns the report's name in its file.

@@ -51,7 +51,7 @@ type Result struct {
 	Training model.Training `json:"training"`
 	First    float64        `json:"first_loss"`
 	Highest  float64        `json:"highest_loss"`
-	At       int            `json:"highest_at"`   // the step, counted from 1
+	At       int            `json:"highest_at"`   // the step with the highest loss, counted from 1
 	Reached  float64        `json:"reached_loss"` // the mean of the last ten steps
 	Accuracy *float64       `json:"accuracy,omitempty"`
 }

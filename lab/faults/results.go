@@ -71,7 +71,7 @@ func (r *results) print(out io.Writer) {
 		}
 		t.Add(row...)
 	}
-	_ = t.Write(out, terminal.Of(out)) // ignored, as for the lines of the tries
+	_ = t.Write(out, terminal.Of(out)) // an error is ignored, as for the lines of the tries
 }
 
 // write writes the results of a campaign without failures; it refuses any other.

@@ -23,7 +23,7 @@ type Settings struct {
 	Sums     []int         // of vectors, in bytes
 	Arrives  int           // size of the message that is sent while both processes compute, in bytes
 	Computes time.Duration // duration of that computation
-	Rounds   int           // rounds of pairs of visits
+	Rounds   int           // number of rounds; each has pairs of visits
 	Visit    time.Duration // approximate duration of a visit
 }
 

@@ -127,8 +127,8 @@ func Planning(planners, models, searched []string, pairs int) []Case {
 	return all
 }
 
-// Large compares the two builds by the durations of planners, for a chain of 1,000 layers and 1,024 devices in four
-// levels.
+// Large compares the two builds by the durations of planners. The planners get a chain of 1,000 layers and 1,024
+// devices in four levels.
 func Large(planners []string, pairs int) []Case {
 	var all []Case
 	for _, p := range planners {

@@ -309,7 +309,7 @@ func TestTheNewestStepIsShown(t *testing.T) {
 	}
 }
 
-// Memory does not grow with the number of steps.
+// A Follower's memory does not grow with the number of steps.
 func TestAFollowerIsBounded(t *testing.T) {
 	var b strings.Builder
 	for i := range 30_000 {

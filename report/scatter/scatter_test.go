@@ -70,8 +70,8 @@ func TestRefusedDrawings(t *testing.T) {
 	}
 }
 
-// The axis of y says that it is logarithmic. It has at least four numbers between 0.0056 and 0.02, where 1, 2 and 5
-// times powers of ten are only two.
+// The axis of y says that it is logarithmic. It has at least four numbers between 0.0056 and 0.02. Only two numbers in
+// this range are 1, 2 or 5 times a power of ten.
 func TestTheLogarithmicAxisCanBeRead(t *testing.T) {
 	points := []scatter.Point{{X: 1, Y: 0.0056}, {X: 2, Y: 0.02}}
 	d := &scatter.Drawing{Y: "step, s", Series: []scatter.Series{{Points: points}}}

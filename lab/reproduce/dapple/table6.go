@@ -55,7 +55,7 @@ func dappleTable6(ctx context.Context, o table.Options, t *table.Table) error {
 	return nil
 }
 
-// table6Row is a row of the paper's table, with the name of the row in ours.
+// table6Row is a row of the paper's table, with the name of this row in our table.
 type table6Row struct {
 	dappleRow
 	what string

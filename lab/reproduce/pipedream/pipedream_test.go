@@ -148,8 +148,9 @@ func TestEqualStages(t *testing.T) {
 	}
 }
 
-// At least the listed numbers of orders and statements agree with Figures 1, 14 to 16, 18 and section 5.4. The number
-// `order` is of orders that agree as computed, and `restored` is of those that agree under the best assumption.
+// At least the listed numbers of orders and statements agree with Figures 1, 14 to 16, 18 and section 5.4. `order` is
+// the least number of orders that agree as computed, and `restored` is the least number that agree under the best
+// assumption.
 func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 	for _, c := range []struct {
 		name            string

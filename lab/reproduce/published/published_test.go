@@ -120,9 +120,10 @@ func TestTheNearestAblationExplains(t *testing.T) {
 	}
 }
 
-// Rates are printed with two decimals, from 10 on with one or two. A rate of 0.8 is from 0.795 to 0.805, of 14.5 from
-// 14.45 to 14.55, and of 13.11 from 13.105 to 13.115. So a run at 0.95 gains from 0.945/0.805 to 0.955/0.795 over 0.8:
-// 17.4 to 20.1 %. A gain of 16 % is 1.4 points below that, and one of 25 % is 4.9 points above.
+// Rates are printed with two decimals, from 10 on with one or two. A printed 0.8 means 0.795 to 0.805, 14.5 means 14.45
+// to 14.55, and 13.11 means 13.105 to 13.115. So the gain of a run at 0.95 over a run at 0.8 is from 0.945/0.805 - 1 to
+// 0.955/0.795 - 1: from 17.4 to 20.1 %. A gain of 16 % is 1.4 points below this range, and a gain of 25 % is 4.9 points
+// above it.
 func TestWhatPrintedDigitsLeaveOpen(t *testing.T) {
 	for rate, want := range map[string][2]float64{"0.8": {1 / 0.805, 1 / 0.795}, "14.5": {1 / 14.55, 1 / 14.45},
 		"13.11": {1 / 13.115, 1 / 13.105}} {

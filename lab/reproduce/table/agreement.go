@@ -11,7 +11,7 @@ import (
 // Agreement counts how much of a Table agrees with the paper.
 type Agreement struct {
 	Values     Count `json:"values"` // numbers within Near of the paper's
-	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's differs from 1 by over Apart
+	Signs      Count `json:"signs"`  // ratios on the paper's side of 1, if the paper's ratio differs from 1 by over Apart
 	Orders     Count `json:"orders"` // pairs of a group in the paper's order, if the paper's values differ by over Apart
 	Bounds     Count `json:"bounds"` // numbers on the paper's side of a bound
 	Crossovers Count `json:"crossovers"`
@@ -139,8 +139,8 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	return &other, true
 }
 
-// Assumptions lists the assumptions for which every row that is compared (see counts) has a value, in the order in
-// which rows name them.
+// Assumptions lists the assumptions under which every compared row (see counts) has a value, in the order in which rows
+// name them.
 func (t *Table) Assumptions() (all []string) {
 	for _, r := range t.Rows {
 		for _, a := range r.Ablations {
