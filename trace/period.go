@@ -113,8 +113,8 @@ func apart(steps []StepMark) []float64 {
 }
 
 // Took returns how long each settled step took, in seconds: from the end of the step before it to its own end. That is
-// what the step adds to a training, even if the two overlap. If an evaluation or a checkpoint lies between the two, or
-// the step before has no mark, it is the time from the step's start to its end.
+// what the step adds to a training, even if the two overlap. In two cases it is the time from the step's start to its
+// end: if an evaluation or a checkpoint lies between the two, and if the step before has no mark.
 //
 // If workers have no common steps, it is the average over as many last steps as there are trainers.
 func (t *Timeline) Took(skip int) []float64 {

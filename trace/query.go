@@ -284,9 +284,9 @@ func compare[T float64 | Lane | string](a, b T) int {
 	return 0
 }
 
-// Merge combines Timelines of the same run, each written by the workers of one process. All must use the same clock;
-// OnClock converts a Timeline to it. A step runs from the earliest start to the latest end that any part marks. Losses
-// and evaluations of a step come from the first part that has them. Events, busy times, memory, peaks, pools and
+// Merge combines Timelines of the same run, each written by the workers of one process. All parts must use the same
+// clock; OnClock converts a Timeline to it. A step runs from the earliest start to the latest end that any part marks.
+// Losses and evaluations of a step come from the first part that has them. Events, busy times, memory, peaks, pools and
 // rounding are those of all parts. All other fields, such as the workers' places, stragglers, Applied and Seen, come
 // from the first part. Merge refuses parts that disagree on version, workers, stages, model or source.
 func Merge(parts ...*Timeline) (*Timeline, error) {

@@ -15,8 +15,8 @@ type Tuner struct {
 	Settings   []TunerSetting `json:"settings,omitempty"` // the settings that were tried
 	StepMedian float64        `json:"step_median"`        // relative error of the predicted steps
 	StepWorst  float64        `json:"step_worst"`
-	// Cost is the time of the choice, divided by the time in which a traversal would run one setting for as many
-	// batches as the tuner profiles.
+	// Cost is the time of the choice, divided by the time that a traversal takes for one setting. That time is scaled
+	// to the number of batches that the tuner profiles.
 	Cost float64 `json:"cost"`
 	// Behind is the relative increase of a batch's time with the tuner's choice over the traversal's choice.
 	Behind float64 `json:"behind"`

@@ -148,8 +148,8 @@ func (s *Comparison) overOneF1B(one, first *contender) ([]string, error) {
 }
 
 // explained says how much of 1F1B's bubble AvgPipe fills on the mean worker, and how much more is possible. If the
-// bubble is filled completely, a batch takes as long as the busiest worker computes, or as all workers compute on their
-// shared cores, whichever is longer.
+// bubble is filled completely, a batch takes the longer of two times. One is how long the busiest worker computes. The
+// other is how long all workers compute on their shared cores.
 func explained(one, avg string, of [2][]Share, cores int) string {
 	a, b := Mean(of[0]), Mean(of[1])
 	var out strings.Builder

@@ -39,7 +39,8 @@ func (m Metric) reaches(value, target float64) bool {
 }
 
 // EpochsTo returns how many epochs a training took to a target, as the papers count. These are the epochs up to the
-// first evaluation that reaches the target, whatever later ones say. It returns false if none reaches the target.
+// first evaluation that reaches the target, whatever later evaluations say. It returns false if none reaches the
+// target.
 func (m Metric) EpochsTo(points []Point, target float64) (float64, bool) {
 	for _, p := range points {
 		if m.reaches(m.Of(p), target) {

@@ -125,8 +125,8 @@ func (s *Comparison) plot(name string, p report.Plot) report.Plot {
 	return p
 }
 
-// curvesFrom is the first part of a training that plots leave out. There the curves fall by more than the methods
-// differ.
+// curvesFrom is the first part of a training that plots leave out. In this part the curves fall by more than the
+// methods differ.
 const curvesFrom = 0.1
 
 // curves plots a metric over epochs, by method.

@@ -19,8 +19,8 @@ import (
 // TimesVersion is the version of times.json.
 const TimesVersion = 1
 
-// Times has the step times of every contender, measured in rounds with a turn for each. This part of bench curves needs
-// a quiet machine.
+// Times has the step times of every contender, measured in rounds in which each contender has a turn. This part of
+// bench curves needs a quiet machine.
 type Times struct {
 	Version   int          `json:"version"`
 	Model     string       `json:"model"`

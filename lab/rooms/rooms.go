@@ -74,9 +74,9 @@ func List(ctx context.Context, dir string) ([]Package, error) {
 const width = 110
 
 // Draw draws each room's packages, an importing package above those that it imports. A line first shows the imports
-// from the package's own room, and after a bar the imports from other rooms. Imports from the room internal are left
-// out there, because any package may import them. Several packages of another room are shown as the room's name with
-// dots.
+// from the package's own room, and after a bar the imports from other rooms. Among the imports from other rooms,
+// packages in internal are left out, because any package may import them. Several packages of another room are shown as
+// the room's name with dots.
 func Draw(w io.Writer, all []Package) error {
 	var names []string
 	byRoom := map[string][]Package{}

@@ -145,7 +145,7 @@ func hold(ctx context.Context) (*namespace, error) {
 	return n, nil
 }
 
-// run runs commands in a namespace. Their words must have no spaces.
+// run runs commands in a namespace. No word of a command may have a space in it.
 func (n *namespace) run(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		in := n.inside(strings.Fields(c)...)

@@ -8,7 +8,7 @@ import (
 )
 
 // A series keeps its values within bounds. All parts have the same number of rows, except that the last may be
-// incomplete. Each has the mean, the minimum and the maximum of its rows.
+// incomplete. Each part has the mean, the minimum and the maximum of its rows.
 func TestASeriesKeepsLeastAndGreatest(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	for _, rows := range []int{0, 1, 7, 8, 9, 16, 17, 1000} {

@@ -25,8 +25,8 @@ func trainingOf(t *testing.T, name string) compared {
 }
 
 // Each assumption changes what its name says. A baseline of BERT cuts 32 samples into 8 micro-batches of 4. If 4
-// samples fill 60 % of a GPU, a layer takes additional time, as long as 4*(1/0.6 - 1) = 8/3 samples take at the peak
-// rate. Then 4 samples at the peak rate would take 0.6 of the time of such a micro-batch.
+// samples fill 60 % of a GPU, a layer takes additional time: the time of 4*(1/0.6 - 1) = 8/3 samples at the peak rate.
+// Then 4 samples at the peak rate would take 0.6 of the time of such a micro-batch.
 func TestWorldsChangeWhatTheyName(t *testing.T) {
 	w := trainingOf(t, "bert")
 	described, _, err := world{}.load(t.Context(), w.Training, w.MicroBatches)

@@ -188,8 +188,8 @@ func withoutAndWith(b *bench.Bench, replicas []int, minibatch int) (mp, pipeline
 	return without.SamplesPerSecond, with.SamplesPerSecond, err
 }
 
-// gpipe computes how much slower GPipe is than PipeDream's stream on the same stages. This depends on its depth, the
-// number of micro-batches in a step.
+// gpipe computes how much slower GPipe is than PipeDream's stream on the same stages. The slowdown depends on GPipe's
+// depth, the number of micro-batches in a step.
 type gpipe struct {
 	b         *bench.Bench
 	last      []int

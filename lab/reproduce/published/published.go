@@ -11,9 +11,9 @@
 // software or machine does, or may do if the source does not print it. Ablations were chosen with knowledge of judged
 // rows, but no other prediction uses them.
 //
-// A preset is a device with a software family. Its numbers in presets/ are those of data sheets. Whenever the
-// experiment runs, it calibrates them to the calibration rows (package tune/calibrate), and to no judged row. One
-// assumption was chosen with knowledge of judged rows: the zero-bubble runtime waits for no message
+// A preset is a device with a software family. Its numbers in presets/ are from data sheets. Whenever the experiment
+// runs, it calibrates them to the calibration rows (package tune/calibrate), and to no judged row. One assumption was
+// chosen with knowledge of judged rows: the zero-bubble runtime waits for no message
 // (presets/zero-bubble-a100-ahead.yaml).
 package published
 

@@ -246,8 +246,8 @@ func TestAdviceIsNoSlowerThanWhatIsPublished(t *testing.T) {
 
 // Zero-bubble schedules that gain 5 % or more over 1F1B or interleaved 1F1B gain here too. Schedules of one model that
 // differ by 5 % or more are in the measured order. At most 40 gains are off by more than 3 points. But each of these
-// gains is within 3 points of a gain that the printed digits allow, as predicted or under an ablation, and its note
-// says which.
+// gains is within 3 points of a gain that the printed digits allow, as predicted or under an ablation. The note of its
+// row says which.
 func TestGainsOfZeroBubbles(t *testing.T) {
 	tabletest.Long(t)
 	b, all := predicted(t)
