@@ -51,8 +51,9 @@ func hostsOf(t *trace.Timeline) []host {
 	return all
 }
 
-// groups returns the hosts by which workers are grouped. They are the hosts of the run. If it has one process, they are
-// the hosts of its prediction. If neither has several processes, it returns one host without a name for all workers.
+// groups returns the hosts by which workers are grouped. They are the hosts of the run, or if it has fewer than two
+// processes, the hosts of its prediction. If neither has several processes, it returns one host without a name for all
+// workers.
 func (in Inputs) groups() []host {
 	for _, t := range []*trace.Timeline{in.Measured, in.Simulated} {
 		if all := hostsOf(t); all != nil {

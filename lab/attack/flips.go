@@ -55,8 +55,8 @@ func attackFlips(ctx context.Context, a *attack, _ int) (*tally, error) {
 	return t, nil
 }
 
-// flipFile flips one bit in each `every` bits of a file, one at a time. It returns the number of bits that it flipped,
-// and lists those after whose flip the checkpoint still opens.
+// flipFile flips one bit in each `every` bits of a file, one at a time. It returns the number of flipped bits, and the
+// positions of the flips with which the checkpoint still opened.
 func flipFile(ctx context.Context, path string, every, first int) (flipped int, opened []int, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

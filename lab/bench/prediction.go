@@ -22,7 +22,8 @@ type PredictionRow struct {
 	Measured  report.Numbers `json:"measured"`
 	OffStep   float64        `json:"off_step"`   // relative to the measured step
 	OffMemory float64        `json:"off_memory"` // error of the worst worker, relative to its measured memory
-	// OfMost is the largest ratio of a worker's measured memory to its upper bound, over all workers and trainings.
+	// OfMost is the largest ratio of a worker's measured memory to the upper bound on its memory, over all workers and
+	// trainings.
 	OfMost    float64    `json:"of_most"`
 	SameCount bool       `json:"same_count"` // live micro-batches are as predicted on every worker
 	Ratios    []float64  `json:"ratios"`     // median step over its prediction, by round

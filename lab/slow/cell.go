@@ -17,7 +17,7 @@ const (
 )
 
 // The promised speed over DDP. A cell breaks the promise if its interval is wholly below leastOfDDP. For slowModel and
-// links of at most slowBits per second, its median must also be at least leastWhereSlow.
+// links of at most slowBits per second, its median ratio must also be at least leastWhereSlow.
 const (
 	leastOfDDP     = 0.97
 	leastWhereSlow = 5

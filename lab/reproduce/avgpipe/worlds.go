@@ -31,7 +31,7 @@ type world struct {
 	// only minimises the longest time of a stage or a message. So if messages take longer than the stages, it hardly
 	// balances the stages.
 	narrow bool
-	// untied gives two layers that share weights a copy each.
+	// untied gives each of two layers that share weights a copy of its own.
 	untied bool
 	// positions is the length of BERT's inputs; 0 means the length in the table.
 	positions int

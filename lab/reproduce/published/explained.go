@@ -98,7 +98,7 @@ var ablations = []ablation{
 			l := &c.Levels[len(c.Levels)-1]
 			l.BandwidthBytesPerSecond, l.CollectiveBandwidthBytesPerSecond = 10e9/8, 2*10e9/8
 		}},
-	// LLM-foundry's setting attn_impl: torch is PyTorch's attention without its fused kernels.
+	// LLM-foundry's setting "attn_impl: torch" selects PyTorch's attention without its fused kernels.
 	{"attention is not one kernel", always,
 		func(_ *shape.Shape, c *cluster.Cluster) { edit(c, func(k *cluster.Kernels) { k.Flash = false }) }},
 	// Every program except nanotron has this setting; nanotron's Llama recomputes nothing. Sources print the setting.
@@ -127,8 +127,8 @@ var ablations = []ablation{
 		}},
 }
 
-// ablate adds a row's values under other assumptions, if its error is large and the values differ. It returns the
-// assumption that explains the row.
+// ablate adds the values of a row with a large error under other assumptions, unless they equal the prediction. It
+// returns the assumption that explains the row.
 func (b *lab) ablate(ctx context.Context, r *Result, row *table.Row) (why string, err error) {
 	c, err := b.preset(ctx, r.Preset)
 	if err != nil {

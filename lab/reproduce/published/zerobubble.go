@@ -119,7 +119,7 @@ type assumption struct {
 	step func(b *lab, r *Result, c *cluster.Cluster) (float64, error)
 }
 
-// updated is the assumption whose times the function passes computes.
+// updated names the assumption for which the function `passes` computes the time of an update.
 const updated = "updates make all of their passes over memory"
 
 var otherwise = []assumption{
