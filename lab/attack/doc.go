@@ -16,7 +16,8 @@
 //	kills    trainings killed without notice, also while they save, then resumed to the end: the
 //	         same bits as an undisturbed run's
 //	signals  SIGHUP, SIGINT and SIGTERM at random instants of every verb
-//	flips    every bit of a manifest and one in 50 of a stage file: no changed checkpoint may open; checked in this process
+//	flips    every bit of a manifest and one in 50 of a stage file: no changed checkpoint
+//	         may open; checked in this process
 //	disks    a disk that is full: a message, exit 1, the older checkpoints whole
 //	memory   an address space too small for the run: an end by itself
 //

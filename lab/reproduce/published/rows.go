@@ -25,7 +25,7 @@ type Entry struct {
 	Model       Model
 	Shape       shape.Shape
 	StepS       float64
-	Group       string // names the runs (one model on one device) whose order by step time is compared
+	Group       string // names the runs (one model on one device) whose order by step time is compared; empty: none
 	// Least and Most bound StepS by the digits of a printed rate; 0 means that they are not known.
 	Least, Most float64
 	// Open lists settings that the source does not print. The fastest settings that fit are used.

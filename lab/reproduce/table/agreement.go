@@ -139,8 +139,8 @@ func (t *Table) Under(assumption string) (under *Table, ok bool) {
 	return &other, true
 }
 
-// Assumptions lists the assumptions under which every compared row (see counts) has a value, in the order in which rows
-// name them.
+// Assumptions lists the assumptions under which every compared row (see counts) has a value. They are in the order in
+// which rows name them.
 func (t *Table) Assumptions() (all []string) {
 	for _, r := range t.Rows {
 		for _, a := range r.Ablations {
