@@ -163,7 +163,7 @@ func TestNearest(t *testing.T) {
 			t.Errorf("nearest to %v s behind %d: step %d of %v s, want %d of %v s", c.s, c.skip, m.Step, s, c.step, c.lasted)
 		}
 	}
-	// If steps overlap, a step's time is that between the end of the step before and its own end.
+	// If steps overlap, a step's time is from the end of the step before it to its own end.
 	tl.Steps = []trace.StepMark{{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5},
 		{Step: 2, StartS: 4, EndS: 6}}
 	if m, s, _ := tl.Nearest(0, 2); m.Step != 1 || s != 2 {

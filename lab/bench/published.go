@@ -11,8 +11,8 @@ import (
 )
 
 // publishedProfile is a published artifact's profile, and the seconds that the artifact's planner took for it, if
-// known. The times are from one core of another machine, within a factor of three, so only a ratio's order of magnitude
-// means anything. PipeDream's largest profile ran under a just-in-time compiler.
+// known. The times were measured on one core of another machine. They are right within a factor of three, so only a
+// ratio's order of magnitude means anything. PipeDream's largest profile ran under a just-in-time compiler.
 type publishedProfile struct {
 	file, format  string
 	batch         int

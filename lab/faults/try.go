@@ -234,7 +234,7 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 		t.written(w, 1)
 	}
 	if !ended {
-		return nil // the processes that did not end are still there
+		return nil // some processes have not ended, so it is not checked that none is left
 	}
 	return t.nothingLeft(g)
 }

@@ -18,7 +18,7 @@ import (
 // Options says what to train and what to compare it with.
 type Options struct {
 	Against string // a commit to build, which trains the same runs
-	Check   string // a file of hashes
+	Check   string // a file of hashes to compare with
 	Output  string // file for the hashes
 	Only    string // a regular expression for the names of runs
 	Carrier string // carrier of messages in this tree's runs; "": the usual one

@@ -17,8 +17,8 @@ import (
 
 // world holds assumptions on what the paper leaves open. The zero value is the machines and models as described.
 type world struct {
-	// blocking makes a message keep both of its GPUs from computing, like one that is sent and received between two
-	// computations.
+	// blocking makes a message keep both of its GPUs from computing, like a message that is sent and received between
+	// two computations.
 	blocking bool
 	// beside lets GPUs run the kernels of several pipelines at once.
 	beside bool

@@ -33,7 +33,7 @@ type machine struct {
 	transfers   float64 // fraction of the wires' rate that transfers reach
 	collectives float64 // fraction of the described rate that all-reduces reach
 	positions   int     // positions of GNMT's sentences
-	planned     cuts    // what cuts PipeDream's stages
+	planned     cuts    // how PipeDream's stages are cut
 }
 
 // cuts says how PipeDream's stages are chosen.

@@ -14,7 +14,7 @@ func fitted(r *table.Row, at func(part float64) (float64, error)) error {
 	if r.Values == nil || r.Values.Ours > r.Values.Paper || math.Abs(r.Values.Ours/r.Values.Paper-1) <= table.Near {
 		return nil
 	}
-	lo, hi := 1./64, 1. // the slower, the higher the value
+	lo, hi := 1./64, 1. // a lower rate gives a higher value
 	v, err := at(lo)
 	if err != nil || v < r.Values.Paper {
 		return err
