@@ -23,11 +23,11 @@ type target struct {
 	reads  []string
 }
 
-// table begins a training of the small model that reads table.csv.
+// table begins the command line of a training of the small model, which reads table.csv.
 const table = "train --model mlp --set inputs=3 --set hidden=4 --set classes=3 --batch 4 --steps 1 --eval-rows 2 " +
 	"--workers 1 --profile @table.json --out out "
 
-// once begins a training of the same mlp as the other trainings, for one step.
+// once begins the command line of a training of one step, of the same mlp as in the other trainings.
 const once = "train --model mlp --data digits --profile @mlp.json --eval-rows 8 --steps 1 --out out "
 
 const goOn = "train --model mlp --data digits @P --schedule 1f1b --steps 5 --out out --resume " + lastSaved

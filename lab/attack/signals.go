@@ -29,7 +29,7 @@ type signalled struct {
 // saves; a step of these trainings takes a millisecond.
 const heardWithin = 10 * time.Second
 
-// simulated begins a command that reads a plan whose search was stopped.
+// simulated begins the command line that reads a plan whose search was stopped.
 const simulated = "simulate --model gpt --set layers=24 --cluster dapple-a --batch 256 --plan "
 
 var signalledCommands = []signalled{

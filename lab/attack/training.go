@@ -22,7 +22,7 @@ const steps = 120
 type training struct {
 	name string
 	args string // arguments of train, without --out and --resume
-	// others are alternative arguments for the resumed training, with another plan each.
+	// others are alternative arguments for the resumed training, each with another plan.
 	others []string
 	// drains means that a save empties the pipeline, which changes later steps. A training that is stopped saves once
 	// more, so its final weights differ from those of an undisturbed one.
@@ -81,7 +81,8 @@ func (a *attack) reference(ctx context.Context, t *training) (reference, error) 
 	return made, nil
 }
 
-// trainArgs returns the arguments of a training in the folder out, which resumes from a checkpoint if one is given.
+// trainArgs returns the arguments of a training in the folder out. The training resumes from a checkpoint if one is
+// given.
 func (a *attack) trainArgs(args, resume string) []string {
 	words := append([]string{"train", "--out", "out"}, strings.Fields(args)...)
 	if resume != "" {

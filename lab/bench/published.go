@@ -33,7 +33,8 @@ var publishedProfiles = []publishedProfile{
 	{"dapple-amoeba-36-pbs-1", "dapple", 1, 0, 0},
 }
 
-// PublishedQuestions returns the published profiles of a folder on 16 devices, in one level and in servers.
+// PublishedQuestions returns questions for each published profile in a folder: on 16 devices in one level, and on 16
+// devices in servers.
 func PublishedQuestions(folder string) ([]PlanQuestion, error) {
 	var questions []PlanQuestion
 	for _, of := range publishedProfiles {

@@ -118,7 +118,7 @@ func PlanQuestions(paths []string) ([]PlanQuestion, error) {
 	return questions, nil
 }
 
-// ClusterQuestions returns the described models and the given profiles on clusters.
+// ClusterQuestions returns questions for the described models and the given profiles on each of these clusters.
 func ClusterQuestions(names, paths []string) (questions []PlanQuestion, err error) {
 	for _, name := range names {
 		c, err := cluster.Read(name)
@@ -137,7 +137,7 @@ func ClusterQuestions(names, paths []string) (questions []PlanQuestion, err erro
 	return questions, nil
 }
 
-// questionsOn returns the described models and the given profiles on one cluster.
+// questionsOn returns questions for the described models and the given profiles on one cluster.
 func questionsOn(c *cluster.Cluster, paths []string) (questions []PlanQuestion, err error) {
 	for _, family := range model.Families() {
 		m, err := model.Build(family.Name, nil)

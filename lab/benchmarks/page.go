@@ -130,7 +130,7 @@ func wrapped(text string) string {
 	return strings.Join(append(lines, line), "\n")
 }
 
-// machines says on which machines and when the files were measured, if the files say so.
+// machines says on which machines and when the results were measured, if the files say so.
 func (f files) machines() string {
 	var names []string
 	for _, one := range f {
@@ -160,7 +160,7 @@ func (f files) commands(names ...string) string {
 	return strings.Join(lines, "\n")
 }
 
-// output matches the flag for the file of results in a command, which the page leaves out.
+// output matches a command's flag for the file of results. The page leaves this flag out.
 var output = regexp.MustCompile(` (-o|--output) \S+`)
 
 func command(text string) (lines []string) {

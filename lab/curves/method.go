@@ -19,8 +19,8 @@ type Method struct {
 	Policy  schedule.Policy
 	Elastic *plan.Elastic // nil: none
 
-	// Split gives each of N pipelines of elastic averaging an N-th of a batch. One iteration of all pipelines then has
-	// as many samples as a step of other methods.
+	// Split gives each of N pipelines of elastic averaging 1/N of a batch. One iteration of all pipelines then has as
+	// many samples as a step of other methods.
 	Split    bool
 	LR       float64 // factor of the learning rate; 0: the job's rule for pipelines that split a batch
 	momentum float64 // of SGD; below 0: the job's

@@ -80,7 +80,7 @@ func parseTraining(line []byte) (Training, error) {
 	return t, nil
 }
 
-// Find returns the training with these settings, if the file has it. Settings are equal if their JSON is.
+// Find returns the training with these settings, if the file has it. Settings are equal if their JSON is equal.
 func (t *Trainings) Find(of any) (Training, bool, error) {
 	key, err := json.Marshal(of)
 	if err != nil {

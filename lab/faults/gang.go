@@ -154,7 +154,7 @@ func (g *gang) await(within time.Duration, members ...*member) (last time.Time, 
 	return last, true
 }
 
-// signal kills the members that still run. The process id of an ended one may belong to another process.
+// signal kills the members that still run. The process id of an ended member may belong to another process.
 func (g *gang) signal() {
 	for _, m := range g.all {
 		if m.runs() {

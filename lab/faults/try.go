@@ -25,8 +25,8 @@ const (
 	patience  = 2 * time.Minute  // for everything else
 )
 
-// training holds the arguments of the disturbed training, without its plan. A step has at least as many micro-batches
-// as a stage has replicas here. So gradients are summed in the same order under every plan.
+// training holds the arguments of the disturbed training, without its plan. In these trainings a step has at least as
+// many micro-batches as a stage has replicas. So gradients are summed in the same order under every plan.
 var training = append(strings.Fields("train --model mlp --data digits --batch 32 --micro-batch 16 --clip 1 --keep 3 "+
 	"--eval-rows 8"), "--steps", fmt.Sprint(steps), "--save-every", fmt.Sprint(saveEvery))
 
@@ -240,7 +240,7 @@ func (c *campaign) disturb(ctx context.Context, w way, t *try, draw *rand.Rand, 
 }
 
 // await waits until a random moment in the first half of the steps, so that the fault comes before the end. In a try
-// that measures, it waits until a process has a child process on its host, which measures.
+// that measures, it waits until a second process runs on some host: a child process that measures.
 func (t *try) await(ctx context.Context, draw *rand.Rand, g *gang) error {
 	saved := draw.IntN(steps/2/saveEvery) * saveEvery
 	pause := time.Duration(draw.Int64N(int64(200 * time.Millisecond)))

@@ -8,6 +8,6 @@
 // In: the ways to compare and the sizes of messages. Out: Results, a file with three kinds of times. The first is the
 // time of a message in one direction, for each way and size. It is given alone and relative to raw TCP, in alternating
 // pairs with a 95 % interval. The second is the arrival time of a long message while both processes compute, relative
-// to that without computing. The third is the time of a sum over both processes, in every way except plain TCP.
-// Refused: players that answer anything but one line of JSON. A way that is not installed is named and left out.
+// to its arrival time without computing. The third is the time of a sum over both processes, in every way except plain
+// TCP. Refused: players that answer anything but one line of JSON. A way that is not installed is named and left out.
 package p2p

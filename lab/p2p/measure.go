@@ -168,7 +168,7 @@ func (b *bench) messages(ctx context.Context, r *Results, size int) error {
 	return nil
 }
 
-// sums compares millrace's sums with those of each player that can sum.
+// sums compares how fast millrace sums with how fast each other player sums, if the player can sum.
 func (b *bench) sums(ctx context.Context, r *Results, size int) error {
 	of, others := map[int]*Times{1: {}}, []int(nil)
 	for k := 2; k < len(b.players); k++ {

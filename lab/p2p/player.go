@@ -26,7 +26,7 @@ type way interface {
 	close() error
 }
 
-// request is a request to a player. What is turns, arrive or sum.
+// request is a request to a player. The field What is "turns", "arrive" or "sum".
 type request struct {
 	What     string
 	Bytes    int

@@ -129,8 +129,8 @@ func streams(f listed) bool {
 	return !slices.Contains(f.Weights, "sync") && !slices.Contains(f.Weights, "elastic")
 }
 
-// rowsOf returns compare's rows for a schedule. Streaming schedules get their rows from the parameter `streaming`: the
-// comparison for devices that transfer while they compute.
+// rowsOf returns the rows of `schedule compare` for a schedule. Streaming schedules get their rows from the parameter
+// `streaming`: the comparison for devices that transfer while they compute.
 func rowsOf(f listed, rows, streaming []compared) (of []compared, note string) {
 	for _, r := range rows {
 		if r.Schedule == f.Name && r.StepS > 0 {

@@ -28,8 +28,8 @@ func Together(ctx context.Context, commands []Command, f func([]*Rival) error) (
 
 // Rounds visits all rivals once per round, after a warm-up round. The order changes each time, so a temporary slowdown
 // affects all rivals, and none always follows the same one. If `before` is not nil, it is called before each counted
-// round, while all rivals are idle; the first round is 1. `visited` is called after each counted visit, with the
-// rival's position. `ended` is called after each round, including round 0, the warm-up.
+// round, while all rivals are idle. Counted rounds are numbered from 1. `visited` is called after each counted visit,
+// with the rival's position. `ended` is called after each round, including round 0, the warm-up.
 func Rounds(ctx context.Context, rivals []*Rival, rounds int, before func(round int) error,
 	visited func(at int, w Work), ended func(round int)) error {
 	order := make([]int, len(rivals))
