@@ -149,7 +149,7 @@ func wrap(out *strings.Builder, head string, words []string) {
 	out.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// topDown orders packages so that each comes before those that it imports, and otherwise by name.
+// topDown orders packages so that each one comes before the packages that it imports, and otherwise by name.
 func topDown(all []Package) []Package {
 	var out []Package
 	left := slices.Clone(all)

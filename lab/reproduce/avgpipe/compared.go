@@ -43,7 +43,7 @@ const (
 	multiVersion    = "PipeDream"
 )
 
-// comparison has a training's baselines under some assumptions, and AvgPipe's settings under the same ones.
+// comparison has a training's baselines under some assumptions, and AvgPipe's settings under the same assumptions.
 type comparison struct {
 	of        compared
 	load      *avgpipe.Workload
@@ -72,7 +72,7 @@ func (w compared) in(ctx context.Context, x world) (*comparison, error) {
 	return c, err
 }
 
-// held returns AvgPipe for each baseline, within the budget that the function `to` computes for it.
+// held returns AvgPipe's setting for each baseline, within the budget that the function `to` computes for it.
 func (c *comparison) held(to func(avgpipe.Baseline) avgpipe.Budget) (rows []avgpipe.EqualMemory, err error) {
 	for _, b := range c.baselines {
 		row, err := c.settings.Within(b, to(b), c.load.LimitBytes)

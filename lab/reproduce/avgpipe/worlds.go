@@ -24,8 +24,8 @@ type world struct {
 	beside bool
 	// kernels describes GPUs by the preset v100-32gb, in which small micro-batches mostly spend their time on launches.
 	kernels bool
-	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. Every
-	// micro-batch then takes as long in a layer as if it had a fixed number of further samples.
+	// fill is the fraction of a GPU that a baseline's micro-batch fills while it computes; 0 means by roofline. Above
+	// 0, every micro-batch takes as long in a layer as if it had a fixed number of further samples.
 	fill float64
 	// narrow shows the partitioner the real wires; otherwise the partitioner sees infinitely fast ones. The partitioner
 	// only minimises the longest time of a stage or a message. So if messages take longer than the stages, it hardly

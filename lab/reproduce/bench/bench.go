@@ -61,7 +61,7 @@ func (b *Bench) MessagesAt(part float64) *Bench {
 }
 
 // OneWay returns the bench with links that carry messages one way at a time. PipeDream's formula 2 a / B assumes such
-// links: a bytes of activations and a bytes of gradients share the bandwidth B.
+// links: `a` bytes of activations and `a` bytes of gradients share the bandwidth B.
 func (b *Bench) OneWay() *Bench {
 	other, c := *b, *b.C
 	c.Levels = slices.Clone(c.Levels)
@@ -278,8 +278,8 @@ func (b *Bench) Stages(last, replicas []int, microBatch, microBatches int) (*pla
 	return pl, nil
 }
 
-// Straight returns the pipeline of n stages without replicas whose slowest stage is as fast as possible. It does not
-// limit memory.
+// Straight returns the pipeline of n stages without replicas in which the slowest stage is as fast as possible. It does
+// not limit memory.
 func (b *Bench) Straight(n, microBatch, microBatches int) (*plan.Plan, error) {
 	p, err := b.Profile(microBatch)
 	if err != nil {

@@ -55,7 +55,7 @@ func (b *Bench) BestSplit(replicas []int, size int) (Partition, error) {
 	return out, nil
 }
 
-// Slowest returns the seconds of a minibatch on the slowest of stages that end at these layers, computed as in
+// Slowest returns the seconds of a minibatch on the slowest of the stages that end at these layers, computed as in
 // BestSplit.
 func (b *Bench) Slowest(last, replicas []int, size int) (float64, error) {
 	p, costs, err := b.Costs(size)

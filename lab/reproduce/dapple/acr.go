@@ -114,8 +114,8 @@ func acr(b *bench.Bench, pl *plan.Plan, context bool) (float64, error) {
 	return between / (n - 1) / (computing / n), nil
 }
 
-// crossing returns the seconds to send bytes from some devices to others. Each side divides the samples of a
-// micro-batch evenly.
+// crossing returns the seconds to send this many bytes from some devices to other devices. Each side divides the
+// samples of a micro-batch evenly.
 func crossing(b *bench.Bench, from, to []int, bytes float64) float64 {
 	busy, latency := map[[2]int]float64{}, 0.0
 	for i, s := range from {

@@ -1,6 +1,6 @@
 // Package dapple registers the experiments of DAPPLE's tables and figures.
 //
-// Input: an experiment's Options. Output: its Table. Errors: those of the planners.
+// Input: an experiment's Options. Output: its Table. Errors: the planners' errors.
 package dapple
 
 import (

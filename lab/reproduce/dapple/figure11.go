@@ -22,14 +22,14 @@ var figure11Batches = map[string][]int{
 	"bert-48": {32, 64, 128, 256}, "xlnet-36": {32, 64, 128, 256}, "amoebanet-36": {128, 256, 512, 1024},
 }
 
-// ways holds the speedups of three ways to train at a global batch. hybrid is a plan of several stages, and plain is
-// data parallelism. In overlapped, data parallelism's all-reduce overlaps the backward.
+// ways holds the speedups of three ways to train at a global batch. `hybrid` is for a plan of several stages, and
+// `plain` is for data parallelism. `overlapped` is for data parallelism whose all-reduce overlaps the backward.
 type ways struct{ hybrid, plain, overlapped float64 }
 
-// gain returns how many times as fast the better of hybrid and overlapped is as overlapped.
+// gain returns the larger of `hybrid` and `overlapped`, divided by `overlapped`.
 func (w ways) gain() float64 { return max(w.hybrid, w.overlapped) / w.overlapped }
 
-// better names the faster of hybrid and overlapped.
+// better names the faster one of `hybrid` and `overlapped`.
 func (w ways) better() string {
 	if w.hybrid > w.overlapped {
 		return "hybrid"

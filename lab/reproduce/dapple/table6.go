@@ -155,7 +155,7 @@ func named(p *profile.Profile, pl *plan.Plan) string {
 	return ended(ends, replicasOf(pl))
 }
 
-// none adds a row without a plan, or returns err if a setting was refused.
+// none adds a row without a plan, or returns the error `err` if a setting was refused.
 func (r table6Row) none(t *table.Table, said string, err error) error {
 	if err := table.OfSettings(err); err != nil {
 		return err

@@ -24,8 +24,8 @@ func TestStatementsOfThePapers(t *testing.T) {
 	if a := bytes.Agreement(); a.Bounds != (table.Count{Same: 4, Of: 4}) || a.Signs != (table.Count{Same: 2, Of: 2}) {
 		t.Errorf("Figure 17: %v", a)
 	}
-	// This assumes that the batch of 80 is for four GPUs together. In the paper, the pipelines of awd-lm and s2vt send
-	// 88 % and 85 % fewer bytes than data parallelism.
+	// These bounds assume that the batch of 80 is for four GPUs together. In the paper, the pipelines of awd-lm and
+	// s2vt send 88 % and 85 % fewer bytes than data parallelism.
 	for model, most := range map[string]float64{"awd-lm": .12, "s2vt": .25} {
 		r := tabletest.Find(t, bytes, model+", pipeline over data parallelism")
 		if got := r.Ablations[0].Value; got > most {
@@ -164,7 +164,7 @@ func TestFiguresOrderSystemsAsThePaper(t *testing.T) {
 			t.Errorf("%s: %v; %v", c.name, found.Agreement(), v)
 		}
 	}
-	// On Cluster-A, at the largest depth, equal stages are slower by the paper's percentage, within 10 %.
+	// On Cluster-A, at the largest depth, GPipe on equal stages is slower by the paper's percentage, within 10 %.
 	r := tabletest.Find(t, tabletest.Run(t, "pipedream-gpipe"), "pipedream-a:4x4, % slower at the largest depth, 30")
 	if got := r.Ablations[0].Value; math.Abs(got/r.Values.Paper-1) > .1 {
 		t.Errorf("%v: %v if %s", r.What, got, r.Ablations[0].Assumption)

@@ -26,8 +26,8 @@ func init() {
 		table.Uses{}, pipedreamFigure18)
 }
 
-// stream returns PipeDream's plan with stashed weights. The replicas of a stage take minibatches in turn, and each has
-// inFlight(i) of them in flight on stage i.
+// stream returns PipeDream's plan with stashed weights. The replicas of a stage take minibatches in turn. Each replica
+// of stage i has inFlight(i) minibatches in flight.
 func stream(b *bench.Bench, last, replicas []int, minibatch int, inFlight func(stage int) int) (*plan.Plan, error) {
 	pl, err := b.Stages(last, replicas, minibatch, 1)
 	if err != nil {

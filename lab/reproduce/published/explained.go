@@ -73,7 +73,7 @@ type ablation struct {
 // always says that an ablation is possible in every run.
 func always(*Entry) bool { return true }
 
-// byNanotron says that a run is nanotron's, whose source does not print what joins its nodes.
+// byNanotron says whether a run is nanotron's. Its source does not print what joins the nodes.
 func byNanotron(e *Entry) bool { return e.Source == "nanotron_llama1b_h100" }
 
 // ablations lists what is tried for a step that is far off.

@@ -15,9 +15,9 @@ type Switched[A comparable] struct {
 	switches int
 }
 
-// Combine applies one change, then two at once, and so on up to `most` changes. Smaller combinations come first; those
-// of one size are in the order of the switches. Changes without effect are left out, and so are combinations in which
-// one change undoes another.
+// Combine applies one change, then two at once, and so on up to `most` changes. Smaller combinations come first;
+// combinations of one size are in the order of the switches. Changes without effect are left out, and so are
+// combinations in which one change undoes another.
 func Combine[A comparable](as A, switches []Switch[A], most int) []Switched[A] {
 	all := []Switched[A]{}
 	var add func(from, left int, what []string, chosen []Switch[A])

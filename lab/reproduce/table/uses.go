@@ -18,7 +18,7 @@ type Uses struct {
 	Others   bool     // it reproduces sources other than the four papers, and is not on their page
 	Planners []string // planners that get Formula and Set
 	Fixed    []string // settings that the experiment itself gives to planners
-	// Script lists further settings of a published script, with formula artifact.
+	// Script lists further settings of a published script, with the formula "artifact".
 	Script []plan.Setting
 }
 
