@@ -138,7 +138,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// clip shortens s to at most n runes. If n is above 1, the last one is then an ellipsis.
+// clip shortens s to at most n runes. If n is above 1, the last rune of a shortened text is an ellipsis.
 func clip(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {

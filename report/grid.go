@@ -187,8 +187,8 @@ func stageWords(held []heldStage) string {
 	return "stages " + strings.Join(words, ", ")
 }
 
-// hueStep is the difference of the hues of consecutive micro-batches, in degrees. It is large, so that they differ
-// clearly.
+// hueStep is the difference of the hues of consecutive micro-batches, in degrees. It is large, so that their colours
+// differ clearly.
 const hueStep = 137
 
 func (g *Grid) boxOf(e trace.Event, held holdings, x func(float64) float64, y func(int) float64) box {

@@ -34,7 +34,7 @@ type eventColumns struct {
 	Bytes   []int64  `json:"bytes"`
 	Shade   []int    `json:"shade"` // number of the stage among the worker's, modulo shades
 	// Number is the number of the micro-batch or minibatch, counted from the step's first one; it is negative for an
-	// earlier step. Near is how many steps the instruction's step comes after the panel's.
+	// earlier step. Near is how many steps after the panel's step the instruction's step is.
 	Number []int `json:"number"`
 	Near   []int `json:"near"`
 	// Version is the version of the weights that an instruction uses. It counts updates from the version that plain
@@ -137,8 +137,8 @@ func (c *counter) micros() int {
 	return 0
 }
 
-// number returns the number of an instruction, counted from the step's first one. If the step has none of its kind, the
-// number is unchanged.
+// number returns the number of an instruction, counted from the step's first one. If the step has no micro-batch or
+// minibatch to count from, the number is unchanged.
 func (c *counter) number(f trace.Fields) int { return f.Micro - c.first[countedOf(f)] }
 
 // none replaces the version for instructions that use no weights.

@@ -53,8 +53,8 @@ type Inputs struct {
 	sides *sides // values that filled has computed
 }
 
-// sides has values that are computed once and shown in several places. predicted and measured are nil for a side that
-// is missing. `has` is false for a side without steps.
+// sides has values that are computed once and shown in several places. `predicted` and `measured` are nil for a side
+// that is missing. `has` is false for a side without steps.
 type sides struct {
 	predicted, measured *Numbers
 	simulated, run      shownStep

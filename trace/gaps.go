@@ -14,7 +14,7 @@ import (
 // Cause is a kind of reason for which a worker did not compute.
 type Cause string
 
-// The causes of a gap, in the order reports list them.
+// The causes of a gap, in the order in which reports list them.
 const (
 	WaitInput    Cause = "input"    // an earlier stage had not computed the input yet
 	WaitGradient Cause = "gradient" // a later stage had not computed its backward yet
@@ -353,7 +353,8 @@ func (r *resolver) holders(g *Gap, wait *Event) string {
 		if w == g.Worker || pool != nil && !slices.Contains(pool.Workers, w) {
 			continue
 		}
-		// Look at the last 15 events that start before the middle of the wait (at), since transfers may be among them.
+		// Look at the last 15 events that start before the middle of the wait (`at`), since transfers may be among
+		// them.
 		k, _ := slices.BinarySearchFunc(events, at, func(e *Event, at float64) int { return compare(e.StartS, at) })
 		for i := k - 1; i >= 0 && i > k-16; i-- {
 			if e := events[i]; e.Lane == Compute && IsBusy(e.Kind) && e.StartS <= at && e.EndS > at {

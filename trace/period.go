@@ -34,7 +34,7 @@ func following(steps []StepMark) (at []int) {
 }
 
 // Follows reports whether a step begins less than a twentieth of its length after endS, or before endS. endS is the end
-// of another step. Then no evaluation or checkpoint is between the two.
+// of another step. If the step follows, no evaluation or checkpoint is between the two steps.
 func (s StepMark) Follows(endS float64) bool { return s.StartS-endS < (s.EndS-s.StartS)/20 }
 
 // Steady returns the mean time, in seconds, between the ends of consecutive kept steps of a stream. It uses the steps

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-ml/millrace/internal/stats"
 )
 
-// In a stream, the time of a step is the time that one more step adds.
+// In a stream, the time of a step is the time that one more step adds to the run.
 func TestStepTimes(t *testing.T) {
 	tl := &Timeline{Steps: []StepMark{
 		{Step: 0, StartS: 0, EndS: 3}, {Step: 1, StartS: 2, EndS: 5}, {Step: 2, StartS: 4, EndS: 6},

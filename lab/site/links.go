@@ -61,7 +61,7 @@ func relative(from, to string) string {
 	return filepath.ToSlash(out)
 }
 
-// rewrite replaces a page's links by those of the site, and records headings, pictures and faults.
+// rewrite replaces a page's links by the site's links, and records headings, pictures and faults.
 func (b *builder) rewrite(doc *document) {
 	var missing []*ast.Link
 	_ = ast.Walk(doc.root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {

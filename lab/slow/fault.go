@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// Inside returns a command line that runs another one on a host.
+// Inside returns a command line that runs another command line on a host.
 func (h *Hosts) Inside(host int, words ...string) []string { return h.all[host].inside(words...) }
 
-// Across returns a command line that runs another one in the bridge's namespace. All links end in this namespace, which
-// is no host.
+// Across returns a command line that runs another command line in the bridge's namespace. All links end in this
+// namespace, which is no host.
 func (h *Hosts) Across(words ...string) []string { return h.bridge().inside(words...) }
 
 // Unplug cuts a host's link. The host can see that the link is down.

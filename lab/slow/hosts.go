@@ -157,7 +157,7 @@ func (n *namespace) run(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// inside returns a command line that runs another one in the namespace.
+// inside returns a command line that runs another command line in the namespace.
 func (n *namespace) inside(words ...string) []string {
 	return append([]string{"nsenter", "--net", "--target", strconv.Itoa(n.holder.Process.Pid), "--"}, words...)
 }

@@ -23,7 +23,7 @@ type Build struct {
 	Name   string `json:"name"`             // old or new; threads or processes
 	Commit string `json:"commit,omitempty"` // commit of the build; "+" at its end: files were changed
 	SHA256 string `json:"sha256"`
-	// Processes is the number of processes of each training, which the build launches itself; 0: a single one.
+	// Processes is the number of processes of each training. The build launches them itself; 0: a single process.
 	Processes int `json:"processes,omitempty"`
 	path      string
 	native    string // its native library; empty: the build finds its own

@@ -34,8 +34,8 @@ type Row struct {
 
 const confidence = 0.95
 
-// Compare visits both builds in pairs, and they take turns at going first. Before that it visits each build once
-// without counting.
+// Compare visits both builds in pairs. The builds take turns at going first. Before the pairs, it visits each build
+// once, and does not count these visits.
 func Compare(ctx context.Context, old, new *Build, c Case, log io.Writer) (Row, error) {
 	row := Row{Name: c.Name, Limit: c.Limit}
 	if least := stats.Fewest(confidence); c.Pairs < least {

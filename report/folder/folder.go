@@ -105,7 +105,7 @@ func kept(dir string) ([]int, error) {
 	return all, nil
 }
 
-// Readable returns an error if Keep cannot read which step the present part of dir began with.
+// Readable returns an error if Keep cannot read with which step the present part of dir began.
 func Readable(dir string) error {
 	_, _, err := beginning(dir)
 	return err

@@ -240,7 +240,8 @@ func (r *Run) Losses() []trace.Loss {
 }
 
 // Order is the part of a training that depends on timing. If a single worker holds the weights, it is the order of
-// updates. If a reference is beside pipelines, it is which version of the reference each of their updates saw.
+// updates. If a reference is beside pipelines, it is the version of the reference that each update of the pipelines
+// saw.
 type Order struct {
 	Applied []trace.Applied
 	Seen    []trace.Seen

@@ -90,8 +90,8 @@ func (s *series) ends() (each, whole, rows int) {
 	return s.each, whole, rows
 }
 
-// appendJSON writes the parts from index `from` on, one list for each column. On a page, the written parts replace
-// those from that index on.
+// appendJSON writes the parts from index `from` on, one list for each column. On a page, the written parts replace the
+// parts from that index on.
 func (s *series) appendJSON(b []byte, from int) []byte {
 	parts := s.parts[from:]
 	b = append(b, `{"each":`...)

@@ -116,7 +116,7 @@ func IDOf(dir string) string {
 }
 
 // search finds new runs in the given folders, in their subfolders and in the subfolders of these. It removes runs that
-// it found earlier and whose folders are no longer those of runs. If it finds more than mostRuns, it prefers the
+// it found earlier and whose folders are no longer folders of runs. If it finds more than mostRuns, it prefers the
 // folders that changed last.
 func (s *Shelf) search() {
 	s.searched = time.Now()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// epoch distinguishes the cursors of this process from those of others.
+// epoch distinguishes the cursors of this process from the cursors of other processes.
 var epoch = strconv.FormatUint(rand.Uint64(), 36)
 
 // cursor says how much a page has of all runs, and of the runs that it draws.

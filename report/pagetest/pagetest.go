@@ -1,8 +1,8 @@
 // Package pagetest checks that the page of a report is consistent.
 //
 // In: an open page, and the measured Timeline that it was drawn from, or nil. The test fails if parts of the page
-// contradict each other or the Timeline. It compares tiles, tables, the footer's formula, the captions of charts,
-// the drawn step, the numbers of its boxes, and counts of one.
+// contradict each other or the Timeline. It compares tiles, tables, the footer's formula, the captions of charts, the
+// drawn step, the numbers of its boxes, and whether a singular follows a count of one.
 package pagetest
 
 import (
@@ -233,8 +233,8 @@ func (g *page) drawnStep() {
 	}
 }
 
-// micros returns the micro-batches of the drawn step, by pipeline and stage. Side 0 is the predicted step, 1 the
-// measured.
+// micros returns the micro-batches of the drawn step, by pipeline and stage. Side 0 is the predicted step, and side 1
+// is the measured step.
 func (g *page) micros(side int) string {
 	numbers, events := map[string]bool{}, [2][]step{g.data.Predicted, g.data.Measured}[side][0].Events
 	for i, text := range events.Text {
