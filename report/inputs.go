@@ -61,7 +61,7 @@ type sides struct {
 	has                 [2]bool // whether a step is drawn
 }
 
-// StepTook is a step's time in seconds, with its workers' values; nil if unknown.
+// StepTook is a step's time in seconds, with its workers' values. Unknown values are nil.
 type StepTook struct {
 	Step      int
 	S         float64

@@ -64,7 +64,7 @@ func reflowed(page string) string {
 	return strings.TrimRight(strings.Join(blocks, "\n\n"), "\n") + "\n"
 }
 
-// Write writes the page for the repository in a folder to a file.
+// Write writes the page to a file. The repository is in the folder `dir`.
 func Write(dir, path string) error {
 	text, err := Page(dir)
 	if err != nil {
